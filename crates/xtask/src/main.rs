@@ -1,0 +1,73 @@
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `bench`.
+//!
+//! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
+//! dependencies' first download.
+
+#![forbid(unsafe_code)]
+
+mod licenses;
+mod steps;
+mod suite;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match args
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        ["ci"] => suite::ci(),
+        ["test"] => suite::test(),
+        ["tidy"] => tidy::run(),
+        ["licenses"] => licenses::run(),
+        ["bench"] => {
+            print!("{BENCH_HELP}");
+            Ok(true)
+        }
+        ["bench", rest @ ..] => suite::bench(rest),
+        [command @ ("ci" | "test" | "tidy" | "licenses"), ..] => {
+            Err(format!("`{command}` takes no arguments"))
+        }
+        [command, ..] => Err(format!(
+            "there is no command `{command}`; `cargo xtask` lists them"
+        )),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            eprintln!("xtask: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test      the tests that CI runs: unit, integration and doc tests, the scheduler in release mode, loom and shuttle models
+  ci        everything CI checks: fmt, tidy, clippy, test, docs, examples, licenses
+  tidy      house style as a test: sizes, layers, unsafe code, spelling
+  licenses  whether every dependency's license is on the allow list
+  bench     how to run the benches; `cargo xtask bench ARGS` runs them
+";
+
+const BENCH_HELP: &str = "\
+The benches check their own results; crates/bench/README.md tells what the fields mean.
+
+  cargo xtask bench colors                 callbacks: Dapple beside tokio, about five minutes
+  cargo xtask bench colors --json          one JSON line per run
+  cargo xtask bench serve                  dapple serve beside nginx and hyper (apt-get install nginx wrk)
+  cargo xtask bench colors --help          all flags
+
+This builds dapple and bench in release mode, then runs `bench`.
+";

@@ -1,0 +1,316 @@
+//! Runs steps one after the other, says what it does, and sums up.
+
+use crate::workspace::cargo;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// One step.
+pub(crate) struct Step {
+    name: &'static str,
+    work: Work,
+    must_test: bool,
+}
+
+enum Work {
+    /// Arguments for cargo, and environment on top of ours.
+    Cargo {
+        args: Vec<&'static str>,
+        env: Vec<(&'static str, String)>,
+    },
+    /// A check of our own: yields whether it passed.
+    Check(fn() -> Result<bool, String>),
+}
+
+/// What a step came to.
+struct Outcome {
+    name: &'static str,
+    passed: u64,
+    failed: u64,
+    took: Duration,
+    advice: Option<String>,
+}
+
+impl Step {
+    /// `cargo ARGS`; `args` is split at spaces.
+    pub(crate) fn cargo(name: &'static str, args: &'static str) -> Step {
+        let args = args.split(' ').collect();
+        Step {
+            name,
+            work: Work::Cargo {
+                args,
+                env: Vec::new(),
+            },
+            must_test: false,
+        }
+    }
+
+    /// A check of our own.
+    pub(crate) fn check(name: &'static str, check: fn() -> Result<bool, String>) -> Step {
+        Step {
+            name,
+            work: Work::Check(check),
+            must_test: false,
+        }
+    }
+
+    /// Fails where no test ran: models are compiled in by a flag, and without it their file is empty and passes.
+    pub(crate) fn must_test(self) -> Step {
+        Step {
+            must_test: true,
+            ..self
+        }
+    }
+
+    /// Adds flags to one of cargo's flag variables, after what the user has in it.
+    pub(crate) fn flags(self, variable: &'static str, flags: &str) -> Step {
+        let before = std::env::var(variable).unwrap_or_default();
+        self.env(variable, format!("{before} {flags}").trim().to_owned())
+    }
+
+    /// Builds in a folder of its own: with other flags in the same one, each would rebuild what the other built.
+    pub(crate) fn target(self, folder: PathBuf) -> Step {
+        self.env("CARGO_TARGET_DIR", folder.display().to_string())
+    }
+
+    fn env(mut self, variable: &'static str, value: String) -> Step {
+        if let Work::Cargo { env, .. } = &mut self.work {
+            env.push((variable, value));
+        }
+        self
+    }
+
+    fn run(&self) -> Outcome {
+        let begin = Instant::now();
+        let (mut ok, mut tally, mut advice) = match &self.work {
+            Work::Cargo { args, env } => run_cargo(args, env),
+            Work::Check(check) => match check() {
+                Ok(passed) => (passed, Tally::default(), None),
+                Err(problem) => (false, Tally::default(), Some(problem)),
+            },
+        };
+        if ok && self.must_test && tally.passed == 0 {
+            ok = false;
+            advice = Some(
+                "no test ran: is the flag that compiles them in spelled as in the sources?"
+                    .to_owned(),
+            );
+        }
+        // A step without tests counts as one; so does one that failed for another reason than a test, such as not compiling.
+        match (ok, tally.passed, tally.failed) {
+            (true, 0, 0) => tally.passed = 1,
+            (false, _, 0) => tally.failed = 1,
+            _ => {}
+        }
+        Outcome {
+            name: self.name,
+            passed: tally.passed,
+            failed: tally.failed,
+            took: begin.elapsed(),
+            advice,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match &self.work {
+            Work::Cargo { args, env } => {
+                let variables: String = env
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value:?} "))
+                    .collect();
+                format!("{variables}cargo {}", args.join(" "))
+            }
+            Work::Check(_) => format!("cargo xtask {}", self.name),
+        }
+    }
+}
+
+/// Runs all steps, also after one failed, and ends with a line `N passed, N failed`. True if nothing failed.
+pub(crate) fn run_all(steps: &[Step]) -> bool {
+    let mut outcomes = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        println!(
+            "\n== {}/{} {}\n   {}",
+            index + 1,
+            steps.len(),
+            step.name,
+            step.describe()
+        );
+        let outcome = step.run();
+        println!(
+            "   {} in {:.1} s",
+            verdict(&outcome),
+            outcome.took.as_secs_f64()
+        );
+        outcomes.push(outcome);
+    }
+    println!("\n== summary");
+    for outcome in &outcomes {
+        println!(
+            "{:<26} {:<28} {:>7.1} s",
+            outcome.name,
+            verdict(outcome),
+            outcome.took.as_secs_f64()
+        );
+    }
+    for outcome in &outcomes {
+        if let Some(advice) = &outcome.advice {
+            println!("{}: {advice}", outcome.name);
+        }
+    }
+    let passed: u64 = outcomes.iter().map(|outcome| outcome.passed).sum();
+    let failed: u64 = outcomes.iter().map(|outcome| outcome.failed).sum();
+    println!("{passed} passed, {failed} failed");
+    failed == 0
+}
+
+fn verdict(outcome: &Outcome) -> String {
+    let word = if outcome.failed == 0 { "ok" } else { "FAILED" };
+    format!(
+        "{word}: {} passed, {} failed",
+        outcome.passed, outcome.failed
+    )
+}
+
+fn run_cargo(args: &[&str], env: &[(&'static str, String)]) -> (bool, Tally, Option<String>) {
+    if let Some(advice) = missing_component(args) {
+        return (false, Tally::default(), Some(advice));
+    }
+    let mut command = cargo();
+    command
+        .args(args)
+        .envs(env.iter().map(|(name, value)| (*name, value)))
+        .stdout(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            return (
+                false,
+                Tally::default(),
+                Some(format!("cannot run cargo: {error}")),
+            );
+        }
+    };
+    let mut tally = Tally::default();
+    if let Some(output) = child.stdout.take() {
+        // Passed on line by line, so that a long step shows what it does.
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            tally.read(&line);
+            println!("{line}");
+            let _ = std::io::stdout().flush();
+        }
+    }
+    let ok = child.wait().is_ok_and(|status| status.success());
+    (ok, tally, None)
+}
+
+/// What to install for `cargo fmt` and `cargo clippy`, which are parts that a toolchain may lack.
+fn missing_component(args: &[&str]) -> Option<String> {
+    let component = match args.first() {
+        Some(&"fmt") => "rustfmt",
+        Some(&"clippy") => "clippy",
+        _ => return None,
+    };
+    let mut probe: Command = cargo();
+    probe
+        .args([args[0], "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let there = probe.status().is_ok_and(|status| status.success());
+    (!there).then(|| {
+        format!(
+            "`cargo {}` is not installed: rustup component add {component}",
+            args[0]
+        )
+    })
+}
+
+/// Tests counted from the output of `cargo test`.
+#[derive(Default, Debug, PartialEq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+}
+
+impl Tally {
+    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn read(&mut self, line: &str) {
+        let Some(counts) = line.trim_start().strip_prefix("test result: ") else {
+            return;
+        };
+        for part in counts.split(['.', ';']) {
+            let mut words = part.split_whitespace();
+            match (
+                words.next().and_then(|word| word.parse::<u64>().ok()),
+                words.next(),
+            ) {
+                (Some(count), Some("passed")) => self.passed += count,
+                (Some(count), Some("failed")) => self.failed += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_cargo_test_are_summed() {
+        let mut tally = Tally::default();
+        tally.read("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.10s");
+        tally
+            .read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        tally.read("test tests::passed ... ok");
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 13,
+                failed: 2
+            }
+        );
+    }
+
+    #[test]
+    fn a_check_counts_as_one() {
+        let good = Step::check("good", || Ok(true)).run();
+        let bad = Step::check("bad", || Err("why".into())).run();
+        assert_eq!((good.passed, good.failed), (1, 0));
+        assert_eq!(
+            (bad.passed, bad.failed, bad.advice.as_deref()),
+            (0, 1, Some("why"))
+        );
+    }
+
+    #[test]
+    fn a_cargo_step_that_fails_without_tests_counts_as_failed() {
+        let outcome = Step::cargo("no such", "no-such-cargo-command").run();
+        assert_eq!((outcome.passed, outcome.failed), (0, 1));
+    }
+
+    #[test]
+    fn a_step_that_must_test_fails_without_tests() {
+        let outcome = Step::cargo("version", "--version").must_test().run();
+        assert_eq!((outcome.passed, outcome.failed), (0, 1));
+        assert!(
+            outcome
+                .advice
+                .is_some_and(|advice| advice.contains("no test ran"))
+        );
+        let outcome = Step::cargo("version", "--version").run();
+        assert_eq!((outcome.passed, outcome.failed), (1, 0));
+    }
+
+    #[test]
+    fn flags_and_target_show_in_the_command() {
+        let step = Step::cargo("loom", "test -p x")
+            .flags("XTASK_TEST_FLAGS", "--cfg y")
+            .target("/t".into());
+        assert_eq!(
+            step.describe(),
+            "XTASK_TEST_FLAGS=\"--cfg y\" CARGO_TARGET_DIR=\"/t\" cargo test -p x"
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! The steps of `cargo xtask test` and `cargo xtask ci`.
+
+use crate::steps::{Step, run_all};
+use crate::workspace::{Workspace, cargo};
+use crate::{licenses, tidy};
+
+/// Runs the tests that CI runs.
+pub(crate) fn test() -> Result<bool, String> {
+    Ok(run_all(&test_steps(&Workspace::own()?)))
+}
+
+/// Runs everything that CI checks, the quick checks first.
+pub(crate) fn ci() -> Result<bool, String> {
+    let workspace = Workspace::own()?;
+    let mut steps = vec![
+        Step::cargo("fmt", "fmt --all --check"),
+        Step::check("tidy", tidy::run),
+        Step::check("licenses", licenses::run),
+        Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
+    ];
+    steps.extend(test_steps(&workspace));
+    steps.push(
+        Step::cargo("docs", "doc --workspace --no-deps --lib").flags("RUSTDOCFLAGS", "-D warnings"),
+    );
+    steps.push(Step::cargo("examples", "build --workspace --examples"));
+    Ok(run_all(&steps))
+}
+
+fn test_steps(workspace: &Workspace) -> Vec<Step> {
+    // Flags apply to every crate of a build, so each model would rebuild everything in the common folder, twice.
+    let apart = |folder: &str| workspace.target.join(folder);
+    vec![
+        Step::cargo(
+            "unit and integration",
+            "test --workspace --lib --bins --tests --examples --no-fail-fast",
+        ),
+        Step::cargo(
+            "documentation examples",
+            "test --workspace --doc --no-fail-fast",
+        ),
+        // Races show at full speed or not at all.
+        Step::cargo(
+            "scheduler, release mode",
+            "test -p dapple-sched --release --lib --tests --no-fail-fast",
+        ),
+        Step::cargo("loom models", "test -p dapple-sched --release --test loom")
+            .flags("RUSTFLAGS", "--cfg dapple_loom")
+            .target(apart("loom"))
+            .must_test(),
+        Step::cargo(
+            "shuttle models",
+            "test -p dapple-sched --release --test shuttle",
+        )
+        .flags("RUSTFLAGS", "--cfg dapple_shuttle")
+        .target(apart("shuttle"))
+        .must_test(),
+    ]
+}
+
+/// Builds in release mode and runs the bench with these arguments.
+pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
+    for command in [
+        vec!["build", "--release", "-p", "dapple-cli", "-p", "bench"],
+        [&["run", "--release", "-p", "bench", "--"], args].concat(),
+    ] {
+        let status = cargo()
+            .args(&command)
+            .status()
+            .map_err(|error| format!("cannot run cargo: {error}"))?;
+        if !status.success() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

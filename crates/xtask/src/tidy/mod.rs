@@ -1,0 +1,128 @@
+//! House style as a failing test. Each finding says where, what, and what to write instead.
+
+mod layers;
+mod sizes;
+mod source;
+mod unsafe_code;
+mod words;
+
+use crate::workspace::Workspace;
+use source::Source;
+use std::path::Path;
+use std::process::Command;
+
+/// Something to mend.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Finding {
+    /// Path from the root.
+    file: String,
+    /// Line, from 1.
+    line: usize,
+    /// What, and what to write instead.
+    what: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, what: impl Into<String>) -> Finding {
+        Finding {
+            file: file.to_owned(),
+            line,
+            what: what.into(),
+        }
+    }
+}
+
+/// Checks the whole work tree and prints what it found; true if there was nothing.
+pub(crate) fn run() -> Result<bool, String> {
+    let workspace = Workspace::own()?;
+    let files = files(&workspace)?;
+    let mut findings = layers::check(&workspace)?;
+    for path in &files {
+        // A file that is listed but gone, or not text, has no style.
+        let Ok(text) = std::fs::read_to_string(workspace.root.join(path)) else {
+            continue;
+        };
+        findings.extend(check_file(path, &text));
+    }
+    findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    for Finding { file, line, what } in &findings {
+        println!("{file}:{line}: {what}");
+    }
+    println!("tidy: {} files, {} findings", files.len(), findings.len());
+    Ok(findings.is_empty())
+}
+
+fn check_file(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = words::check_text(path, text);
+    if path.ends_with(".rs") {
+        let source = Source::new(path, text);
+        findings.extend(words::check_code(&source));
+        findings.extend(sizes::check(&source));
+        findings.extend(unsafe_code::check(&source));
+    }
+    findings
+}
+
+/// What git tracks or would track; without git, everything below the root but the build folder.
+fn files(workspace: &Workspace) -> Result<Vec<String>, String> {
+    let mut git = Command::new("git");
+    git.args([
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ])
+    .current_dir(&workspace.root);
+    if let Ok(output) = git.output()
+        && output.status.success()
+    {
+        let list = String::from_utf8_lossy(&output.stdout);
+        return Ok(list
+            .split('\0')
+            .filter(|path| !path.is_empty())
+            .map(str::to_owned)
+            .collect());
+    }
+    let mut paths = Vec::new();
+    walk(workspace, &workspace.root, &mut paths)
+        .map_err(|error| format!("cannot list the work tree: {error}"))?;
+    Ok(paths)
+}
+
+fn walk(workspace: &Workspace, folder: &Path, paths: &mut Vec<String>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_file() {
+            paths.push(workspace.relative(&path));
+        } else if kind.is_dir()
+            && entry.file_name() != "target"
+            && entry.file_name() != ".git"
+            && path != workspace.target
+        {
+            walk(workspace, &path, paths)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tidy_file_has_no_findings() {
+        let text =
+            "//! A program.\n\n#![forbid(unsafe_code)]\n\nfn main() {\n    println!(\"{{\");\n}\n";
+        assert_eq!(check_file("crates/new/src/main.rs", text), []);
+    }
+
+    #[test]
+    fn every_kind_of_file_check_is_wired_in() {
+        let spelling = concat!("//! A col", "our.\nfn main() { tod", "o!() }\n");
+        let findings = check_file("crates/new/src/main.rs", spelling);
+        let lines: Vec<usize> = findings.iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [1, 2, 1], "{findings:?}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Files of at most 800 lines and functions of at most 70, tests apart.
+
+use super::Finding;
+use super::source::{Source, block_end};
+
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Checks a file's length and that of its functions.
+pub(crate) fn check(source: &Source<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let lines = source.line_count_apart_from_tests();
+    if lines > FILE_LINES_MAX {
+        let what = format!(
+            "{lines} lines without tests, {FILE_LINES_MAX} at most; move one of its concepts to a file of its own"
+        );
+        findings.push(Finding::new(source.path, 1, what));
+    }
+    for (line, text) in source.code.iter().enumerate() {
+        let Some((name, column)) = function(text) else {
+            continue;
+        };
+        let Some(end) = block_end(&source.code, line, column) else {
+            continue;
+        };
+        let lines = end - line + 1;
+        if lines > FUNCTION_LINES_MAX && !source.is_test(line) {
+            let what = format!(
+                "function `{name}` has {lines} lines, {FUNCTION_LINES_MAX} at most; give its parts names"
+            );
+            findings.push(Finding::new(source.path, line + 1, what));
+        }
+    }
+    findings
+}
+
+/// The name of the function defined on this line, and the column behind it. `fn(…)` without a name is a type.
+fn function(code: &str) -> Option<(&str, usize)> {
+    let start = code.match_indices("fn ").map(|(at, _)| at).find(|at| {
+        let before = code[..*at].chars().next_back();
+        before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_')
+    })? + 3;
+    let rest = &code[start..];
+    let length = rest
+        .find(|letter: char| !letter.is_alphanumeric() && letter != '_')
+        .unwrap_or(rest.len());
+    (length > 0).then(|| (&rest[..length], code[..start + length].chars().count()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function_of(lines: usize) -> String {
+        format!(
+            "fn long(a: [u8; 2]) {{\n{}}}\n",
+            "    // {\n".repeat(lines - 2)
+        )
+    }
+
+    #[test]
+    fn long_functions_are_found() {
+        let text = function_of(71);
+        let findings = check(&Source::new("a/src/b.rs", &text));
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].line, 1);
+        assert!(findings[0].what.starts_with("function `long` has 71 lines"));
+        assert_eq!(check(&Source::new("a/src/b.rs", &function_of(70))), []);
+        assert_eq!(check(&Source::new("a/tests/b.rs", &text)), []);
+    }
+
+    #[test]
+    fn long_files_are_found_tests_apart() {
+        let text = "// line\n".repeat(801);
+        assert_eq!(check(&Source::new("a/src/b.rs", &text)).len(), 1);
+        let half = format!(
+            "{}#[cfg(test)]\nmod tests {{\n{}}}\n",
+            "// line\n".repeat(500),
+            "// test\n".repeat(500)
+        );
+        assert_eq!(check(&Source::new("a/src/b.rs", &half)), []);
+    }
+
+    #[test]
+    fn functions_are_told_from_types_and_names() {
+        assert_eq!(function("    pub fn a<T>() {"), Some(("a", 12)));
+        assert_eq!(function("let f: fn (u8) = g;"), None);
+        assert_eq!(function("often fnord"), None);
+    }
+}
