@@ -1,0 +1,162 @@
+//! What is measured: workloads, peers, and the sizes of one case.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// The workloads of the color experiments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Workload {
+    /// Many colors, each callback posts one child of its own color
+    W1,
+    /// One color posts round-robin to many, tiny work
+    W2,
+    /// Many colors post to one that holds a counter, queued
+    W3,
+    /// Two colors post to each other
+    W4,
+    /// Two colors held at once (not measured yet)
+    W5,
+}
+
+/// Who runs a workload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[value(rename_all = "kebab-case")]
+pub(crate) enum Peer {
+    /// The scheduler of Dapple, directly
+    Dapple,
+    /// tokio, a task with an unbounded channel per color
+    TokioMpsc,
+    /// tokio, a spawned task per callback and a mutex per color
+    TokioSpawnMutex,
+    /// Plain threads and one `parking_lot` mutex (W3 only)
+    #[serde(rename = "parking_lot")]
+    #[value(name = "parking_lot", alias = "parking-lot")]
+    ParkingLot,
+}
+
+impl Peer {
+    /// All peers, in the order of the table.
+    pub(crate) const ALL: [Peer; 4] = [
+        Peer::Dapple,
+        Peer::TokioMpsc,
+        Peer::TokioSpawnMutex,
+        Peer::ParkingLot,
+    ];
+
+    /// Whether the peer has a form of the workload. Threads that share a mutex have no queue, so the only workload that
+    /// means the same for them is the counter that everyone wants.
+    pub(crate) fn runs(self, workload: Workload) -> bool {
+        self != Peer::ParkingLot || workload == Workload::W3
+    }
+
+    /// Whether what one poster sends to one color must arrive in order. A mutex per color does not keep it.
+    pub(crate) fn keeps_order(self) -> bool {
+        self != Peer::TokioSpawnMutex
+    }
+}
+
+/// The sizes of one measured case.
+#[derive(Clone, Copy, PartialEq, Debug, clap::Args, Serialize, Deserialize)]
+pub(crate) struct Case {
+    /// Which workload
+    #[arg(long)]
+    pub(crate) workload: Workload,
+    /// W1: colors; W2: colors posted to; W3: colors that post; W4: always 2
+    #[arg(long)]
+    pub(crate) colors: usize,
+    /// W1: callbacks in flight per color; W4: in all; W2: by the one poster; W3: per poster
+    #[arg(long)]
+    pub(crate) in_flight: u64,
+    /// Nanoseconds of work in each callback
+    #[arg(long)]
+    pub(crate) work_ns: u64,
+}
+
+/// W2 and W3: how many callbacks a poster posts in a row; the last of them lets the poster go on.
+pub(crate) const BURST: u64 = 64;
+/// W2: bursts in flight.
+pub(crate) const W2_BURSTS: u64 = 16;
+/// W3: bursts in flight per poster.
+pub(crate) const W3_BURSTS: u64 = 2;
+
+impl Case {
+    /// The case with the sizes that its workload dictates; `colors` of `None` is the workload's usual number.
+    pub(crate) fn new(
+        workload: Workload,
+        colors: Option<usize>,
+        in_flight: u64,
+        work_ns: u64,
+    ) -> Case {
+        let usual = if workload == Workload::W2 { 1_000 } else { 16 };
+        let colors = colors.unwrap_or(usual);
+        let (colors, in_flight) = match workload {
+            Workload::W1 | Workload::W5 => (colors, in_flight),
+            Workload::W2 => (colors, W2_BURSTS * BURST),
+            Workload::W3 => (colors, W3_BURSTS * BURST),
+            Workload::W4 => (2, in_flight),
+        };
+        Case {
+            workload,
+            colors,
+            in_flight,
+            work_ns,
+        }
+    }
+
+    /// One line for people.
+    pub(crate) fn title(&self) -> String {
+        let what = match self.workload {
+            Workload::W1 => "each callback posts one child of its own color",
+            Workload::W2 => "one color posts round-robin to the others",
+            Workload::W3 => "everyone posts to one color with a counter",
+            Workload::W4 => "two colors post to each other",
+            Workload::W5 => "two colors held at once",
+        };
+        let Case {
+            colors,
+            in_flight,
+            work_ns,
+            ..
+        } = self;
+        format!(
+            "{:?}: {what}; {colors} colors, {in_flight} in flight, {work_ns} ns of work",
+            self.workload
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_on_the_command_line_and_in_json() {
+        for peer in Peer::ALL {
+            let flag = peer
+                .to_possible_value()
+                .map(|value| value.get_name().to_owned());
+            let json = serde_json::to_value(peer).ok();
+            assert_eq!(
+                flag.as_deref(),
+                json.as_ref().and_then(|value| value.as_str())
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_that_the_workload_dictates() {
+        assert_eq!(Case::new(Workload::W4, Some(99), 1, 0).colors, 2);
+        assert_eq!(Case::new(Workload::W2, None, 1, 0).colors, 1_000);
+        assert_eq!(
+            Case::new(Workload::W1, None, 7, 0),
+            Case {
+                workload: Workload::W1,
+                colors: 16,
+                in_flight: 7,
+                work_ns: 0
+            }
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! The workloads on Dapple's scheduler.
+//!
+//! Best form: what a callback needs lives as long as the process and is captured by reference, so a closure is 24 bytes or
+//! less (the scheduler keeps blocks of 64 bytes, 48 of them for the closure) and a post touches no reference count. A
+//! handle that moves along from callback to callback would be cloned at each step, as `post` borrows the color that it
+//! posts to. The colors are made by the main thread (gathered: on no worker yet).
+
+use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
+use super::ledger::{Lane, Run};
+use super::trial::Started;
+use anyhow::{Context, Result, bail};
+use dapple_sched::{Color, Runtime};
+
+/// Starts the run's chains on a runtime with this many workers.
+pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
+    let runtime = Runtime::builder()
+        .workers(workers)
+        .build()
+        .context("cannot start Dapple's workers")?;
+    let entered = runtime.enter();
+    let tokens = match run.case.workload {
+        Workload::W1 => start_w1(run),
+        Workload::W2 => start_w2(run),
+        Workload::W3 => start_w3(run),
+        Workload::W4 => start_w4(run),
+        Workload::W5 => bail!("{:?} has no form of W5 yet", Peer::Dapple),
+    };
+    drop(entered);
+    Ok(Started {
+        tokens,
+        keep: Box::new(runtime),
+    })
+}
+
+/// A color of W1 and its state.
+struct Chain {
+    run: &'static Run,
+    lane: &'static Lane,
+    color: Color,
+}
+
+fn start_w1(run: &'static Run) -> u64 {
+    for lane in &run.lanes {
+        let chain: &'static Chain = Box::leak(Box::new(Chain {
+            run,
+            lane,
+            color: Color::new(),
+        }));
+        // One callback posts them all: it holds the color, so none of them runs before the last of them is queued, and
+        // from then on they take turns in the order of their numbers.
+        chain.color.post(move || {
+            (0..run.case.in_flight)
+                .for_each(|token| chain.color.post(move || step_w1(chain, token)))
+        });
+    }
+    run.case.colors as u64 * run.case.in_flight
+}
+
+fn step_w1(chain: &'static Chain, expected: u64) {
+    let run = chain.run;
+    if run.stopping() {
+        return run.end_w1(chain.lane, expected);
+    }
+    chain.lane.step(expected, run.spin);
+    let next = expected + run.case.in_flight;
+    chain.color.post(move || step_w1(chain, next));
+}
+
+/// The colors of W2, W3 and W4.
+struct Net {
+    run: &'static Run,
+    posters: Vec<Color>,
+    targets: Vec<Color>,
+}
+
+impl Net {
+    fn leak(run: &'static Run, posters: usize, targets: usize) -> &'static Net {
+        let colors = |count| (0..count).map(|_| Color::new()).collect();
+        Box::leak(Box::new(Net {
+            run,
+            posters: colors(posters),
+            targets: colors(targets),
+        }))
+    }
+}
+
+fn start_w2(run: &'static Run) -> u64 {
+    let net = Net::leak(run, 1, run.case.colors);
+    for _ in 0..W2_BURSTS {
+        net.posters[0].post(move || burst_w2(net));
+    }
+    W2_BURSTS
+}
+
+fn burst_w2(net: &'static Net) {
+    net.run.burst_w2(|index, round, last| {
+        net.targets[index].post(move || {
+            net.run.lanes[index].step(round, net.run.spin);
+            if last {
+                net.posters[0].post(move || burst_w2(net));
+            }
+        });
+    });
+}
+
+fn start_w3(run: &'static Run) -> u64 {
+    let net = Net::leak(run, run.case.colors, 1);
+    for poster in 0..net.posters.len() {
+        for _ in 0..W3_BURSTS {
+            net.posters[poster].post(move || burst_w3(net, poster as u32));
+        }
+    }
+    net.posters.len() as u64 * W3_BURSTS
+}
+
+fn burst_w3(net: &'static Net, poster: u32) {
+    net.run.burst_w3(poster as usize, |number, last| {
+        net.targets[0].post(move || {
+            net.run.step_w3(poster as usize, number);
+            if last {
+                net.posters[poster as usize].post(move || burst_w3(net, poster));
+            }
+        });
+    });
+}
+
+fn start_w4(run: &'static Run) -> u64 {
+    let net = Net::leak(run, 0, 2);
+    net.targets[0].post(move || {
+        (0..run.case.in_flight)
+            .for_each(|token| net.targets[0].post(move || step_w4(net, 0, token)))
+    });
+    run.case.in_flight
+}
+
+fn step_w4(net: &'static Net, side: usize, expected: u64) {
+    let run = net.run;
+    if run.stopping() {
+        return run.end_w4(side, expected);
+    }
+    run.lanes[side].step(expected, run.spin);
+    // Color 1 is visited as often as color 0 before the next round starts.
+    let next = expected + side as u64 * run.case.in_flight;
+    net.targets[1 - side].post(move || step_w4(net, 1 - side, next));
+}

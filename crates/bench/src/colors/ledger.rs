@@ -1,0 +1,332 @@
+//! The state that the callbacks of one run work on, and the check that they left it right.
+//!
+//! Every peer runs its callbacks on the same lanes, so all do the same work and pass the same check. A lane is the state
+//! of one color. It is plain memory in all but type: a callback loads the counter, works, and stores it one higher, never
+//! by a read-modify-write. Two callbacks of one color that overlap thus lose an update, and the count misses what was due.
+//! Relaxed atomics rather than a `Cell`, so that a peer that breaks the rule shows a wrong sum instead of being undefined.
+
+use super::case::{BURST, Case, Workload};
+use super::spin::Spin;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::time::{Duration, Instant};
+
+/// The state of one color. Two cache lines, so that neither a neighbor nor its prefetching is in the way.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Lane {
+    /// Callbacks run; only touched by a callback that holds the color (and read by the one who measures).
+    count: AtomicU64,
+    /// Callbacks that met a counter that they did not expect: an order that was not kept, or an overlap.
+    breaks: AtomicU64,
+    /// Callbacks that must have run at the end; added to once per token or poster, when it ends.
+    due: AtomicU64,
+}
+
+impl Lane {
+    /// One callback: it must be the `expected`-th of its color.
+    #[inline]
+    pub(crate) fn step(&self, expected: u64, spin: Spin) {
+        let count = self.count.load(Relaxed);
+        if count != expected {
+            self.breaks.store(self.breaks.load(Relaxed) + 1, Relaxed);
+        }
+        spin.run();
+        self.count.store(count + 1, Relaxed);
+    }
+
+    /// One callback of a color whose callbacks come from several posters, each checked on a lane of its own.
+    #[inline]
+    fn step_unordered(&self) {
+        self.count.store(self.count.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Adds to what must have run at the end.
+    fn owe(&self, callbacks: u64) {
+        self.due.fetch_add(callbacks, Relaxed);
+    }
+}
+
+/// One run: its lanes, and the word that ends it.
+pub(crate) struct Run {
+    /// What is run.
+    pub(crate) case: Case,
+    /// The work in each callback.
+    pub(crate) spin: Spin,
+    /// W1, W2, W4: a lane per color. W3: what came from each poster, touched under the counter's color only.
+    pub(crate) lanes: Vec<Lane>,
+    /// W3: the counter that everyone posts to.
+    pub(crate) counter: Lane,
+    /// W2, W3: the position of each poster, touched under the poster's color only.
+    pub(crate) posters: Vec<Lane>,
+    /// On a line of its own: every callback reads it, and it is written once.
+    stop: Line<AtomicBool>,
+    finished: Line<AtomicU64>,
+}
+
+#[repr(align(128))]
+struct Line<T>(T);
+
+impl Run {
+    /// A run with all lanes at zero.
+    pub(crate) fn new(case: Case, spin: Spin) -> Run {
+        let posters = match case.workload {
+            Workload::W2 => 1,
+            Workload::W3 => case.colors,
+            _ => 0,
+        };
+        Run {
+            case,
+            spin,
+            lanes: (0..case.colors).map(|_| Lane::default()).collect(),
+            counter: Lane::default(),
+            posters: (0..posters).map(|_| Lane::default()).collect(),
+            stop: Line(AtomicBool::new(false)),
+            finished: Line(AtomicU64::new(0)),
+        }
+    }
+
+    /// Whether chains and posters shall end.
+    #[inline]
+    pub(crate) fn stopping(&self) -> bool {
+        self.stop.0.load(Relaxed)
+    }
+
+    /// Tells chains and posters to end.
+    pub(crate) fn stop(&self) {
+        self.stop.0.store(true, Relaxed);
+    }
+
+    /// W1: the chain whose next callback would have been the `expected`-th of color `lane` ends here.
+    pub(crate) fn end_w1(&self, lane: &Lane, expected: u64) {
+        lane.owe(expected / self.case.in_flight);
+        self.finish();
+    }
+
+    /// W4: likewise, on color 0 or 1. A chain visits color 0 first.
+    pub(crate) fn end_w4(&self, side: usize, expected: u64) {
+        let visits = expected / self.case.in_flight;
+        self.lanes[0].owe(visits + side as u64);
+        self.lanes[1].owe(visits);
+        self.finish();
+    }
+
+    /// W3 without posters: a thread ends that has run this many callbacks.
+    pub(crate) fn end_w3(&self, poster: usize, callbacks: u64) {
+        self.posters[poster].count.store(callbacks, Relaxed);
+        self.finish();
+    }
+
+    /// W2: the poster's next burst. `post` is called with the color's index, the callback's number in that color, and
+    /// whether it is the last of the burst, which must bring the next one. False: the end was asked for, nothing posted.
+    #[inline]
+    pub(crate) fn burst_w2(&self, mut post: impl FnMut(usize, u64, bool)) -> bool {
+        if self.stopping() {
+            self.finish();
+            return false;
+        }
+        let (poster, lanes) = (&self.posters[0].count, self.lanes.len());
+        let start = poster.load(Relaxed);
+        let (mut index, mut round) = ((start % lanes as u64) as usize, start / lanes as u64);
+        for left in (0..BURST).rev() {
+            post(index, round, left == 0);
+            index += 1;
+            if index == lanes {
+                (index, round) = (0, round + 1);
+            }
+        }
+        poster.store(start + BURST, Relaxed);
+        true
+    }
+
+    /// W3: the next burst of a poster. `post` is called with the callback's number among the poster's, and whether it is
+    /// the last of the burst, which must bring the next one. False: the end was asked for, nothing posted.
+    #[inline]
+    pub(crate) fn burst_w3(&self, poster: usize, mut post: impl FnMut(u64, bool)) -> bool {
+        if self.stopping() {
+            self.finish();
+            return false;
+        }
+        let position = &self.posters[poster].count;
+        let start = position.load(Relaxed);
+        for number in start..start + BURST {
+            post(number, number + 1 == start + BURST);
+        }
+        position.store(start + BURST, Relaxed);
+        true
+    }
+
+    /// W3: one callback of the counter's color, the `number`-th of `poster`.
+    #[inline]
+    pub(crate) fn step_w3(&self, poster: usize, number: u64) {
+        self.lanes[poster].step(number, self.spin);
+        self.counter.step_unordered();
+    }
+
+    /// A chain, a poster's burst or a thread has ended, and has said before what it owes.
+    fn finish(&self) {
+        self.finished.0.fetch_add(1, Release);
+    }
+
+    /// Callbacks run so far, without those that only steer.
+    pub(crate) fn ops(&self) -> u64 {
+        match self.case.workload {
+            Workload::W3 => self.counter.count.load(Relaxed),
+            _ => self.lanes.iter().map(|lane| lane.count.load(Relaxed)).sum(),
+        }
+    }
+
+    /// Waits until `tokens` chains have ended and everything owed has run, at most `limit`.
+    pub(crate) fn settle(&self, tokens: u64, limit: Duration) -> Result<(), String> {
+        let end = Instant::now() + limit;
+        loop {
+            let finished = self.finished.0.load(Acquire);
+            if finished == tokens {
+                self.settle_posted();
+                if self
+                    .all_lanes()
+                    .all(|lane| lane.count.load(Relaxed) >= lane.due.load(Relaxed))
+                {
+                    return Ok(());
+                }
+            }
+            if Instant::now() > end {
+                return match finished == tokens {
+                    // What is missing now, `verify` names.
+                    true => Ok(()),
+                    false => Err(format!(
+                        "{finished} of {tokens} chains ended within {limit:?}: callbacks were lost or starved"
+                    )),
+                };
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// W2 and W3: what the posters' final positions say that each color must have run.
+    fn settle_posted(&self) {
+        match self.case.workload {
+            Workload::W2 => {
+                let (posted, lanes) =
+                    (self.posters[0].count.load(Relaxed), self.lanes.len() as u64);
+                for (index, lane) in self.lanes.iter().enumerate() {
+                    let extra = u64::from((index as u64) < posted % lanes);
+                    lane.due.store(posted / lanes + extra, Relaxed);
+                }
+            }
+            Workload::W3 => {
+                for (lane, poster) in self.lanes.iter().zip(&self.posters) {
+                    lane.due.store(poster.count.load(Relaxed), Relaxed);
+                }
+                self.counter.due.store(
+                    self.posters
+                        .iter()
+                        .map(|poster| poster.count.load(Relaxed))
+                        .sum(),
+                    Relaxed,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn all_lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter().chain([&self.counter])
+    }
+
+    /// How often a callback met a counter that it did not expect.
+    pub(crate) fn order_breaks(&self) -> u64 {
+        self.all_lanes().map(|lane| lane.breaks.load(Relaxed)).sum()
+    }
+
+    /// Whether every color ran exactly what was due, something did run, and, where asked, in order.
+    pub(crate) fn verify(&self, ordered: bool) -> Result<(), String> {
+        for (index, lane) in self.all_lanes().enumerate() {
+            let (count, due) = (lane.count.load(Relaxed), lane.due.load(Relaxed));
+            if count != due {
+                return Err(format!(
+                    "color {index} counted {count} callbacks and {due} were due: two overlapped, or some were lost"
+                ));
+            }
+        }
+        match self.order_breaks() {
+            breaks if ordered && breaks > 0 => Err(format!("{breaks} callbacks ran out of order")),
+            _ if self.ops() == 0 => Err("nothing ran".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(workload: Workload) -> Run {
+        Run::new(Case::new(workload, Some(2), 1, 0), Spin::none())
+    }
+
+    #[test]
+    fn right_counts_pass() {
+        let run = run(Workload::W1);
+        for expected in 0..3 {
+            run.lanes[1].step(expected, Spin::none());
+        }
+        run.lanes[1].owe(3);
+        run.finish();
+        assert_eq!(run.settle(1, Duration::ZERO), Ok(()));
+        assert_eq!(run.verify(true), Ok(()));
+        assert_eq!(run.ops(), 3);
+    }
+
+    #[test]
+    fn lost_update_fails() {
+        let run = run(Workload::W1);
+        run.lanes[0].step(0, Spin::none());
+        run.lanes[0].owe(2);
+        run.finish();
+        assert_eq!(run.settle(1, Duration::ZERO), Ok(()));
+        assert!(
+            run.verify(false)
+                .is_err_and(|problem| problem.contains("color 0 counted 1"))
+        );
+    }
+
+    #[test]
+    fn wrong_order_fails_only_where_order_is_promised() {
+        let run = run(Workload::W1);
+        run.lanes[0].step(1, Spin::none());
+        run.lanes[0].step(0, Spin::none());
+        run.lanes[0].owe(2);
+        assert!(
+            run.verify(true)
+                .is_err_and(|problem| problem.contains("out of order"))
+        );
+        assert_eq!(run.verify(false), Ok(()));
+    }
+
+    #[test]
+    fn nothing_run_and_nothing_finished_fail() {
+        let run = run(Workload::W4);
+        assert!(run.verify(true).is_err());
+        assert!(run.settle(1, Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn a_missing_post_fails_in_w2_and_w3() {
+        let w2 = run(Workload::W2);
+        w2.posters[0].count.store(3, Relaxed);
+        for (lane, expected) in [(0, 0), (1, 0)] {
+            w2.lanes[lane].step(expected, Spin::none());
+        }
+        w2.settle_posted();
+        assert!(
+            w2.verify(true)
+                .is_err_and(|problem| problem.contains("color 0 counted 1 callbacks and 2"))
+        );
+        let w3 = run(Workload::W3);
+        w3.posters[1].count.store(1, Relaxed);
+        w3.settle_posted();
+        assert!(w3.verify(true).is_err());
+    }
+}

@@ -1,0 +1,203 @@
+//! `bench colors`: serial per color, parallel across colors, beside what people use today.
+
+mod case;
+mod dapple;
+mod ledger;
+mod report;
+mod spin;
+mod threads;
+mod tokio_mpsc;
+mod tokio_mutex;
+mod trial;
+
+pub(crate) use trial::{TrialArgs, run_trial};
+
+use crate::machine::{Guard, about};
+use anyhow::{Context, Result, bail, ensure};
+use case::{Case, Peer, Workload};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use trial::{Measured, SETTLE_LIMIT};
+
+/// Arguments of `bench colors`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON line per run instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Who runs (default: all that have a form of the workload)
+    #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
+    peer: Vec<Peer>,
+    /// What is run
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "W,...",
+        default_value = "w1"
+    )]
+    workload: Vec<Workload>,
+    /// Nanoseconds of work in each callback
+    #[arg(long, value_delimiter = ',', value_name = "NS,...", default_value = "0,100,1000", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    work_ns: Vec<u64>,
+    /// Callbacks in flight: per color in W1, in all in W4; W2 and W3 have their own
+    #[arg(long, value_delimiter = ',', value_name = "K,...", default_value = "1,64", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    in_flight: Vec<u64>,
+    /// Colors (default: 16; 1000 in W2; W4 always has 2)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    colors: Option<u32>,
+    /// Numbers of workers
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Vec<u16>,
+    /// Repetitions; the peers take turns within each
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Seconds measured per run, after a warm-up of a quarter of that
+    #[arg(long, default_value_t = 1.0)]
+    secs: f64,
+}
+
+/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(
+        args.secs > 0.0 && args.secs <= 600.0,
+        "--secs {} makes no sense: pass a number above 0 and up to 600",
+        args.secs
+    );
+    let cases = cases(args)?;
+    eprintln!("{}", about());
+    if cfg!(debug_assertions) {
+        eprintln!(
+            "warning: built without optimization, the figures mean nothing: use cargo run --release -p bench"
+        );
+    }
+    let rounds_per_ns = spin::calibrate();
+    let mut all = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        eprintln!("[{}/{}] {}", index + 1, cases.len(), case.title());
+        for run in 0..args.runs as usize {
+            eprint!("  run {}/{}:", run + 1, args.runs);
+            for trial in trials(args, *case, run, rounds_per_ns) {
+                eprint!(" {}/{}w", report::peer_name(trial.peer), trial.workers);
+                let measured = run_apart(&trial)
+                    .unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
+                if args.json {
+                    println!("{}", serde_json::to_string(&measured)?);
+                }
+                all.push(measured);
+            }
+            eprintln!();
+        }
+    }
+    if !args.json {
+        print!("{}", report::text(&all));
+    }
+    verdict(&all)
+}
+
+/// The cases asked for, each once, or what is wrong with the request.
+fn cases(args: &Args) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for &workload in &args.workload {
+        ensure!(
+            workload != Workload::W5,
+            "w5 (two colors held at once) is not measured yet, as the scheduler cannot hold several colors: pass --workload w1,w2,w3,w4 or some of these"
+        );
+        ensure!(
+            !peers(args, workload).is_empty(),
+            "none of the peers asked for has a form of {workload:?}; parking_lot runs w3 only"
+        );
+        for &in_flight in &args.in_flight {
+            for &work_ns in &args.work_ns {
+                let case = Case::new(
+                    workload,
+                    args.colors.map(|count| count as usize),
+                    in_flight,
+                    work_ns,
+                );
+                if !cases.contains(&case) {
+                    cases.push(case);
+                }
+            }
+        }
+    }
+    Ok(cases)
+}
+
+fn peers(args: &Args, workload: Workload) -> Vec<Peer> {
+    let wanted = |peer: &Peer| args.peer.is_empty() || args.peer.contains(peer);
+    Peer::ALL
+        .into_iter()
+        .filter(|peer| wanted(peer) && peer.runs(workload))
+        .collect()
+}
+
+/// The trials of one repetition. The peers take turns, and each repetition starts with another, so that neither a machine
+/// that drifts nor the place in the row favors one.
+fn trials(args: &Args, case: Case, run: usize, rounds_per_ns: f64) -> Vec<TrialArgs> {
+    let mut peers = peers(args, case.workload);
+    let first = run % peers.len();
+    peers.rotate_left(first);
+    let trial = |workers: u16, peer: Peer| TrialArgs {
+        case,
+        peer,
+        workers: usize::from(workers),
+        run,
+        secs: args.secs,
+        spin_rounds: (case.work_ns as f64 * rounds_per_ns).round() as u64,
+    };
+    peers
+        .iter()
+        .flat_map(|&peer| {
+            args.workers
+                .iter()
+                .map(move |&workers| trial(workers, peer))
+        })
+        .collect()
+}
+
+/// Runs a trial in a process of its own.
+fn run_apart(args: &TrialArgs) -> Result<Measured> {
+    let own = std::env::current_exe().context("cannot find the bench's own executable")?;
+    let mut command = Command::new(own);
+    command.arg("colors-trial").stdout(Stdio::piped());
+    let Case {
+        workload,
+        colors,
+        in_flight,
+        work_ns,
+    } = args.case;
+    for (flag, value) in [
+        ("--workload", report::workload_name(workload)),
+        ("--colors", colors.to_string()),
+        ("--in-flight", in_flight.to_string()),
+        ("--work-ns", work_ns.to_string()),
+        ("--peer", report::peer_name(args.peer)),
+        ("--workers", args.workers.to_string()),
+        ("--run", args.run.to_string()),
+        ("--secs", args.secs.to_string()),
+        ("--spin-rounds", args.spin_rounds.to_string()),
+    ] {
+        command.arg(flag).arg(value);
+    }
+    let limit = Duration::from_secs_f64(args.secs * 2.0) + SETTLE_LIMIT + Duration::from_secs(20);
+    let line = Guard::start("the run", &mut command)?.output(limit)?;
+    serde_json::from_str(&line).context("the run printed no result")
+}
+
+/// An error that names the runs whose check failed.
+fn verdict(all: &[Measured]) -> Result<()> {
+    let failed: Vec<String> = all
+        .iter()
+        .filter(|run| !run.checked)
+        .map(report::failure)
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{} of {} runs failed their check:\n  {}",
+        failed.len(),
+        all.len(),
+        failed.join("\n  ")
+    )
+}

@@ -1,0 +1,176 @@
+//! One run, in a process of its own.
+//!
+//! A process a run, so that no peer inherits another's heap, threads or stuck state, a hang costs one run, and the CPU time
+//! of the process is the CPU time of the run. State that lives as long as the run may then live as long as the process.
+
+use super::case::{Case, Peer};
+use super::ledger::Run;
+use super::spin::Spin;
+use super::{dapple, threads, tokio_mpsc, tokio_mutex};
+use crate::machine::{end_with_parent, own_cpu};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::any::Any;
+use std::time::{Duration, Instant};
+
+/// Arguments of the hidden `colors-trial` command.
+#[derive(clap::Args)]
+pub(crate) struct TrialArgs {
+    #[command(flatten)]
+    pub(crate) case: Case,
+    #[arg(long)]
+    pub(crate) peer: Peer,
+    #[arg(long)]
+    pub(crate) workers: usize,
+    #[arg(long)]
+    pub(crate) run: usize,
+    #[arg(long)]
+    pub(crate) secs: f64,
+    #[arg(long)]
+    pub(crate) spin_rounds: u64,
+}
+
+/// What a peer started.
+pub(crate) struct Started {
+    /// Chains that must end after the run was stopped.
+    pub(crate) tokens: u64,
+    /// What must live until then.
+    pub(crate) keep: Box<dyn Any>,
+}
+
+/// What one run measured: one line of JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// Workload, colors, in_flight, work_ns.
+    #[serde(flatten)]
+    pub(crate) case: Case,
+    /// Who ran it.
+    pub(crate) peer: Peer,
+    /// Threads that ran callbacks.
+    pub(crate) workers: usize,
+    /// Where the colors were at the start; `gathered` is the only placement so far.
+    pub(crate) placement: String,
+    /// Number of the repetition, from 0.
+    pub(crate) run: usize,
+    /// Seconds measured, after the warm-up.
+    pub(crate) secs: f64,
+    /// Callbacks per second of wall-clock time.
+    pub(crate) rate_per_s: f64,
+    /// User and system time of the whole process per callback.
+    pub(crate) cpu_ns_per_op: f64,
+    /// Whether the run's own check of counts and order passed.
+    pub(crate) checked: bool,
+    /// Callbacks that met a count they did not expect; must be 0 for a peer that promises order.
+    pub(crate) order_breaks: u64,
+    /// What the check found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+}
+
+impl Measured {
+    /// A run that yielded no figures.
+    pub(crate) fn failed(args: &TrialArgs, problem: String) -> Measured {
+        Measured {
+            case: args.case,
+            peer: args.peer,
+            workers: args.workers,
+            placement: "gathered".to_owned(),
+            run: args.run,
+            secs: 0.0,
+            rate_per_s: 0.0,
+            cpu_ns_per_op: 0.0,
+            checked: false,
+            order_breaks: 0,
+            problem: Some(problem),
+        }
+    }
+}
+
+/// The longest wait for the chains to end.
+pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs one trial and prints its line.
+pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
+    end_with_parent()?;
+    println!("{}", serde_json::to_string(&measure(args)?)?);
+    Ok(())
+}
+
+fn measure(args: &TrialArgs) -> Result<Measured> {
+    let run: &'static Run = Box::leak(Box::new(Run::new(
+        args.case,
+        Spin::of_rounds(args.spin_rounds),
+    )));
+    let start = match args.peer {
+        Peer::Dapple => dapple::start,
+        Peer::TokioMpsc => tokio_mpsc::start,
+        Peer::TokioSpawnMutex => tokio_mutex::start,
+        Peer::ParkingLot => threads::start,
+    };
+    let started = start(run, args.workers)?;
+
+    // Warm-up: threads are up, chains are in their stride, colors have moved where the scheduler wants them.
+    std::thread::sleep(Duration::from_secs_f64((args.secs / 4.0).clamp(0.1, 0.5)));
+    let (ops, cpu, begin) = (run.ops(), own_cpu(), Instant::now());
+    std::thread::sleep(Duration::from_secs_f64(args.secs));
+    let (ops, cpu, secs) = (
+        run.ops() - ops,
+        own_cpu() - cpu,
+        begin.elapsed().as_secs_f64(),
+    );
+
+    run.stop();
+    let verdict = run
+        .settle(started.tokens, SETTLE_LIMIT)
+        .and_then(|()| run.verify(args.peer.keeps_order()));
+    // How a peer stops is not measured here, and one that cannot stop must not hide its verdict.
+    std::mem::forget(started.keep);
+    Ok(Measured {
+        secs,
+        rate_per_s: ops as f64 / secs,
+        cpu_ns_per_op: if ops == 0 {
+            0.0
+        } else {
+            cpu.as_nanos() as f64 / ops as f64
+        },
+        checked: verdict.is_ok(),
+        order_breaks: run.order_breaks(),
+        problem: verdict.err(),
+        ..Measured::failed(args, String::new())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::Workload;
+    use super::*;
+
+    fn check(peer: Peer, workload: Workload, in_flight: u64) {
+        let case = Case::new(workload, Some(4), in_flight, 0);
+        let args = TrialArgs {
+            case,
+            peer,
+            workers: 2,
+            run: 0,
+            secs: 0.05,
+            spin_rounds: 0,
+        };
+        let measured = measure(&args).expect("the peer starts");
+        assert!(
+            measured.checked && measured.rate_per_s > 0.0,
+            "{measured:?}"
+        );
+    }
+
+    #[test]
+    fn every_peer_passes_its_check_on_every_workload() {
+        for peer in Peer::ALL {
+            for workload in [Workload::W1, Workload::W2, Workload::W3, Workload::W4] {
+                if peer.runs(workload) {
+                    check(peer, workload, 1);
+                    check(peer, workload, 8);
+                }
+            }
+        }
+    }
+}

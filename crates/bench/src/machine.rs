@@ -1,0 +1,236 @@
+//! What the bench asks of the machine: CPU clocks, child processes that never outlive it, and a line that says where and
+//! how a figure was measured.
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Arguments of the hidden `launch` command.
+#[derive(clap::Args)]
+pub(crate) struct LaunchArgs {
+    /// Run on this core only
+    #[arg(long)]
+    core: Option<usize>,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<std::ffi::OsString>,
+}
+
+/// Becomes another program, bound to the life of the bench and, where asked, to one core.
+///
+/// The way round (the bench starts itself, which binds itself and then becomes the program) is what allows both without
+/// unsafe code and without `taskset`, and leaves the program with the process id that its parent knows.
+pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
+    end_with_parent()?;
+    if let Some(core) = args.core {
+        let mut set = CpuSet::new();
+        set.set(core);
+        sched_setaffinity(None, &set).with_context(|| format!("cannot run on core {core}"))?;
+    }
+    let (program, rest) = args.command.split_first().context("no program named")?;
+    let error = Command::new(program).args(rest).exec();
+    Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// Asks the kernel to end this process when the one that started it ends, however that ends.
+pub(crate) fn end_with_parent() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot bind to the parent's life")
+}
+
+/// A command that starts `program` through `launch`.
+pub(crate) fn bound_command(program: &Path, core: Option<usize>) -> Result<Command> {
+    let own = std::env::current_exe().context("cannot find the bench's own executable")?;
+    let mut command = Command::new(own);
+    command.arg("launch");
+    if let Some(core) = core {
+        command.arg("--core").arg(core.to_string());
+    }
+    command.arg("--").arg(program);
+    Ok(command)
+}
+
+/// A child process that is ended, with its own children, when this value is dropped.
+pub(crate) struct Guard {
+    child: Child,
+    name: String,
+}
+
+impl Guard {
+    /// Starts the command; `name` is for messages.
+    pub(crate) fn start(name: &str, command: &mut Command) -> Result<Guard> {
+        let child = command.stdin(Stdio::null()).spawn();
+        Ok(Guard {
+            child: child.with_context(|| format!("cannot start {name}"))?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The process id of the child.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An error if the child has already ended.
+    pub(crate) fn still_running(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("{} ended by itself: {status}", self.name),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the child to end and yields what it wrote to its piped standard output, which must fit into the pipe.
+    pub(crate) fn output(mut self, limit: Duration) -> Result<String> {
+        if !self.ended_within(limit) {
+            bail!("{} did not end within {limit:?}", self.name);
+        }
+        let mut text = String::new();
+        if let Some(mut pipe) = self.child.stdout.take() {
+            pipe.read_to_string(&mut text)
+                .with_context(|| format!("{} wrote no text", self.name))?;
+        }
+        match self.child.wait()? {
+            status if status.success() => Ok(text),
+            status => bail!("{} failed: {status}", self.name),
+        }
+    }
+
+    fn ended_within(&mut self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        while Instant::now() < end {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        // The child is still ours to wait for, so its number cannot have been given to another process.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        if self.ended_within(Duration::from_secs(3)) {
+            return;
+        }
+        // Listed only now: every one of these still descends from a child that nobody has waited for.
+        for member in family(self.id())
+            .iter()
+            .filter_map(|id| Pid::from_raw(*id as i32))
+        {
+            let _ = kill_process(member, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// User and system time of this process so far, all its threads together.
+pub(crate) fn own_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// User and system time of a process and of its living descendants; what the kernel counts in ticks of 10 ms.
+pub(crate) fn family_cpu(id: u32) -> Result<Duration> {
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    let mut ticks = 0;
+    for member in family(id) {
+        // A descendant may end between the listing and this line; the process itself may not.
+        match std::fs::read_to_string(format!("/proc/{member}/stat")) {
+            Ok(stat) => ticks += stat_ticks(&stat).context("cannot read /proc/PID/stat")?,
+            Err(error) if member == id => return Err(error).context("the server is gone"),
+            Err(_) => {}
+        }
+    }
+    Ok(Duration::from_nanos(ticks * tick_ns))
+}
+
+/// A process and its descendants, by the children lists of its threads.
+fn family(id: u32) -> Vec<u32> {
+    let mut members = vec![id];
+    let mut next = 0;
+    while next < members.len() {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", members[next]));
+        for thread in threads.into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children"));
+            members.extend(
+                children
+                    .iter()
+                    .flat_map(|list| list.split_whitespace())
+                    .flat_map(str::parse::<u32>),
+            );
+        }
+        next += 1;
+    }
+    members
+}
+
+/// `utime + stime` of a `/proc/PID/stat` line; the command name in it may hold anything, so count from its last `)`.
+fn stat_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
+/// Machine, kernel, commit and command, as every published figure must name them.
+pub(crate) fn about() -> String {
+    let uname = rustix::system::uname();
+    let cpus = std::thread::available_parallelism().map_or(0, |count| count.get());
+    let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map(|text| text.trim_start_matches([' ', '\t', ':']));
+    let commit = Command::new("git")
+        .args(["describe", "--always", "--dirty"])
+        .stderr(Stdio::null())
+        .output();
+    let commit = commit
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default();
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    format!(
+        "machine: {}, {cpus} cores; kernel {}; commit {}; command: bench {}",
+        model.unwrap_or("unknown CPU"),
+        uname.release().to_string_lossy(),
+        if commit.is_empty() {
+            "unknown"
+        } else {
+            &commit
+        },
+        command.join(" "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_line_with_a_hostile_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 50 60 9 9 20 0 1 0";
+        assert_eq!(stat_ticks(stat), Some(110));
+        assert_eq!(stat_ticks("garbage"), None);
+    }
+
+    #[test]
+    fn own_cpu_grows_with_work() {
+        let before = own_cpu();
+        while own_cpu() - before < Duration::from_millis(2) {
+            std::hint::spin_loop();
+        }
+        assert!(family_cpu(std::process::id()).is_ok());
+    }
+
+    #[test]
+    fn family_of_a_missing_process_is_an_error() {
+        assert!(family_cpu(u32::MAX >> 1).is_err());
+    }
+}

@@ -1,0 +1,56 @@
+//! The papers' experiments and the peers, side by side in the same run.
+//!
+//! Every experiment checks its own result, interleaves the peers so that a machine that drifts treats them alike, and
+//! exits non-zero where a check failed. `crates/bench/README.md` tells how to run it and what the fields mean.
+
+#![forbid(unsafe_code)]
+
+mod colors;
+mod machine;
+mod serve;
+mod stats;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The papers' experiments and the peers, side by side in the same run.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Callbacks that are serial per color and parallel across colors, beside what people use today
+    Colors(colors::Args),
+    /// `dapple serve` beside nginx and hyper on tokio, under wrk
+    Serve(serve::Args),
+    /// One run of `colors`, in a process of its own
+    #[command(hide = true)]
+    ColorsTrial(colors::TrialArgs),
+    /// The hyper-on-tokio peer of `serve`
+    #[command(hide = true)]
+    HyperTokioServer(serve::HyperArgs),
+    /// Becomes another program that ends when this bench ends
+    #[command(hide = true)]
+    Launch(machine::LaunchArgs),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Colors(args) => colors::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::ColorsTrial(args) => colors::run_trial(&args),
+        Command::HyperTokioServer(args) => serve::run_hyper(&args),
+        Command::Launch(args) => machine::launch(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
