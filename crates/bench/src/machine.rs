@@ -179,7 +179,7 @@ fn stat_ticks(stat: &str) -> Option<u64> {
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
-/// Machine, kernel, commit and command, as every published figure must name them.
+/// Machine, kernel, commit and command, as every published figure must name them; and whether the machine is busy.
 pub(crate) fn about() -> String {
     let uname = rustix::system::uname();
     let cpus = std::thread::available_parallelism().map_or(0, |count| count.get());
@@ -196,7 +196,7 @@ pub(crate) fn about() -> String {
         .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
         .unwrap_or_default();
     let command: Vec<String> = std::env::args().skip(1).collect();
-    format!(
+    let mut about = format!(
         "machine: {}, {cpus} cores; kernel {}; commit {}; command: bench {}",
         model.unwrap_or("unknown CPU"),
         uname.release().to_string_lossy(),
@@ -206,7 +206,16 @@ pub(crate) fn about() -> String {
             &commit
         },
         command.join(" "),
-    )
+    );
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load
+        .split_whitespace()
+        .next()
+        .and_then(|text| text.parse::<f64>().ok());
+    if let Some(load) = load.filter(|load| *load > 0.5) {
+        about.push_str(&format!("\nwarning: the load average is {load}: with other programs running, not even the ratios mean much"));
+    }
+    about
 }
 
 #[cfg(test)]
