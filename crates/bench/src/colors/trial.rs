@@ -89,6 +89,10 @@ impl Measured {
 /// The longest wait for the chains to end.
 pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
+/// What the check says of a run whose callbacks all ran before or after the time measured.
+const NOTHING_MEASURED: &str =
+    "no callback ran while it was measured: is the machine busy, or --secs too short?";
+
 /// Runs one trial and prints its line.
 pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
     end_with_parent()?;
@@ -123,6 +127,10 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     let verdict = run
         .settle(started.tokens, SETTLE_LIMIT)
         .and_then(|()| run.verify(args.peer.keeps_order()));
+    let verdict = verdict.and_then(|()| match ops {
+        0 => Err(NOTHING_MEASURED.to_owned()),
+        _ => Ok(()),
+    });
     // How a peer stops is not measured here, and one that cannot stop must not hide its verdict.
     std::mem::forget(started.keep);
     Ok(Measured {
@@ -156,10 +164,9 @@ mod tests {
             spin_rounds: 0,
         };
         let measured = measure(&args).expect("the peer starts");
-        assert!(
-            measured.checked && measured.rate_per_s > 0.0,
-            "{measured:?}"
-        );
+        // On a busy machine, the time measured may pass without a turn for this process. All else is checked before that.
+        let idle = measured.problem.as_deref() == Some(NOTHING_MEASURED);
+        assert!(measured.checked || idle, "{measured:?}");
     }
 
     #[test]
