@@ -1,0 +1,139 @@
+//! Callbacks that outlive one posting: wrapped ones, and ones that can be taken back.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use crate::color::{Color, Priority};
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicU8, Ordering::*};
+
+/// A closure with a color, callable many times from anywhere, by code that need not know the color (the papers'
+/// `cwrap`; thesis, Table 3.1).
+///
+/// Cloning it is cheap. It is freed by itself when the last clone is gone and no call is queued; its closure is then
+/// dropped while the color is held.
+///
+/// ```
+/// use dapple_sched::{Callback, Color, Runtime};
+/// # use std::sync::mpsc;
+///
+/// // Knows nothing of colors.
+/// fn announce(news: &Callback<&'static str>) {
+///     news.call("first");
+///     news.call("second");
+/// }
+///
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let _entered = runtime.enter();
+/// # let (tx, rx) = mpsc::channel();
+/// let mut seen = Vec::new();
+/// announce(&Color::named(7).wrap(move |news| {
+///     seen.push(news); // one call at a time: no lock
+/// #   tx.send(seen.len()).unwrap();
+/// }));
+/// # assert_eq!(rx.iter().collect::<Vec<_>>(), [1, 2]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Callback<A> {
+    inner: Arc<dyn Run<A>>,
+}
+
+trait Run<A>: Send + Sync {
+    fn call(self: Arc<Self>, arg: A);
+    fn color(&self) -> &Color;
+}
+
+struct Wrapped<F: Send + 'static> {
+    color: Color,
+    priority: Priority,
+    /// Called and dropped by callbacks of the color only.
+    closure: UnsafeCell<ManuallyDrop<F>>,
+}
+
+// SAFETY: `F` is `Send`, and only callbacks of one color touch it, one at a time (C1).
+unsafe impl<F: Send + 'static> Send for Wrapped<F> {}
+// SAFETY: as above.
+unsafe impl<F: Send + 'static> Sync for Wrapped<F> {}
+
+impl<A: Send + 'static, F: FnMut(A) + Send + 'static> Run<A> for Wrapped<F> {
+    fn call(self: Arc<Self>, arg: A) {
+        let this = self.clone();
+        self.color.post_with(self.priority, move || {
+            // SAFETY: this is a callback of the color, and never nested in another: `call` always posts.
+            this.closure.with_mut(|closure| unsafe { (*closure)(arg) });
+        });
+    }
+
+    fn color(&self) -> &Color {
+        &self.color
+    }
+}
+
+impl<F: Send + 'static> Drop for Wrapped<F> {
+    fn drop(&mut self) {
+        // SAFETY: dropped once, here; the closure is not used again.
+        let closure = self.closure.with_mut(|closure| unsafe { ManuallyDrop::take(&mut *closure) });
+        if std::mem::needs_drop::<F>() {
+            // Dropping counts as running (C1).
+            self.color.drop_in_color(closure);
+        }
+    }
+}
+
+impl<A: Send + 'static> Callback<A> {
+    pub(crate) fn new<F: FnMut(A) + Send + 'static>(color: Color, priority: Priority, closure: F) -> Callback<A> {
+        Callback { inner: Arc::new(Wrapped { color, priority, closure: UnsafeCell::new(ManuallyDrop::new(closure)) }) }
+    }
+
+    /// Posts a run of the closure with `arg` to the color. It never runs in line.
+    pub fn call(&self, arg: A) {
+        self.inner.clone().call(arg);
+    }
+
+    /// The color in which the closure runs.
+    pub fn color(&self) -> &Color {
+        self.inner.color()
+    }
+}
+
+impl<A> Clone for Callback<A> {
+    fn clone(&self) -> Self {
+        Callback { inner: self.inner.clone() }
+    }
+}
+
+impl<A: Send + 'static> fmt::Debug for Callback<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callback").field("color", self.color()).finish()
+    }
+}
+
+/// A posted callback that can be taken back. Dropping this leaves the callback queued.
+#[derive(Clone, Debug)]
+pub struct Posted {
+    state: Arc<AtomicU8>,
+}
+
+impl Posted {
+    pub(crate) fn new<F: FnOnce() + Send + 'static>(f: F) -> (Posted, impl FnOnce() + Send + 'static) {
+        let state = Arc::new(AtomicU8::new(QUEUED));
+        let posted = Posted { state: state.clone() };
+        let closure = move || {
+            if state.compare_exchange(QUEUED, STARTED, AcqRel, Relaxed).is_ok() {
+                f();
+            }
+        };
+        (posted, closure)
+    }
+
+    /// Takes the callback back. True: it will not run; its closure is dropped when its turn comes. False: it has
+    /// started, or was canceled before.
+    pub fn cancel(&self) -> bool {
+        self.state.compare_exchange(QUEUED, CANCELED, AcqRel, Relaxed).is_ok()
+    }
+}
+
+const QUEUED: u8 = 0;
+const STARTED: u8 = 1;
+const CANCELED: u8 = 2;

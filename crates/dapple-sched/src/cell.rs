@@ -1,0 +1,364 @@
+//! What a color is in memory: its inbox, its fifo, its place in a run queue.
+//!
+//! # States (field `links.state`, changed only under the home worker's lock)
+//!
+//! | state | in a run queue | who owns the fifo | next |
+//! |---|---|---|---|
+//! | `Idle` | no | the home worker's lock; it is empty | `Queued` (post), `Running` (a nested turn), `Held` (hold in line) |
+//! | `Queued` | yes, exactly one | the home worker's lock | `Running` (its worker pops it); stays `Queued` under a new home (steal) |
+//! | `Running` | no | the worker that runs the turn, which is its home | `Queued` (more to run), `Idle`, `Held` (handed to a waiter) |
+//! | `Held` | no | the home worker's lock | `Queued` (something came meanwhile), `Idle` |
+//!
+//! **One rule:** the running worker owns the fifo; otherwise the home worker's lock does. `home` changes only under the
+//! old home's lock, and never while the color is `Running` or `Held`.
+//!
+//! # Inbox
+//!
+//! A stack of nodes with one bit, `NOTIFIED`. Whoever pushes and finds the bit unset has set it, and links the color
+//! into its home's remote list; only the worker that takes the color off that list clears it. So a color is linked in
+//! at most one remote list, and a color whose bit is set is not freed.
+//!
+//! | inbox | meaning | next |
+//! |---|---|---|
+//! | null | nothing came from outside | push: node + bit, and link |
+//! | node + bit | linked (or being linked) | push: node + bit; early drain: bit alone; taken off the list: null |
+//! | bit alone | linked; its nodes were already moved to the fifo | push: node + bit; taken off the list: null |
+//!
+//! An early drain keeps order (C2): whoever appends to the fifo first moves what is in the inbox there, so that a node
+//! whose push happened before stands before.
+
+use std::ptr::{self, NonNull};
+
+use crate::node::{Chain, Node};
+use crate::shared::Shared;
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::*};
+
+/// See the table of states above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Idle,
+    Queued,
+    Running,
+    Held,
+}
+
+/// Which colors exist once per runtime, which are found by value, and which are known by their handles only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Default,
+    Named,
+    Fresh,
+}
+
+/// One color. Reached through handles ([`crate::Color`]), through a run queue or a remote list, or as what runs.
+pub(crate) struct ColorCell {
+    /// Nodes from other threads; see the table above.
+    inbox: AtomicPtr<Node>,
+    /// Link in a remote list; written by whoever set NOTIFIED, read by whoever takes the list.
+    pub(crate) remote_next: AtomicPtr<ColorCell>,
+    /// Index of the home worker; changed under the old home's lock.
+    pub(crate) home: AtomicU16,
+    /// The worker that last posted from elsewhere, for home moves. A hint.
+    pub(crate) last_poster: AtomicU16,
+    /// Handles. Goes from 1 to 0 only under the home lock, so that a turn's end can tell whether to free.
+    pub(crate) refs: AtomicU32,
+    /// State and run queue links; under the home lock.
+    pub(crate) links: UnsafeCell<Links>,
+    /// The fifo and its statistics; see the one rule.
+    pub(crate) fifo: UnsafeCell<Fifo>,
+    /// The most that `try_post` accepts; `u32::MAX` for no limit.
+    pub(crate) capacity: AtomicU32,
+    /// Accepted and not yet run, counted only while there is a capacity.
+    pub(crate) counted: AtomicU32,
+    /// The most that waited at one time; written by the owner of the fifo.
+    pub(crate) len_max: AtomicU32,
+    /// The runtime, alive as long as this cell: a cell holds a count on it (the default color's handles do it instead).
+    pub(crate) shared: *const Shared,
+    /// The name of a named color, a serial number otherwise.
+    pub(crate) id: u64,
+    pub(crate) kind: Kind,
+}
+
+// SAFETY: shared fields are atomics; `links` and `fifo` are touched under the home lock or by the running worker only
+// (the one rule), and nodes hold `Send` closures.
+unsafe impl Send for ColorCell {}
+// SAFETY: as above.
+unsafe impl Sync for ColorCell {}
+
+/// Where a color stands.
+pub(crate) struct Links {
+    pub(crate) state: State,
+    /// The priority under which it is queued.
+    pub(crate) queued_priority: u8,
+    pub(crate) prev: *mut ColorCell,
+    pub(crate) next: *mut ColorCell,
+}
+
+/// What waits in a color, and what the placement rule knows of it.
+pub(crate) struct Fifo {
+    head: *mut Node,
+    tail: *mut Node,
+    pub(crate) len: u32,
+    /// Highest priority that waits (an upper bound after a turn was cut off).
+    pub(crate) priority: u8,
+    /// Sampled turns, saturating.
+    pub(crate) samples: u8,
+    /// Mean callback time, sampled.
+    pub(crate) mean_ns: u16,
+    /// Callbacks run, posts received from callbacks on the home worker, posts made to other colors, posts received
+    /// from other threads: halved together, so that they tell of the recent past.
+    pub(crate) run: u16,
+    pub(crate) posts_in: u16,
+    pub(crate) posts_out: u16,
+    pub(crate) posts_foreign: u16,
+}
+
+impl Fifo {
+    /// Appends a chain that is not empty.
+    #[inline]
+    fn append(&mut self, chain: Chain) {
+        if self.tail.is_null() {
+            self.head = chain.head;
+        } else {
+            // SAFETY: the fifo owns its tail, and whoever holds `&mut self` owns the fifo.
+            unsafe { (*self.tail).next.set(chain.head) };
+        }
+        self.tail = chain.tail;
+        self.len += chain.len;
+        self.priority = self.priority.max(chain.priority);
+    }
+
+    /// Takes the oldest node.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<NonNull<Node>> {
+        let node = NonNull::new(self.head)?;
+        // SAFETY: the fifo owns its nodes.
+        self.head = unsafe { node.as_ref() }.next.replace(ptr::null_mut());
+        if self.head.is_null() {
+            self.tail = ptr::null_mut();
+        }
+        self.len -= 1;
+        Some(node)
+    }
+
+    /// Records a turn of `count` callbacks, and keeps the counters about the recent past.
+    #[inline]
+    pub(crate) fn record_run(&mut self, count: u32) {
+        self.run = self.run.saturating_add(count.min(u32::from(u16::MAX)) as u16);
+        if self.run >= HISTORY_CALLBACKS {
+            self.run /= 2;
+            self.posts_in /= 2;
+            self.posts_out /= 2;
+            self.posts_foreign /= 2;
+        }
+    }
+
+    /// Records a timed stretch of callbacks.
+    pub(crate) fn record_time(&mut self, mean_ns: u64) {
+        let sample = mean_ns.min(u64::from(u16::MAX)) as u16;
+        self.mean_ns =
+            if self.samples == 0 { sample } else { ((u32::from(self.mean_ns) * 3 + u32::from(sample)) / 4) as u16 };
+        self.samples = self.samples.saturating_add(1);
+    }
+}
+
+impl ColorCell {
+    pub(crate) fn new(shared: *const Shared, kind: Kind, id: u64, home: usize) -> ColorCell {
+        ColorCell {
+            inbox: AtomicPtr::new(ptr::null_mut()),
+            remote_next: AtomicPtr::new(ptr::null_mut()),
+            home: AtomicU16::new(home as u16),
+            last_poster: AtomicU16::new(NO_WORKER),
+            refs: AtomicU32::new(1),
+            links: UnsafeCell::new(Links {
+                state: State::Idle,
+                queued_priority: 0,
+                prev: ptr::null_mut(),
+                next: ptr::null_mut(),
+            }),
+            fifo: UnsafeCell::new(Fifo {
+                head: ptr::null_mut(),
+                tail: ptr::null_mut(),
+                len: 0,
+                priority: 0,
+                samples: 0,
+                mean_ns: 0,
+                run: 0,
+                posts_in: 0,
+                posts_out: 0,
+                posts_foreign: 0,
+            }),
+            capacity: AtomicU32::new(u32::MAX),
+            counted: AtomicU32::new(0),
+            len_max: AtomicU32::new(0),
+            shared,
+            id,
+            kind,
+        }
+    }
+
+    /// The runtime of this color.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: see the field.
+        unsafe { &*self.shared }
+    }
+
+    /// The fifo, for whoever owns it.
+    ///
+    /// # Safety
+    /// The caller holds the home lock while the color is not `Running`, or is the worker that runs it.
+    #[inline]
+    pub(crate) unsafe fn fifo<R>(&self, f: impl FnOnce(&mut Fifo) -> R) -> R {
+        // SAFETY: promised by the caller; the closures in this crate do not re-enter.
+        self.fifo.with_mut(|fifo| f(unsafe { &mut *fifo }))
+    }
+
+    /// Appends one node to the fifo.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`]; the node is the caller's to give.
+    #[inline]
+    pub(crate) unsafe fn push(&self, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let priority = node.as_ref().priority();
+            self.append(Chain { head: node.as_ptr(), tail: node.as_ptr(), len: 1, priority });
+        }
+    }
+
+    /// # Safety
+    /// As [`ColorCell::fifo`]; the nodes are the caller's to give.
+    #[inline]
+    unsafe fn append(&self, chain: Chain) {
+        // SAFETY: promised by the caller.
+        let len = unsafe {
+            self.fifo(|fifo| {
+                fifo.append(chain);
+                fifo.len
+            })
+        };
+        // Relaxed: one writer at a time, the owner of the fifo; readers want a number to show.
+        if len > self.len_max.load(Relaxed) {
+            self.len_max.store(len, Relaxed);
+        }
+    }
+
+    /// State and links.
+    ///
+    /// # Safety
+    /// The caller holds the home lock.
+    #[inline]
+    pub(crate) unsafe fn links<R>(&self, f: impl FnOnce(&mut Links) -> R) -> R {
+        // SAFETY: promised by the caller; the closures in this crate do not re-enter.
+        self.links.with_mut(|links| f(unsafe { &mut *links }))
+    }
+
+    /// # Safety
+    /// The caller holds the home lock.
+    #[inline]
+    pub(crate) unsafe fn state(&self) -> State {
+        // SAFETY: promised by the caller.
+        unsafe { self.links(|links| links.state) }
+    }
+
+    /// # Safety
+    /// The caller holds the home lock.
+    #[inline]
+    pub(crate) unsafe fn set_state(&self, state: State) {
+        // SAFETY: promised by the caller.
+        unsafe { self.links(|links| links.state = state) }
+    }
+
+    /// Pushes a node from another thread. True: the caller has set NOTIFIED and must link the color.
+    pub(crate) fn push_inbox(&self, node: NonNull<Node>) -> bool {
+        let mut old = self.inbox.load(Relaxed);
+        loop {
+            // SAFETY: the node is the caller's until the exchange succeeds.
+            unsafe { node.as_ref() }.next.set(without_bit(old));
+            // Success releases the node to `drain_inbox` and `take_notified`; it acquires, from the latter, that
+            // `remote_next` has been read and may be written again.
+            match self.inbox.compare_exchange_weak(old, with_bit(node.as_ptr()), AcqRel, Relaxed) {
+                Ok(_) => return old.addr() & NOTIFIED == 0,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Whether nodes wait in the inbox.
+    #[inline]
+    pub(crate) fn inbox_waits(&self) -> bool {
+        // Relaxed: a push that happened before is seen by coherence; `drain_inbox` acquires.
+        !without_bit(self.inbox.load(Relaxed)).is_null()
+    }
+
+    /// Neither nodes nor the bit: nobody will come for this color.
+    #[inline]
+    pub(crate) fn inbox_vacant(&self) -> bool {
+        // Acquire pairs with `take_notified` on another worker (a rescue), whose accesses end before we free.
+        self.inbox.load(Acquire).is_null()
+    }
+
+    /// Moves what came from outside to the end of the fifo; the color stays linked.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`].
+    #[inline]
+    pub(crate) unsafe fn drain_inbox(&self) {
+        if self.inbox_waits() {
+            // Acquire pairs with the release in `push_inbox`. Nodes in the inbox imply that NOTIFIED is set, so the
+            // bit is kept.
+            let top = self.inbox.swap(ptr::without_provenance_mut(NOTIFIED), AcqRel);
+            // SAFETY: promised by the caller; the swap made the nodes ours.
+            unsafe { self.append_stack(without_bit(top)) };
+        }
+    }
+
+    /// Clears NOTIFIED and moves what came from outside to the end of the fifo.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`], and the caller has taken the color off its remote list (and read its link).
+    pub(crate) unsafe fn take_notified(&self) {
+        // AcqRel: acquires the nodes, releases our read of `remote_next` to the next `push_inbox`.
+        let top = self.inbox.swap(ptr::null_mut(), AcqRel);
+        // SAFETY: promised by the caller; the swap made the nodes ours.
+        unsafe { self.append_stack(without_bit(top)) };
+    }
+
+    /// # Safety
+    /// The caller owns the nodes on `top` and the fifo.
+    unsafe fn append_stack(&self, top: *mut Node) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let chain = Chain::from_stack(top);
+            if chain.len > 0 {
+                let count = chain.len.min(u32::from(u16::MAX)) as u16;
+                self.fifo(|fifo| fifo.posts_foreign = fifo.posts_foreign.saturating_add(count));
+                self.append(chain);
+            }
+        }
+    }
+}
+
+#[inline]
+fn with_bit(node: *mut Node) -> *mut Node {
+    node.map_addr(|addr| addr | NOTIFIED)
+}
+
+#[inline]
+fn without_bit(node: *mut Node) -> *mut Node {
+    node.map_addr(|addr| addr & !NOTIFIED)
+}
+
+/// The bit in the inbox; nodes are 16-aligned.
+const NOTIFIED: usize = 1;
+
+/// No worker has posted from elsewhere yet.
+pub(crate) const NO_WORKER: u16 = u16::MAX;
+
+/// Past this many callbacks the counters of a color are halved.
+const HISTORY_CALLBACKS: u16 = 1024;
+
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+const _: () = assert!(std::mem::size_of::<ColorCell>() <= 120, "a color's allocation is to stay within 128 bytes");

@@ -1,0 +1,418 @@
+//! The public handle of a color, and posting to it.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use crate::callback::{Callback, Posted};
+use crate::cell::{ColorCell, Kind};
+use crate::context;
+use crate::hold;
+use crate::node::closure_node;
+use crate::post::post;
+use crate::runtime::Handle;
+use crate::shared::Shared;
+use crate::sync::atomic::Ordering::*;
+use crate::task::{self, JoinHandle};
+
+/// What may not overlap: callbacks of one color run one at a time and in order, callbacks of different colors in
+/// parallel (thesis, section 3.1).
+///
+/// A `Color` is a handle. Cloning it names the same color; when the last handle is gone and nothing is queued, the
+/// color is forgotten. A color belongs to the runtime in which its handle was made ([`Handle::current`]);
+/// [`Color::DEFAULT`] is that of whatever runtime is current when it is used.
+///
+/// A callback that is queued costs a list node of 64 bytes; a color that is idle, 128 bytes at most.
+///
+/// ```
+/// use dapple_sched::{Color, Runtime};
+/// use std::sync::mpsc;
+///
+/// let runtime = Runtime::builder().workers(2).build()?;
+/// let _entered = runtime.enter();
+/// let (tx, rx) = mpsc::channel();
+/// let color = Color::new();
+/// for n in 0..3 {
+///     let tx = tx.clone();
+///     color.post(move || tx.send(n).unwrap());
+/// }
+/// drop(tx);
+/// assert_eq!(rx.iter().collect::<Vec<_>>(), [0, 1, 2]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Color {
+    /// `None`: the default color of the runtime that is current when the handle is used.
+    cell: Option<NonNull<ColorCell>>,
+}
+
+// SAFETY: the cell is `Sync`, and alive while a handle is.
+unsafe impl Send for Color {}
+// SAFETY: as above.
+unsafe impl Sync for Color {}
+
+/// Which runnable color goes first: a hint, never a promise (thesis, section 3.4).
+///
+/// A color ranks by the highest priority that waits in it. Priorities order colors, never the callbacks of one color,
+/// and every so often a lower level is served, so that none starves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// What callbacks have when nothing is said: 0.
+    pub const NORMAL: Priority = Priority(0);
+
+    /// The highest: 7.
+    pub const HIGHEST: Priority = Priority(7);
+
+    /// A priority from 0 to 7; what is above counts as 7.
+    pub const fn new(level: u8) -> Priority {
+        Priority(if level > 7 { 7 } else { level })
+    }
+
+    /// From 0 to 7.
+    pub const fn level(self) -> u8 {
+        self.0
+    }
+}
+
+/// Why a callback was not accepted; it holds the closure, which has not run.
+#[non_exhaustive]
+pub enum PostError<F> {
+    /// As many callbacks wait as the color's capacity allows ([`Color::set_capacity`]).
+    Full(F),
+    /// The runtime has shut down.
+    ShutDown(F),
+}
+
+impl<F> PostError<F> {
+    /// The closure, to be run or kept otherwise.
+    pub fn into_inner(self) -> F {
+        match self {
+            PostError::Full(closure) | PostError::ShutDown(closure) => closure,
+        }
+    }
+}
+
+impl<F> fmt::Debug for PostError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PostError::Full(_) => "Full(..)",
+            PostError::ShutDown(_) => "ShutDown(..)",
+        })
+    }
+}
+
+impl<F> fmt::Display for PostError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PostError::Full(_) => "the color's queue is full: run the callback later, or tell its sender to slow down",
+            PostError::ShutDown(_) => "the color's runtime has shut down",
+        })
+    }
+}
+
+impl<F> std::error::Error for PostError<F> {}
+
+impl Color {
+    /// The color of callbacks that name none (C3). Each runtime has its own; this is that of the current one.
+    pub const DEFAULT: Color = Color { cell: None };
+
+    /// A fresh color, equal to no other. Made on a worker it is at home there.
+    ///
+    /// # Panics
+    /// If no runtime is current; see [`Handle::current`].
+    pub fn new() -> Color {
+        Handle::current().new_color()
+    }
+
+    /// The color of that name: any number, such as a descriptor or an address. 0 is the default color, as in the
+    /// papers. Two parts of a program that choose the same number share a color, which costs parallelism only.
+    ///
+    /// The look-up happens here and not when something is posted: keep the handle.
+    ///
+    /// # Panics
+    /// If no runtime is current; see [`Handle::current`].
+    pub fn named(name: u64) -> Color {
+        Handle::current().named_color(name)
+    }
+
+    /// The color of a key, by hash: equal keys have one color, and so have keys that happen to hash alike, which
+    /// costs speed only.
+    ///
+    /// # Panics
+    /// If no runtime is current; see [`Handle::current`].
+    pub fn of<K: Hash + ?Sized>(key: &K) -> Color {
+        // Seeded per process: outsiders who choose keys cannot make them collide.
+        static SEED: OnceLock<RandomState> = OnceLock::new();
+        let mut hasher = SEED.get_or_init(RandomState::new).build_hasher();
+        key.hash(&mut hasher);
+        // Not 0, which is the default color.
+        Color::named(hasher.finish().max(1))
+    }
+
+    /// The color that the running callback holds; the innermost where it holds several. Outside of any callback, the
+    /// default color.
+    pub fn current() -> Color {
+        match context::current_color() {
+            // SAFETY: the running color is alive.
+            Some(cell) => unsafe { Color::retain(cell) },
+            None => Color::DEFAULT,
+        }
+    }
+
+    /// A number to show to people: the name of a named color, a serial number of a fresh one, 0 for the default.
+    pub fn id(&self) -> u64 {
+        // SAFETY: a handle keeps its cell alive.
+        self.cell.map_or(0, |cell| unsafe { cell.as_ref() }.id)
+    }
+
+    /// Whether this is the default color.
+    pub fn is_default(&self) -> bool {
+        // SAFETY: a handle keeps its cell alive.
+        self.cell.is_none_or(|cell| unsafe { cell.as_ref() }.kind == Kind::Default)
+    }
+
+    /// Queues a closure to run in this color (the papers' `cpucb`): accepted at once, run later, after everything
+    /// that the color accepted before. It runs on a worker and must not block.
+    ///
+    /// Never refused, whatever the capacity. After shutdown the closure is dropped instead, while the color is held.
+    ///
+    /// Cost: no locked instruction from the color to itself, one to a color at home on the same worker.
+    ///
+    /// # Panics
+    /// [`Color::DEFAULT`] only: if no runtime is current. A panic in the closure ends that callback only (C8).
+    #[inline]
+    pub fn post<F: FnOnce() + Send + 'static>(&self, f: F) {
+        self.post_with(Priority::NORMAL, f);
+    }
+
+    /// As [`Color::post`], with a priority (the papers' `cpwrap`).
+    #[inline]
+    pub fn post_with<F: FnOnce() + Send + 'static>(&self, priority: Priority, f: F) {
+        self.with_cell(|color| {
+            let node = closure_node(priority, f);
+            // SAFETY: the handle keeps the cell alive; the node is fresh.
+            unsafe {
+                if color.as_ref().capacity.load(Relaxed) != u32::MAX {
+                    color.as_ref().counted.fetch_add(1, Relaxed);
+                    node.as_ref().set_counted();
+                }
+                post(color, node);
+            }
+        });
+    }
+
+    /// As [`Color::post`], but refuses where as many callbacks wait as the capacity allows, or where the runtime has
+    /// shut down.
+    ///
+    /// # Errors
+    /// [`PostError`], with the closure in it.
+    pub fn try_post<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), PostError<F>> {
+        self.with_cell(|color| {
+            // SAFETY: the handle keeps the cell alive.
+            let cell = unsafe { color.as_ref() };
+            if cell.shared().is_stopping() {
+                return Err(PostError::ShutDown(f));
+            }
+            let capacity = cell.capacity.load(Relaxed);
+            if capacity != u32::MAX && cell.counted.fetch_add(1, Relaxed) >= capacity {
+                cell.counted.fetch_sub(1, Relaxed);
+                return Err(PostError::Full(f));
+            }
+            let node = closure_node(Priority::NORMAL, f);
+            // SAFETY: the handle keeps the cell alive; the node is fresh.
+            unsafe {
+                if capacity != u32::MAX {
+                    node.as_ref().set_counted();
+                }
+                post(color, node);
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`Color::post`], with a way to take it back.
+    pub fn post_cancellable<F: FnOnce() + Send + 'static>(&self, f: F) -> Posted {
+        let (posted, closure) = Posted::new(f);
+        self.post(closure);
+        posted
+    }
+
+    /// Wraps a closure once, to be handed to code that need not know its color (the papers' `cwrap`). Each
+    /// [`Callback::call`] posts a run of it to this color.
+    pub fn wrap<A: Send + 'static, F: FnMut(A) + Send + 'static>(&self, f: F) -> Callback<A> {
+        self.wrap_with(Priority::NORMAL, f)
+    }
+
+    /// As [`Color::wrap`], with a priority (the papers' `cpwrap`).
+    pub fn wrap_with<A: Send + 'static, F: FnMut(A) + Send + 'static>(&self, priority: Priority, f: F) -> Callback<A> {
+        Callback::new(self.resolved(), priority, f)
+    }
+
+    /// Starts a task of this color: each poll runs as a callback of it. `Color::DEFAULT.spawn` gives the papers'
+    /// behavior, a task that overlaps with nothing that named no color.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        task::spawn(self.clone(), future)
+    }
+
+    /// Sets how many callbacks may wait before [`Color::try_post`] refuses; `None` for no limit. What waited before
+    /// the capacity was set does not count.
+    pub fn set_capacity(&self, capacity: Option<usize>) {
+        let capacity = capacity.map_or(u32::MAX, |capacity| u32::try_from(capacity).unwrap_or(u32::MAX - 1));
+        // SAFETY: the handle keeps the cell alive.
+        self.with_cell(|color| unsafe { color.as_ref() }.capacity.store(capacity, Relaxed));
+    }
+
+    /// The most callbacks that waited in this color at one time, as its worker has seen it.
+    pub fn queue_len_max(&self) -> usize {
+        // SAFETY: the handle keeps the cell alive.
+        self.with_cell(|color| unsafe { color.as_ref() }.len_max.load(Relaxed)) as usize
+    }
+
+    /// Calls `f` with the cell, which is alive meanwhile.
+    #[inline]
+    fn with_cell<R>(&self, f: impl FnOnce(NonNull<ColorCell>) -> R) -> R {
+        match self.cell {
+            Some(cell) => f(cell),
+            None => {
+                let runtime = Handle::current();
+                f(runtime.shared().default_color())
+            }
+        }
+    }
+
+    /// The same color, no longer depending on what is current.
+    pub(crate) fn resolved(&self) -> Color {
+        match self.cell {
+            Some(_) => self.clone(),
+            None => Handle::current().default_color(),
+        }
+    }
+
+    /// The cell of a resolved color.
+    #[inline]
+    pub(crate) fn cell(&self) -> NonNull<ColorCell> {
+        self.cell.expect("a color that is stored has been resolved")
+    }
+
+    /// The runtime of a resolved color.
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: a handle keeps its cell alive.
+        unsafe { self.cell().as_ref() }.shared()
+    }
+
+    /// Makes a cell with its first handle.
+    pub(crate) fn allocate(shared: &Arc<Shared>, kind: Kind, id: u64, home: usize) -> NonNull<ColorCell> {
+        let cell = ColorCell::new(Arc::into_raw(shared.clone()), kind, id, home);
+        NonNull::from(Box::leak(Box::new(cell)))
+    }
+
+    /// A handle that takes over one count.
+    pub(crate) fn from_counted(cell: NonNull<ColorCell>) -> Color {
+        Color { cell: Some(cell) }
+    }
+
+    /// One handle more.
+    ///
+    /// # Safety
+    /// The cell is alive: there is a handle, or the color is held by this thread.
+    pub(crate) unsafe fn retain(cell: NonNull<ColorCell>) -> Color {
+        // SAFETY: promised by the caller. Relaxed, as in `Arc`; from 0 to 1 only while the color is held, when
+        // nobody frees it.
+        unsafe {
+            if cell.as_ref().kind == Kind::Default {
+                Arc::increment_strong_count(cell.as_ref().shared);
+            } else {
+                cell.as_ref().refs.fetch_add(1, Relaxed);
+            }
+        }
+        Color { cell: Some(cell) }
+    }
+}
+
+impl Default for Color {
+    /// [`Color::DEFAULT`].
+    fn default() -> Self {
+        Color::DEFAULT
+    }
+}
+
+impl Clone for Color {
+    fn clone(&self) -> Self {
+        match self.cell {
+            // SAFETY: `self` is a handle.
+            Some(cell) => unsafe { Color::retain(cell) },
+            None => Color::DEFAULT,
+        }
+    }
+}
+
+impl Drop for Color {
+    fn drop(&mut self) {
+        let Some(color) = self.cell else { return };
+        // SAFETY: this handle keeps the cell alive until its count is given back.
+        let cell = unsafe { color.as_ref() };
+        if cell.kind == Kind::Default {
+            // SAFETY: counted in `retain` or `Handle::default_color`.
+            return drop(unsafe { Arc::from_raw(cell.shared) });
+        }
+        let mut refs = cell.refs.load(Relaxed);
+        while refs > 1 {
+            // Release: what was done through this handle comes before the cell is freed.
+            match cell.refs.compare_exchange_weak(refs, refs - 1, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => refs = now,
+            }
+        }
+        // From 1 to 0 only under the home lock, so that the end of a turn can tell whether to free the cell.
+        let (_, queue) = cell.shared().lock_home(cell);
+        let dead = cell.refs.fetch_sub(1, AcqRel) == 1
+            // SAFETY: we hold the home lock.
+            && unsafe { hold::is_dead(color) };
+        drop(queue);
+        if dead {
+            // SAFETY: `is_dead` said so.
+            unsafe { hold::free(color) };
+        }
+    }
+}
+
+impl PartialEq for Color {
+    fn eq(&self, other: &Color) -> bool {
+        match (self.cell, other.cell) {
+            (Some(a), Some(b)) => a == b,
+            _ => self.is_default() && other.is_default(),
+        }
+    }
+}
+
+impl Eq for Color {}
+
+impl Hash for Color {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if self.is_default() { 0 } else { self.cell().addr().get() }.hash(state);
+    }
+}
+
+impl fmt::Debug for Color {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: a handle keeps its cell alive.
+        match self.cell.map(|cell| unsafe { cell.as_ref() }) {
+            Some(cell) if cell.kind == Kind::Named => write!(f, "Color(named {})", cell.id),
+            Some(cell) if cell.kind == Kind::Fresh => write!(f, "Color(#{})", cell.id),
+            _ => f.write_str("Color(default)"),
+        }
+    }
+}
+
+impl fmt::Display for Color {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_default() { f.write_str("default") } else { write!(f, "{}", self.id()) }
+    }
+}

@@ -1,0 +1,387 @@
+//! State that belongs to a color: reachable only while the color is held.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::color::Color;
+use crate::context;
+use crate::hold;
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicBool, Ordering::*};
+use crate::ticket::{Chance, Ticket};
+
+/// A value that belongs to a color, and can be touched only while that color is held. No lock to forget, no data race
+/// to chase: the compiler leaves no other way in.
+///
+/// Cloning makes another handle to the same value, like [`Arc`]. The value is dropped with the last handle, while its
+/// color is held.
+///
+/// ```
+/// use dapple_sched::{Colored, Runtime};
+///
+/// let runtime = Runtime::builder().workers(2).build()?;
+/// let _entered = runtime.enter();
+/// let hits = Colored::new(0u64);
+/// let tasks: Vec<_> = (0..10)
+///     .map(|_| {
+///         let hits = hits.clone();
+///         dapple_sched::spawn(async move { hits.with(|n| *n += 1).await })
+///     })
+///     .collect();
+/// runtime.block_on(async {
+///     for task in tasks {
+///         task.await.unwrap();
+///     }
+///     assert_eq!(hits.with(|n| *n).await, 10);
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// No reference gets out of the closure:
+///
+/// ```compile_fail
+/// # async fn f(state: dapple_sched::Colored<String>) {
+/// let leaked: &mut String = state.with(|text| text).await;
+/// # }
+/// ```
+///
+/// and nothing that is bound to a thread gets in:
+///
+/// ```compile_fail
+/// let state = dapple_sched::Colored::new(std::rc::Rc::new(1));
+/// ```
+///
+/// # What can go wrong, and who says so
+///
+/// | mistake | answer |
+/// |---|---|
+/// | touching the value outside of its color | does not compile: there is no other access |
+/// | awaiting while it is held | does not compile: the closure is not `async` |
+/// | asking for the same value inside its closure | [`TryWithError::Busy`], or a panic that says so |
+/// | [`Colored::with_blocking`] on a worker, or while holding a color | a panic that says what to write instead |
+/// | going on after a panic in a closure | a panic that says that the value is poisoned; [`Colored::clear_poison`] |
+/// | needing two values at once | take a copy of what you need from the first, or give both the same color |
+// No bounds here and on `Inner` and `With`: the compiler erases lifetimes inside `async` blocks, and could then not
+// prove `'static` for a `Colored<Vec<&'static str>>` that is held across an await. `with_color` demands them.
+pub struct Colored<T> {
+    inner: Arc<Inner<T>>,
+}
+
+struct Inner<T> {
+    color: Color,
+    /// `drop_in_color` for this `T`, which demands more of it than this struct does.
+    drop_value: fn(&Color, T),
+    /// A closure has panicked.
+    poisoned: AtomicBool,
+    /// A closure is inside; touched while the color is held.
+    borrowed: UnsafeCell<Cell<bool>>,
+    /// Touched while the color is held.
+    value: UnsafeCell<ManuallyDrop<T>>,
+}
+
+// SAFETY: `T` is `Send`, and only whoever holds the color touches the value, one at a time (C1). No `&T` is ever
+// shared between threads, so `T: Sync` is not needed.
+unsafe impl<T: Send> Send for Inner<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Inner<T> {}
+
+/// Why [`Colored::try_with`] did not run its closure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TryWithError {
+    /// The color is held, or callbacks wait in it. Await [`Colored::with`], or [`Colored::post`].
+    Busy,
+    /// A closure panicked while it had the value, which may be half changed. See [`Colored::clear_poison`].
+    Poisoned,
+}
+
+impl fmt::Display for TryWithError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TryWithError::Busy => "the color is held or has callbacks waiting: await `with`, or use `post`",
+            TryWithError::Poisoned => "the state is poisoned by a panic: inspect it after `clear_poison`",
+        })
+    }
+}
+
+impl std::error::Error for TryWithError {}
+
+impl<T: Send + 'static> Colored<T> {
+    /// A value with a color of its own.
+    ///
+    /// # Panics
+    /// If no runtime is current; see [`crate::Handle::current`].
+    pub fn new(value: T) -> Colored<T> {
+        Colored::with_color(value, &Color::new())
+    }
+
+    /// A value of a given color. Values of one color may be used in each other's closures.
+    pub fn with_color(value: T, color: &Color) -> Colored<T> {
+        Colored {
+            inner: Arc::new(Inner {
+                color: color.resolved(),
+                drop_value: Color::drop_in_color::<T>,
+                poisoned: AtomicBool::new(false),
+                borrowed: UnsafeCell::new(Cell::new(false)),
+                value: UnsafeCell::new(ManuallyDrop::new(value)),
+            }),
+        }
+    }
+
+    /// Runs a closure on the value, in the awaiting task's own poll, while the color is held: at once if the color is
+    /// free and nothing waits in it, otherwise when the color reaches this request, which it accepts when the future
+    /// is first polled. Lazy: nothing happens before that.
+    ///
+    /// The closure may borrow the task's locals. It cannot await, so a hold never waits for another. Inside a callback
+    /// or task that holds the color already, it runs in line as a part of it (C2).
+    ///
+    /// Works from any executor. On a foreign one, a request whose turn has come holds the color until its future is
+    /// polled or dropped: do not keep it unpolled in a `select!`.
+    ///
+    /// Cancel safety: dropping the future before it is ready cancels the request; the closure then never runs.
+    ///
+    /// # Panics
+    /// When awaited: if the value is poisoned; if a closure is already inside this very value. A panic in the closure
+    /// unwinds into the caller and poisons the value (C8).
+    pub fn with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> With<'_, T, F, R> {
+        With { state: self, closure: Some(f), ticket: None, result: PhantomData }
+    }
+
+    /// Queues a closure to run on the value. Eager; yields no result. After shutdown it is dropped instead.
+    ///
+    /// A panic in the closure poisons the value and is reported like that of any callback (C8).
+    pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, f: F) {
+        let state = self.clone();
+        // SAFETY: a callback of the color holds it.
+        self.inner.color.post(move || unsafe { state.access(f) });
+    }
+
+    /// Runs a closure on the value now, if the color is free and nothing waits in it, or is held by the running
+    /// callback already.
+    ///
+    /// # Errors
+    /// [`TryWithError`]; the closure has not run.
+    pub fn try_with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> Result<R, TryWithError> {
+        if self.is_poisoned() {
+            return Err(TryWithError::Poisoned);
+        }
+        let color = self.inner.color.cell();
+        if context::holds(color) {
+            // SAFETY: this thread holds the color.
+            return unsafe {
+                if self.is_borrowed() {
+                    Err(TryWithError::Busy)
+                } else {
+                    Ok(context::in_frame(color, false, || self.access(f)))
+                }
+            };
+        }
+        // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
+        unsafe {
+            if hold::try_hold(color) { Ok(hold::holding(color, || self.access(f))) } else { Err(TryWithError::Busy) }
+        }
+    }
+
+    /// As [`Colored::with`], for plain threads: blocks until the color reaches the request.
+    ///
+    /// # Panics
+    /// On a worker, which must not block (C9); on a thread that holds a color, which could wait for itself; and as
+    /// [`Colored::with`].
+    pub fn with_blocking<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> R {
+        assert!(
+            !context::on_worker(),
+            "with_blocking would block a worker: inside a task await `with`, inside a callback use `post` or `try_with`"
+        );
+        assert!(
+            context::depth() == 0,
+            "with_blocking inside a closure that holds another state can deadlock: copy out what you need first, or \
+             give both states the same color"
+        );
+        crate::block_on(self.with(f))
+    }
+
+    /// # Safety
+    /// The caller holds the color.
+    unsafe fn is_borrowed(&self) -> bool {
+        // SAFETY: promised by the caller.
+        self.inner.borrowed.with_mut(|borrowed| unsafe { (*borrowed).get() })
+    }
+
+    /// # Safety
+    /// The caller holds the color.
+    unsafe fn set_borrowed(&self, to: bool) {
+        // SAFETY: promised by the caller.
+        self.inner.borrowed.with_mut(|borrowed| unsafe { (*borrowed).set(to) });
+    }
+
+    /// Runs the closure on the value.
+    ///
+    /// # Safety
+    /// The caller holds the color.
+    unsafe fn access<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        struct Poison<'a, T: Send + 'static>(&'a Colored<T>, bool);
+        impl<T: Send + 'static> Drop for Poison<'_, T> {
+            fn drop(&mut self) {
+                // SAFETY: still inside `access`.
+                unsafe { self.0.set_borrowed(false) };
+                if self.1 {
+                    self.0.inner.poisoned.store(true, Release);
+                }
+            }
+        }
+        assert!(
+            !self.is_poisoned(),
+            "the state of color {} is poisoned: a closure panicked while it had it; clear_poison() makes it accessible",
+            self.inner.color
+        );
+        // SAFETY: promised by the caller; one closure at a time is inside, which the assertion keeps.
+        unsafe {
+            assert!(
+                !self.is_borrowed(),
+                "a closure is already inside this state of color {}: use what it was given",
+                self.inner.color
+            );
+            self.set_borrowed(true);
+            let mut poison = Poison(self, true);
+            let value = self.inner.value.with_mut(|value| value);
+            let result = f(&mut *value);
+            poison.1 = false;
+            result
+        }
+    }
+}
+
+impl<T> Colored<T> {
+    /// The color of the value.
+    pub fn color(&self) -> &Color {
+        &self.inner.color
+    }
+
+    /// Whether a closure has panicked while it had the value.
+    pub fn is_poisoned(&self) -> bool {
+        self.inner.poisoned.load(Acquire)
+    }
+
+    /// Makes a poisoned value accessible again, once you know that it is sound, or in order to mend it.
+    pub fn clear_poison(&self) {
+        self.inner.poisoned.store(false, Release);
+    }
+}
+
+impl<T> Clone for Colored<T> {
+    fn clone(&self) -> Self {
+        Colored { inner: self.inner.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Colored<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Colored")
+            .field("color", self.color())
+            .field("poisoned", &self.is_poisoned())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Drop for Inner<T> {
+    fn drop(&mut self) {
+        // SAFETY: dropped once, here, with the last handle gone; the value is not used again.
+        let value = self.value.with_mut(|value| unsafe { ManuallyDrop::take(&mut *value) });
+        if std::mem::needs_drop::<T>() {
+            // Dropping counts as running (C1).
+            (self.drop_value)(&self.color, value);
+        }
+    }
+}
+
+/// The future of [`Colored::with`].
+#[must_use = "a `with` does nothing until it is awaited; `post` is the eager form"]
+pub struct With<'a, T, F, R> {
+    state: &'a Colored<T>,
+    closure: Option<F>,
+    ticket: Option<Arc<Ticket>>,
+    result: PhantomData<fn() -> R>,
+}
+
+// The closure is never pinned: it is moved out when it is called.
+impl<T, F, R> Unpin for With<'_, T, F, R> {}
+
+impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> With<'_, T, F, R> {
+    fn take_closure(&mut self) -> F {
+        self.ticket = None;
+        self.closure.take().expect("a `with` is not polled again after it was ready")
+    }
+}
+
+impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> {
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        let state = self.state;
+        let color = state.inner.color.cell();
+        if let Some(ticket) = &self.ticket {
+            // SAFETY: our handle keeps the color alive; the chance says who holds it.
+            unsafe {
+                match ticket.poll(color, cx.waker()) {
+                    Chance::Wait => return Poll::Pending,
+                    Chance::InTurn => {
+                        let closure = self.take_closure();
+                        return Poll::Ready(context::in_frame(color, false, || state.access(closure)));
+                    }
+                    Chance::Granted => {
+                        let closure = self.take_closure();
+                        return Poll::Ready(hold::holding(color, || state.access(closure)));
+                    }
+                    Chance::Missed => self.ticket = None,
+                }
+            }
+        }
+        // SAFETY: our handle keeps the color alive; each branch holds the color as it says.
+        unsafe {
+            if context::holds(color) {
+                let closure = self.take_closure();
+                return Poll::Ready(context::in_frame(color, false, || state.access(closure)));
+            }
+            if hold::try_hold(color) {
+                let closure = self.take_closure();
+                return Poll::Ready(hold::holding(color, || state.access(closure)));
+            }
+            self.ticket = Some(Ticket::queue(color, cx.waker()));
+        }
+        Poll::Pending
+    }
+}
+
+impl<T, F, R> Drop for With<'_, T, F, R> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take()
+            && ticket.cancel()
+        {
+            // SAFETY: the color was `Held` for this ticket, and now is for us.
+            unsafe { hold::release(self.state.inner.color.cell()) };
+        }
+    }
+}
+
+impl<T, F, R> fmt::Debug for With<'_, T, F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("With").field("color", self.state.color()).field("queued", &self.ticket.is_some()).finish()
+    }
+}
+
+impl Color {
+    /// Drops a value while this color is held: here if this thread holds it, in a callback otherwise.
+    pub(crate) fn drop_in_color<D: Send + 'static>(&self, value: D) {
+        if context::holds(self.cell()) {
+            drop(value);
+        } else {
+            self.post(move || drop(value));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What the current thread is: a worker or not, what it runs, and which runtime it has entered.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use crate::cell::ColorCell;
+use crate::shared::Shared;
+use crate::sync::thread_local;
+use crate::worker::Worker;
+
+/// One entry of the stack of colors that the current thread holds. Lives on the stack of whoever holds.
+pub(crate) struct Frame {
+    color: NonNull<ColorCell>,
+    /// The thread runs a turn of the color and owns its fifo; otherwise it only holds it.
+    runs: bool,
+    parent: *const Frame,
+    /// The task that is being polled right inside this frame.
+    task: Cell<*const crate::task::Header>,
+}
+
+struct Context {
+    worker: Cell<*const Worker>,
+    frame: Cell<*const Frame>,
+    entered: Cell<*const Shared>,
+}
+
+impl Context {
+    const fn new() -> Context {
+        Context { worker: Cell::new(ptr::null()), frame: Cell::new(ptr::null()), entered: Cell::new(ptr::null()) }
+    }
+}
+
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+thread_local! {
+    static CONTEXT: Context = const { Context::new() };
+}
+
+#[cfg(any(dapple_loom, dapple_shuttle))]
+thread_local! {
+    static CONTEXT: Context = Context::new();
+}
+
+/// Calls `f` with this thread's worker; `None` where the thread is none.
+#[inline]
+pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
+    let worker = CONTEXT.with(|context| context.worker.get());
+    // SAFETY: set by `WorkerScope`, which outlives the worker's use of this thread; only this thread reads it.
+    unsafe { worker.as_ref() }.map(f)
+}
+
+/// Whether the current thread is a worker, of any runtime. Blocking there is forbidden (C9).
+pub fn on_worker() -> bool {
+    CONTEXT.with(|context| !context.worker.get().is_null())
+}
+
+/// Makes the current thread a worker for as long as it lives.
+pub(crate) struct WorkerScope {
+    previous: *const Worker,
+}
+
+impl WorkerScope {
+    pub(crate) fn enter(worker: &Worker) -> WorkerScope {
+        WorkerScope { previous: CONTEXT.with(|context| context.worker.replace(worker)) }
+    }
+}
+
+impl Drop for WorkerScope {
+    fn drop(&mut self) {
+        CONTEXT.with(|context| context.worker.set(self.previous));
+    }
+}
+
+/// Runs `f` while the thread counts as holding `color`.
+#[inline]
+pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce() -> R) -> R {
+    struct Restore(*const Frame);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CONTEXT.with(|context| context.frame.set(self.0));
+        }
+    }
+    let parent = CONTEXT.with(|context| context.frame.get());
+    let frame = Frame { color, runs, parent, task: Cell::new(ptr::null()) };
+    CONTEXT.with(|context| context.frame.set(&frame));
+    let _restore = Restore(parent);
+    f()
+}
+
+/// The color on top: what a callback that asks is running in.
+#[inline]
+pub(crate) fn current_color() -> Option<NonNull<ColorCell>> {
+    top().map(|frame| frame.color)
+}
+
+/// The color on top, if the thread runs its turn and so owns its fifo.
+#[inline]
+pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {
+    top().filter(|frame| frame.runs).map(|frame| frame.color)
+}
+
+/// Whether this thread holds `color`, at whatever depth.
+pub(crate) fn holds(color: NonNull<ColorCell>) -> bool {
+    frames().any(|frame| frame.color == color)
+}
+
+/// How many colors the thread holds.
+pub(crate) fn depth() -> usize {
+    frames().count()
+}
+
+/// Runs `f` as the poll of a task in the frame on top.
+#[inline]
+pub(crate) fn in_task<R>(task: *const crate::task::Header, f: impl FnOnce() -> R) -> R {
+    struct Restore<'a>(&'a Frame, *const crate::task::Header);
+    impl Drop for Restore<'_> {
+        fn drop(&mut self) {
+            self.0.task.set(self.1);
+        }
+    }
+    match top() {
+        Some(frame) => {
+            let _restore = Restore(frame, frame.task.replace(task));
+            f()
+        }
+        None => f(),
+    }
+}
+
+/// The innermost task that this thread is polling.
+pub(crate) fn current_task() -> Option<NonNull<crate::task::Header>> {
+    frames().find_map(|frame| NonNull::new(frame.task.get().cast_mut()))
+}
+
+/// The runtime that the thread has entered.
+pub(crate) fn entered() -> *const Shared {
+    CONTEXT.with(|context| context.entered.get())
+}
+
+/// Enters a runtime; returns what was entered before.
+pub(crate) fn set_entered(shared: *const Shared) -> *const Shared {
+    CONTEXT.with(|context| context.entered.replace(shared))
+}
+
+fn top<'a>() -> Option<&'a Frame> {
+    let frame = CONTEXT.with(|context| context.frame.get());
+    // SAFETY: frames live on this thread's stack, deeper than every caller of this private function, and unlink
+    // themselves when they end, also when unwinding.
+    unsafe { frame.as_ref() }
+}
+
+fn frames<'a>() -> impl Iterator<Item = &'a Frame> {
+    std::iter::successors(top(), |frame| {
+        // SAFETY: a parent outlives its child on the stack.
+        unsafe { frame.parent.as_ref() }
+    })
+}

@@ -1,0 +1,78 @@
+//! Dropping what can no longer run: after a worker has stopped, callbacks are dropped by whoever holds their color.
+//!
+//! Dropping a closure counts as running it (C1), so it happens while the color is held. No worker is needed for that:
+//! the home lock of a stopped worker still works.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+use crate::cell::{ColorCell, State};
+use crate::context;
+use crate::hold;
+use crate::node::Node;
+use crate::shared::Shared;
+use crate::sync::atomic::Ordering::*;
+
+/// Takes over the notification of a color whose home has stopped.
+///
+/// # Safety
+/// The caller has set NOTIFIED and did not link the color, or has taken it off a closed list; the cell is alive.
+pub(crate) unsafe fn notified(color: NonNull<ColorCell>) {
+    // SAFETY: promised by the caller; NOTIFIED keeps the cell alive until `take_notified`, after which we hold the
+    // lock without which it cannot be freed.
+    unsafe {
+        let cell = color.as_ref();
+        let (_, queue) = cell.shared().lock_home(cell);
+        match cell.state() {
+            State::Idle => {
+                cell.take_notified();
+                cell.set_state(State::Held);
+                drop(queue);
+                hold::release(color);
+            }
+            State::Queued | State::Held => cell.take_notified(),
+            State::Running => unreachable!("a worker that has stopped runs no color"),
+        }
+    }
+}
+
+/// Drops every callback of a color that the caller has set to `Held`, until none is left.
+///
+/// # Safety
+/// The color is `Held` by the caller.
+pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) {
+    // SAFETY: `Held` keeps the cell alive.
+    let cell = unsafe { color.as_ref() };
+    let shared = cell.shared();
+    context::in_frame(color, false, || {
+        loop {
+            let (_, queue) = shared.lock_home(cell);
+            // SAFETY: we hold the home lock, and the color is not running.
+            let node = unsafe {
+                cell.drain_inbox();
+                cell.fifo(|fifo| fifo.pop())
+            };
+            drop(queue);
+            let Some(node) = node else { return };
+            // SAFETY: popped, so ours.
+            unsafe { drop_node(shared, cell, node) };
+        }
+    });
+}
+
+/// Drops one callback without running it.
+///
+/// # Safety
+/// The node is the caller's, who holds the color.
+pub(crate) unsafe fn drop_node(shared: &Shared, cell: &ColorCell, node: NonNull<Node>) {
+    // SAFETY: promised by the caller.
+    let (vtable, counted) = unsafe { (node.as_ref().vtable(), node.as_ref().counted()) };
+    if counted {
+        cell.counted.fetch_sub(1, Relaxed);
+    }
+    shared.callbacks_dropped.fetch_add(1, Relaxed);
+    // SAFETY: promised by the caller; a panic in a destructor ends with that callback (C8).
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop)(node) })) {
+        crate::panics::report(shared, cell, payload);
+    }
+}

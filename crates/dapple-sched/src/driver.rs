@@ -1,0 +1,71 @@
+//! What waits for the kernel, behind one trait; and the one for runtimes without I/O.
+
+use std::any::Any;
+use std::sync::OnceLock;
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// What workers wait in: one slot per worker. `dapple-io` implements it with epoll, the simulator with its own clock.
+///
+/// A driver posts what becomes ready when it becomes ready (C2), from inside [`Driver::park`] and [`Driver::poll`]: it
+/// wakes tasks and calls callbacks. While it does so on a worker, idle colors move to that worker.
+pub trait Driver: Any + Send + Sync {
+    /// Called once by each worker's thread before it does anything else.
+    fn attach(&self, worker: usize) {
+        let _ = worker;
+    }
+
+    /// Blocks the calling worker, whose index is `worker`, until its slot has events or due timers, until
+    /// `unpark(worker)`, or for `timeout`; what became ready is dispatched before it returns.
+    ///
+    /// An unpark that came before makes it return at once. It may return for no reason.
+    fn park(&self, worker: usize, timeout: Option<Duration>);
+
+    /// Dispatches what is ready in a slot, without blocking; true if there was anything.
+    ///
+    /// Called by the slot's own worker between turns, and by others while that worker is in a long callback (C6): it
+    /// must be safe from any worker at any time, and skip rather than wait when somebody else is in the slot.
+    fn poll(&self, worker: usize) -> bool;
+
+    /// Makes `park(worker)` return. Called from any thread.
+    fn unpark(&self, worker: usize);
+
+    /// All workers have stopped: drops registered callbacks and wakers.
+    fn shutdown(&self);
+}
+
+/// Parks threads, and knows no events.
+pub(crate) struct ThreadDriver {
+    threads: Box<[OnceLock<Thread>]>,
+}
+
+impl ThreadDriver {
+    pub(crate) fn new(workers: usize) -> ThreadDriver {
+        ThreadDriver { threads: (0..workers).map(|_| OnceLock::new()).collect() }
+    }
+}
+
+impl Driver for ThreadDriver {
+    fn attach(&self, worker: usize) {
+        let _ = self.threads[worker].set(thread::current());
+    }
+
+    fn park(&self, _worker: usize, timeout: Option<Duration>) {
+        match timeout {
+            Some(timeout) => thread::park_timeout(timeout),
+            None => thread::park(),
+        }
+    }
+
+    fn poll(&self, _worker: usize) -> bool {
+        false
+    }
+
+    fn unpark(&self, worker: usize) {
+        if let Some(thread) = self.threads[worker].get() {
+            thread.unpark();
+        }
+    }
+
+    fn shutdown(&self) {}
+}

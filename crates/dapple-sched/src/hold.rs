@@ -1,0 +1,171 @@
+//! Holding a color in line, by any thread, and letting go of it; and the end of a color's life.
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::cell::{ColorCell, Kind, State};
+use crate::context;
+use crate::dispose;
+use crate::lock::Guard;
+use crate::run_queue::RunQueue;
+use crate::shared::Shared;
+use crate::sync::atomic::Ordering::*;
+
+/// Takes hold of a color if it is free and nothing is queued in it.
+///
+/// A worker only tries the lock of another worker: it must not wait for a thread that may have been preempted.
+///
+/// # Safety
+/// The cell is alive for the call (a handle).
+pub(crate) unsafe fn try_hold(color: NonNull<ColorCell>) -> bool {
+    // SAFETY: promised by the caller.
+    let cell = unsafe { color.as_ref() };
+    let shared = cell.shared();
+    let queue = if context::on_worker() {
+        // Relaxed: checked under the lock below.
+        let home = usize::from(cell.home.load(Relaxed));
+        shared.slots[home].try_lock().filter(|_| usize::from(cell.home.load(Relaxed)) == home)
+    } else {
+        Some(shared.lock_home(cell).1)
+    };
+    // SAFETY: we hold the home lock.
+    queue.is_some_and(|_queue| unsafe {
+        let free = cell.state() == State::Idle && !cell.inbox_waits();
+        if free {
+            cell.set_state(State::Held);
+        }
+        free
+    })
+}
+
+/// Lets go of a held color: what came meanwhile is queued (or dropped, if its worker has stopped).
+///
+/// # Safety
+/// The color is `Held` by the caller, who forgets it.
+pub(crate) unsafe fn release(color: NonNull<ColorCell>) {
+    // SAFETY: `Held` keeps the cell alive.
+    let cell = unsafe { color.as_ref() };
+    let shared = cell.shared();
+    loop {
+        let (home, mut queue) = shared.lock_home(cell);
+        // SAFETY: we hold the home lock; `Held` is ours.
+        unsafe {
+            cell.drain_inbox();
+            if cell.fifo(|fifo| fifo.len) == 0 {
+                return settle(queue, color);
+            }
+            if !queue.closed {
+                queue.push(color);
+                drop(queue);
+                shared.kick(home);
+                return;
+            }
+        }
+        drop(queue);
+        // SAFETY: the color is still `Held` by us.
+        if !unsafe { drop_or_defer(color) } {
+            return;
+        }
+    }
+}
+
+/// Runs `f` while the color is held, and releases it, also if `f` unwinds.
+///
+/// # Safety
+/// The color is `Held` by the caller, who gives it up.
+pub(crate) unsafe fn holding<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R) -> R {
+    struct Release(NonNull<ColorCell>);
+    impl Drop for Release {
+        fn drop(&mut self) {
+            // SAFETY: promised by the caller of `holding`.
+            unsafe { release(self.0) };
+        }
+    }
+    let _release = Release(color);
+    context::in_frame(color, false, f)
+}
+
+/// Makes a color idle that has nothing to do, and frees it if nobody knows it any more.
+///
+/// # Safety
+/// `queue` is the home lock; the color is `Held` or `Running` by the caller, in no queue, its fifo empty.
+pub(crate) unsafe fn settle(queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) {
+    // SAFETY: promised by the caller.
+    let dead = unsafe {
+        color.as_ref().set_state(State::Idle);
+        is_dead(color)
+    };
+    drop(queue);
+    if dead {
+        // SAFETY: nobody can reach it: no handle, no queue, no list, and named colors have left the registry.
+        unsafe { free(color) };
+    }
+}
+
+/// Whether an idle color can be freed. If so it has left the registry, and the caller must free it.
+///
+/// # Safety
+/// The caller holds the home lock.
+pub(crate) unsafe fn is_dead(color: NonNull<ColorCell>) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let cell = color.as_ref();
+        // Acquire pairs with the decrements in `Color::drop`.
+        cell.kind != Kind::Default
+            && cell.refs.load(Acquire) == 0
+            && cell.state() == State::Idle
+            && cell.inbox_vacant()
+            && (cell.kind != Kind::Named || cell.shared().registry.remove_unused(cell))
+    }
+}
+
+/// Frees a color.
+///
+/// # Safety
+/// [`is_dead`] said so, and the lock has been released.
+pub(crate) unsafe fn free(color: NonNull<ColorCell>) {
+    // SAFETY: allocated as a box in `Color::allocate`; nobody else can reach it.
+    let cell = unsafe { Box::from_raw(color.as_ptr()) };
+    // SAFETY: the cell's own count on the runtime, taken in `Color::allocate`.
+    drop(unsafe { Arc::from_raw(cell.shared as *const Shared) });
+}
+
+thread_local! {
+    /// Colors that wait until the drop further up this thread's stack is through; `None` where there is none.
+    static DEFERRED: RefCell<Option<Vec<NonNull<ColorCell>>>> = const { RefCell::new(None) };
+}
+
+/// Drops the callbacks of a held color whose worker has stopped. A destructor may reach the next color and so on, as
+/// long as a chain of tasks is: only the outermost call drops, inner ones leave their color to it. False: left.
+///
+/// # Safety
+/// The color is `Held` by the caller, and stays so; if false is returned it is no longer the caller's.
+unsafe fn drop_or_defer(color: NonNull<ColorCell>) -> bool {
+    let deferred = DEFERRED.with_borrow_mut(|deferred| match deferred {
+        Some(waiting) => {
+            waiting.push(color);
+            true
+        }
+        None => {
+            *deferred = Some(Vec::new());
+            false
+        }
+    });
+    if deferred {
+        return false;
+    }
+    // SAFETY: promised by the caller.
+    unsafe { dispose::drop_callbacks(color) };
+    loop {
+        let next = DEFERRED.with_borrow_mut(|deferred| deferred.as_mut().and_then(Vec::pop));
+        let Some(next) = next else { break };
+        // SAFETY: deferred colors are `Held`, and were left to us. If more came meanwhile, `release` defers it again.
+        unsafe {
+            dispose::drop_callbacks(next);
+            release(next);
+        }
+    }
+    DEFERRED.with_borrow_mut(|deferred| *deferred = None);
+    true
+}

@@ -1,0 +1,243 @@
+//! A worker with nothing to do: looks at the kernel, steals, spins briefly, sleeps.
+
+use std::ptr::NonNull;
+
+use crate::cell::{ColorCell, State};
+use crate::hold;
+use crate::lock::Guard;
+use crate::post;
+use crate::run_queue::RunQueue;
+use crate::shared::{MONITOR_ASLEEP, Shared, Slot};
+use crate::sync::atomic::Ordering::*;
+use crate::sync::spin_loop;
+use crate::worker::{self, TINY_CALLBACK_NS, Worker};
+
+/// Colors from another worker's list that are dealt with once the locks are released.
+#[derive(Default)]
+struct Leftovers {
+    /// Still notified: to be linked again.
+    strays: Vec<NonNull<ColorCell>>,
+    /// To be freed.
+    dead: Vec<NonNull<ColorCell>>,
+}
+
+impl Worker {
+    /// Looks for work for a short while; true if there may be some now.
+    pub(crate) fn find_work(&self) -> bool {
+        let rounds = self.spin_rounds.get();
+        let mut found = self.poll_driver(self.index) || self.steal();
+        let mut round = 0;
+        while !found && round < rounds && !self.shared.is_stopping() {
+            for _ in 0..SPINS_PER_ROUND {
+                spin_loop();
+            }
+            found = self.slot().remote_waits() || self.steal();
+            round += 1;
+        }
+        // Spinning that paid is tried longer the next time, spinning that did not, shorter.
+        if round > 0 {
+            self.spin_rounds.set(if found { (rounds * 2).min(SPIN_ROUNDS_MAX) } else { (rounds / 2).max(1) });
+        }
+        // Relaxed: a hint that keeps several from being woken for the same work.
+        self.shared.searching.store(0, Relaxed);
+        found
+    }
+
+    /// Sleeps in the driver until there is work, or something that could be work.
+    pub(crate) fn sleep(&self) {
+        let slot = self.slot();
+        let queue = slot.lock();
+        if queue.len() > 0 || self.shared.is_stopping() || !slot.fall_asleep(&queue) {
+            return;
+        }
+        drop(queue);
+        self.shared.fell_asleep();
+        slot.counters.park();
+        self.dispatches.set(true);
+        self.shared.park(self.index, None);
+        self.dispatches.set(false);
+        slot.wake_up();
+        self.shared.woke_up();
+    }
+
+    /// Takes colors from other workers. True: some were taken, or events of another worker were dispatched.
+    pub(crate) fn steal(&self) -> bool {
+        let workers = self.shared.slots.len();
+        if workers == 1 {
+            return false;
+        }
+        let start = self.next_random() as usize % workers;
+        (0..workers).map(|n| (start + n) % workers).filter(|&victim| victim != self.index).any(|victim| {
+            let slot = &self.shared.slots[victim];
+            // Relaxed: hints; what is taken is decided under the locks.
+            let overdue = slot.overdue.load(Relaxed);
+            if !overdue && slot.len.load(Relaxed) == 0 {
+                return false;
+            }
+            let stolen = self.steal_from(slot, victim, overdue);
+            // What belongs to a worker that does not come back soon includes its events and timers (C6).
+            (overdue && self.poll_driver(victim)) || stolen > 0
+        })
+    }
+
+    fn steal_from(&self, slot: &Slot, victim: usize, overdue: bool) -> usize {
+        let mut left = Leftovers::default();
+        let mut own = self.slot().lock();
+        let Some(mut theirs) = slot.try_lock() else { return 0 };
+        if own.closed || theirs.closed {
+            return 0;
+        }
+        let mut stolen = self.steal_colors(&mut own, &mut theirs, overdue);
+        slot.len.store(theirs.len(), Relaxed);
+        if overdue {
+            slot.overdue.store(false, Relaxed);
+            stolen += self.steal_news(&mut own, &mut theirs, slot, victim, &mut left);
+        }
+        drop(theirs);
+        drop(own);
+        for color in left.strays {
+            // SAFETY: taken off the victim's list with its notification, and not linked since.
+            unsafe { worker::pass_on(&self.shared, color) };
+        }
+        for color in left.dead {
+            // SAFETY: `is_dead` said so.
+            unsafe { hold::free(color) };
+        }
+        self.slot().counters.steal(stolen);
+        stolen
+    }
+
+    /// Moves half of the colors that are worth moving; all of them from a worker that does not come back soon.
+    fn steal_colors(&self, own: &mut RunQueue, theirs: &mut Guard<'_, RunQueue>, overdue: bool) -> usize {
+        let wanted = if overdue { theirs.len() } else { theirs.len().div_ceil(2) };
+        let mut looked = 0;
+        let mut stolen = 0;
+        theirs.each(|theirs, color| {
+            looked += 1;
+            // SAFETY: both locks are held; the color is in the victim's queue, hence at home there and not running.
+            unsafe {
+                let cell = color.as_ref();
+                if overdue || pays(cell) {
+                    theirs.remove(color);
+                    cell.home.store(self.index as u16, Relaxed);
+                    own.push(color);
+                    stolen += 1;
+                }
+            }
+            stolen < wanted && looked < LOOK_AT_MAX
+        });
+        stolen
+    }
+
+    /// Takes over what is linked to a worker that does not come back soon.
+    fn steal_news(
+        &self,
+        own: &mut RunQueue,
+        theirs: &mut Guard<'_, RunQueue>,
+        slot: &Slot,
+        victim: usize,
+        left: &mut Leftovers,
+    ) -> usize {
+        let mut taken = 0;
+        let mut rest = slot.take_remote();
+        while let Some(color) = NonNull::new(rest) {
+            // SAFETY: linked, hence alive; both locks are held, and one of them is its home's unless it is a stray.
+            unsafe {
+                let cell = color.as_ref();
+                rest = cell.remote_next.load(Relaxed);
+                if usize::from(cell.home.load(Relaxed)) != victim || cell.state() == State::Running {
+                    // Running: its fifo is its worker's; put back, still notified.
+                    left.strays.push(color);
+                    continue;
+                }
+                cell.take_notified();
+                match cell.state() {
+                    State::Idle if cell.fifo(|fifo| fifo.len) > 0 => {
+                        cell.home.store(self.index as u16, Relaxed);
+                        own.push(color);
+                        taken += 1;
+                    }
+                    // Drained before, and nobody may know it any more.
+                    State::Idle if hold::is_dead(color) => left.dead.push(color),
+                    State::Idle => {}
+                    State::Queued => post::enqueue(theirs, color),
+                    State::Held | State::Running => {}
+                }
+            }
+        }
+        taken
+    }
+
+    /// Wakes a sleeping worker if more waits here than it costs to wake one.
+    #[inline]
+    pub(crate) fn call_for_help(&self, waiting: usize) {
+        let shared = &*self.shared;
+        if shared.sleepers() == 0 || shared.searching.load(Relaxed) != 0 {
+            return;
+        }
+        let worth_ns = waiting as u64 * u64::from(self.slot().turn_ns.load(Relaxed));
+        if worth_ns > WAKE_WORTH_NS {
+            shared.searching.store(1, Relaxed);
+            shared.kick_any(self.index);
+        }
+    }
+
+    fn next_random(&self) -> u32 {
+        // xorshift32: spreads thieves over victims, nothing more is asked of it.
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        self.random.set(x);
+        x
+    }
+}
+
+impl Shared {
+    fn fell_asleep(&self) {
+        // AcqRel: one word holds both facts, so either we see that the monitor sleeps, or it sees us.
+        let old = self.pulse.fetch_add(1, AcqRel);
+        let asleep = (old & !MONITOR_ASLEEP) as usize + 1;
+        if old & MONITOR_ASLEEP != 0 && asleep < self.slots.len() {
+            self.monitor.wake_if_asleep(&self.pulse);
+        }
+    }
+
+    fn woke_up(&self) {
+        let old = self.pulse.fetch_sub(1, AcqRel);
+        let asleep = (old & !MONITOR_ASLEEP) - 1;
+        if old & MONITOR_ASLEEP != 0 && asleep > 0 {
+            self.monitor.wake_if_asleep(&self.pulse);
+        }
+    }
+}
+
+/// Whether moving a color to another core gains more than the traffic between cores that it brings.
+///
+/// A color that neither receives from its home nor sends to others can move for nothing. Otherwise each callback that
+/// comes or goes crosses between cores afterwards, and its own work must pay for that.
+///
+/// # Safety
+/// The caller holds the home lock, and the color is queued.
+unsafe fn pays(cell: &ColorCell) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        cell.fifo(|fifo| {
+            let traffic = u32::from(fifo.posts_in) + u32::from(fifo.posts_out);
+            traffic == 0
+                || u64::from(fifo.mean_ns) * u64::from(fifo.run) > u64::from(TINY_CALLBACK_NS) * u64::from(traffic)
+        })
+    }
+}
+
+/// Pauses per round of spinning: about a microsecond.
+const SPINS_PER_ROUND: u32 = 32;
+
+/// The longest spin.
+const SPIN_ROUNDS_MAX: u32 = 16;
+
+/// A thief looks at this many colors of a victim, with its lock held.
+const LOOK_AT_MAX: usize = 64;
+
+/// Waking a sleeping worker costs about 18 us; it pays where this much waits.
+const WAKE_WORTH_NS: u64 = 40_000;

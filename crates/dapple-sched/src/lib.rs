@@ -1,0 +1,87 @@
+//! Colors, callbacks, tasks, run queues, workers and stealing: the scheduler under Dapple, without any I/O.
+//!
+//! *Write it as if it ran on one core.* Every callback and every task has a [`Color`]. What has the same color runs
+//! one at a time, in order; what has different colors runs in parallel, on one worker per core. State that belongs to
+//! a color is a [`Colored`] value, which can be touched only while its color is held.
+//!
+//! ```
+//! use dapple_sched::{Color, Colored, Runtime, spawn};
+//!
+//! let runtime = Runtime::builder().build()?;
+//! runtime.block_on(async {
+//!     let words = Colored::new(Vec::new());
+//!     let tasks = ["events", "threads", "colors"].map(|word| {
+//!         let words = words.clone();
+//!         spawn(async move { words.with(|words| words.push(word)).await })
+//!     });
+//!     for task in tasks {
+//!         task.await.unwrap();
+//!     }
+//!     assert_eq!(words.with(|words| words.len()).await, 3);
+//! });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! The invariants C1 to C10 and the vocabulary are in the project's ARCHITECTURE.md; the texts this implements are
+//! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
+
+mod block;
+mod block_on;
+mod callback;
+mod cell;
+mod clock;
+mod closing;
+mod color;
+mod colored;
+mod context;
+mod dispose;
+mod driver;
+mod hold;
+mod idle;
+mod lock;
+mod monitor;
+mod node;
+mod panics;
+mod post;
+mod registry;
+mod run_queue;
+mod runtime;
+mod shared;
+mod stats;
+mod sync;
+mod task;
+mod ticket;
+mod worker;
+mod yield_now;
+
+#[cfg(any(dapple_loom, dapple_shuttle))]
+pub mod model;
+
+pub use block_on::block_on;
+pub use callback::{Callback, Posted};
+pub use closing::Closed;
+pub use color::{Color, PostError, Priority};
+pub use colored::{Colored, TryWithError, With};
+pub use context::on_worker;
+pub use driver::Driver;
+pub use panics::PanicInfo;
+pub use runtime::{Builder, EnterGuard, Handle, Runtime, ShutdownReport};
+pub use stats::{RuntimeStats, WorkerStats};
+pub use task::{JoinError, JoinHandle};
+pub use yield_now::{YieldNow, yield_now};
+
+use std::future::Future;
+
+/// Starts a task with a color of its own (C3) in the current runtime.
+///
+/// `Send` already guards what the default color guarded in C++, so a task that names no color need not share one.
+///
+/// # Panics
+/// If no runtime is current; see [`Handle::current`].
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    Handle::current().spawn(future)
+}

@@ -1,0 +1,99 @@
+//! A small spin lock for sections of a few dozen instructions.
+//!
+//! Not `std::sync::Mutex`, because the scheduler is checked by loom and by ThreadSanitizer, and neither sees through
+//! std's futex lock. A section under this lock never calls user code, never allocates without bound and never blocks.
+//!
+//! | state | meaning | next |
+//! |---|---|---|
+//! | `false` | free | `swap(true)` by whoever enters |
+//! | `true` | held | `store(false)` by the holder |
+
+use std::ops::{Deref, DerefMut};
+
+use crate::sync::atomic::{AtomicBool, Ordering::*};
+use crate::sync::{UnsafeCell, spin_loop, yield_now};
+
+/// A value that one thread at a time may touch.
+pub(crate) struct Lock<T> {
+    locked: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `locked` lets one guard exist at a time, so the value only ever moves between threads.
+unsafe impl<T: Send> Sync for Lock<T> {}
+// SAFETY: as above; the lock owns its value.
+unsafe impl<T: Send> Send for Lock<T> {}
+
+/// Access to the value of a [`Lock`]; dropping it unlocks.
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    value: *mut T,
+}
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Lock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        // Acquire pairs with the Release in `Guard::drop`.
+        if self.locked.swap(true, Acquire) { None } else { Some(self.guard()) }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        match self.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_contended(),
+        }
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> Guard<'_, T> {
+        let mut spins = 0u32;
+        loop {
+            // Relaxed: only a hint when to try again; `try_lock` orders.
+            while self.locked.load(Relaxed) {
+                spins += 1;
+                // The holder may have been preempted (more workers than cores): give it the core.
+                if spins.is_multiple_of(SPINS_BEFORE_YIELD) { yield_now() } else { spin_loop() }
+            }
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+        }
+    }
+
+    #[inline]
+    fn guard(&self) -> Guard<'_, T> {
+        Guard { lock: self, value: self.value.with_mut(|value| value) }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one (see `locked`), and `&self` excludes `deref_mut`.
+        unsafe { &*self.value }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one (see `locked`), borrowed mutably.
+        unsafe { &mut *self.value }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `try_lock`.
+        self.lock.locked.store(false, Release);
+    }
+}
+
+const SPINS_BEFORE_YIELD: u32 = 64;

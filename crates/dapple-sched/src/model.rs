@@ -1,0 +1,83 @@
+//! The scheduler, taken apart for the models in `tests/`: workers that a model steps itself, on threads of its own.
+//!
+//! Compiled only with `--cfg dapple_loom` or `--cfg dapple_shuttle`.
+
+use std::sync::Arc;
+
+use crate::context::WorkerScope;
+use crate::driver::Driver;
+use crate::runtime::Handle;
+use crate::shared::Shared;
+use crate::worker::{Step, Worker};
+
+/// A runtime without threads and without a monitor.
+#[derive(Clone)]
+pub struct Model {
+    shared: Arc<Shared>,
+}
+
+impl Model {
+    /// A runtime of so many workers, none of which runs yet.
+    pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
+        Model { shared: Shared::new(workers, driver, None) }
+    }
+
+    /// The way to colors, tasks and counters.
+    pub fn handle(&self) -> Handle {
+        Handle::from_shared(self.shared.clone())
+    }
+
+    /// Makes the calling thread a worker while `f` runs.
+    pub fn worker<R>(&self, index: usize, f: impl FnOnce(&ModelWorker<'_>) -> R) -> R {
+        let worker = Worker::new(self.shared.clone(), index);
+        let _scope = WorkerScope::enter(&worker);
+        f(&ModelWorker { worker: &worker })
+    }
+
+    /// Tells all workers to stop, as a shutdown does.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
+    /// Marks a worker as the monitor does with one that is in a long callback.
+    pub fn mark_overdue(&self, worker: usize) {
+        self.shared.slots[worker].overdue.store(true, crate::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// A worker that the model steps.
+pub struct ModelWorker<'a> {
+    worker: &'a Worker,
+}
+
+impl ModelWorker<'_> {
+    /// Ends the last turn and runs the next; false if there was nothing to run.
+    pub fn step(&self) -> bool {
+        self.worker.step() == Step::Ran
+    }
+
+    /// Runs turns until there is nothing to run.
+    pub fn drain(&self) {
+        while self.step() {}
+    }
+
+    /// Steals once.
+    pub fn steal(&self) -> bool {
+        self.worker.steal()
+    }
+
+    /// Sleeps in the driver, if there is nothing to do.
+    pub fn sleep(&self) {
+        self.worker.sleep();
+    }
+
+    /// Works until [`Model::stop`], then drops what is left.
+    pub fn run(&self) {
+        self.worker.run();
+    }
+
+    /// Drops what is left, as a worker does that stops.
+    pub fn exit(&self) {
+        self.worker.exit();
+    }
+}

@@ -1,0 +1,69 @@
+//! Panics: caught, counted, and reported with the color they happened in (C8).
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+use crate::cell::ColorCell;
+use crate::color::Color;
+use crate::context;
+use crate::shared::Shared;
+use crate::task::{Header, JoinError};
+
+/// What a panic handler is told; see [`crate::Builder::panic_handler`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct PanicInfo<'a> {
+    /// The color of the callback that panicked.
+    pub color: &'a Color,
+    /// What it panicked with, if that was text.
+    pub message: &'a str,
+    /// The worker on which it ran; `None` if it was dropped elsewhere, after shutdown.
+    pub worker: Option<usize>,
+}
+
+/// Reports a panic that nobody awaits.
+pub(crate) fn report(shared: &Shared, cell: &ColorCell, payload: Box<dyn Any + Send>) {
+    let worker = context::with_worker(|worker| worker.index);
+    shared.slots[worker.unwrap_or(0).min(shared.slots.len() - 1)].counters.panic();
+    // SAFETY: the color is held by this thread, hence alive.
+    let color = unsafe { Color::retain(NonNull::from(cell)) };
+    let info = PanicInfo { color: &color, message: message(&*payload), worker };
+    let handled = catch_unwind(AssertUnwindSafe(|| match &shared.panic_handler {
+        Some(handler) => handler(&info),
+        None => {
+            let worker =
+                worker.map_or_else(|| "outside of the workers".to_owned(), |worker| format!("on worker {worker}"));
+            eprintln!("dapple: a callback of color {color} panicked {worker}: {}", info.message);
+        }
+    }));
+    // A payload, or a handler, that panics in its turn must not take the worker along.
+    discard(payload);
+    if let Err(payload) = handled {
+        discard(payload);
+    }
+}
+
+/// Counts a task's panic and makes it the task's result.
+pub(crate) fn of_task(_task: NonNull<Header>, payload: Box<dyn Any + Send>) -> JoinError {
+    context::with_worker(|worker| worker.slot().counters.panic());
+    JoinError::panicked(payload)
+}
+
+/// The text of a panic.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
+    if let Some(text) = payload.downcast_ref::<&'static str>() {
+        text
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text
+    } else {
+        "(no text)"
+    }
+}
+
+/// Drops a payload whose destructor may itself panic.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
+}

@@ -1,0 +1,159 @@
+//! Posting: how a node reaches its color.
+//!
+//! | who posts | path | locked instructions |
+//! |---|---|---|
+//! | a callback to its own color | appends to the fifo, which its turn owns | none |
+//! | a worker to a color at home there | appends under its own lock | one |
+//! | a worker to an idle color elsewhere whose home sleeps, or from an I/O event | takes the color home, then as above | two |
+//! | anybody else | inbox, and the home's remote list the first time | one or two |
+
+use std::ptr::NonNull;
+
+use crate::cell::{ColorCell, State};
+use crate::context;
+use crate::dispose;
+use crate::node::Node;
+use crate::run_queue::RunQueue;
+use crate::shared::Linked;
+use crate::sync::atomic::Ordering::*;
+use crate::worker::Worker;
+
+/// Accepts a node into a color.
+///
+/// # Safety
+/// `color` is alive for the call (a handle, or it runs here), and the node is the caller's to give.
+#[inline]
+pub(crate) unsafe fn post(color: NonNull<ColorCell>, node: NonNull<Node>) {
+    // SAFETY: promised by the caller.
+    let cell = unsafe { color.as_ref() };
+    if context::running_color() == Some(color) {
+        // SAFETY: this thread runs the color, so it owns the fifo.
+        unsafe {
+            cell.drain_inbox();
+            cell.push(node);
+        }
+        return;
+    }
+    let placed = context::with_worker(|worker| {
+        // SAFETY: promised by the caller.
+        std::ptr::eq(&*worker.shared, cell.shared) && unsafe { worker.post(color, node) }
+    });
+    if placed != Some(true) {
+        // SAFETY: promised by the caller; the node has not been placed.
+        unsafe { post_foreign(color, node) };
+    }
+}
+
+impl Worker {
+    /// Posts as this worker, if the color is at home here or can be brought here. False: the node is still the caller's.
+    ///
+    /// # Safety
+    /// As [`post`], and the color belongs to this worker's runtime.
+    #[inline]
+    unsafe fn post(&self, color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
+        // SAFETY: promised by the caller.
+        let cell = unsafe { color.as_ref() };
+        let sender = context::running_color();
+        if let Some(sender) = sender {
+            // SAFETY: this thread runs the sender, so it owns its fifo.
+            unsafe { sender.as_ref().fifo(|fifo| fifo.posts_out = fifo.posts_out.saturating_add(1)) };
+        }
+        // Relaxed: decided under the lock.
+        let home = usize::from(cell.home.load(Relaxed));
+        if home != self.index {
+            // SAFETY: promised by the caller.
+            return unsafe { self.post_elsewhere(color, node, home) };
+        }
+        let mut queue = self.slot().lock();
+        if usize::from(cell.home.load(Relaxed)) != self.index || queue.closed {
+            return false;
+        }
+        // SAFETY: we hold the home lock; a color that is `Running` here runs on this very thread.
+        unsafe {
+            cell.drain_inbox();
+            cell.push(node);
+            if sender.is_some() {
+                cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(1));
+            }
+            enqueue(&mut queue, color);
+        }
+        true
+    }
+
+    /// # Safety
+    /// As [`Worker::post`].
+    unsafe fn post_elsewhere(&self, color: NonNull<ColorCell>, node: NonNull<Node>, home: usize) -> bool {
+        // SAFETY: promised by the caller.
+        let cell = unsafe { color.as_ref() };
+        if self.dispatches.get() || self.shared.slots[home].is_asleep() {
+            let mut queue = self.slot().lock();
+            // SAFETY: `adopt` gave us the home lock's color, idle and with an empty inbox.
+            if !queue.closed && unsafe { self.adopt(color, home) } {
+                // SAFETY: we hold the lock of what is now the home.
+                unsafe {
+                    cell.push(node);
+                    queue.push(color);
+                }
+                return true;
+            }
+        }
+        if cell.last_poster.load(Relaxed) != self.index as u16 {
+            // Relaxed: a hint for home moves.
+            cell.last_poster.store(self.index as u16, Relaxed);
+        }
+        false
+    }
+
+    /// Moves the home of an idle color here. The caller holds this worker's own lock; the other is only tried, so that
+    /// two workers cannot wait for each other.
+    ///
+    /// # Safety
+    /// `color` is alive and of this runtime.
+    pub(crate) unsafe fn adopt(&self, color: NonNull<ColorCell>, home: usize) -> bool {
+        // SAFETY: promised by the caller.
+        let cell = unsafe { color.as_ref() };
+        let Some(theirs) = self.shared.slots[home].try_lock() else { return false };
+        // SAFETY: the home is checked, and its lock held, before the state is read.
+        let idle = usize::from(cell.home.load(Relaxed)) == home
+            && unsafe { cell.state() } == State::Idle
+            && !cell.inbox_waits()
+            && !theirs.closed;
+        if idle {
+            cell.home.store(self.index as u16, Relaxed);
+        }
+        idle
+    }
+}
+
+/// Gives a color that has just received something its place in the run queue.
+///
+/// # Safety
+/// `queue` is the home's, locked and not closed, and the fifo is not empty.
+#[inline]
+pub(crate) unsafe fn enqueue(queue: &mut RunQueue, color: NonNull<ColorCell>) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match color.as_ref().state() {
+            State::Idle => queue.push(color),
+            State::Queued => queue.raise(color),
+            State::Running | State::Held => {}
+        }
+    }
+}
+
+/// Posts from a thread that does not own the color's home.
+///
+/// # Safety
+/// As [`post`].
+unsafe fn post_foreign(color: NonNull<ColorCell>, node: NonNull<Node>) {
+    // SAFETY: promised by the caller.
+    let cell = unsafe { color.as_ref() };
+    let shared = cell.shared();
+    if !context::on_worker() {
+        shared.posts_outside.fetch_add(1, Relaxed);
+    }
+    if cell.push_inbox(node) && shared.link_remote(color) == Linked::Closed {
+        // SAFETY: the home has stopped, and the notification is ours.
+        unsafe { dispose::notified(color) };
+    }
+}

@@ -1,0 +1,419 @@
+//! Runtimes: building them, finding the current one, shutting them down.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cell::Kind;
+use crate::closing::Closed;
+use crate::color::Color;
+use crate::context::{self, WorkerScope};
+use crate::driver::{Driver, ThreadDriver};
+use crate::monitor;
+use crate::panics::PanicInfo;
+use crate::shared::Shared;
+use crate::stats::RuntimeStats;
+use crate::sync::atomic::Ordering::*;
+use crate::task::{self, JoinHandle};
+use crate::worker::Worker;
+
+pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
+type MakeDriver = Box<dyn FnOnce(usize) -> io::Result<Arc<dyn Driver>>>;
+
+/// The runtimes of this process that have not shut down, oldest first.
+static RUNNING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+fn running() -> MutexGuard<'static, Vec<Weak<Shared>>> {
+    RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Refers to one runtime. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Handle {
+    /// The current runtime: on a worker, its own; on a thread that has entered one, that; on any other thread, the
+    /// oldest one of the process that still runs.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn current() -> Handle {
+        Handle::try_current().expect(
+            "no Dapple runtime runs in this process: mark main with #[dapple::main], or build one with \
+             Runtime::builder() before you make colors, states or tasks",
+        )
+    }
+
+    /// As [`Handle::current`], or `None`.
+    pub fn try_current() -> Option<Handle> {
+        if let Some(shared) = context::with_worker(|worker| worker.shared.clone()) {
+            return Some(Handle { shared });
+        }
+        let entered = context::entered();
+        if !entered.is_null() {
+            // SAFETY: set by an `EnterGuard` of this thread, which holds a count.
+            return Some(Handle {
+                shared: unsafe {
+                    Arc::increment_strong_count(entered);
+                    Arc::from_raw(entered)
+                },
+            });
+        }
+        let oldest = running().iter().find_map(Weak::upgrade);
+        oldest.map(|shared| Handle { shared })
+    }
+
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Handle {
+        Handle { shared }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The index of the worker that the calling thread is, if it is one of this runtime.
+    pub fn worker_index(&self) -> Option<usize> {
+        context::with_worker(|worker| Arc::ptr_eq(&worker.shared, &self.shared).then_some(worker.index)).flatten()
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    /// The driver, if it is a `D`.
+    pub fn driver<D: Driver>(&self) -> Option<&D> {
+        let driver: &dyn std::any::Any = &*self.shared.driver;
+        driver.downcast_ref()
+    }
+
+    /// Makes this the current runtime of the calling thread until the guard is dropped.
+    pub fn enter(&self) -> EnterGuard {
+        let previous = context::set_entered(Arc::into_raw(self.shared.clone()));
+        EnterGuard { previous, not_send: PhantomData }
+    }
+
+    /// Starts a task with a color of its own.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        task::spawn(self.new_color(), future)
+    }
+
+    /// A fresh color of this runtime; see [`Color::new`].
+    pub fn new_color(&self) -> Color {
+        let home = self.worker_index().unwrap_or(0);
+        self.new_color_at(home)
+    }
+
+    /// A fresh color whose first home is the given worker. A hint for measurements: colors move.
+    #[doc(hidden)]
+    pub fn new_color_at(&self, worker: usize) -> Color {
+        let id = self.shared.fresh_id();
+        Color::from_counted(Color::allocate(&self.shared, Kind::Fresh, id, worker % self.workers()))
+    }
+
+    /// The color of that name in this runtime; see [`Color::named`].
+    pub fn named_color(&self, name: u64) -> Color {
+        if name == 0 {
+            return self.default_color();
+        }
+        let home = self.worker_index().unwrap_or(0);
+        let make = || Color::allocate(&self.shared, Kind::Named, name, home);
+        Color::from_counted(self.shared.registry.find_or_insert(name, make))
+    }
+
+    /// The default color of this runtime, whatever runtime is current when it is used.
+    pub fn default_color(&self) -> Color {
+        // SAFETY: the default color lives as long as the runtime, which we hold.
+        unsafe { Color::retain(self.shared.default_color()) }
+    }
+
+    /// What the runtime has done since it started. Cost: a few loads per worker.
+    pub fn stats(&self) -> RuntimeStats {
+        RuntimeStats {
+            workers: self.shared.slots.iter().map(|slot| slot.counters.snapshot(slot.len.load(Relaxed))).collect(),
+            tasks_live: self.shared.tasks_live.load(Relaxed) as u64,
+            posts_outside: self.shared.posts_outside.load(Relaxed),
+        }
+    }
+
+    /// Ready when [`Runtime::shutdown`] has been called: tasks that can end by themselves await it.
+    pub fn closing(&self) -> Closed {
+        Closed::new(self.shared.clone())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("workers", &self.workers()).finish_non_exhaustive()
+    }
+}
+
+/// Keeps a runtime current on this thread; see [`Handle::enter`]. Guards are dropped in reverse order.
+#[must_use = "the runtime is current until the guard is dropped"]
+pub struct EnterGuard {
+    previous: *const Shared,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for EnterGuard {
+    fn drop(&mut self) {
+        let entered = context::set_entered(self.previous);
+        // SAFETY: the count that `enter` took.
+        drop(unsafe { Arc::from_raw(entered) });
+    }
+}
+
+impl fmt::Debug for EnterGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EnterGuard")
+    }
+}
+
+/// Settings of a runtime that is about to be built.
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder {
+    workers: Option<usize>,
+    thread_name: String,
+    panic_handler: Option<PanicHandler>,
+    driver: Option<MakeDriver>,
+}
+
+impl Builder {
+    /// The defaults.
+    pub fn new() -> Builder {
+        Builder { workers: None, thread_name: "dapple".to_owned(), panic_handler: None, driver: None }
+    }
+
+    /// How many workers, from 1 to 1,024. Default: one per core that CPU affinity and the cgroup's quota leave to the
+    /// process.
+    pub fn workers(mut self, workers: usize) -> Builder {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// What the workers' threads are called, followed by `-` and an index. Default: `dapple`.
+    pub fn thread_name(mut self, prefix: impl Into<String>) -> Builder {
+        self.thread_name = prefix.into();
+        self
+    }
+
+    /// Called when a callback panics that nobody awaits. Default: a line on standard error. It runs on the worker, and
+    /// must not block.
+    pub fn panic_handler(mut self, handler: impl Fn(&PanicInfo<'_>) + Send + Sync + 'static) -> Builder {
+        self.panic_handler = Some(Box::new(handler));
+        self
+    }
+
+    /// What the workers wait in; called once, with their number. Default: one that knows no I/O.
+    pub fn driver(mut self, make: impl FnOnce(usize) -> io::Result<Arc<dyn Driver>> + 'static) -> Builder {
+        self.driver = Some(Box::new(make));
+        self
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// If the number of workers is out of range, the driver cannot be made, or a thread cannot be started.
+    pub fn build(self) -> io::Result<Runtime> {
+        let workers = match self.workers {
+            Some(workers) => workers,
+            None => thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
+        };
+        if !(1..=WORKERS_MAX).contains(&workers) {
+            let message = format!("{workers} workers: choose a number from 1 to {WORKERS_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let driver = match self.driver {
+            Some(make) => make(workers)?,
+            None => Arc::new(ThreadDriver::new(workers)),
+        };
+        let shared = Shared::new(workers, driver, self.panic_handler);
+        let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::new() };
+        for index in 0..workers {
+            let shared = shared.clone();
+            let thread = thread::Builder::new().name(format!("{}-{index}", self.thread_name));
+            // An error drops `runtime`, which stops the workers that have started.
+            runtime.threads.push(thread.spawn(move || work(shared, index))?);
+        }
+        if workers > 1 {
+            let weak = Arc::downgrade(&shared);
+            let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
+            let monitor = thread.spawn(move || monitor::run(weak))?;
+            shared.monitor.set_thread(monitor.thread().clone());
+        }
+        running().push(Arc::downgrade(&shared));
+        Ok(runtime)
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder::new()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("workers", &self.workers)
+            .field("thread_name", &self.thread_name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A worker's thread.
+fn work(shared: Arc<Shared>, index: usize) {
+    shared.driver.attach(index);
+    let worker = Worker::new(shared, index);
+    let _scope = WorkerScope::enter(&worker);
+    worker.run();
+}
+
+/// A set of workers that run colors. Several can live in one process.
+///
+/// Dropping it shuts it down at once, as [`Runtime::shutdown`] with no time to wait.
+pub struct Runtime {
+    handle: Handle,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+/// What [`Runtime::shutdown`] had to leave undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Callbacks that were dropped without having run, polls of tasks included.
+    pub callbacks_dropped: u64,
+    /// Tasks that were dropped before their end.
+    pub tasks_dropped: u64,
+    /// Workers that were still in a callback. They stop when it ends; what is queued behind it is dropped then.
+    pub workers_stuck: usize,
+}
+
+impl Runtime {
+    /// Settings to start from.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// A reference to this runtime, to be cloned and kept.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Makes this the current runtime of the calling thread; see [`Handle::enter`].
+    pub fn enter(&self) -> EnterGuard {
+        self.handle.enter()
+    }
+
+    /// Runs a future on the calling thread until it is ready; tasks run on the workers meanwhile. This runtime is
+    /// current inside.
+    ///
+    /// # Panics
+    /// On a worker, which must not block (C9).
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _entered = self.enter();
+        crate::block_on(future)
+    }
+
+    /// Starts a task with a color of its own.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.handle.spawn(future)
+    }
+
+    /// Tells tasks that wait for [`Handle::closing`], waits until no task lives and nothing is queued, but no longer
+    /// than `deadline`, and stops the workers. What is left then is dropped, each thing while its color is held, and
+    /// reported.
+    ///
+    /// A worker in a callback that does not end is waited for a little longer than the deadline, and then left behind.
+    pub fn shutdown(mut self, deadline: Duration) -> ShutdownReport {
+        self.stop(deadline)
+    }
+
+    fn stop(&mut self, deadline: Duration) -> ShutdownReport {
+        let shared = self.handle.shared.clone();
+        running().retain(|runtime| !std::ptr::eq(runtime.as_ptr(), Arc::as_ptr(&shared)));
+        shared.closing.announce();
+        let until = Instant::now() + deadline;
+        if !context::on_worker() {
+            while !is_quiet(&shared) && Instant::now() < until {
+                thread::sleep(QUIET_CHECK);
+            }
+        }
+        shared.stop();
+        // A worker that shuts its own runtime down cannot wait for itself.
+        if self.handle.worker_index().is_none() {
+            self.await_workers(&shared);
+        }
+        let mut report = ShutdownReport::default();
+        for thread in self.threads.drain(..) {
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else {
+                report.workers_stuck += 1;
+            }
+        }
+        report.callbacks_dropped = shared.callbacks_dropped.load(Relaxed);
+        report.tasks_dropped = shared.tasks_dropped.load(Relaxed);
+        report
+    }
+}
+
+impl Runtime {
+    /// Waits for the workers to end; not for those that have shown no progress for a while.
+    fn await_workers(&self, shared: &Shared) {
+        let mut progress = (0, 0);
+        let mut until = Instant::now() + STUCK_AFTER;
+        while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
+            let turns = shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
+            let now = (turns, shared.callbacks_dropped.load(Relaxed));
+            if now != progress {
+                progress = now;
+                until = Instant::now() + STUCK_AFTER;
+            }
+            thread::sleep(QUIET_CHECK);
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.stop(Duration::ZERO);
+        }
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("workers", &self.handle.workers()).finish_non_exhaustive()
+    }
+}
+
+/// No task lives, and every worker sleeps with nothing linked to it.
+fn is_quiet(shared: &Shared) -> bool {
+    shared.tasks_live.load(Acquire) == 0 && shared.slots.iter().all(|slot| slot.is_asleep())
+}
+
+/// More would be a mistake, and homes are 16 bits.
+const WORKERS_MAX: usize = 1024;
+
+/// How often a shutdown looks whether all is done.
+const QUIET_CHECK: Duration = Duration::from_micros(200);
+
+/// How long past the deadline a shutdown waits for workers that make no progress.
+const STUCK_AFTER: Duration = Duration::from_millis(250);

@@ -1,0 +1,310 @@
+//! What the workers of one runtime share.
+//!
+//! # A worker's remote word (`Slot::remote`)
+//!
+//! The head of the list of colors with news from other threads, and at the same time the worker's sleep state, so that
+//! "is there work" and "am I asleep" are decided by one read-modify-write on one word and no wake-up can be lost.
+//!
+//! | value | meaning | next |
+//! |---|---|---|
+//! | null | awake, nothing linked | push: color; the worker under its lock: `SLEEPING`; at shutdown: `CLOSED` |
+//! | color | awake, list of linked colors | push: color; take: null; at shutdown: `CLOSED` |
+//! | `SLEEPING` | the worker waits in its driver, or is about to | push: color, and unpark; kick: null, and unpark; the worker itself, awake again: null |
+//! | `CLOSED` | the worker has stopped | nothing: who would push disposes of the color's callbacks himself |
+//!
+//! The worker sets `SLEEPING` while it holds its own lock and has seen its run queue empty. Whoever adds to the run
+//! queue of another worker does so under that lock and then kicks: either the worker sees the color, or the kick sees
+//! `SLEEPING`.
+//!
+//! # The pulse (`Shared::pulse`)
+//!
+//! One word: how many workers sleep, and whether the monitor sleeps. A worker that falls asleep or wakes changes the
+//! number and learns in the same instruction whether the monitor has to be woken.
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::block::Depot;
+use crate::cell::{ColorCell, Kind};
+use crate::closing::Closing;
+use crate::driver::Driver;
+use crate::lock::{Guard, Lock};
+use crate::registry::Registry;
+use crate::run_queue::RunQueue;
+use crate::runtime::PanicHandler;
+use crate::stats::Counters;
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use crate::task::TaskList;
+
+/// One runtime.
+pub(crate) struct Shared {
+    pub(crate) slots: Box<[Slot]>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) depot: Depot,
+    pub(crate) registry: Registry,
+    pub(crate) tasks: Box<[Lock<TaskList>]>,
+    pub(crate) tasks_live: AtomicUsize,
+    pub(crate) closing: Closing,
+    pub(crate) panic_handler: Option<PanicHandler>,
+    /// The default color; its handles count on the runtime as a whole.
+    default_color: ColorCell,
+    /// [`RUNNING`] or [`STOPPING`].
+    phase: AtomicU8,
+    /// Workers that have not stopped yet.
+    pub(crate) workers_alive: AtomicUsize,
+    /// Low 16 bits: workers asleep. [`MONITOR_ASLEEP`]: the monitor waits to be woken.
+    pub(crate) pulse: AtomicU32,
+    /// Workers that were woken to look for work and have not found any yet.
+    pub(crate) searching: AtomicU32,
+    pub(crate) monitor: crate::monitor::Monitor,
+    pub(crate) posts_outside: AtomicU64,
+    pub(crate) callbacks_dropped: AtomicU64,
+    pub(crate) tasks_dropped: AtomicU64,
+    /// The next serial number of a fresh color.
+    next_id: AtomicU64,
+}
+
+/// One worker, as the others see it.
+#[repr(align(128))]
+pub(crate) struct Slot {
+    queue: Lock<RunQueue>,
+    /// See the module's table.
+    remote: AtomicPtr<ColorCell>,
+    /// Length of the run queue when its lock was last released by the worker; a hint for thieves.
+    pub(crate) len: AtomicUsize,
+    /// The monitor found the worker in a long callback, or its queue too slow: thieves may take everything.
+    pub(crate) overdue: AtomicBool,
+    /// Mean time of a turn, sampled.
+    pub(crate) turn_ns: AtomicU32,
+    pub(crate) counters: Counters,
+}
+
+/// What became of a color that was pushed to a remote list.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Linked {
+    Yes,
+    /// The worker has stopped: the caller still owns the notification.
+    Closed,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            queue: Lock::new(RunQueue::new()),
+            remote: AtomicPtr::new(ptr::null_mut()),
+            len: AtomicUsize::new(0),
+            overdue: AtomicBool::new(false),
+            turn_ns: AtomicU32::new(0),
+            counters: Counters::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, RunQueue> {
+        self.queue.lock()
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, RunQueue>> {
+        self.queue.try_lock()
+    }
+
+    /// Whether colors are linked here.
+    #[inline]
+    pub(crate) fn remote_waits(&self) -> bool {
+        // Relaxed: a hint; `take_remote` acquires.
+        let head = self.remote.load(Relaxed);
+        !head.is_null() && !is_mark(head)
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        // Relaxed: a hint for kickers and the monitor; `wake` decides by an exchange.
+        self.remote.load(Relaxed).addr() == SLEEPING
+    }
+
+    /// Takes all linked colors, oldest first, as a list through `remote_next`.
+    pub(crate) fn take_remote(&self) -> *mut ColorCell {
+        let mut old = self.remote.load(Relaxed);
+        loop {
+            if old.is_null() || is_mark(old) {
+                return ptr::null_mut();
+            }
+            // Acquire pairs with the release in `push_remote`: the links are visible.
+            match self.remote.compare_exchange_weak(old, ptr::null_mut(), AcqRel, Relaxed) {
+                Ok(_) => return reversed(old),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Falls asleep unless something is linked. The caller holds the lock and has seen the run queue empty.
+    pub(crate) fn fall_asleep(&self, _queue: &Guard<'_, RunQueue>) -> bool {
+        // AcqRel: acquires a kick's null; releases that our run queue was empty (though the lock does as well).
+        self.remote.compare_exchange(ptr::null_mut(), mark(SLEEPING), AcqRel, Relaxed).is_ok()
+    }
+
+    /// The worker itself is awake again, however that came about.
+    pub(crate) fn wake_up(&self) {
+        // Fails if somebody has woken us already; what he wrote is then acquired by `take_remote`.
+        let _ = self.remote.compare_exchange(mark(SLEEPING), ptr::null_mut(), AcqRel, Relaxed);
+    }
+
+    /// Stops taking notifications; returns what was linked.
+    pub(crate) fn close_remote(&self) -> *mut ColorCell {
+        // AcqRel: acquires the links; releases to pushers that the worker's last turn is over.
+        let old = self.remote.swap(mark(CLOSED), AcqRel);
+        if is_mark(old) { ptr::null_mut() } else { reversed(old) }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(workers: usize, driver: Arc<dyn Driver>, panic_handler: Option<PanicHandler>) -> Arc<Shared> {
+        Arc::new_cyclic(|weak| Shared {
+            slots: (0..workers).map(|_| Slot::new()).collect(),
+            driver,
+            depot: Depot::new(),
+            registry: Registry::new(),
+            tasks: (0..workers).map(|_| Lock::new(TaskList::new())).collect(),
+            tasks_live: AtomicUsize::new(0),
+            closing: Closing::new(),
+            panic_handler,
+            default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
+            phase: AtomicU8::new(RUNNING),
+            workers_alive: AtomicUsize::new(workers),
+            pulse: AtomicU32::new(MONITOR_ASLEEP),
+            searching: AtomicU32::new(0),
+            monitor: crate::monitor::Monitor::new(),
+            posts_outside: AtomicU64::new(0),
+            callbacks_dropped: AtomicU64::new(0),
+            tasks_dropped: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn default_color(&self) -> NonNull<ColorCell> {
+        NonNull::from(&self.default_color)
+    }
+
+    pub(crate) fn fresh_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Relaxed)
+    }
+
+    /// Locks the home of a color, which may move while we wait for it.
+    #[inline]
+    pub(crate) fn lock_home(&self, color: &ColorCell) -> (usize, Guard<'_, RunQueue>) {
+        loop {
+            // Relaxed: checked again under the lock, which orders.
+            let home = usize::from(color.home.load(Relaxed));
+            let queue = self.slots[home].lock();
+            if usize::from(color.home.load(Relaxed)) == home {
+                return (home, queue);
+            }
+        }
+    }
+
+    /// Links a color whose NOTIFIED bit the caller has set (or took off another list) into its home's remote list.
+    pub(crate) fn link_remote(&self, color: NonNull<ColorCell>) -> Linked {
+        // SAFETY: NOTIFIED keeps the cell alive until it is taken off the list, which cannot be before the exchange.
+        let cell = unsafe { color.as_ref() };
+        // Relaxed: if the home moves meanwhile, the old home passes the color on.
+        let home = usize::from(cell.home.load(Relaxed));
+        let slot = &self.slots[home];
+        let mut old = slot.remote.load(Relaxed);
+        loop {
+            if old.addr() == CLOSED {
+                return Linked::Closed;
+            }
+            let next = if old.addr() == SLEEPING { ptr::null_mut() } else { old };
+            cell.remote_next.store(next, Relaxed);
+            // Release pairs with `take_remote`. Acquire: a SLEEPING that we replace was set after the run queue was
+            // seen empty; nothing of that is read here, but unpark follows it.
+            match slot.remote.compare_exchange_weak(old, color.as_ptr(), AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        if old.addr() == SLEEPING {
+            self.driver.unpark(home);
+        }
+        Linked::Yes
+    }
+
+    /// Wakes a worker if it sleeps. True: it slept, and this call woke it.
+    pub(crate) fn kick(&self, worker: usize) -> bool {
+        let slot = &self.slots[worker];
+        // AcqRel: whatever the caller queued for the worker is visible to it when it sees the word changed.
+        let woken = slot.remote.compare_exchange(mark(SLEEPING), ptr::null_mut(), AcqRel, Relaxed).is_ok();
+        if woken {
+            self.driver.unpark(worker);
+        }
+        woken
+    }
+
+    /// Wakes one sleeping worker to look for work. False: nobody sleeps.
+    pub(crate) fn kick_any(&self, except: usize) -> bool {
+        (0..self.slots.len()).any(|worker| worker != except && self.slots[worker].is_asleep() && self.kick(worker))
+    }
+
+    pub(crate) fn sleepers(&self) -> usize {
+        (self.pulse.load(Relaxed) & SLEEPERS) as usize
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.phase.load(Acquire) == STOPPING
+    }
+
+    /// Tells all workers to stop after their current turn.
+    pub(crate) fn stop(&self) {
+        // Release pairs with `is_stopping`.
+        self.phase.store(STOPPING, Release);
+        for worker in 0..self.slots.len() {
+            // A worker checks the phase under its lock before it sleeps: either it comes after us and sees it, or
+            // its SLEEPING is there for the kick.
+            drop(self.slots[worker].lock());
+            self.kick(worker);
+        }
+        self.monitor.wake();
+    }
+
+    /// Parks a worker in the driver.
+    pub(crate) fn park(&self, worker: usize, timeout: Option<Duration>) {
+        self.driver.park(worker, timeout);
+    }
+}
+
+/// Reverses a remote list, so that the color that was linked first comes first.
+fn reversed(head: *mut ColorCell) -> *mut ColorCell {
+    let mut rest = head;
+    let mut done = ptr::null_mut();
+    while let Some(color) = NonNull::new(rest) {
+        // SAFETY: the caller took the list off; NOTIFIED keeps each cell on it alive.
+        let cell = unsafe { color.as_ref() };
+        rest = cell.remote_next.load(Relaxed);
+        cell.remote_next.store(done, Relaxed);
+        done = color.as_ptr();
+    }
+    done
+}
+
+fn mark(addr: usize) -> *mut ColorCell {
+    ptr::without_provenance_mut(addr)
+}
+
+fn is_mark(head: *mut ColorCell) -> bool {
+    matches!(head.addr(), SLEEPING | CLOSED)
+}
+
+const SLEEPING: usize = 1;
+const CLOSED: usize = 2;
+
+const RUNNING: u8 = 0;
+const STOPPING: u8 = 1;
+
+/// Bits of the pulse that count sleepers.
+pub(crate) const SLEEPERS: u32 = 0xffff;
+
+/// Bit of the pulse: the monitor waits to be woken.
+pub(crate) const MONITOR_ASLEEP: u32 = 1 << 31;

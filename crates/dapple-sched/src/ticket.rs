@@ -1,0 +1,224 @@
+//! A queued wait for a color: what `Colored::with` posts when the color is not free.
+//!
+//! The ticket's node stands in the color's fifo like any callback. When its turn comes, the waiting task is polled
+//! *right there*, inside the color's turn, if the task's own color is free; otherwise the color is handed over and
+//! stays `Held` until the task has been polled. A task that is polled and does not use its grant (its `with` future
+//! sits unpolled in a `select` or a `join`) loses it: it queues again when it asks again, and nobody hangs on it.
+//! A waiter on another executor cannot be watched like that: it holds the color until it is polled or dropped.
+//!
+//! # States
+//!
+//! | state | meaning | who leaves it, to what |
+//! |---|---|---|
+//! | `QUEUED` | the node is in the fifo | the color's turn: `IN_TURN` or `GRANTED`; the future, dropped: `CANCELED` |
+//! | `IN_TURN` | the color's turn polls the task right now | the future, in that poll: `USED`; dropped: `CANCELED`; the turn, afterwards: `MISSED` |
+//! | `GRANTED` | the color is `Held` for the waiter | the future: `USED`; dropped: `CANCELED` and release; the task's poll, afterwards: `MISSED` and release |
+//! | `MISSED` | the chance has passed, or the runtime has stopped | the future asks anew |
+//! | `USED`, `CANCELED` | over | nobody |
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::Priority;
+use crate::cell::ColorCell;
+use crate::context;
+use crate::hold;
+use crate::lock::Lock;
+use crate::node::{Node, VTable};
+use crate::post;
+use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
+use crate::task::TaskRef;
+
+/// One wait, shared by the future and by the node in the fifo.
+#[repr(C)]
+pub(crate) struct Ticket {
+    /// At offset zero, so that a node is a ticket.
+    node: Node,
+    state: AtomicU8,
+    waker: Lock<Option<Waker>>,
+    /// The Dapple task that waits, if it is one.
+    task: Option<TaskRef>,
+    /// The color that is waited for; alive at least while it is `Held` for this ticket.
+    color: NonNull<ColorCell>,
+    /// Link in the task's list of grants.
+    pub(crate) next_granted: AtomicPtr<Ticket>,
+}
+
+// SAFETY: the node is touched by its one owner (the future before the post, then the fifo, then the turn); the rest
+// is atomic, locked or immutable.
+unsafe impl Send for Ticket {}
+// SAFETY: as above.
+unsafe impl Sync for Ticket {}
+
+/// What a waiter finds when it is polled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Chance {
+    /// Not yet; the waker is stored.
+    Wait,
+    /// The color is held by this thread's frame; the ticket is used up.
+    InTurn,
+    /// The color is `Held` for the caller; the ticket is used up.
+    Granted,
+    /// Ask anew.
+    Missed,
+}
+
+impl Ticket {
+    const VTABLE: &'static VTable = &VTable { run: Ticket::run, drop: Ticket::drop_node };
+
+    /// Queues a wait for `color` on behalf of whoever polls, who is woken through `waker`.
+    ///
+    /// # Safety
+    /// `color` is alive for the call.
+    pub(crate) unsafe fn queue(color: NonNull<ColorCell>, waker: &Waker) -> Arc<Ticket> {
+        // SAFETY: promised by the caller.
+        let shared = unsafe { color.as_ref() }.shared;
+        let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
+        let ticket = Arc::new(Ticket {
+            node: Node::new(Ticket::VTABLE, Priority::NORMAL),
+            state: AtomicU8::new(QUEUED),
+            waker: Lock::new(Some(waker.clone())),
+            task,
+            color,
+            next_granted: AtomicPtr::new(ptr::null_mut()),
+        });
+        let node = Arc::into_raw(ticket.clone()).cast_mut().cast::<Node>();
+        // SAFETY: `Arc::into_raw` is not null; the node carries a count of its own and is given to the color.
+        unsafe { post::post(color, NonNull::new_unchecked(node)) };
+        ticket
+    }
+
+    /// # Safety
+    /// The node is the caller's, and belongs to a ticket.
+    unsafe fn from_node(node: NonNull<Node>) -> Arc<Ticket> {
+        // SAFETY: made by `queue` from an `Arc<Ticket>`, whose first field is the node.
+        unsafe { Arc::from_raw(node.as_ptr().cast::<Ticket>()) }
+    }
+
+    /// The color's turn has reached the ticket.
+    unsafe fn run(node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        let ticket = unsafe { Ticket::from_node(node) };
+        if ticket.state.load(Acquire) != QUEUED || ticket.poll_in_turn() {
+            return;
+        }
+        // The turn stops here, and its end calls `hand_over`.
+        context::with_worker(|worker| worker.handoff.set(Some(ticket)));
+    }
+
+    /// Polls the waiting task inside this turn. False: its color is not free, or it is not a task of ours.
+    fn poll_in_turn(&self) -> bool {
+        let Some(task) = &self.task else { return false };
+        if context::depth() >= NESTING_MAX {
+            return false;
+        }
+        let color = task.color_cell();
+        let polled = context::with_worker(|worker| {
+            let begin = || {
+                if self.change(QUEUED, IN_TURN) {
+                    self.wake();
+                }
+            };
+            // SAFETY: the task keeps its color alive, and it is of this worker's runtime (see `queue`).
+            unsafe { worker.nested_turn(color, begin) }
+        });
+        if polled != Some(true) {
+            return false;
+        }
+        if self.change(IN_TURN, MISSED) {
+            // It was polled elsewhere meanwhile, and waits for news.
+            self.wake();
+        }
+        true
+    }
+
+    /// Hands the color, `Held` for this ticket, to the waiter.
+    ///
+    /// # Safety
+    /// The color is `Held` by the caller, who gives it up.
+    pub(crate) unsafe fn hand_over(self: &Arc<Ticket>, color: NonNull<ColorCell>) {
+        if !self.change(QUEUED, GRANTED) {
+            // SAFETY: promised by the caller; the waiter has gone.
+            return unsafe { hold::release(color) };
+        }
+        if let Some(task) = &self.task {
+            task.note_grant(self.clone());
+        }
+        self.wake();
+    }
+
+    /// Takes back a grant that the task was polled for and did not use.
+    ///
+    /// # Safety
+    /// The ticket was handed its color.
+    pub(crate) unsafe fn revoke(&self) {
+        if self.change(GRANTED, MISSED) {
+            // SAFETY: the exchange makes the hold ours.
+            unsafe { hold::release(self.color) };
+            self.wake();
+        }
+    }
+
+    /// Dropped with the fifo of a stopped runtime.
+    unsafe fn drop_node(node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        let ticket = unsafe { Ticket::from_node(node) };
+        if ticket.change(QUEUED, MISSED) {
+            ticket.wake();
+        }
+    }
+
+    /// Called by the future's poll.
+    ///
+    /// # Safety
+    /// `color` is the ticket's, and alive.
+    pub(crate) unsafe fn poll(&self, color: NonNull<ColorCell>, waker: &Waker) -> Chance {
+        if let Some(chance) = self.try_use(color) {
+            return chance;
+        }
+        let new = waker.clone();
+        let old = self.waker.lock().replace(new);
+        drop(old);
+        // Whoever changes the state takes the waker under its lock afterwards: either he finds this one, or his
+        // section came first and the change is visible here.
+        self.try_use(color).unwrap_or(Chance::Wait)
+    }
+
+    fn try_use(&self, color: NonNull<ColorCell>) -> Option<Chance> {
+        match self.state.load(Acquire) {
+            GRANTED if self.change(GRANTED, USED) => Some(Chance::Granted),
+            IN_TURN if context::holds(color) && self.change(IN_TURN, USED) => Some(Chance::InTurn),
+            MISSED => Some(Chance::Missed),
+            _ => None,
+        }
+    }
+
+    /// The future is dropped. True: the color was `Held` for it, and the caller must release it.
+    pub(crate) fn cancel(&self) -> bool {
+        let _ = self.change(QUEUED, CANCELED) || self.change(IN_TURN, CANCELED);
+        self.change(GRANTED, CANCELED)
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        // AcqRel: what one side did before it changed the state, the other sees after it has changed it further.
+        self.state.compare_exchange(from, to, AcqRel, Acquire).is_ok()
+    }
+
+    fn wake(&self) {
+        let waker = self.waker.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+const QUEUED: u8 = 0;
+const IN_TURN: u8 = 1;
+const GRANTED: u8 = 2;
+const USED: u8 = 3;
+const CANCELED: u8 = 4;
+const MISSED: u8 = 5;
+
+/// Turns inside turns: past this depth the color is handed over instead.
+const NESTING_MAX: usize = 4;

@@ -1,0 +1,128 @@
+//! C2: a color has one acceptance order, consistent with happens-before between posts.
+
+use std::sync::mpsc::channel;
+
+use dapple_sched::{Color, Colored, Priority};
+
+use crate::support::{collector, occupy, runtime};
+
+#[test]
+fn c2_posts_of_one_thread_run_in_order() {
+    let runtime = runtime(4);
+    let _entered = runtime.enter();
+    let color = Color::new();
+    let seen = Colored::with_color(Vec::new(), &color);
+    for n in 0..50_000u32 {
+        seen.post(move |seen| seen.push(n));
+    }
+    let seen = seen.with_blocking(std::mem::take);
+    assert!(seen.into_iter().eq(0..50_000));
+}
+
+#[test]
+fn c2_a_post_that_happened_before_comes_first() {
+    // A callback of the color lets another thread post to it, hears of that, and posts itself.
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let color = Color::new();
+    for _ in 0..200 {
+        let (tx, seen) = collector();
+        let color = color.clone();
+        let inner = color.clone();
+        color.post(move || {
+            let (told, hears) = channel();
+            let (outside, tx_outside) = (inner.clone(), tx.clone());
+            std::thread::spawn(move || {
+                outside.post(move || tx_outside.send("outside").unwrap());
+                told.send(()).unwrap();
+            });
+            hears.recv().unwrap();
+            inner.post(move || tx.send("inside").unwrap());
+        });
+        assert_eq!(seen.all(), ["outside", "inside"]);
+    }
+}
+
+#[test]
+fn c2_order_is_kept_through_steals_and_home_moves() {
+    // Chains that hop between colors, on more workers than cores; each color checks each sender's numbers.
+    const COLORS: usize = 16;
+    const EACH: u64 = 4_000;
+    let runtime = runtime(4);
+    let _entered = runtime.enter();
+    let receivers: Vec<_> = (0..COLORS).map(|_| Colored::new(vec![0u64; COLORS])).collect();
+    let (tx, done) = collector::<()>();
+    for (sender, color) in (0..COLORS).map(|sender| (sender, Color::new())) {
+        let (receivers, tx) = (receivers.clone(), tx.clone());
+        let own = color.clone();
+        fn send(own: Color, sender: usize, n: u64, receivers: Vec<Colored<Vec<u64>>>, tx: std::sync::mpsc::Sender<()>) {
+            for receiver in &receivers {
+                let tx = tx.clone();
+                receiver.post(move |last| {
+                    assert_eq!(last[sender] + 1, n, "out of order");
+                    last[sender] = n;
+                    drop(tx);
+                });
+            }
+            if n < EACH {
+                own.clone().post(move || send(own, sender, n + 1, receivers, tx));
+            }
+        }
+        color.post(move || send(own, sender, 1, receivers, tx));
+    }
+    drop(tx);
+    done.all();
+    for receiver in receivers {
+        assert!(receiver.with_blocking(|last| last.iter().all(|&n| n == EACH)));
+    }
+}
+
+#[test]
+fn c2_priority_orders_colors_and_never_one_color() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let gate = occupy(&Color::new());
+    let (low, high) = (Color::new(), Color::new());
+    let (tx, seen) = collector();
+    for (color, name) in [(&low, "low"), (&high, "high")] {
+        for n in 0..3 {
+            let tx = tx.clone();
+            // The priority comes with the last one, and must not let it overtake the first two.
+            let priority = if name == "high" && n == 2 { Priority::HIGHEST } else { Priority::NORMAL };
+            color.post_with(priority, move || tx.send((name, n)).unwrap());
+        }
+    }
+    drop(tx);
+    gate.open();
+    assert_eq!(seen.all(), [("high", 0), ("high", 1), ("high", 2), ("low", 0), ("low", 1), ("low", 2)]);
+}
+
+#[test]
+fn c2_priority_starves_nobody() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let urgent = Color::new();
+    fn forever(urgent: Color) {
+        urgent.clone().post_with(Priority::HIGHEST, move || forever(urgent));
+    }
+    forever(urgent);
+    let (tx, done) = collector();
+    Color::new().post(move || tx.send(()).unwrap());
+    done.next();
+}
+
+#[test]
+fn c2_what_runs_in_line_is_part_of_its_callback() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let (tx, seen) = collector();
+    let inner = state.clone();
+    state.color().post(move || {
+        let queued = tx.clone();
+        inner.post(move |n| queued.send(("queued", *n)).unwrap());
+        inner.try_with(|n| *n += 1).expect("the color is held by this callback");
+        tx.send(("in line", inner.try_with(|n| *n).unwrap())).unwrap();
+    });
+    assert_eq!(seen.all(), [("in line", 1), ("queued", 1)]);
+}

@@ -1,0 +1,133 @@
+//! C7: every accepted callback runs once, or is canceled, refused, or dropped at shutdown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dapple_sched::{Color, PostError};
+
+use crate::support::{collector, occupy, runtime};
+
+#[test]
+fn c7_a_full_color_refuses_and_returns_the_closure() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let color = Color::new();
+    color.set_capacity(Some(2));
+    let gate = occupy(&color);
+    let (tx, seen) = collector();
+    let send = |n| {
+        let tx = tx.clone();
+        move || tx.send(n).unwrap()
+    };
+    color.try_post(send(1)).unwrap();
+    color.post(send(2));
+    let refused = color.try_post(send(3)).unwrap_err();
+    assert!(matches!(refused, PostError::Full(_)), "{refused}");
+    // `post` never refuses, but what it posts counts.
+    color.post(send(4));
+    assert!(matches!(color.try_post(send(5)), Err(PostError::Full(_))));
+    refused.into_inner()();
+    drop(tx);
+    gate.open();
+    assert_eq!(seen.all(), [3, 1, 2, 4]);
+    let (tx, seen) = collector();
+    color.try_post(move || tx.send(()).unwrap()).expect("there is room again");
+    seen.all();
+    assert_eq!(color.queue_len_max(), 3);
+}
+
+#[test]
+fn c7_capacity_holds_against_many_posters() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let color = Color::new();
+    color.set_capacity(Some(100));
+    let gate = occupy(&color);
+    let accepted = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..1_000 {
+                    if color.try_post(|| ()).is_ok() {
+                        accepted.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    gate.open();
+    assert_eq!(accepted.into_inner(), 100);
+}
+
+#[test]
+fn c7_the_high_water_mark_is_counted_for_all() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let color = Color::new();
+    let gate = occupy(&color);
+    let (tx, seen) = collector::<()>();
+    for _ in 0..1_000 {
+        let tx = tx.clone();
+        color.post(move || drop(tx));
+    }
+    drop(tx);
+    gate.open();
+    seen.all();
+    assert_eq!(color.queue_len_max(), 1_000);
+}
+
+#[test]
+fn c7_a_canceled_callback_does_not_run() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let color = Color::new();
+    let gate = occupy(&color);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let post = || {
+        let ran = ran.clone();
+        color.post_cancellable(move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        })
+    };
+    let (first, second) = (post(), post());
+    assert!(first.cancel());
+    assert!(!first.cancel(), "once is enough");
+    gate.open();
+    let (tx, seen) = collector();
+    color.post(move || tx.send(()).unwrap());
+    seen.all();
+    assert!(!second.cancel(), "it has run");
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn c7_nothing_is_lost_under_load() {
+    const COLORS: usize = 100;
+    const EACH: usize = 500;
+    for workers in [1, 2, 4, 8] {
+        let runtime = runtime(workers);
+        let _entered = runtime.enter();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let (tx, done) = collector::<()>();
+        let colors: Vec<_> = (0..COLORS).map(|_| Color::new()).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (colors, ran, tx) = (&colors, ran.clone(), tx.clone());
+                scope.spawn(move || {
+                    for n in 0..COLORS * EACH {
+                        let (ran, tx, next) = (ran.clone(), tx.clone(), colors[(n * 7) % COLORS].clone());
+                        colors[n % COLORS].post(move || {
+                            ran.fetch_add(1, Ordering::Relaxed);
+                            next.post(move || drop((tx, ran.fetch_add(1, Ordering::Relaxed))));
+                        });
+                    }
+                });
+            }
+        });
+        drop(tx);
+        done.all();
+        assert_eq!(ran.load(Ordering::Relaxed), 2 * 2 * COLORS * EACH);
+        let callbacks: u64 = runtime.handle().stats().workers.iter().map(|worker| worker.callbacks).sum();
+        assert!(callbacks <= (2 * 2 * COLORS * EACH) as u64, "a callback was counted twice: {callbacks}");
+    }
+}

@@ -1,0 +1,101 @@
+//! C8: a panic ends that callback or task only; whoever awaits it learns of it; the state is poisoned.
+
+use std::sync::mpsc::channel;
+
+use dapple_sched::{Color, Colored, Runtime, TryWithError, spawn};
+
+use crate::support::{LONG, collector, runtime};
+
+/// A runtime whose panics are sent here instead of printed.
+fn listening() -> (Runtime, std::sync::mpsc::Receiver<(Color, String)>) {
+    let (tx, rx) = channel();
+    let tx = std::sync::Mutex::new(tx);
+    let runtime = Runtime::builder()
+        .workers(1)
+        .panic_handler(move |info| drop(tx.lock().unwrap().send((info.color.clone(), info.message.to_owned()))))
+        .build()
+        .unwrap();
+    (runtime, rx)
+}
+
+#[test]
+fn c8_a_panic_ends_that_callback_only() {
+    let (runtime, panics) = listening();
+    let _entered = runtime.enter();
+    let color = Color::new();
+    let (tx, seen) = collector();
+    for n in 0..3 {
+        let tx = tx.clone();
+        color.post(move || {
+            assert_ne!(n, 1, "number one");
+            tx.send(n).unwrap();
+        });
+    }
+    drop(tx);
+    assert_eq!(seen.all(), [0, 2]);
+    let (reported, message) = panics.recv_timeout(LONG).unwrap();
+    assert_eq!(reported, color);
+    assert!(message.contains("number one"), "{message}");
+    assert_eq!(runtime.handle().stats().workers[0].panics, 1);
+}
+
+#[test]
+fn c8_whoever_joins_learns_of_it() {
+    let runtime = runtime(2);
+    let failed = runtime.block_on(async { spawn(async { panic!("in the task") }).await }).unwrap_err();
+    assert!(failed.is_panic() && !failed.is_aborted());
+    assert!(failed.to_string().contains("in the task"), "{failed}");
+    assert_eq!(*failed.into_panic().downcast::<&str>().unwrap(), "in the task");
+}
+
+#[test]
+fn c8_a_panicking_destructor_is_a_panic_of_the_task() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("in the destructor");
+        }
+    }
+    let runtime = runtime(1);
+    let task = runtime.spawn(async {
+        let _bomb = Bomb;
+        std::future::pending::<()>().await;
+    });
+    runtime.block_on(spawn_in(&runtime));
+    task.abort();
+    let failed = runtime.block_on(task).unwrap_err();
+    assert!(failed.to_string().contains("in the destructor"), "{failed}");
+}
+
+async fn spawn_in(runtime: &Runtime) {
+    runtime.spawn(async {}).await.unwrap();
+}
+
+#[test]
+fn c8_a_panic_poisons_the_state() {
+    let (runtime, panics) = listening();
+    let _entered = runtime.enter();
+    let state = Colored::new(1);
+    let inner = state.clone();
+    let failed = runtime.block_on(async { spawn(async move { inner.with(|_| panic!("half way")).await }).await });
+    assert!(failed.unwrap_err().to_string().contains("half way"), "the panic unwinds into the caller");
+    assert!(state.is_poisoned());
+    assert_eq!(state.try_with(|n| *n), Err(TryWithError::Poisoned));
+    let inner = state.clone();
+    let failed = runtime.block_on(async { spawn(async move { inner.with(|n| *n).await }).await }).unwrap_err();
+    assert!(failed.to_string().contains("poisoned"), "{failed}");
+    state.post(|n| *n = 99);
+    assert!(panics.recv_timeout(LONG).unwrap().1.contains("poisoned"));
+    state.clear_poison();
+    assert_eq!(state.with_blocking(|n| *n), 1, "no closure was let in");
+}
+
+#[test]
+fn c8_a_posted_panic_poisons_too() {
+    let (runtime, panics) = listening();
+    let _entered = runtime.enter();
+    let state = Colored::new(1);
+    state.post(|_| panic!("posted"));
+    assert_eq!(panics.recv_timeout(LONG).unwrap().0, *state.color());
+    assert!(state.is_poisoned());
+}

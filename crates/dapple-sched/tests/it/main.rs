@@ -1,0 +1,16 @@
+//! The public behavior of the scheduler, one module per invariant (C1 to C10) or part.
+
+mod c10_identity;
+mod c1_serial;
+mod c2_order;
+mod c3_default;
+mod c6_idle;
+mod c7_live;
+mod c8_panic;
+mod c9_blocking;
+mod callbacks;
+mod oracle;
+mod shutdown;
+mod state;
+mod support;
+mod tasks;

@@ -1,0 +1,73 @@
+//! What the tests share.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use dapple_sched::{Color, Runtime};
+
+/// Longer than anything should take on a loaded machine.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// A runtime without I/O.
+pub(crate) fn runtime(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).build().expect("threads can be started")
+}
+
+/// A door that callbacks wait at. Blocking a worker is what the platform forbids, and what a test needs.
+#[derive(Clone, Default)]
+pub(crate) struct Gate {
+    open: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        *self.open.0.lock().unwrap() = true;
+        self.open.1.notify_all();
+    }
+
+    pub(crate) fn wait(&self) {
+        let open = self.open.0.lock().unwrap();
+        let (open, timeout) = self.open.1.wait_timeout_while(open, LONG, |open| !*open).unwrap();
+        assert!(*open && !timeout.timed_out(), "the gate was not opened");
+    }
+}
+
+/// Keeps a color busy until the returned gate is opened; returns once it is.
+pub(crate) fn occupy(color: &Color) -> Gate {
+    let gate = Gate::default();
+    let (tx, rx) = channel();
+    let inside = gate.clone();
+    color.post(move || {
+        tx.send(()).unwrap();
+        inside.wait();
+    });
+    rx.recv_timeout(LONG).expect("the color was not reached");
+    gate
+}
+
+/// A sender to be cloned into callbacks, and a receiver that collects what they sent once they are all gone.
+pub(crate) fn collector<T>() -> (Sender<T>, Collected<T>) {
+    let (tx, rx) = channel();
+    (tx, Collected(rx))
+}
+
+pub(crate) struct Collected<T>(Receiver<T>);
+
+impl<T> Collected<T> {
+    /// Waits until every sender is gone.
+    pub(crate) fn all(self) -> Vec<T> {
+        let mut all = Vec::new();
+        loop {
+            match self.0.recv_timeout(LONG) {
+                Ok(item) => all.push(item),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return all,
+                Err(timeout) => panic!("after {} items: {timeout}", all.len()),
+            }
+        }
+    }
+
+    pub(crate) fn next(&self) -> T {
+        self.0.recv_timeout(LONG).expect("nothing came")
+    }
+}
