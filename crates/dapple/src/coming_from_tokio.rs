@@ -1,0 +1,1 @@
+#![doc = include_str!("coming_from_tokio.md")]

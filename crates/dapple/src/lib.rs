@@ -1,0 +1,142 @@
+//! Write a network service as if it ran on one core; let it use all of them.
+//!
+//! Every callback and every task has a **color**. What has the same color runs one at a time, in order; what has
+//! different colors may run in parallel. State belongs to a color ([`Colored`]) and can be touched only while that is
+//! held, so there is no lock to forget and no data race to chase.
+//!
+//! ```
+//! use dapple::Colored;
+//!
+//! #[dapple::main]
+//! async fn main() {
+//!     let hits = Colored::new(0);
+//!     // Ten tasks, each with a color of its own: they run in parallel.
+//!     let tasks: Vec<_> = (0..10)
+//!         .map(|_| {
+//!             let hits = hits.clone();
+//!             // The closure runs while the color of `hits` is held: one at a time.
+//!             dapple::spawn(async move { hits.with(|hits| *hits += 1).await })
+//!         })
+//!         .collect();
+//!     for task in tasks {
+//!         task.await.expect("no task panics here");
+//!     }
+//!     assert_eq!(hits.with(|hits| *hits).await, 10);
+//! }
+//! ```
+//!
+//! # Where to find what
+//!
+//! | to | use |
+//! |---|---|
+//! | start a runtime | [`#[dapple::main]`](main), [`block_on`], or [`builder`] for every choice |
+//! | run a task in parallel with all others | [`spawn`]: it gets a color of its own |
+//! | run tasks one at a time | [`Color::spawn`] with one color; [`Color::DEFAULT`] for the papers' behavior |
+//! | share state | [`Colored`] |
+//! | post a callback (the papers' `cpucb`), wrap one (`cwrap`) | [`Color::post`], [`Color::wrap`] |
+//! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
+//! | the same as callbacks | [`mod@event`] |
+//! | call what blocks | [`blocking`] |
+//!
+//! Who knows tokio starts best with [`coming_from_tokio`].
+//!
+//! # Features
+//!
+//! None is on by default. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams
+//! (`tokio` brings in the traits, not the runtime); `full` is all of them.
+
+#![forbid(unsafe_code)]
+
+use std::future::Future;
+
+#[cfg(feature = "hyper")]
+#[doc(inline)]
+pub use dapple_io::hyper_rt;
+#[doc(inline)]
+pub use dapple_io::{blocking, event, fs, net, pipe, process, signal, time};
+pub use dapple_macros::{main, test};
+#[doc(inline)]
+pub use dapple_sched::{
+    Builder, Callback, Closed, Color, Colored, Driver, EnterGuard, Handle, JoinError, JoinHandle, PanicInfo, PostError,
+    Posted, Priority, Runtime, RuntimeStats, ShutdownReport, TryWithError, With, WorkerStats, YieldNow, on_worker,
+    spawn, yield_now,
+};
+
+pub mod coming_from_tokio;
+pub mod prelude;
+
+/// A [`Builder`] for a runtime with the system's driver (epoll) already in it.
+///
+/// [`Runtime::builder`] is the bare one: it has no driver, so that nothing in [`net`] and [`time`] works on its
+/// runtimes.
+///
+/// ```
+/// let runtime = dapple::builder().workers(2).thread_name("web").build()?;
+/// let answer = runtime.block_on(async { dapple::spawn(async { 6 * 7 }).await });
+/// assert_eq!(answer.expect("the task does not panic"), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn builder() -> Builder {
+    dapple_io::runtime_builder()
+}
+
+/// Starts a runtime with the defaults, drives `future` on the calling thread, and stops the runtime when that is done.
+///
+/// The future runs on the calling thread, which is no worker; what it spawns runs on the workers. Whatever is still
+/// running when it ends is dropped, so await what must be finished.
+///
+/// # Panics
+///
+/// When called on a worker, where waiting would stop others; `await` the future there. Also when the runtime cannot be
+/// started, for which the system's limits on threads and open files are the usual reasons.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// dapple::block_on(async {
+///     dapple::time::sleep(Duration::from_millis(1)).await;
+/// });
+/// ```
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    run_main(None, future)
+}
+
+/// Drives `future` on the calling thread, which is no worker, beside a runtime that is there already.
+///
+/// This is how a plain thread of a program on Dapple awaits something; [`block_on`] would start one more runtime for it.
+///
+/// # Panics
+///
+/// When called on a worker, which must not wait (`await` the future there), or while the thread holds a color.
+///
+/// ```
+/// #[dapple::main]
+/// async fn main() {
+///     let total = dapple::Colored::new(1);
+///     let thread = std::thread::spawn({
+///         let total = total.clone();
+///         move || dapple::wait(total.with(|total| *total += 1))
+///     });
+///     thread.join().expect("the thread does not panic");
+///     assert_eq!(total.with(|total| *total).await, 2);
+/// }
+/// ```
+pub fn wait<F: Future>(future: F) -> F::Output {
+    dapple_sched::block_on(future)
+}
+
+/// What `#[dapple::main]` and `#[dapple::test]` expand to a call of.
+#[doc(hidden)]
+pub fn run_main<F: Future>(workers: Option<usize>, future: F) -> F::Output {
+    let builder = match workers {
+        Some(workers) => builder().workers(workers),
+        None => builder(),
+    };
+    match builder.build() {
+        Ok(runtime) => runtime.block_on(future),
+        Err(error) => panic!(
+            "the Dapple runtime could not start: {error}; a limit on threads or on open files may be too low \
+             (see `ulimit -a`)"
+        ),
+    }
+}

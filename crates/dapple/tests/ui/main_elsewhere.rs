@@ -1,0 +1,4 @@
+#[dapple::main]
+async fn start() {}
+
+fn main() {}

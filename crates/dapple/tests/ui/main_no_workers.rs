@@ -1,0 +1,2 @@
+#[dapple::main(workers = 0)]
+async fn main() {}

@@ -1,0 +1,4 @@
+#[dapple::main]
+struct Main;
+
+fn main() {}

@@ -1,0 +1,2 @@
+#[dapple::main]
+fn main() {}

@@ -1,0 +1,2 @@
+#[dapple::main(worker = 2)]
+async fn main() {}

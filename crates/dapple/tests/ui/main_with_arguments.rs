@@ -1,0 +1,2 @@
+#[dapple::main]
+async fn main(_arguments: Vec<String>) {}

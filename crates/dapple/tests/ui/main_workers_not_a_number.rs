@@ -1,0 +1,4 @@
+#[dapple::main(workers = COUNT)]
+async fn main() {}
+
+const COUNT: usize = 2;
