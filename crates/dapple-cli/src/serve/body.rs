@@ -1,0 +1,96 @@
+//! What a response carries: nothing, a page from memory, or a file piece by piece.
+
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use dapple::blocking::{Blocking, spawn_blocking};
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::counters::Counters;
+use super::disk::FileHandle;
+
+/// The body of every response.
+pub(crate) enum ReplyBody {
+    /// Nothing, or nothing more.
+    Empty,
+    /// Bytes in memory, shared with the cache.
+    Whole(Bytes),
+    /// A file that is too large for the cache.
+    Stream(FileStream),
+}
+
+/// A file read in the blocking pool, one piece at a time: a slow client costs one piece of memory.
+pub(crate) struct FileStream {
+    handle: Arc<FileHandle>,
+    at: u64,
+    end: u64,
+    reading: Option<Blocking<io::Result<Vec<u8>>>>,
+    counters: Arc<Counters>,
+}
+
+impl FileStream {
+    /// These bytes of the file; its whole length is the one that it had when it was looked up.
+    pub(crate) fn new(handle: Arc<FileHandle>, bytes: Range<u64>, counters: Arc<Counters>) -> FileStream {
+        FileStream { handle, at: bytes.start, end: bytes.end, reading: None, counters }
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.at == self.end {
+            return Poll::Ready(None);
+        }
+        let reading = self.reading.get_or_insert_with(|| {
+            let (handle, at, end) = (self.handle.clone(), self.at, self.end);
+            spawn_blocking(move || handle.read_chunk(at, end))
+        });
+        let outcome = ready!(Pin::new(reading).poll(cx));
+        self.reading = None;
+        let chunk = match outcome.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(chunk) => chunk,
+            Err(error) => return Poll::Ready(Some(Err(error))),
+        };
+        if chunk.is_empty() {
+            // The length has been promised. Ending the connection is the only way left to say that it was not kept.
+            return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"))));
+        }
+        self.at += chunk.len() as u64;
+        self.counters.add_bytes(chunk.len() as u64);
+        Poll::Ready(Some(Ok(Bytes::from(chunk))))
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        if let ReplyBody::Stream(stream) = this {
+            return stream.poll_chunk(cx).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)));
+        }
+        match std::mem::replace(this, ReplyBody::Empty) {
+            ReplyBody::Whole(bytes) if !bytes.is_empty() => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            _ => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            ReplyBody::Empty => true,
+            ReplyBody::Whole(bytes) => bytes.is_empty(),
+            ReplyBody::Stream(stream) => stream.at == stream.end,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(match self {
+            ReplyBody::Empty => 0,
+            ReplyBody::Whole(bytes) => bytes.len() as u64,
+            ReplyBody::Stream(stream) => stream.end - stream.at,
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! What the status page counts for every request, without a cache line that two workers write.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use dapple::Handle;
+
+/// The server's own numbers. The scheduler's come from [`Handle::stats`].
+pub(crate) struct Counters {
+    handle: Handle,
+    /// One slot per worker, and a last one for any other thread.
+    slots: Box<[Slot]>,
+    open: AtomicUsize,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Two cache lines, because processors fetch them in pairs.
+#[repr(align(128))]
+#[derive(Default)]
+struct Slot {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// One accepted connection; dropping it ends its being counted as open.
+pub(crate) struct OpenConnection(std::sync::Arc<Counters>);
+
+impl Counters {
+    pub(crate) fn new(handle: Handle) -> Counters {
+        let slots = (0..=handle.workers()).map(|_| Slot::default()).collect();
+        let (open, accepted, refused) = Default::default();
+        Counters { handle, slots, open, accepted, refused }
+    }
+
+    /// Counts one request and the bytes of its body. `Relaxed` here and below: nothing is ordered by a count.
+    pub(crate) fn add_request(&self, bytes: u64) {
+        let slot = self.slot();
+        slot.requests.fetch_add(1, Ordering::Relaxed);
+        slot.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of a body that is sent in pieces.
+    pub(crate) fn add_bytes(&self, bytes: u64) {
+        self.slot().bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a connection for as long as the result lives.
+    pub(crate) fn open_connection(self: &std::sync::Arc<Counters>) -> OpenConnection {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(self.clone())
+    }
+
+    /// Counts a connection that was turned away.
+    pub(crate) fn add_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Connections open now.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections taken, and turned away, since the start.
+    pub(crate) fn accepted_and_refused(&self) -> (u64, u64) {
+        (self.accepted.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+    }
+
+    /// Requests, and bytes of bodies, since the start.
+    pub(crate) fn requests_and_bytes(&self) -> (u64, u64) {
+        self.slots.iter().fold((0, 0), |(requests, bytes), slot| {
+            (requests + slot.requests.load(Ordering::Relaxed), bytes + slot.bytes.load(Ordering::Relaxed))
+        })
+    }
+
+    /// The index of the worker that this thread is.
+    pub(crate) fn worker_index(&self) -> Option<usize> {
+        self.handle.worker_index()
+    }
+
+    fn slot(&self) -> &Slot {
+        let others = self.slots.len() - 1;
+        &self.slots[self.handle.worker_index().unwrap_or(others).min(others)]
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,96 @@
+//! The file-handle cache: which file a path names, checked at most every few hundred milliseconds.
+
+use std::sync::Arc;
+
+use super::clock::FRESH_MS;
+use super::disk::{FileHandle, Resolved};
+use super::lru::Lru;
+
+/// Paths and what they were found to be. One color guards it; the papers' server does the same.
+pub(crate) struct Handles {
+    entries: Lru<Entry>,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+struct Entry {
+    resolved: Resolved,
+    checked_ms: u64,
+}
+
+/// What the cache knows about a path.
+pub(crate) enum Known {
+    /// Checked at this time, which is recent enough to be served.
+    Fresh(Resolved, u64),
+    /// To be looked up; with the open file it was last time, which need not be opened again if it still is.
+    Stale(Option<Arc<FileHandle>>),
+}
+
+impl Handles {
+    pub(crate) fn new() -> Handles {
+        Handles { entries: Lru::new(WEIGHT_MAX), hits: 0, misses: 0 }
+    }
+
+    /// What is known about `key` at `now_ms`.
+    pub(crate) fn look_up(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Known {
+        match self.entries.get(hash, key) {
+            Some(entry) if now_ms.saturating_sub(entry.checked_ms) < FRESH_MS => {
+                self.hits += 1;
+                Known::Fresh(entry.resolved.clone(), entry.checked_ms)
+            }
+            Some(Entry { resolved: Resolved::File(handle), .. }) => {
+                self.misses += 1;
+                Known::Stale(Some(handle.clone()))
+            }
+            _ => {
+                self.misses += 1;
+                Known::Stale(None)
+            }
+        }
+    }
+
+    /// Notes what `key` was found to be at `checked_ms`.
+    pub(crate) fn note(&mut self, hash: u64, key: &[u8], resolved: Resolved, checked_ms: u64) {
+        let weight = key.len() as u64 + if matches!(resolved, Resolved::File(_)) { FILE_WEIGHT } else { ENTRY_WEIGHT };
+        self.entries.insert(hash, key, Entry { resolved, checked_ms }, weight);
+    }
+
+    /// How many paths it knows.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// Weights are in bytes, except that an open file weighs as much as its descriptor is worth.
+const WEIGHT_MAX: u64 = 4 << 20;
+/// Bounds the open files of the cache to [`FILES_MAX`].
+const FILE_WEIGHT: u64 = WEIGHT_MAX / FILES_MAX;
+const ENTRY_WEIGHT: u64 = 128;
+/// The most files that this cache keeps open.
+pub(crate) const FILES_MAX: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::{FRESH_MS, Handles, Known};
+    use crate::serve::disk::Resolved;
+
+    #[test]
+    fn an_answer_is_good_for_a_while() {
+        let mut handles = Handles::new();
+        assert!(matches!(handles.look_up(1, b"a", 1_000), Known::Stale(None)));
+        handles.note(1, b"a", Resolved::Nothing, 1_000);
+        let last_ms = 1_000 + FRESH_MS - 1;
+        assert!(matches!(handles.look_up(1, b"a", last_ms), Known::Fresh(Resolved::Nothing, 1_000)));
+        assert!(matches!(handles.look_up(1, b"a", last_ms + 1), Known::Stale(None)));
+        assert_eq!((handles.hits, handles.misses), (1, 2));
+    }
+
+    #[test]
+    fn made_up_names_do_not_fill_the_memory() {
+        let mut handles = Handles::new();
+        for hash in 0..100_000_u64 {
+            handles.note(hash, &[b'x'; 1_000], Resolved::Nothing, 0);
+        }
+        assert!(handles.len() < 4_000);
+    }
+}

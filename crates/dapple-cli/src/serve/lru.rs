@@ -1,0 +1,213 @@
+//! A map that forgets what was used least recently, bounded by weight. Plain data: whoever owns it owns its color.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use slab::Slab;
+
+/// Values by key. Look-up takes the key's hash from the caller, so that no key is hashed while a color is held.
+///
+/// Two keys with one 64-bit hash do not live side by side: the later one takes the place of the earlier one. With a
+/// keyed hash that costs a reload once in an age, and it never mixes them up, because the key itself is compared.
+pub(crate) struct Lru<V> {
+    /// Where each key's slot is, by hash.
+    places: HashMap<u64, usize, BuildHasherDefault<Unchanged>>,
+    slots: Slab<Slot<V>>,
+    /// Most and least recently used; `NONE` when empty.
+    newest: usize,
+    oldest: usize,
+    weight: u64,
+    weight_max: u64,
+    evictions: u64,
+}
+
+struct Slot<V> {
+    hash: u64,
+    key: Box<[u8]>,
+    value: V,
+    weight: u64,
+    newer: usize,
+    older: usize,
+}
+
+impl<V> Lru<V> {
+    /// An empty map that holds at most `weight_max` in all.
+    pub(crate) fn new(weight_max: u64) -> Lru<V> {
+        let (newest, oldest) = (NONE, NONE);
+        Lru { places: HashMap::default(), slots: Slab::new(), newest, oldest, weight: 0, weight_max, evictions: 0 }
+    }
+
+    /// The value of `key`, which becomes the most recently used one.
+    pub(crate) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut V> {
+        let place = *self.places.get(&hash)?;
+        if *self.slots[place].key != *key {
+            return None;
+        }
+        if self.newest != place {
+            self.unlink(place);
+            self.link_newest(place);
+        }
+        Some(&mut self.slots[place].value)
+    }
+
+    /// Puts `value` in, in place of what `key` had, and evicts until the weight fits. What alone is too heavy is not
+    /// kept.
+    pub(crate) fn insert(&mut self, hash: u64, key: &[u8], value: V, weight: u64) {
+        self.remove(hash);
+        if weight > self.weight_max {
+            return;
+        }
+        while self.weight + weight > self.weight_max {
+            let oldest = self.slots[self.oldest].hash;
+            self.remove(oldest);
+            self.evictions += 1;
+        }
+        let slot = Slot { hash, key: key.into(), value, weight, newer: NONE, older: NONE };
+        let place = self.slots.insert(slot);
+        self.places.insert(hash, place);
+        self.weight += weight;
+        self.link_newest(place);
+    }
+
+    /// The weight of everything in the map.
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    /// How many keys it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many values had to go for others, since the start.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    fn remove(&mut self, hash: u64) {
+        if let Some(place) = self.places.remove(&hash) {
+            self.unlink(place);
+            self.weight -= self.slots.remove(place).weight;
+        }
+    }
+
+    fn unlink(&mut self, place: usize) {
+        let (newer, older) = (self.slots[place].newer, self.slots[place].older);
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slots[newer].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slots[older].newer = newer,
+        }
+    }
+
+    fn link_newest(&mut self, place: usize) {
+        let older = self.newest;
+        self.slots[place].newer = NONE;
+        self.slots[place].older = older;
+        match older {
+            NONE => self.oldest = place,
+            older => self.slots[older].newer = place,
+        }
+        self.newest = place;
+    }
+}
+
+/// The hasher of what is a hash already.
+#[derive(Default)]
+pub(crate) struct Unchanged(u64);
+
+impl Hasher for Unchanged {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only 64-bit hashes are looked up here")
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// No slot: the end of the list.
+const NONE: usize = usize::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::Lru;
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let mut lru = Lru::new(3);
+        for (hash, key) in [(1, b"a"), (2, b"b"), (3, b"c")] {
+            lru.insert(hash, key, hash, 1);
+        }
+        assert_eq!(lru.get(1, b"a"), Some(&mut 1));
+        lru.insert(4, b"d", 4, 1);
+        assert_eq!(lru.get(2, b"b"), None);
+        assert_eq!((lru.len(), lru.weight(), lru.evictions()), (3, 3, 1));
+        for (hash, key) in [(3, b"c"), (1, b"a"), (4, b"d")] {
+            assert_eq!(lru.get(hash, key), Some(&mut hash.clone()));
+        }
+    }
+
+    #[test]
+    fn weight_is_bounded_and_the_too_heavy_is_not_kept() {
+        let mut lru = Lru::new(10);
+        lru.insert(1, b"a", (), 4);
+        lru.insert(2, b"b", (), 4);
+        lru.insert(3, b"c", (), 11);
+        assert_eq!((lru.len(), lru.weight()), (2, 8));
+        lru.insert(3, b"c", (), 9);
+        assert_eq!((lru.len(), lru.weight(), lru.evictions()), (1, 9, 2));
+        lru.insert(3, b"c", (), 2);
+        assert_eq!((lru.len(), lru.weight()), (1, 2));
+    }
+
+    #[test]
+    fn equal_hashes_of_different_keys_are_not_mixed_up() {
+        let mut lru = Lru::new(10);
+        lru.insert(1, b"a", 'a', 1);
+        assert_eq!(lru.get(1, b"b"), None);
+        lru.insert(1, b"b", 'b', 1);
+        assert_eq!(lru.get(1, b"a"), None);
+        assert_eq!(lru.get(1, b"b"), Some(&mut 'b'));
+        assert_eq!(lru.len(), 1);
+    }
+
+    /// Against a plain list, with every step's outcome compared.
+    #[test]
+    fn it_behaves_like_a_list() {
+        let mut lru = Lru::new(20);
+        let mut list: Vec<(u64, u64)> = Vec::new();
+        let mut state = 7_u64;
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (hash, weight) = ((state >> 33) & 15, (state >> 40) & 7);
+            let key = hash.to_le_bytes();
+            let at = list.iter().position(|(known, _)| *known == hash);
+            if (state >> 60) & 1 == 0 {
+                assert_eq!(lru.get(hash, &key).is_some(), at.is_some());
+                if let Some(at) = at {
+                    let entry = list.remove(at);
+                    list.push(entry);
+                }
+            } else {
+                lru.insert(hash, &key, (), weight);
+                if let Some(at) = at {
+                    list.remove(at);
+                }
+                while list.iter().map(|(_, weight)| weight).sum::<u64>() + weight > 20 {
+                    list.remove(0);
+                }
+                list.push((hash, weight));
+            }
+            assert_eq!(lru.len(), list.len());
+            assert_eq!(lru.weight(), list.iter().map(|(_, weight)| weight).sum::<u64>());
+        }
+    }
+}

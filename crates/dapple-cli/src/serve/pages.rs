@@ -1,0 +1,158 @@
+//! The page cache: ten shards, each with a color of its own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_channel::oneshot;
+
+use super::clock::FRESH_MS;
+use super::lru::Lru;
+use super::meta::{Meta, Stamp};
+
+/// A file in memory, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) meta: Meta,
+    pub(crate) body: Bytes,
+}
+
+impl Page {
+    /// Whether this surely is the content of a file in the state `stamp`.
+    pub(crate) fn is(&self, stamp: Stamp) -> bool {
+        self.meta.certain && self.meta.stamp == stamp
+    }
+}
+
+/// One tenth of the page cache.
+pub(crate) struct Shard {
+    pages: Lru<Cached>,
+    /// Files being read, each with those who wait for it, so that no file is read twice at the same time.
+    loads: Vec<Load>,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+struct Cached {
+    page: Arc<Page>,
+    checked_ms: u64,
+}
+
+struct Load {
+    hash: u64,
+    key: Box<[u8]>,
+    waiters: Vec<oneshot::Sender<Arc<Page>>>,
+}
+
+/// What a shard has for a path.
+pub(crate) enum Found {
+    /// A page that may be sent as it is.
+    Fresh(Arc<Page>),
+    /// A page to be compared with the file first. Until that is done others are served this page, so that one request
+    /// makes the look and not all.
+    Stale(Arc<Page>),
+    /// Nothing.
+    Missing,
+}
+
+/// How a request whose file has to be read gets the page.
+pub(crate) enum Reading {
+    /// It has been read meanwhile.
+    Done(Arc<Page>),
+    /// Somebody reads it. The receiver fails if that came to nothing.
+    Wait(oneshot::Receiver<Arc<Page>>),
+    /// The caller has to see to it, and then call [`Shard::loaded`] or [`Shard::load_failed`].
+    Yours(oneshot::Receiver<Arc<Page>>),
+}
+
+impl Shard {
+    /// An empty shard for `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64) -> Shard {
+        Shard { pages: Lru::new(bytes_max), loads: Vec::new(), hits: 0, misses: 0 }
+    }
+
+    /// The page of `key`; the hash was made by the caller, in the caller's color.
+    pub(crate) fn look_up(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Found {
+        match self.pages.get(hash, key) {
+            Some(cached) if now_ms.saturating_sub(cached.checked_ms) < FRESH_MS => {
+                self.hits += 1;
+                Found::Fresh(cached.page.clone())
+            }
+            Some(cached) => {
+                cached.checked_ms = now_ms;
+                Found::Stale(cached.page.clone())
+            }
+            None => {
+                self.misses += 1;
+                Found::Missing
+            }
+        }
+    }
+
+    /// Notes that the page of `key` was compared with the file at `checked_ms` and is right.
+    pub(crate) fn checked(&mut self, hash: u64, key: &[u8], checked_ms: u64) {
+        self.hits += 1;
+        if let Some(cached) = self.pages.get(hash, key) {
+            cached.checked_ms = checked_ms;
+        }
+    }
+
+    /// Asks for the page of a file in the state `stamp` to be read.
+    pub(crate) fn read(&mut self, hash: u64, key: &[u8], stamp: Stamp) -> Reading {
+        if let Some(cached) = self.pages.get(hash, key).filter(|cached| cached.page.is(stamp)) {
+            return Reading::Done(cached.page.clone());
+        }
+        let (tx, rx) = oneshot::channel();
+        if let Some(load) = self.loads.iter_mut().find(|load| load.hash == hash && *load.key == *key) {
+            load.waiters.push(tx);
+            return Reading::Wait(rx);
+        }
+        self.loads.push(Load { hash, key: key.into(), waiters: vec![tx] });
+        Reading::Yours(rx)
+    }
+
+    /// Takes a page that was read from a file seen at `checked_ms`, and hands it to all who wait.
+    pub(crate) fn loaded(&mut self, hash: u64, key: &[u8], page: Arc<Page>, checked_ms: u64) {
+        for waiter in self.end_load(hash, key) {
+            // Who went away meanwhile does not need it.
+            let _ = waiter.send(page.clone());
+        }
+        let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
+        self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
+    }
+
+    /// Gives up a read; all who wait learn of it.
+    pub(crate) fn load_failed(&mut self, hash: u64, key: &[u8]) {
+        drop(self.end_load(hash, key));
+    }
+
+    /// Bytes held, with what each page costs beside its content.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pages.weight()
+    }
+
+    /// Number of pages held.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Number of pages that had to go for others.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.pages.evictions()
+    }
+
+    fn end_load(&mut self, hash: u64, key: &[u8]) -> Vec<oneshot::Sender<Arc<Page>>> {
+        let at = self.loads.iter().position(|load| load.hash == hash && *load.key == *key);
+        at.map(|at| self.loads.swap_remove(at).waiters).unwrap_or_default()
+    }
+}
+
+/// The shard that a path belongs to, from the upper half of its hash: the maps inside use the lower bits.
+pub(crate) fn shard_of(hash: u64) -> usize {
+    (((hash >> 32) * SHARDS as u64) >> 32) as usize
+}
+
+/// As many as in the papers' server.
+pub(crate) const SHARDS: usize = 10;
+
+/// About what a page costs beside its content: header values, the slot, the map.
+const PAGE_OVERHEAD: u64 = 512;

@@ -1,0 +1,192 @@
+//! Responses: their headers, and the small pages for what went wrong.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use hyper::header::{
+    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER,
+};
+use hyper::{Response, StatusCode};
+
+use super::body::ReplyBody;
+use super::meta::Meta;
+use super::range::{self, Part};
+
+/// A response before hyper adds the date and the framing.
+pub(crate) type Reply = Response<ReplyBody>;
+
+/// A response to a request for a file: all of it, the part that was asked for, or the short one that says that the
+/// client's copy is still good.
+///
+/// `body` is only made when it is sent, of the bytes that it is given; `len` is the length of the file.
+pub(crate) fn file(
+    request: &HeaderMap,
+    head: bool,
+    meta: &Meta,
+    len: u64,
+    body: impl FnOnce(Range<u64>) -> ReplyBody,
+) -> Reply {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(ETAG, meta.etag.clone());
+    headers.insert(LAST_MODIFIED, meta.last_modified.clone());
+    headers.insert(CACHE_CONTROL, REVALIDATE);
+    headers.insert(ACCEPT_RANGES, BYTES);
+    if is_unchanged(request, meta) {
+        return with_headers(StatusCode::NOT_MODIFIED, headers, ReplyBody::Empty);
+    }
+    headers.insert(CONTENT_TYPE, meta.content_type.clone());
+    // A range is defined for GET only (RFC 9110, 14.2).
+    let part = if head { Part::Whole } else { range::wanted(request, meta, len) };
+    let (status, bytes) = match part {
+        Part::Whole => (StatusCode::OK, 0..len),
+        Part::Bytes(bytes) => {
+            headers.insert(CONTENT_RANGE, content_range(format!("bytes {}-{}/{len}", bytes.start, bytes.end - 1)));
+            (StatusCode::PARTIAL_CONTENT, bytes)
+        }
+        Part::Outside => {
+            headers.insert(CONTENT_RANGE, content_range(format!("bytes */{len}")));
+            return with_headers(StatusCode::RANGE_NOT_SATISFIABLE, headers, ReplyBody::Empty);
+        }
+    };
+    if head {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+        return with_headers(status, headers, ReplyBody::Empty);
+    }
+    with_headers(status, headers, body(bytes))
+}
+
+fn with_headers(status: StatusCode, headers: HeaderMap, body: ReplyBody) -> Reply {
+    let mut reply = Response::new(body);
+    *reply.status_mut() = status;
+    *reply.headers_mut() = headers;
+    reply
+}
+
+fn content_range(range: String) -> HeaderValue {
+    HeaderValue::try_from(range).expect("digits and a few signs are header characters")
+}
+
+/// The number of body bytes that a response will carry.
+pub(crate) fn body_len(reply: &Reply) -> u64 {
+    match reply.body() {
+        ReplyBody::Whole(bytes) => bytes.len() as u64,
+        // A stream counts its pieces as they go.
+        ReplyBody::Empty | ReplyBody::Stream(_) => 0,
+    }
+}
+
+/// `301` to the same place with a slash at its end, so that relative links in the directory's page lead into it.
+pub(crate) fn with_slash(path: &str, query: Option<&str>, head: bool) -> Reply {
+    let location = match query {
+        Some(query) => format!("{path}/?{query}"),
+        None => format!("{path}/"),
+    };
+    let mut reply =
+        page(StatusCode::MOVED_PERMANENTLY, "Moved", "This is a directory; its address ends with a slash.", head);
+    if let Ok(location) = HeaderValue::try_from(location) {
+        reply.headers_mut().insert(LOCATION, location);
+    }
+    reply
+}
+
+/// A small page for a person who came where nothing is.
+pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
+    let (title, text) = match status {
+        StatusCode::NOT_FOUND => {
+            ("Nothing here", "There is no page at this address. It may have moved, or the link is mistyped.")
+        }
+        StatusCode::BAD_REQUEST => {
+            ("That is no address", "The server could not make sense of the request, or its path leads out of the site.")
+        }
+        StatusCode::METHOD_NOT_ALLOWED => {
+            ("Only for reading", "Pages of this site can be read (GET, HEAD) and nothing else.")
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {
+            ("Full house", "The server has all the connections that it can take. Please try again in a moment.")
+        }
+        _ => ("That went wrong", "The server could not read this page. Its log says why."),
+    };
+    let mut reply = page(status, title, text, head);
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            drop(reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD")))
+        }
+        StatusCode::SERVICE_UNAVAILABLE => drop(reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"))),
+        _ => {}
+    }
+    reply
+}
+
+/// A response with JSON that is true only now.
+pub(crate) fn json(text: String, head: bool) -> Reply {
+    whole(StatusCode::OK, "application/json", "no-store", text, head)
+}
+
+fn page(status: StatusCode, title: &str, text: &str, head: bool) -> Reply {
+    let page = include_str!("problem.html")
+        .replace("{code}", status.as_str())
+        .replace("{title}", title)
+        .replace("{text}", text);
+    whole(status, "text/html; charset=utf-8", "no-cache", page, head)
+}
+
+fn whole(status: StatusCode, content_type: &'static str, cache: &'static str, text: String, head: bool) -> Reply {
+    let len = text.len() as u64;
+    let mut reply = Response::new(match head {
+        true => ReplyBody::Empty,
+        false => ReplyBody::Whole(Bytes::from(text)),
+    });
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+    if head {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    reply
+}
+
+/// Whether the client's copy is the file as it is. `If-None-Match` decides alone where it is given (RFC 9110, 13.2.2).
+fn is_unchanged(request: &HeaderMap, meta: &Meta) -> bool {
+    if request.contains_key(IF_NONE_MATCH) {
+        return request.get_all(IF_NONE_MATCH).iter().any(|tags| matches_tag(tags.as_bytes(), meta.etag.as_bytes()));
+    }
+    let Some(since) = request.get(IF_MODIFIED_SINCE) else {
+        return false;
+    };
+    if since.as_bytes() == meta.last_modified.as_bytes() {
+        return true;
+    }
+    let since = since.to_str().ok().and_then(|since| httpdate::parse_http_date(since).ok());
+    let since_s = since.and_then(|since| since.duration_since(std::time::UNIX_EPOCH).ok()).map(|since| since.as_secs());
+    since_s.is_some_and(|since_s| meta.modified_s <= since_s)
+}
+
+/// Whether a list of entity tags has this one or is `*`. Weak tags match: the comparison is for GET and HEAD only.
+fn matches_tag(tags: &[u8], etag: &[u8]) -> bool {
+    tags.split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag)
+}
+
+/// Browsers keep a page but ask each time whether it changed: a changed file shows at the next reload.
+const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
+
+/// Parts are counted in bytes.
+const BYTES: HeaderValue = HeaderValue::from_static("bytes");
+
+#[cfg(test)]
+mod tests {
+    use super::matches_tag;
+
+    #[test]
+    fn tags_are_compared_whole() {
+        for tags in ["\"a-1\"", "W/\"a-1\"", "\"x\", \"a-1\"", "\"x\",W/\"a-1\" ", "*"] {
+            assert!(matches_tag(tags.as_bytes(), b"\"a-1\""), "{tags}");
+        }
+        for tags in ["", "a-1", "\"a-12\"", "\"x\"", "W/"] {
+            assert!(!matches_tag(tags.as_bytes(), b"\"a-1\""), "{tags}");
+        }
+    }
+}

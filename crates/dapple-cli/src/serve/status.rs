@@ -1,0 +1,138 @@
+//! The status endpoint: what the scheduler and the server counted, as JSON.
+
+use dapple::WorkerStats;
+use serde::Serialize;
+
+use super::pages::Shard;
+use super::site::Site;
+
+/// Where it answers. A file of this name in the site is not reachable.
+pub(crate) const PATH: &str = "/-/status";
+
+/// One answer. Every number is a total since the start, unless its name says otherwise.
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    uptime_s: f64,
+    serial: bool,
+    /// How many workers there are; what each did is in `per_worker`.
+    workers: usize,
+    callbacks: u64,
+    steals: u64,
+    tasks_live: u64,
+    posts_outside: u64,
+    requests: u64,
+    bytes_sent: u64,
+    connections: Connections,
+    /// What served this very request.
+    served_by: ServedBy,
+    per_worker: Vec<Worker>,
+    page_cache: Vec<ShardStatus>,
+    file_handles: HandlesStatus,
+}
+
+#[derive(Serialize)]
+struct Connections {
+    open: usize,
+    total: u64,
+    refused: u64,
+}
+
+#[derive(Serialize)]
+struct ServedBy {
+    /// The color of the connection, as a number to show.
+    color: u64,
+    worker: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Worker {
+    callbacks: u64,
+    turns: u64,
+    steals: u64,
+    colors_stolen: u64,
+    parks: u64,
+    panics: u64,
+    queue_len: u64,
+}
+
+#[derive(Serialize)]
+struct ShardStatus {
+    color: u64,
+    pages: usize,
+    bytes: u64,
+    hits: u64,
+    misses: u64,
+    evictions: u64,
+}
+
+#[derive(Serialize)]
+struct HandlesStatus {
+    color: u64,
+    paths: usize,
+    hits: u64,
+    misses: u64,
+}
+
+impl From<&WorkerStats> for Worker {
+    fn from(stats: &WorkerStats) -> Worker {
+        Worker {
+            callbacks: stats.callbacks,
+            turns: stats.turns,
+            steals: stats.steals,
+            colors_stolen: stats.colors_stolen,
+            parks: stats.parks,
+            panics: stats.panics,
+            queue_len: stats.queue_len,
+        }
+    }
+}
+
+/// Collects the numbers; `color` is the one of the connection that asks. Each shard is asked in its own color.
+pub(crate) async fn collect(site: &Site, color: u64) -> String {
+    let mut page_cache = Vec::with_capacity(site.shards.len());
+    for shard in &site.shards {
+        let color = shard.color().id();
+        page_cache.push(shard.with(|shard| shard_status(color, shard)).await);
+    }
+    let color_of_handles = site.handles.color().id();
+    let file_handles = site.handles.with(|handles| HandlesStatus {
+        color: color_of_handles,
+        paths: handles.len(),
+        hits: handles.hits,
+        misses: handles.misses,
+    });
+    let file_handles = file_handles.await;
+    let stats = site.handle.stats();
+    let (requests, bytes_sent) = site.counters.requests_and_bytes();
+    let (total, refused) = site.counters.accepted_and_refused();
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: site.started.elapsed().as_secs_f64(),
+        serial: site.serial,
+        workers: stats.workers.len(),
+        callbacks: stats.workers.iter().map(|worker| worker.callbacks).sum(),
+        steals: stats.workers.iter().map(|worker| worker.steals).sum(),
+        tasks_live: stats.tasks_live,
+        posts_outside: stats.posts_outside,
+        requests,
+        bytes_sent,
+        connections: Connections { open: site.counters.open(), total, refused },
+        served_by: ServedBy { color, worker: site.counters.worker_index() },
+        per_worker: stats.workers.iter().map(Worker::from).collect(),
+        page_cache,
+        file_handles,
+    };
+    serde_json::to_string(&status).expect("numbers and fixed names are always JSON")
+}
+
+fn shard_status(color: u64, shard: &Shard) -> ShardStatus {
+    ShardStatus {
+        color,
+        pages: shard.len(),
+        bytes: shard.bytes(),
+        hits: shard.hits,
+        misses: shard.misses,
+        evictions: shard.evictions(),
+    }
+}

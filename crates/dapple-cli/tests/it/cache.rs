@@ -1,0 +1,171 @@
+//! The caches: changes show, memory stays bounded, a file is read once.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use crate::support::{Server, Site, eventually, noise};
+
+/// Requests without a pause, as a page under load gets them, until the new content comes.
+fn time_until(server: &Server, path: &str, content: &str) -> Duration {
+    let mut client = server.connect();
+    let start = Instant::now();
+    while client.get(path).text() != content {
+        assert!(start.elapsed() < Duration::from_secs(5), "{content:?} never came");
+    }
+    start.elapsed()
+}
+
+#[test]
+fn a_changed_file_shows_within_a_second() {
+    let site = Site::new();
+    site.write("page.txt", "one");
+    let server = Server::start(&site.path, &[]);
+    assert_eq!(server.get("/page.txt").text(), "one");
+    // Of equal length, at once, several times: the time stamps alone could not tell these apart.
+    for content in ["two", "six", "ten"] {
+        site.write("page.txt", content);
+        let took = time_until(&server, "/page.txt", content);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    site.write("new.txt", "seven");
+    std::fs::rename(site.path.join("new.txt"), site.path.join("page.txt")).unwrap();
+    assert!(time_until(&server, "/page.txt", "seven") < Duration::from_secs(1));
+}
+
+#[test]
+fn a_file_that_appears_or_goes_shows_within_a_second() {
+    let site = Site::with_index();
+    let server = Server::start(&site.path, &[]);
+    assert_eq!(server.get("/late.txt").status, 404);
+    site.write("late.txt", "here");
+    assert!(eventually(Duration::from_secs(1), || server.get("/late.txt").status == 200));
+    std::fs::remove_file(site.path.join("late.txt")).unwrap();
+    assert!(eventually(Duration::from_secs(1), || server.get("/late.txt").status == 404));
+}
+
+#[test]
+fn a_large_file_is_streamed_in_bounded_memory() {
+    let site = Site::with_index();
+    let large = noise(64 << 20, 1);
+    site.write("large.bin", &large);
+    let server = Server::start(&site.path, &["--cache-mb", "4"]);
+    assert_eq!(server.get("/").status, 200);
+    let before = server.resident_max();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!(server.get("/large.bin").body == large, "the body is right"));
+        }
+    });
+    let grown = server.resident_max() - before;
+    assert!(grown < 16 << 20, "four downloads of 64 MB took {grown} bytes more");
+    assert_eq!(server.connect().request("HEAD", "/large.bin", "").header("content-length"), Some("67108864"));
+}
+
+#[test]
+fn a_slow_reader_does_not_make_the_server_buffer() {
+    let site = Site::new();
+    site.write("large.bin", noise(64 << 20, 1));
+    let server = Server::start(&site.path, &["--cache-mb", "4"]);
+    let mut readers: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    for reader in &mut readers {
+        reader.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(reader.read_head().status, 200);
+    }
+    // Each now has an open response of which it reads no more; another client is served as ever.
+    assert_eq!(server.get("/large.bin").body.len(), 64 << 20);
+    let resident = server.resident_max();
+    assert!(resident < 64 << 20, "{resident} bytes for 20 slow readers");
+}
+
+#[test]
+fn a_file_that_shrinks_ends_the_response_visibly() {
+    let site = Site::new();
+    site.write("large.bin", noise(32 << 20, 1));
+    let server = Server::start(&site.path, &["--cache-mb", "1"]);
+    let mut client = server.connect();
+    client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.read_head().header("content-length"), Some("33554432"));
+    std::fs::File::options().write(true).open(site.path.join("large.bin")).unwrap().set_len(1 << 20).unwrap();
+    // An error or an early end; what counts is that it cannot be taken for the whole file.
+    if let Ok(body) = client.read_to_end() {
+        assert!(body.len() < 32 << 20);
+    }
+}
+
+#[test]
+fn a_file_that_grows_is_sent_at_its_announced_length() {
+    let site = Site::new();
+    site.write("large.log", noise(8 << 20, 1));
+    let server = Server::start(&site.path, &["--cache-mb", "1"]);
+    let mut client = server.connect();
+    client.send("GET /large.log HTTP/1.1\r\nHost: a\r\n\r\nGET /missing HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut log = std::fs::File::options().append(true).open(site.path.join("large.log")).unwrap();
+    log.write_all(&noise(1 << 20, 2)).unwrap();
+    let response = client.read_response();
+    assert!(response.body.len() == 8 << 20 || response.body.len() == 9 << 20);
+    assert_eq!(client.read_response().status, 404, "the next response starts where this one ends");
+}
+
+#[test]
+fn a_small_cache_evicts_and_stays_right() {
+    let site = Site::new();
+    let pages: Vec<Vec<u8>> = (0..400).map(|seed| noise(20_000, seed + 1)).collect();
+    for (number, page) in pages.iter().enumerate() {
+        site.write(&format!("{number}.bin"), page);
+    }
+    let server = Server::start(&site.path, &["--cache-mb", "2"]);
+    let mut client = server.connect();
+    for round in 0..3 {
+        for (number, page) in pages.iter().enumerate() {
+            assert!(client.get(&format!("/{number}.bin")).body == *page, "{number} in round {round}");
+        }
+    }
+    let status: serde_json::Value = serde_json::from_slice(&client.get("/-/status").body).unwrap();
+    let shards = status["page_cache"].as_array().unwrap();
+    let bytes: u64 = shards.iter().map(|shard| shard["bytes"].as_u64().unwrap()).sum();
+    let evictions: u64 = shards.iter().map(|shard| shard["evictions"].as_u64().unwrap()).sum();
+    assert!(bytes <= 2 << 20 && bytes > 1 << 20, "{bytes}");
+    assert!(evictions > 400, "{evictions}");
+}
+
+#[test]
+fn no_cache_at_all_works_too() {
+    let site = Site::new();
+    site.write("page.txt", "page");
+    site.write("empty.txt", "");
+    let server = Server::start(&site.path, &["--cache-mb", "0"]);
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert_eq!(client.get("/page.txt").text(), "page");
+        assert_eq!(client.get("/empty.txt").header("content-length"), Some("0"));
+    }
+}
+
+#[test]
+fn parts_of_a_file_are_served() {
+    let site = Site::new();
+    let content = noise(2_000_000, 4);
+    site.write("film.mp4", &content);
+    // From memory, and streamed.
+    for cache_mb in ["100", "1"] {
+        let server = Server::start(&site.path, &["--cache-mb", cache_mb]);
+        let mut client = server.connect();
+        let whole = client.get("/film.mp4");
+        assert_eq!((whole.status, whole.header("accept-ranges")), (200, Some("bytes")));
+        let etag = whole.header("etag").unwrap();
+        for (range, part, shown) in [
+            ("0-99", 0..100, "bytes 0-99/2000000"),
+            ("1000000-", 1_000_000..2_000_000, "bytes 1000000-1999999/2000000"),
+            ("-5", 1_999_995..2_000_000, "bytes 1999995-1999999/2000000"),
+        ] {
+            let headers = format!("Range: bytes={range}\r\nIf-Range: {etag}\r\n");
+            let response = client.request("GET", "/film.mp4", &headers);
+            assert_eq!((response.status, response.header("content-range")), (206, Some(shown)), "{range}");
+            assert!(response.body == content[part], "{range}");
+        }
+        let outside = client.request("GET", "/film.mp4", "Range: bytes=2000000-\r\n");
+        assert_eq!((outside.status, outside.header("content-range")), (416, Some("bytes */2000000")));
+        let changed = client.request("GET", "/film.mp4", "Range: bytes=0-9\r\nIf-Range: \"other\"\r\n");
+        assert_eq!((changed.status, changed.body.len()), (200, 2_000_000));
+    }
+}

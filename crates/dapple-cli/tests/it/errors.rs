@@ -1,0 +1,66 @@
+//! Errors that a person can act on, with the exit codes that a script can.
+
+use std::net::TcpListener;
+
+use crate::support::{Site, dapple};
+
+fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = dapple().args(arguments).output().unwrap();
+    assert_eq!(output.stdout, b"", "nothing goes to stdout");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_taken_port_names_its_owner() {
+    let site = Site::with_index();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (code, message) = run(&["serve", site.path.to_str().unwrap(), "--port", &port]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains(&format!("port {port} is taken by ")), "{message}");
+    assert!(message.contains(&format!("(process {})", std::process::id())), "{message}");
+    assert!(message.contains("--port"), "{message}");
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let (code, message) = run(&["serve", "/no/such/place", "--port", "0"]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("there is no directory \"/no/such/place\""), "{message}");
+}
+
+#[test]
+fn a_file_is_no_directory() {
+    let site = Site::with_index();
+    let (code, message) = run(&["serve", site.path.join("index.html").to_str().unwrap(), "--port", "0"]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("is a file"), "{message}");
+    assert!(message.contains(site.path.to_str().unwrap()), "{message}");
+}
+
+#[test]
+fn an_address_of_another_machine_is_refused() {
+    let site = Site::with_index();
+    let (code, message) = run(&["serve", site.path.to_str().unwrap(), "--addr", "192.0.2.1:8080"]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("not an address of this machine"), "{message}");
+}
+
+#[test]
+fn a_bad_command_line_is_code_two() {
+    let bad: [&[&str]; 8] = [
+        &["serve"],
+        &["serve", ".", "--paint"],
+        &["serve", ".", "--port", "99999"],
+        &["serve", ".", "--port", "http"],
+        &["serve", ".", "--workers", "0"],
+        &["serve", ".", "--addr", "localhost"],
+        &["serve", ".", "--addr", "localhost:80", "--port", "80"],
+        &["sevre"],
+    ];
+    for arguments in bad {
+        let (code, message) = run(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {message}");
+        assert!(message.contains("--help") || message.contains("Usage"), "{message}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The real `dapple` binary, asked by plain sockets: no HTTP library stands between a test and the bytes.
+
+mod cache;
+mod errors;
+mod http;
+mod load;
+mod paths;
+mod shutdown;
+mod status;
+mod support;

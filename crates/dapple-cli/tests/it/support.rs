@@ -1,0 +1,224 @@
+//! A site in a temporary directory, a server process on a free port, and a small HTTP client.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A directory that goes away with the test.
+pub(crate) struct Site {
+    pub(crate) path: PathBuf,
+}
+
+impl Site {
+    pub(crate) fn new() -> Site {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("dapple-it-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Site { path }
+    }
+
+    /// A site with a start page, for tests that only need one.
+    pub(crate) fn with_index() -> Site {
+        let site = Site::new();
+        site.write("index.html", "<h1>start</h1>");
+        site
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.path.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A running server; killed when dropped, if it is still there.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) port: u16,
+    /// The line that it printed.
+    pub(crate) line: String,
+}
+
+impl Server {
+    /// Starts `dapple serve` on a free port with two workers and more options.
+    pub(crate) fn start(site: &Path, options: &[&str]) -> Server {
+        let mut command = dapple();
+        command.arg("serve").arg(site).args(["--port", "0", "--workers", "2"]).args(options);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find_map(|word| word.strip_prefix("http://127.0.0.1:"));
+        let port = address.unwrap_or_else(|| panic!("no address in {line:?}")).parse().unwrap();
+        Server { child, port, line }
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client { reader: BufReader::new(stream) }
+    }
+
+    /// GET on a connection of its own.
+    pub(crate) fn get(&self, path: &str) -> Response {
+        self.connect().get(path)
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, signal).unwrap();
+    }
+
+    /// Waits for the process to end, at most `limit`.
+    pub(crate) fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    /// The largest resident size that the process has had, in bytes.
+    pub(crate) fn resident_max(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The command under test, before its arguments.
+pub(crate) fn dapple() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_dapple"))
+}
+
+/// One connection.
+pub(crate) struct Client {
+    reader: BufReader<TcpStream>,
+}
+
+/// One response.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+impl Client {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.reader.get_mut().write_all(bytes.as_ref()).unwrap();
+    }
+
+    pub(crate) fn get(&mut self, path: &str) -> Response {
+        self.request("GET", path, "")
+    }
+
+    /// `headers` are whole lines.
+    pub(crate) fn request(&mut self, method: &str, path: &str, headers: &str) -> Response {
+        self.send(format!("{method} {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n"));
+        match method {
+            "HEAD" => self.read_head(),
+            _ => self.read_response(),
+        }
+    }
+
+    /// A response with its body.
+    pub(crate) fn read_response(&mut self) -> Response {
+        let mut response = self.read_head();
+        let len = response.header("content-length").map_or(0, |len| len.parse().unwrap());
+        response.body = vec![0; len];
+        self.reader.read_exact(&mut response.body).unwrap();
+        response
+    }
+
+    /// The status line and the headers.
+    pub(crate) fn read_head(&mut self) -> Response {
+        let line = self.read_line();
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status in {line:?}"));
+        let mut headers = Vec::new();
+        loop {
+            let line = self.read_line();
+            match line.split_once(": ") {
+                Some((name, value)) => headers.push((name.to_owned(), value.to_owned())),
+                None => break assert_eq!(line, "", "the end of the headers"),
+            }
+        }
+        Response { status, headers, body: Vec::new() }
+    }
+
+    /// Everything until the server closes, or the error that ended it.
+    pub(crate) fn read_to_end(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut rest = Vec::new();
+        self.reader.read_to_end(&mut rest).map(|_| rest)
+    }
+
+    pub(crate) fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.reader.read(buf)
+    }
+
+    fn read_line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        line.trim_end_matches(['\r', '\n']).to_owned()
+    }
+}
+
+/// Bytes that are different at every place, so that a wrong piece shows.
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut step = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..len.div_ceil(8)).flat_map(|_| step().to_le_bytes()).take(len).collect()
+}
+
+/// Tries until `check` holds, at most `limit`; the state of another process cannot be waited for in any other way.
+pub(crate) fn eventually(limit: Duration, mut check: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        if check() {
+            return true;
+        }
+        if start.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// How long a test waits for bytes before it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
