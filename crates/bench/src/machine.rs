@@ -64,10 +64,7 @@ impl Guard {
     /// Starts the command; `name` is for messages.
     pub(crate) fn start(name: &str, command: &mut Command) -> Result<Guard> {
         let child = command.stdin(Stdio::null()).spawn();
-        Ok(Guard {
-            child: child.with_context(|| format!("cannot start {name}"))?,
-            name: name.to_owned(),
-        })
+        Ok(Guard { child: child.with_context(|| format!("cannot start {name}"))?, name: name.to_owned() })
     }
 
     /// The process id of the child.
@@ -90,8 +87,7 @@ impl Guard {
         }
         let mut text = String::new();
         if let Some(mut pipe) = self.child.stdout.take() {
-            pipe.read_to_string(&mut text)
-                .with_context(|| format!("{} wrote no text", self.name))?;
+            pipe.read_to_string(&mut text).with_context(|| format!("{} wrote no text", self.name))?;
         }
         match self.child.wait()? {
             status if status.success() => Ok(text),
@@ -122,10 +118,7 @@ impl Drop for Guard {
             return;
         }
         // Listed only now: every one of these still descends from a child that nobody has waited for.
-        for member in family(self.id())
-            .iter()
-            .filter_map(|id| Pid::from_raw(*id as i32))
-        {
+        for member in family(self.id()).iter().filter_map(|id| Pid::from_raw(*id as i32)) {
             let _ = kill_process(member, Signal::KILL);
         }
         let _ = self.child.wait();
@@ -161,12 +154,7 @@ fn family(id: u32) -> Vec<u32> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", members[next]));
         for thread in threads.into_iter().flatten().flatten() {
             let children = std::fs::read_to_string(thread.path().join("children"));
-            members.extend(
-                children
-                    .iter()
-                    .flat_map(|list| list.split_whitespace())
-                    .flat_map(str::parse::<u32>),
-            );
+            members.extend(children.iter().flat_map(|list| list.split_whitespace()).flat_map(str::parse::<u32>));
         }
         next += 1;
     }
@@ -188,32 +176,22 @@ pub(crate) fn about() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name"))
         .map(|text| text.trim_start_matches([' ', '\t', ':']));
-    let commit = Command::new("git")
-        .args(["describe", "--always", "--dirty"])
-        .stderr(Stdio::null())
-        .output();
-    let commit = commit
-        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        .unwrap_or_default();
+    let commit = Command::new("git").args(["describe", "--always", "--dirty"]).stderr(Stdio::null()).output();
+    let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     let command: Vec<String> = std::env::args().skip(1).collect();
     let mut about = format!(
         "machine: {}, {cpus} cores; kernel {}; commit {}; command: bench {}",
         model.unwrap_or("unknown CPU"),
         uname.release().to_string_lossy(),
-        if commit.is_empty() {
-            "unknown"
-        } else {
-            &commit
-        },
+        if commit.is_empty() { "unknown" } else { &commit },
         command.join(" "),
     );
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load
-        .split_whitespace()
-        .next()
-        .and_then(|text| text.parse::<f64>().ok());
+    let load = load.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
     if let Some(load) = load.filter(|load| *load > 0.5) {
-        about.push_str(&format!("\nwarning: the load average is {load}: with other programs running, not even the ratios mean much"));
+        about.push_str(&format!(
+            "\nwarning: the load average is {load}: with other programs running, not even the ratios mean much"
+        ));
     }
     about
 }

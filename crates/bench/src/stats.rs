@@ -20,9 +20,7 @@ pub(crate) struct Table {
 impl Table {
     /// A table with this head.
     pub(crate) fn new(head: &[&str]) -> Self {
-        Table {
-            rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()],
-        }
+        Table { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
     }
 
     /// Appends a row.

@@ -31,11 +31,7 @@ pub(crate) fn run() -> Result<bool, String> {
         let license = text("license");
         if !allows(license) {
             refused += 1;
-            let shown = if license.is_empty() {
-                "no license expression"
-            } else {
-                license
-            };
+            let shown = if license.is_empty() { "no license expression" } else { license };
             println!(
                 "{} {}: {shown}; use another crate, or add the license to ALLOWED in crates/xtask/src/licenses.rs and say why",
                 text("name"),
@@ -43,27 +39,16 @@ pub(crate) fn run() -> Result<bool, String> {
             );
         }
     }
-    println!(
-        "licenses: {} packages, {refused} refused",
-        workspace.packages.len()
-    );
-    println!(
-        "advisories are not checked here: cargo install cargo-deny && cargo deny check advisories"
-    );
+    println!("licenses: {} packages, {refused} refused", workspace.packages.len());
+    println!("advisories are not checked here: cargo install cargo-deny && cargo deny check advisories");
     Ok(refused == 0)
 }
 
 /// Whether an SPDX expression can be met with allowed licenses alone. `/` is how old crates write OR.
 fn allows(expression: &str) -> bool {
-    let spaced = expression
-        .replace('(', " ( ")
-        .replace(')', " ) ")
-        .replace('/', " OR ");
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut parser = Parser {
-        words: &words,
-        next: 0,
-    };
+    let mut parser = Parser { words: &words, next: 0 };
     let allowed = parser.any();
     allowed && parser.next == words.len()
 }

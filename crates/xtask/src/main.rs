@@ -15,12 +15,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match args
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(true)
@@ -34,12 +29,8 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["bench", rest @ ..] => suite::bench(rest),
-        [command @ ("ci" | "test" | "tidy" | "licenses"), ..] => {
-            Err(format!("`{command}` takes no arguments"))
-        }
-        [command, ..] => Err(format!(
-            "there is no command `{command}`; `cargo xtask` lists them"
-        )),
+        [command @ ("ci" | "test" | "tidy" | "licenses"), ..] => Err(format!("`{command}` takes no arguments")),
+        [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -15,10 +15,7 @@ pub(crate) struct Step {
 
 enum Work {
     /// Arguments for cargo, and environment on top of ours.
-    Cargo {
-        args: Vec<&'static str>,
-        env: Vec<(&'static str, String)>,
-    },
+    Cargo { args: Vec<&'static str>, env: Vec<(&'static str, String)> },
     /// A check of our own: yields whether it passed.
     Check(fn() -> Result<bool, String>),
 }
@@ -36,31 +33,17 @@ impl Step {
     /// `cargo ARGS`; `args` is split at spaces.
     pub(crate) fn cargo(name: &'static str, args: &'static str) -> Step {
         let args = args.split(' ').collect();
-        Step {
-            name,
-            work: Work::Cargo {
-                args,
-                env: Vec::new(),
-            },
-            must_test: false,
-        }
+        Step { name, work: Work::Cargo { args, env: Vec::new() }, must_test: false }
     }
 
     /// A check of our own.
     pub(crate) fn check(name: &'static str, check: fn() -> Result<bool, String>) -> Step {
-        Step {
-            name,
-            work: Work::Check(check),
-            must_test: false,
-        }
+        Step { name, work: Work::Check(check), must_test: false }
     }
 
     /// Fails where no test ran: models are compiled in by a flag, and without it their file is empty and passes.
     pub(crate) fn must_test(self) -> Step {
-        Step {
-            must_test: true,
-            ..self
-        }
+        Step { must_test: true, ..self }
     }
 
     /// Adds flags to one of cargo's flag variables, after what the user has in it.
@@ -92,10 +75,7 @@ impl Step {
         };
         if ok && self.must_test && tally.passed == 0 {
             ok = false;
-            advice = Some(
-                "no test ran: is the flag that compiles them in spelled as in the sources?"
-                    .to_owned(),
-            );
+            advice = Some("no test ran: is the flag that compiles them in spelled as in the sources?".to_owned());
         }
         // A step without tests counts as one; so does one that failed for another reason than a test, such as not compiling.
         match (ok, tally.passed, tally.failed) {
@@ -103,22 +83,13 @@ impl Step {
             (false, _, 0) => tally.failed = 1,
             _ => {}
         }
-        Outcome {
-            name: self.name,
-            passed: tally.passed,
-            failed: tally.failed,
-            took: begin.elapsed(),
-            advice,
-        }
+        Outcome { name: self.name, passed: tally.passed, failed: tally.failed, took: begin.elapsed(), advice }
     }
 
     fn describe(&self) -> String {
         match &self.work {
             Work::Cargo { args, env } => {
-                let variables: String = env
-                    .iter()
-                    .map(|(name, value)| format!("{name}={value:?} "))
-                    .collect();
+                let variables: String = env.iter().map(|(name, value)| format!("{name}={value:?} ")).collect();
                 format!("{variables}cargo {}", args.join(" "))
             }
             Work::Check(_) => format!("cargo xtask {}", self.name),
@@ -130,29 +101,14 @@ impl Step {
 pub(crate) fn run_all(steps: &[Step]) -> bool {
     let mut outcomes = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        println!(
-            "\n== {}/{} {}\n   {}",
-            index + 1,
-            steps.len(),
-            step.name,
-            step.describe()
-        );
+        println!("\n== {}/{} {}\n   {}", index + 1, steps.len(), step.name, step.describe());
         let outcome = step.run();
-        println!(
-            "   {} in {:.1} s",
-            verdict(&outcome),
-            outcome.took.as_secs_f64()
-        );
+        println!("   {} in {:.1} s", verdict(&outcome), outcome.took.as_secs_f64());
         outcomes.push(outcome);
     }
     println!("\n== summary");
     for outcome in &outcomes {
-        println!(
-            "{:<26} {:<28} {:>7.1} s",
-            outcome.name,
-            verdict(outcome),
-            outcome.took.as_secs_f64()
-        );
+        println!("{:<26} {:<28} {:>7.1} s", outcome.name, verdict(outcome), outcome.took.as_secs_f64());
     }
     for outcome in &outcomes {
         if let Some(advice) = &outcome.advice {
@@ -167,10 +123,7 @@ pub(crate) fn run_all(steps: &[Step]) -> bool {
 
 fn verdict(outcome: &Outcome) -> String {
     let word = if outcome.failed == 0 { "ok" } else { "FAILED" };
-    format!(
-        "{word}: {} passed, {} failed",
-        outcome.passed, outcome.failed
-    )
+    format!("{word}: {} passed, {} failed", outcome.passed, outcome.failed)
 }
 
 fn run_cargo(args: &[&str], env: &[(&'static str, String)]) -> (bool, Tally, Option<String>) {
@@ -178,18 +131,11 @@ fn run_cargo(args: &[&str], env: &[(&'static str, String)]) -> (bool, Tally, Opt
         return (false, Tally::default(), Some(advice));
     }
     let mut command = cargo();
-    command
-        .args(args)
-        .envs(env.iter().map(|(name, value)| (*name, value)))
-        .stdout(Stdio::piped());
+    command.args(args).envs(env.iter().map(|(name, value)| (*name, value))).stdout(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            return (
-                false,
-                Tally::default(),
-                Some(format!("cannot run cargo: {error}")),
-            );
+            return (false, Tally::default(), Some(format!("cannot run cargo: {error}")));
         }
     };
     let mut tally = Tally::default();
@@ -213,17 +159,9 @@ fn missing_component(args: &[&str]) -> Option<String> {
         _ => return None,
     };
     let mut probe: Command = cargo();
-    probe
-        .args([args[0], "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    probe.args([args[0], "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     let there = probe.status().is_ok_and(|status| status.success());
-    (!there).then(|| {
-        format!(
-            "`cargo {}` is not installed: rustup component add {component}",
-            args[0]
-        )
-    })
+    (!there).then(|| format!("`cargo {}` is not installed: rustup component add {component}", args[0]))
 }
 
 /// Tests counted from the output of `cargo test`.
@@ -241,10 +179,7 @@ impl Tally {
         };
         for part in counts.split(['.', ';']) {
             let mut words = part.split_whitespace();
-            match (
-                words.next().and_then(|word| word.parse::<u64>().ok()),
-                words.next(),
-            ) {
+            match (words.next().and_then(|word| word.parse::<u64>().ok()), words.next()) {
                 (Some(count), Some("passed")) => self.passed += count,
                 (Some(count), Some("failed")) => self.failed += count,
                 _ => {}
@@ -261,16 +196,9 @@ mod tests {
     fn counts_of_cargo_test_are_summed() {
         let mut tally = Tally::default();
         tally.read("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.10s");
-        tally
-            .read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        tally.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.read("test tests::passed ... ok");
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 13,
-                failed: 2
-            }
-        );
+        assert_eq!(tally, Tally { passed: 13, failed: 2 });
     }
 
     #[test]
@@ -278,15 +206,12 @@ mod tests {
         let good = Step::check("good", || Ok(true)).run();
         let bad = Step::check("bad", || Err("why".into())).run();
         assert_eq!((good.passed, good.failed), (1, 0));
-        assert_eq!(
-            (bad.passed, bad.failed, bad.advice.as_deref()),
-            (0, 1, Some("why"))
-        );
+        assert_eq!((bad.passed, bad.failed, bad.advice.as_deref()), (0, 1, Some("why")));
     }
 
     #[test]
     fn a_cargo_step_that_fails_without_tests_counts_as_failed() {
-        let outcome = Step::cargo("no such", "no-such-cargo-command").run();
+        let outcome = Step::cargo("no such", "this-error-is-expected").run();
         assert_eq!((outcome.passed, outcome.failed), (0, 1));
     }
 
@@ -294,23 +219,14 @@ mod tests {
     fn a_step_that_must_test_fails_without_tests() {
         let outcome = Step::cargo("version", "--version").must_test().run();
         assert_eq!((outcome.passed, outcome.failed), (0, 1));
-        assert!(
-            outcome
-                .advice
-                .is_some_and(|advice| advice.contains("no test ran"))
-        );
+        assert!(outcome.advice.is_some_and(|advice| advice.contains("no test ran")));
         let outcome = Step::cargo("version", "--version").run();
         assert_eq!((outcome.passed, outcome.failed), (1, 0));
     }
 
     #[test]
     fn flags_and_target_show_in_the_command() {
-        let step = Step::cargo("loom", "test -p x")
-            .flags("XTASK_TEST_FLAGS", "--cfg y")
-            .target("/t".into());
-        assert_eq!(
-            step.describe(),
-            "XTASK_TEST_FLAGS=\"--cfg y\" CARGO_TARGET_DIR=\"/t\" cargo test -p x"
-        );
+        let step = Step::cargo("loom", "test -p x").flags("XTASK_TEST_FLAGS", "--cfg y").target("/t".into());
+        assert_eq!(step.describe(), "XTASK_TEST_FLAGS=\"--cfg y\" CARGO_TARGET_DIR=\"/t\" cargo test -p x");
     }
 }

@@ -19,9 +19,7 @@ pub(crate) fn ci() -> Result<bool, String> {
         Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
     ];
     steps.extend(test_steps(&workspace));
-    steps.push(
-        Step::cargo("docs", "doc --workspace --no-deps --lib").flags("RUSTDOCFLAGS", "-D warnings"),
-    );
+    steps.push(Step::cargo("docs", "doc --workspace --no-deps --lib").flags("RUSTDOCFLAGS", "-D warnings"));
     steps.push(Step::cargo("examples", "build --workspace --examples"));
     Ok(run_all(&steps))
 }
@@ -30,30 +28,18 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
     // Flags apply to every crate of a build, so each model would rebuild everything in the common folder, twice.
     let apart = |folder: &str| workspace.target.join(folder);
     vec![
-        Step::cargo(
-            "unit and integration",
-            "test --workspace --lib --bins --tests --examples --no-fail-fast",
-        ),
-        Step::cargo(
-            "documentation examples",
-            "test --workspace --doc --no-fail-fast",
-        ),
+        Step::cargo("unit and integration", "test --workspace --lib --bins --tests --examples --no-fail-fast"),
+        Step::cargo("documentation examples", "test --workspace --doc --no-fail-fast"),
         // Races show at full speed or not at all.
-        Step::cargo(
-            "scheduler, release mode",
-            "test -p dapple-sched --release --lib --tests --no-fail-fast",
-        ),
+        Step::cargo("scheduler, release mode", "test -p dapple-sched --release --lib --tests --no-fail-fast"),
         Step::cargo("loom models", "test -p dapple-sched --release --test loom")
             .flags("RUSTFLAGS", "--cfg dapple_loom")
             .target(apart("loom"))
             .must_test(),
-        Step::cargo(
-            "shuttle models",
-            "test -p dapple-sched --release --test shuttle",
-        )
-        .flags("RUSTFLAGS", "--cfg dapple_shuttle")
-        .target(apart("shuttle"))
-        .must_test(),
+        Step::cargo("shuttle models", "test -p dapple-sched --release --test shuttle")
+            .flags("RUSTFLAGS", "--cfg dapple_shuttle")
+            .target(apart("shuttle"))
+            .must_test(),
     ]
 }
 
@@ -63,10 +49,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
         vec!["build", "--release", "-p", "dapple-cli", "-p", "bench"],
         [&["run", "--release", "-p", "bench", "--"], args].concat(),
     ] {
-        let status = cargo()
-            .args(&command)
-            .status()
-            .map_err(|error| format!("cannot run cargo: {error}"))?;
+        let status = cargo().args(&command).status().map_err(|error| format!("cannot run cargo: {error}"))?;
         if !status.success() {
             return Ok(false);
         }

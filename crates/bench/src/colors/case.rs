@@ -38,12 +38,7 @@ pub(crate) enum Peer {
 
 impl Peer {
     /// All peers, in the order of the table.
-    pub(crate) const ALL: [Peer; 4] = [
-        Peer::Dapple,
-        Peer::TokioMpsc,
-        Peer::TokioSpawnMutex,
-        Peer::ParkingLot,
-    ];
+    pub(crate) const ALL: [Peer; 4] = [Peer::Dapple, Peer::TokioMpsc, Peer::TokioSpawnMutex, Peer::ParkingLot];
 
     /// Whether the peer has a form of the workload. Threads that share a mutex have no queue, so the only workload that
     /// means the same for them is the counter that everyone wants.
@@ -83,12 +78,7 @@ pub(crate) const W3_BURSTS: u64 = 2;
 
 impl Case {
     /// The case with the sizes that its workload dictates; `colors` of `None` is the workload's usual number.
-    pub(crate) fn new(
-        workload: Workload,
-        colors: Option<usize>,
-        in_flight: u64,
-        work_ns: u64,
-    ) -> Case {
+    pub(crate) fn new(workload: Workload, colors: Option<usize>, in_flight: u64, work_ns: u64) -> Case {
         let usual = if workload == Workload::W2 { 1_000 } else { 16 };
         let colors = colors.unwrap_or(usual);
         let (colors, in_flight) = match workload {
@@ -97,12 +87,7 @@ impl Case {
             Workload::W3 => (colors, W3_BURSTS * BURST),
             Workload::W4 => (2, in_flight),
         };
-        Case {
-            workload,
-            colors,
-            in_flight,
-            work_ns,
-        }
+        Case { workload, colors, in_flight, work_ns }
     }
 
     /// One line for people.
@@ -114,16 +99,8 @@ impl Case {
             Workload::W4 => "two colors post to each other",
             Workload::W5 => "two colors held at once",
         };
-        let Case {
-            colors,
-            in_flight,
-            work_ns,
-            ..
-        } = self;
-        format!(
-            "{:?}: {what}; {colors} colors, {in_flight} in flight, {work_ns} ns of work",
-            self.workload
-        )
+        let Case { colors, in_flight, work_ns, .. } = self;
+        format!("{:?}: {what}; {colors} colors, {in_flight} in flight, {work_ns} ns of work", self.workload)
     }
 }
 
@@ -134,14 +111,9 @@ mod tests {
     #[test]
     fn names_are_the_same_on_the_command_line_and_in_json() {
         for peer in Peer::ALL {
-            let flag = peer
-                .to_possible_value()
-                .map(|value| value.get_name().to_owned());
+            let flag = peer.to_possible_value().map(|value| value.get_name().to_owned());
             let json = serde_json::to_value(peer).ok();
-            assert_eq!(
-                flag.as_deref(),
-                json.as_ref().and_then(|value| value.as_str())
-            );
+            assert_eq!(flag.as_deref(), json.as_ref().and_then(|value| value.as_str()));
         }
     }
 
@@ -151,12 +123,7 @@ mod tests {
         assert_eq!(Case::new(Workload::W2, None, 1, 0).colors, 1_000);
         assert_eq!(
             Case::new(Workload::W1, None, 7, 0),
-            Case {
-                workload: Workload::W1,
-                colors: 16,
-                in_flight: 7,
-                work_ns: 0
-            }
+            Case { workload: Workload::W1, colors: 16, in_flight: 7, work_ns: 0 }
         );
     }
 }

@@ -13,10 +13,7 @@ use dapple_sched::{Color, Runtime};
 
 /// Starts the run's chains on a runtime with this many workers.
 pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
-    let runtime = Runtime::builder()
-        .workers(workers)
-        .build()
-        .context("cannot start Dapple's workers")?;
+    let runtime = Runtime::builder().workers(workers).build().context("cannot start Dapple's workers")?;
     let entered = runtime.enter();
     let tokens = match run.case.workload {
         Workload::W1 => start_w1(run),
@@ -26,10 +23,7 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
         Workload::W5 => bail!("{:?} has no form of W5 yet", Peer::Dapple),
     };
     drop(entered);
-    Ok(Started {
-        tokens,
-        keep: Box::new(runtime),
-    })
+    Ok(Started { tokens, keep: Box::new(runtime) })
 }
 
 /// A color of W1 and its state.
@@ -41,17 +35,12 @@ struct Chain {
 
 fn start_w1(run: &'static Run) -> u64 {
     for lane in &run.lanes {
-        let chain: &'static Chain = Box::leak(Box::new(Chain {
-            run,
-            lane,
-            color: Color::new(),
-        }));
+        let chain: &'static Chain = Box::leak(Box::new(Chain { run, lane, color: Color::new() }));
         // One callback posts them all: it holds the color, so none of them runs before the last of them is queued, and
         // from then on they take turns in the order of their numbers.
-        chain.color.post(move || {
-            (0..run.case.in_flight)
-                .for_each(|token| chain.color.post(move || step_w1(chain, token)))
-        });
+        chain
+            .color
+            .post(move || (0..run.case.in_flight).for_each(|token| chain.color.post(move || step_w1(chain, token))));
     }
     run.case.colors as u64 * run.case.in_flight
 }
@@ -76,11 +65,7 @@ struct Net {
 impl Net {
     fn leak(run: &'static Run, posters: usize, targets: usize) -> &'static Net {
         let colors = |count| (0..count).map(|_| Color::new()).collect();
-        Box::leak(Box::new(Net {
-            run,
-            posters: colors(posters),
-            targets: colors(targets),
-        }))
+        Box::leak(Box::new(Net { run, posters: colors(posters), targets: colors(targets) }))
     }
 }
 
@@ -126,10 +111,8 @@ fn burst_w3(net: &'static Net, poster: u32) {
 
 fn start_w4(run: &'static Run) -> u64 {
     let net = Net::leak(run, 0, 2);
-    net.targets[0].post(move || {
-        (0..run.case.in_flight)
-            .for_each(|token| net.targets[0].post(move || step_w4(net, 0, token)))
-    });
+    net.targets[0]
+        .post(move || (0..run.case.in_flight).for_each(|token| net.targets[0].post(move || step_w4(net, 0, token))));
     run.case.in_flight
 }
 

@@ -7,9 +7,7 @@
 
 use super::case::{BURST, Case, Workload};
 use super::spin::Spin;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
 /// The state of one color. Two cache lines, so that neither a neighbor nor its prefetching is in the way.
@@ -184,10 +182,7 @@ impl Run {
             let finished = self.finished.0.load(Acquire);
             if finished == tokens {
                 self.settle_posted();
-                if self
-                    .all_lanes()
-                    .all(|lane| lane.count.load(Relaxed) >= lane.due.load(Relaxed))
-                {
+                if self.all_lanes().all(|lane| lane.count.load(Relaxed) >= lane.due.load(Relaxed)) {
                     return Ok(());
                 }
             }
@@ -208,8 +203,7 @@ impl Run {
     fn settle_posted(&self) {
         match self.case.workload {
             Workload::W2 => {
-                let (posted, lanes) =
-                    (self.posters[0].count.load(Relaxed), self.lanes.len() as u64);
+                let (posted, lanes) = (self.posters[0].count.load(Relaxed), self.lanes.len() as u64);
                 for (index, lane) in self.lanes.iter().enumerate() {
                     let extra = u64::from((index as u64) < posted % lanes);
                     lane.due.store(posted / lanes + extra, Relaxed);
@@ -219,13 +213,7 @@ impl Run {
                 for (lane, poster) in self.lanes.iter().zip(&self.posters) {
                     lane.due.store(poster.count.load(Relaxed), Relaxed);
                 }
-                self.counter.due.store(
-                    self.posters
-                        .iter()
-                        .map(|poster| poster.count.load(Relaxed))
-                        .sum(),
-                    Relaxed,
-                );
+                self.counter.due.store(self.posters.iter().map(|poster| poster.count.load(Relaxed)).sum(), Relaxed);
             }
             _ => {}
         }
@@ -286,10 +274,7 @@ mod tests {
         run.lanes[0].owe(2);
         run.finish();
         assert_eq!(run.settle(1, Duration::ZERO), Ok(()));
-        assert!(
-            run.verify(false)
-                .is_err_and(|problem| problem.contains("color 0 counted 1"))
-        );
+        assert!(run.verify(false).is_err_and(|problem| problem.contains("color 0 counted 1")));
     }
 
     #[test]
@@ -298,10 +283,7 @@ mod tests {
         run.lanes[0].step(1, Spin::none());
         run.lanes[0].step(0, Spin::none());
         run.lanes[0].owe(2);
-        assert!(
-            run.verify(true)
-                .is_err_and(|problem| problem.contains("out of order"))
-        );
+        assert!(run.verify(true).is_err_and(|problem| problem.contains("out of order")));
         assert_eq!(run.verify(false), Ok(()));
     }
 
@@ -320,10 +302,7 @@ mod tests {
             w2.lanes[lane].step(expected, Spin::none());
         }
         w2.settle_posted();
-        assert!(
-            w2.verify(true)
-                .is_err_and(|problem| problem.contains("color 0 counted 1 callbacks and 2"))
-        );
+        assert!(w2.verify(true).is_err_and(|problem| problem.contains("color 0 counted 1 callbacks and 2")));
         let w3 = run(Workload::W3);
         w3.posters[1].count.store(1, Relaxed);
         w3.settle_posted();

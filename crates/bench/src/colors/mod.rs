@@ -29,12 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     peer: Vec<Peer>,
     /// What is run
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "W,...",
-        default_value = "w1"
-    )]
+    #[arg(long, value_delimiter = ',', value_name = "W,...", default_value = "w1")]
     workload: Vec<Workload>,
     /// Nanoseconds of work in each callback
     #[arg(long, value_delimiter = ',', value_name = "NS,...", default_value = "0,100,1000", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
@@ -66,9 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let cases = cases(args)?;
     eprintln!("{}", about());
     if cfg!(debug_assertions) {
-        eprintln!(
-            "warning: built without optimization, the figures mean nothing: use cargo run --release -p bench"
-        );
+        eprintln!("warning: built without optimization, the figures mean nothing: use cargo run --release -p bench");
     }
     let rounds_per_ns = spin::calibrate();
     let mut all = Vec::new();
@@ -78,8 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             eprint!("  run {}/{}:", run + 1, args.runs);
             for trial in trials(args, *case, run, rounds_per_ns) {
                 eprint!(" {}/{}w", report::peer_name(trial.peer), trial.workers);
-                let measured = run_apart(&trial)
-                    .unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
+                let measured = run_apart(&trial).unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
                 if args.json {
                     println!("{}", serde_json::to_string(&measured)?);
                 }
@@ -108,12 +100,7 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
         );
         for &in_flight in &args.in_flight {
             for &work_ns in &args.work_ns {
-                let case = Case::new(
-                    workload,
-                    args.colors.map(|count| count as usize),
-                    in_flight,
-                    work_ns,
-                );
+                let case = Case::new(workload, args.colors.map(|count| count as usize), in_flight, work_ns);
                 if !cases.contains(&case) {
                     cases.push(case);
                 }
@@ -125,10 +112,7 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
 
 fn peers(args: &Args, workload: Workload) -> Vec<Peer> {
     let wanted = |peer: &Peer| args.peer.is_empty() || args.peer.contains(peer);
-    Peer::ALL
-        .into_iter()
-        .filter(|peer| wanted(peer) && peer.runs(workload))
-        .collect()
+    Peer::ALL.into_iter().filter(|peer| wanted(peer) && peer.runs(workload)).collect()
 }
 
 /// The trials of one repetition. The peers take turns, and each repetition starts with another, so that neither a machine
@@ -145,14 +129,7 @@ fn trials(args: &Args, case: Case, run: usize, rounds_per_ns: f64) -> Vec<TrialA
         secs: args.secs,
         spin_rounds: (case.work_ns as f64 * rounds_per_ns).round() as u64,
     };
-    peers
-        .iter()
-        .flat_map(|&peer| {
-            args.workers
-                .iter()
-                .map(move |&workers| trial(workers, peer))
-        })
-        .collect()
+    peers.iter().flat_map(|&peer| args.workers.iter().map(move |&workers| trial(workers, peer))).collect()
 }
 
 /// Runs a trial in a process of its own.
@@ -160,12 +137,7 @@ fn run_apart(args: &TrialArgs) -> Result<Measured> {
     let own = std::env::current_exe().context("cannot find the bench's own executable")?;
     let mut command = Command::new(own);
     command.arg("colors-trial").stdout(Stdio::piped());
-    let Case {
-        workload,
-        colors,
-        in_flight,
-        work_ns,
-    } = args.case;
+    let Case { workload, colors, in_flight, work_ns } = args.case;
     for (flag, value) in [
         ("--workload", report::workload_name(workload)),
         ("--colors", colors.to_string()),
@@ -186,18 +158,9 @@ fn run_apart(args: &TrialArgs) -> Result<Measured> {
 
 /// An error that names the runs whose check failed.
 fn verdict(all: &[Measured]) -> Result<()> {
-    let failed: Vec<String> = all
-        .iter()
-        .filter(|run| !run.checked)
-        .map(report::failure)
-        .collect();
+    let failed: Vec<String> = all.iter().filter(|run| !run.checked).map(report::failure).collect();
     if failed.is_empty() {
         return Ok(());
     }
-    bail!(
-        "{} of {} runs failed their check:\n  {}",
-        failed.len(),
-        all.len(),
-        failed.join("\n  ")
-    )
+    bail!("{} of {} runs failed their check:\n  {}", failed.len(), all.len(), failed.join("\n  "))
 }

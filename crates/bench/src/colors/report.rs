@@ -8,15 +8,12 @@ use std::collections::BTreeSet;
 
 /// A peer's name, as on the command line.
 pub(crate) fn peer_name(peer: Peer) -> String {
-    peer.to_possible_value()
-        .map_or_else(String::new, |value| value.get_name().to_owned())
+    peer.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// A workload's name, as on the command line.
 pub(crate) fn workload_name(workload: Workload) -> String {
-    workload
-        .to_possible_value()
-        .map_or_else(String::new, |value| value.get_name().to_owned())
+    workload.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// One line about a run whose check failed.
@@ -44,11 +41,7 @@ pub(crate) fn text(all: &[Measured]) -> String {
     let mut text = String::new();
     for case in cases {
         let runs: Vec<&Measured> = all.iter().filter(|run| run.case == case).collect();
-        text.push_str(&format!(
-            "\n{}\n{}",
-            case.title(),
-            case_table(&runs).render()
-        ));
+        text.push_str(&format!("\n{}\n{}", case.title(), case_table(&runs).render()));
     }
     text.push_str(LEGEND);
     text
@@ -61,17 +54,11 @@ above 1.5x.
 ";
 
 fn case_table(runs: &[&Measured]) -> Table {
-    let mut table = Table::new(&[
-        "peer", "workers", "M/s", "min", "max", "ns CPU", "vs mpsc", "vs fewer", "CPU vs",
-        "checked", "",
-    ]);
+    let mut table =
+        Table::new(&["peer", "workers", "M/s", "min", "max", "ns CPU", "vs mpsc", "vs fewer", "CPU vs", "checked", ""]);
     let fewest = runs.iter().map(|run| run.workers).min().unwrap_or(1);
     for peer in Peer::ALL {
-        let mut counts: Vec<usize> = runs
-            .iter()
-            .filter(|run| run.peer == peer)
-            .map(|run| run.workers)
-            .collect();
+        let mut counts: Vec<usize> = runs.iter().filter(|run| run.peer == peer).map(|run| run.workers).collect();
         counts.sort_unstable();
         counts.dedup();
         for workers in counts {
@@ -89,22 +76,10 @@ fn row(runs: &[&Measured], peer: Peer, workers: usize, fewest: usize) -> Vec<Str
     let mpsc = paired(&own, &select(runs, Peer::TokioMpsc, workers), rate);
     let base = select(runs, peer, fewest);
     // The rate against the best of any fewer workers, so the least of the ratios.
-    let fewer: BTreeSet<usize> = runs
-        .iter()
-        .map(|run| run.workers)
-        .filter(|count| *count < workers)
-        .collect();
-    let more = fewer
-        .iter()
-        .filter_map(|&count| paired(&own, &select(runs, peer, count), rate))
-        .min_by(f64::total_cmp);
-    let costlier = if workers == fewest {
-        None
-    } else {
-        paired(&own, &base, |run| run.cpu_ns_per_op)
-    };
-    let regret =
-        more.is_some_and(|ratio| ratio < 0.95) || costlier.is_some_and(|ratio| ratio > 1.5);
+    let fewer: BTreeSet<usize> = runs.iter().map(|run| run.workers).filter(|count| *count < workers).collect();
+    let more = fewer.iter().filter_map(|&count| paired(&own, &select(runs, peer, count), rate)).min_by(f64::total_cmp);
+    let costlier = if workers == fewest { None } else { paired(&own, &base, |run| run.cpu_ns_per_op) };
+    let regret = more.is_some_and(|ratio| ratio < 0.95) || costlier.is_some_and(|ratio| ratio > 1.5);
     let checked = match own.iter().filter(|run| !run.checked).count() {
         0 => "yes".to_owned(),
         failed => format!("{failed} FAILED"),
@@ -120,19 +95,12 @@ fn row(runs: &[&Measured], peer: Peer, workers: usize, fewest: usize) -> Vec<Str
         ratio_text(more),
         ratio_text(costlier),
         checked,
-        if regret {
-            "REGRET".to_owned()
-        } else {
-            String::new()
-        },
+        if regret { "REGRET".to_owned() } else { String::new() },
     ]
 }
 
 fn select<'a>(runs: &[&'a Measured], peer: Peer, workers: usize) -> Vec<&'a Measured> {
-    runs.iter()
-        .copied()
-        .filter(|run| run.peer == peer && run.workers == workers)
-        .collect()
+    runs.iter().copied().filter(|run| run.peer == peer && run.workers == workers).collect()
 }
 
 /// The median of the ratios of runs of the same repetition: what drifts between repetitions cancels out.

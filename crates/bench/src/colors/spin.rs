@@ -31,9 +31,7 @@ impl Spin {
             LAST.with(|last| {
                 let mut value = last.get();
                 for _ in 0..self.rounds {
-                    value = value
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
+                    value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 }
                 last.set(black_box(value));
             });
@@ -75,9 +73,6 @@ mod tests {
             })
             .min();
         // Only from below: a busy machine makes it longer, nothing makes it shorter.
-        assert!(
-            quickest.is_some_and(|micros| micros >= 500),
-            "{quickest:?} us instead of 1000"
-        );
+        assert!(quickest.is_some_and(|micros| micros >= 500), "{quickest:?} us instead of 1000");
     }
 }

@@ -11,10 +11,7 @@ use parking_lot::Mutex;
 
 /// Starts a thread per worker.
 pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
-    ensure!(
-        run.case.workload == Workload::W3,
-        "threads with a mutex have a form of W3 only"
-    );
+    ensure!(run.case.workload == Workload::W3, "threads with a mutex have a form of W3 only");
     ensure!(
         workers <= run.case.colors,
         "W3 on threads needs as many colors as workers: pass --colors {workers} or more"
@@ -32,8 +29,5 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
             run.end_w3(poster, number);
         })?;
     }
-    Ok(Started {
-        tokens: workers as u64,
-        keep: Box::new(()),
-    })
+    Ok(Started { tokens: workers as u64, keep: Box::new(()) })
 }

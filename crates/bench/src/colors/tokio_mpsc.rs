@@ -13,9 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// A runtime with this many workers, without I/O and timers: nothing but tasks to look after.
 pub(super) fn runtime(workers: usize) -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .build()?)
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(workers).build()?)
 }
 
 /// Starts the run's tasks on a runtime with this many workers.
@@ -30,10 +28,7 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
         Workload::W5 => bail!("{:?} has no form of W5 yet", Peer::TokioMpsc),
     };
     drop(entered);
-    Ok(Started {
-        tokens,
-        keep: Box::new(runtime),
-    })
+    Ok(Started { tokens, keep: Box::new(runtime) })
 }
 
 /// A send whose receiver has ended with the run is no error.
@@ -92,33 +87,16 @@ struct Posted {
 fn start_w2(run: &'static Run) -> u64 {
     let (to_poster, mut go_on) = unbounded_channel();
     (0..W2_BURSTS).for_each(|_| send(&to_poster, ()));
-    let targets: Vec<_> = run
-        .lanes
-        .iter()
-        .map(|lane| spawn_target_w2(run, lane, to_poster.clone()))
-        .collect();
+    let targets: Vec<_> = run.lanes.iter().map(|lane| spawn_target_w2(run, lane, to_poster.clone())).collect();
     tokio::spawn(async move {
         while go_on.recv().await.is_some() {
-            run.burst_w2(|index, number, last| {
-                send(
-                    &targets[index],
-                    Posted {
-                        poster: 0,
-                        number,
-                        last,
-                    },
-                )
-            });
+            run.burst_w2(|index, number, last| send(&targets[index], Posted { poster: 0, number, last }));
         }
     });
     W2_BURSTS
 }
 
-fn spawn_target_w2(
-    run: &'static Run,
-    lane: &'static Lane,
-    to_poster: UnboundedSender<()>,
-) -> UnboundedSender<Posted> {
+fn spawn_target_w2(run: &'static Run, lane: &'static Lane, to_poster: UnboundedSender<()>) -> UnboundedSender<Posted> {
     let (to_target, inbox) = unbounded_channel::<Posted>();
     tokio::spawn(for_each(inbox, false, move |posted| {
         lane.step(posted.number, run.spin);
@@ -131,9 +109,7 @@ fn spawn_target_w2(
 
 fn start_w3(run: &'static Run, workers: usize) -> u64 {
     let (to_counter, inbox) = unbounded_channel::<Posted>();
-    let posters: Vec<_> = (0..run.case.colors)
-        .map(|poster| spawn_poster_w3(run, poster, to_counter.clone()))
-        .collect();
+    let posters: Vec<_> = (0..run.case.colors).map(|poster| spawn_poster_w3(run, poster, to_counter.clone())).collect();
     // Taking them together gains a fifth with one worker and loses a third with two, who then fight over the channel.
     tokio::spawn(for_each(inbox, workers == 1, move |posted| {
         run.step_w3(posted.poster as usize, posted.number);
@@ -144,25 +120,12 @@ fn start_w3(run: &'static Run, workers: usize) -> u64 {
     run.case.colors as u64 * W3_BURSTS
 }
 
-fn spawn_poster_w3(
-    run: &'static Run,
-    poster: usize,
-    to_counter: UnboundedSender<Posted>,
-) -> UnboundedSender<()> {
+fn spawn_poster_w3(run: &'static Run, poster: usize, to_counter: UnboundedSender<Posted>) -> UnboundedSender<()> {
     let (to_poster, mut go_on) = unbounded_channel();
     (0..W3_BURSTS).for_each(|_| send(&to_poster, ()));
     tokio::spawn(async move {
         while go_on.recv().await.is_some() {
-            run.burst_w3(poster, |number, last| {
-                send(
-                    &to_counter,
-                    Posted {
-                        poster: poster as u32,
-                        number,
-                        last,
-                    },
-                )
-            });
+            run.burst_w3(poster, |number, last| send(&to_counter, Posted { poster: poster as u32, number, last }));
         }
     });
     to_poster
@@ -177,12 +140,7 @@ fn start_w4(run: &'static Run) -> u64 {
     run.case.in_flight
 }
 
-async fn color_w4(
-    run: &'static Run,
-    side: usize,
-    to_other: UnboundedSender<u64>,
-    inbox: UnboundedReceiver<u64>,
-) {
+async fn color_w4(run: &'static Run, side: usize, to_other: UnboundedSender<u64>, inbox: UnboundedReceiver<u64>) {
     for_each(inbox, run.case.in_flight > 1, |expected| {
         if run.stopping() {
             run.end_w4(side, expected);

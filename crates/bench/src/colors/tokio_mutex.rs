@@ -23,10 +23,7 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
         Workload::W5 => bail!("{:?} has no form of W5 yet", Peer::TokioSpawnMutex),
     };
     drop(entered);
-    Ok(Started {
-        tokens,
-        keep: Box::new(runtime),
-    })
+    Ok(Started { tokens, keep: Box::new(runtime) })
 }
 
 /// A color of W1.
@@ -38,11 +35,7 @@ struct Chain {
 
 fn start_w1(run: &'static Run) -> u64 {
     for lane in &run.lanes {
-        let chain: &'static Chain = Box::leak(Box::new(Chain {
-            run,
-            lane,
-            lock: Mutex::new(()),
-        }));
+        let chain: &'static Chain = Box::leak(Box::new(Chain { run, lane, lock: Mutex::new(()) }));
         (0..run.case.in_flight).for_each(|token| spawn_w1(chain, token));
     }
     run.case.colors as u64 * run.case.in_flight
@@ -71,11 +64,7 @@ struct Net {
 impl Net {
     fn leak(run: &'static Run, posters: usize, targets: usize) -> &'static Net {
         let locks = |count| (0..count).map(|_| Mutex::new(())).collect();
-        Box::leak(Box::new(Net {
-            run,
-            posters: locks(posters),
-            targets: locks(targets),
-        }))
+        Box::leak(Box::new(Net { run, posters: locks(posters), targets: locks(targets) }))
     }
 }
 
@@ -88,8 +77,7 @@ fn start_w2(run: &'static Run) -> u64 {
 fn spawn_burst_w2(net: &'static Net) {
     tokio::spawn(async move {
         let _held = net.posters[0].lock();
-        net.run
-            .burst_w2(|index, number, last| spawn_target_w2(net, index, number, last));
+        net.run.burst_w2(|index, number, last| spawn_target_w2(net, index, number, last));
     });
 }
 
@@ -115,9 +103,7 @@ fn start_w3(run: &'static Run) -> u64 {
 fn spawn_burst_w3(net: &'static Net, poster: usize) {
     tokio::spawn(async move {
         let _held = net.posters[poster].lock();
-        net.run.burst_w3(poster, |number, last| {
-            spawn_count_w3(net, poster, number, last)
-        });
+        net.run.burst_w3(poster, |number, last| spawn_count_w3(net, poster, number, last));
     });
 }
 

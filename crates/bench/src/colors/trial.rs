@@ -90,8 +90,7 @@ impl Measured {
 pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the check says of a run whose callbacks all ran before or after the time measured.
-const NOTHING_MEASURED: &str =
-    "no callback ran while it was measured: is the machine busy, or --secs too short?";
+const NOTHING_MEASURED: &str = "no callback ran while it was measured: is the machine busy, or --secs too short?";
 
 /// Runs one trial and prints its line.
 pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
@@ -101,10 +100,7 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
 }
 
 fn measure(args: &TrialArgs) -> Result<Measured> {
-    let run: &'static Run = Box::leak(Box::new(Run::new(
-        args.case,
-        Spin::of_rounds(args.spin_rounds),
-    )));
+    let run: &'static Run = Box::leak(Box::new(Run::new(args.case, Spin::of_rounds(args.spin_rounds))));
     let start = match args.peer {
         Peer::Dapple => dapple::start,
         Peer::TokioMpsc => tokio_mpsc::start,
@@ -117,16 +113,10 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     std::thread::sleep(Duration::from_secs_f64((args.secs / 4.0).clamp(0.1, 0.5)));
     let (ops, cpu, begin) = (run.ops(), own_cpu(), Instant::now());
     std::thread::sleep(Duration::from_secs_f64(args.secs));
-    let (ops, cpu, secs) = (
-        run.ops() - ops,
-        own_cpu() - cpu,
-        begin.elapsed().as_secs_f64(),
-    );
+    let (ops, cpu, secs) = (run.ops() - ops, own_cpu() - cpu, begin.elapsed().as_secs_f64());
 
     run.stop();
-    let verdict = run
-        .settle(started.tokens, SETTLE_LIMIT)
-        .and_then(|()| run.verify(args.peer.keeps_order()));
+    let verdict = run.settle(started.tokens, SETTLE_LIMIT).and_then(|()| run.verify(args.peer.keeps_order()));
     let verdict = verdict.and_then(|()| match ops {
         0 => Err(NOTHING_MEASURED.to_owned()),
         _ => Ok(()),
@@ -136,11 +126,7 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     Ok(Measured {
         secs,
         rate_per_s: ops as f64 / secs,
-        cpu_ns_per_op: if ops == 0 {
-            0.0
-        } else {
-            cpu.as_nanos() as f64 / ops as f64
-        },
+        cpu_ns_per_op: if ops == 0 { 0.0 } else { cpu.as_nanos() as f64 / ops as f64 },
         checked: verdict.is_ok(),
         order_breaks: run.order_breaks(),
         problem: verdict.err(),
@@ -155,14 +141,7 @@ mod tests {
 
     fn check(peer: Peer, workload: Workload, in_flight: u64) {
         let case = Case::new(workload, Some(4), in_flight, 0);
-        let args = TrialArgs {
-            case,
-            peer,
-            workers: 2,
-            run: 0,
-            secs: 0.05,
-            spin_rounds: 0,
-        };
+        let args = TrialArgs { case, peer, workers: 2, run: 0, secs: 0.05, spin_rounds: 0 };
         let measured = measure(&args).expect("the peer starts");
         // On a busy machine, the time measured may pass without a turn for this process. All else is checked before that.
         let idle = measured.problem.as_deref() == Some(NOTHING_MEASURED);

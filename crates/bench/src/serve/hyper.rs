@@ -35,9 +35,7 @@ impl Files {
     /// Reads all files of a directory.
     pub(crate) fn read(dir: &Path) -> Result<Files> {
         let mut files = HashMap::new();
-        for entry in
-            std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?
-        {
+        for entry in std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
             let entry = entry?;
             let path = format!("/{}", entry.file_name().to_string_lossy());
             files.insert(path, Bytes::from(std::fs::read(entry.path())?));
@@ -52,9 +50,7 @@ impl Files {
             return response;
         };
         let mut response = Response::new(Full::new(body.clone()));
-        response
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
         response
     }
 }
@@ -91,9 +87,7 @@ async fn connection(stream: TcpStream, files: Files) {
         let response = files.answer(&request);
         async move { Ok::<_, Infallible>(response) }
     });
-    let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 /// A server in a thread of this process; yields its port.
@@ -102,8 +96,6 @@ pub(crate) fn serve_in_background(files: Files) -> Result<u16> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     listener.set_nonblocking(true)?;
-    std::thread::spawn(move || {
-        runtime(1)?.block_on(async { accept(TcpListener::from_std(listener)?, files).await })
-    });
+    std::thread::spawn(move || runtime(1)?.block_on(async { accept(TcpListener::from_std(listener)?, files).await }));
     Ok(port)
 }

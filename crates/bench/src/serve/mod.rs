@@ -37,8 +37,7 @@ pub(crate) struct Args {
 
 /// Runs what the arguments ask for and reports it; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let load =
-        server::find_program("wrk").context("wrk is not installed: apt-get install nginx wrk")?;
+    let load = server::find_program("wrk").context("wrk is not installed: apt-get install nginx wrk")?;
     let servers = servers(args)?;
     eprintln!("{}", about());
     let site = Site::small()?;
@@ -52,14 +51,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 // Each repetition starts with another server: the place in the row favors none.
                 let server = servers[(turn + run) % servers.len()];
                 eprint!(" {}/{workers}w", server.name());
-                let plan = Plan {
-                    server,
-                    workers: usize::from(workers),
-                    run,
-                    secs: u64::from(args.secs),
-                };
-                let measured = measure(&plan, &site, &wrk)
-                    .unwrap_or_else(|error| Measured::failed(&plan, format!("{error:#}")));
+                let plan = Plan { server, workers: usize::from(workers), run, secs: u64::from(args.secs) };
+                let measured =
+                    measure(&plan, &site, &wrk).unwrap_or_else(|error| Measured::failed(&plan, format!("{error:#}")));
                 if args.json {
                     println!("{}", serde_json::to_string(&measured)?);
                 }
@@ -77,10 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// The servers asked for; one that is not installed is left out with a line that says so, `dapple` is an error.
 fn servers(args: &Args) -> Result<Vec<Server>> {
     let mut servers: Vec<Server> = Vec::new();
-    for server in Server::ALL
-        .into_iter()
-        .filter(|server| args.peer.is_empty() || args.peer.contains(server))
-    {
+    for server in Server::ALL.into_iter().filter(|server| args.peer.is_empty() || args.peer.contains(server)) {
         match server {
             Server::Dapple | Server::DappleSerial => drop(server::dapple_program()?),
             Server::Nginx if server::find_program("nginx").is_none() => {
@@ -107,11 +98,7 @@ fn measure(plan: &Plan, site: &Site, wrk: &Wrk) -> Result<Measured> {
     // One worker: a core each, so that neither takes time from the other. More: they share, as there is no core to spare.
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
     let apart = plan.workers == 1 && cores > 1;
-    let (own_core, load_core) = if apart {
-        (Some(0), Some(1))
-    } else {
-        (None, None)
-    };
+    let (own_core, load_core) = if apart { (Some(0), Some(1)) } else { (None, None) };
     let mut running = server::start(plan.server, site, plan.workers, own_core)?;
     let base = running.base();
     site.check_all(&base).context("before the load")?;
@@ -128,9 +115,7 @@ fn measure(plan: &Plan, site: &Site, wrk: &Wrk) -> Result<Measured> {
     let problem = match &compared {
         Err(error) => Some(format!("under load: {error:#}")),
         Ok(0) => Some("no body was compared under load".to_owned()),
-        Ok(_) if load.errors > 0 => {
-            Some(format!("{} answers were errors or never came", load.errors))
-        }
+        Ok(_) if load.errors > 0 => Some(format!("{} answers were errors or never came", load.errors)),
         Ok(_) if load.requests == 0 => Some("nothing was answered".to_owned()),
         Ok(_) => None,
     };
@@ -164,9 +149,5 @@ fn fail_with(failures: &[String], runs: usize) -> Result<()> {
     if failures.is_empty() {
         return Ok(());
     }
-    bail!(
-        "{} of {runs} runs failed their check:\n  {}",
-        failures.len(),
-        failures.join("\n  ")
-    )
+    bail!("{} of {runs} runs failed their check:\n  {}", failures.len(), failures.join("\n  "))
 }

@@ -81,33 +81,22 @@ pub(crate) fn text(all: &[Measured]) -> String {
     counts.dedup();
     for workers in counts {
         for server in Server::ALL {
-            let own: Vec<&Measured> = all
-                .iter()
-                .filter(|run| run.peer == server && run.workers == workers)
-                .collect();
+            let own: Vec<&Measured> = all.iter().filter(|run| run.peer == server && run.workers == workers).collect();
             if !own.is_empty() {
                 table.row(row(all, &own));
             }
         }
     }
-    format!(
-        "\nsmall: 4 KB files over kept connections; medians; ratios are medians of paired runs\n{}",
-        table.render()
-    )
+    format!("\nsmall: 4 KB files over kept connections; medians; ratios are medians of paired runs\n{}", table.render())
 }
 
 fn row(all: &[Measured], own: &[&Measured]) -> Vec<String> {
-    let middle = |figure: fn(&Measured) -> f64| {
-        median(&own.iter().map(|run| figure(run)).collect::<Vec<_>>())
-    };
+    let middle = |figure: fn(&Measured) -> f64| median(&own.iter().map(|run| figure(run)).collect::<Vec<_>>());
     let against_nginx = |figure: fn(&Measured) -> f64| {
         let pair = |run: &Measured| {
-            let same = |other: &&Measured| {
-                other.peer == Server::Nginx && other.run == run.run && other.workers == run.workers
-            };
-            all.iter()
-                .find(same)
-                .map(|nginx| figure(run) / figure(nginx))
+            let same =
+                |other: &&Measured| other.peer == Server::Nginx && other.run == run.run && other.workers == run.workers;
+            all.iter().find(same).map(|nginx| figure(run) / figure(nginx))
         };
         let ratios: Vec<f64> = own.iter().filter_map(|run| pair(run)).collect();
         (!ratios.is_empty()).then(|| median(&ratios))
@@ -123,11 +112,7 @@ fn row(all: &[Measured], own: &[&Measured]) -> Vec<String> {
         own.iter().map(|run| run.errors).sum::<u64>().to_string(),
         ratio_text(against_nginx(|run| run.rate_per_s)),
         ratio_text(against_nginx(|run| run.cpu_us_per_op)),
-        if failed == 0 {
-            "yes".to_owned()
-        } else {
-            format!("{failed} FAILED")
-        },
+        if failed == 0 { "yes".to_owned() } else { format!("{failed} FAILED") },
     ]
 }
 
@@ -142,10 +127,6 @@ pub(crate) fn verdict(all: &[Measured]) -> Result<()> {
             run.problem.as_deref().unwrap_or("check failed")
         )
     };
-    let failures: Vec<String> = all
-        .iter()
-        .filter(|run| !run.checked)
-        .map(describe)
-        .collect();
+    let failures: Vec<String> = all.iter().filter(|run| !run.checked).map(describe).collect();
     fail_with(&failures, all.len())
 }

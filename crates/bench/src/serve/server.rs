@@ -27,17 +27,11 @@ pub(crate) enum Server {
 
 impl Server {
     /// All servers, in the order of the table.
-    pub(crate) const ALL: [Server; 4] = [
-        Server::Dapple,
-        Server::DappleSerial,
-        Server::Nginx,
-        Server::HyperTokio,
-    ];
+    pub(crate) const ALL: [Server; 4] = [Server::Dapple, Server::DappleSerial, Server::Nginx, Server::HyperTokio];
 
     /// The server's name, as on the command line.
     pub(crate) fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
@@ -65,12 +59,7 @@ impl Running {
 }
 
 /// Starts a server with this many workers and waits until it takes connections.
-pub(crate) fn start(
-    server: Server,
-    site: &Site,
-    workers: usize,
-    core: Option<usize>,
-) -> Result<Running> {
+pub(crate) fn start(server: Server, site: &Site, workers: usize, core: Option<usize>) -> Result<Running> {
     let port = free_port()?;
     let mut command = match server {
         Server::Dapple | Server::DappleSerial => dapple(server, site, workers, port, core)?,
@@ -83,11 +72,7 @@ pub(crate) fn start(
     let end = Instant::now() + Duration::from_secs(10);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         guard.still_running()?;
-        ensure!(
-            Instant::now() < end,
-            "{} does not answer on port {port} after 10 s",
-            server.name()
-        );
+        ensure!(Instant::now() < end, "{} does not answer on port {port} after 10 s", server.name());
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(Running { guard, port })
@@ -95,8 +80,7 @@ pub(crate) fn start(
 
 /// A port that was free a moment ago.
 fn free_port() -> Result<u16> {
-    let listener =
-        TcpListener::bind(("127.0.0.1", 0)).context("no free port on the loopback address")?;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port on the loopback address")?;
     Ok(listener.local_addr()?.port())
 }
 
@@ -107,31 +91,14 @@ pub(crate) fn dapple_program() -> Result<PathBuf> {
     if program.is_file() {
         return Ok(program);
     }
-    let profile = if cfg!(debug_assertions) {
-        ""
-    } else {
-        "--release "
-    };
-    bail!(
-        "{} is not there: build it with `cargo build {profile}-p dapple-cli`",
-        program.display()
-    )
+    let profile = if cfg!(debug_assertions) { "" } else { "--release " };
+    bail!("{} is not there: build it with `cargo build {profile}-p dapple-cli`", program.display())
 }
 
-fn dapple(
-    server: Server,
-    site: &Site,
-    workers: usize,
-    port: u16,
-    core: Option<usize>,
-) -> Result<Command> {
+fn dapple(server: Server, site: &Site, workers: usize, port: u16, core: Option<usize>) -> Result<Command> {
     let mut command = bound_command(&dapple_program()?, core)?;
     command.arg("serve").arg(site.root());
-    command
-        .arg("--port")
-        .arg(port.to_string())
-        .arg("--workers")
-        .arg(workers.to_string());
+    command.arg("--port").arg(port.to_string()).arg("--workers").arg(workers.to_string());
     if server == Server::DappleSerial {
         command.arg("--serial");
     }
@@ -140,33 +107,19 @@ fn dapple(
 
 fn hyper(site: &Site, workers: usize, port: u16, core: Option<usize>) -> Result<Command> {
     let mut command = bound_command(&std::env::current_exe()?, core)?;
-    command
-        .arg("hyper-tokio-server")
-        .arg("--port")
-        .arg(port.to_string());
-    command
-        .arg("--workers")
-        .arg(workers.to_string())
-        .arg(site.root());
+    command.arg("hyper-tokio-server").arg("--port").arg(port.to_string());
+    command.arg("--workers").arg(workers.to_string()).arg(site.root());
     Ok(command)
 }
 
 fn nginx(site: &Site, workers: usize, port: u16, core: Option<usize>) -> Result<Command> {
-    let program =
-        find_program("nginx").context("nginx is not installed: apt-get install nginx wrk")?;
+    let program = find_program("nginx").context("nginx is not installed: apt-get install nginx wrk")?;
     let prefix = site.scratch().join("nginx");
     std::fs::create_dir_all(&prefix)?;
     let config = prefix.join("nginx.conf");
-    std::fs::write(&config, nginx_config(&site.root(), workers, port))
-        .context("cannot write nginx's configuration")?;
+    std::fs::write(&config, nginx_config(&site.root(), workers, port)).context("cannot write nginx's configuration")?;
     let mut command = bound_command(&program, core)?;
-    command
-        .arg("-p")
-        .arg(&prefix)
-        .arg("-c")
-        .arg(&config)
-        .arg("-e")
-        .arg("stderr");
+    command.arg("-p").arg(&prefix).arg("-c").arg(&config).arg("-e").arg("stderr");
     Ok(command)
 }
 
@@ -174,11 +127,7 @@ fn nginx(site: &Site, workers: usize, port: u16, core: Option<usize>) -> Result<
 /// connections over the workers. Everything that nginx writes stays below its prefix.
 fn nginx_config(root: &Path, workers: usize, port: u16) -> String {
     // The master of a root-owned nginx hands its workers to a user who cannot read a private temporary directory.
-    let user = if rustix::process::geteuid().is_root() {
-        "user root;"
-    } else {
-        ""
-    };
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let reuse = if workers > 1 { " reuseport" } else { "" };
     format!(
         "daemon off;
@@ -215,11 +164,8 @@ http {{
 /// A program by its name, on PATH or where Debian keeps servers, which is not on everybody's PATH.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders =
-        std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")]);
-    folders
-        .map(|folder| folder.join(name))
-        .find(|program| program.is_file())
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")]);
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
 #[cfg(test)]

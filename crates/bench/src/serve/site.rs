@@ -31,10 +31,7 @@ impl Site {
             std::fs::write(dir.path().join("www").join(&name), &body)?;
             files.push((format!("/{name}"), body));
         }
-        Ok(Site {
-            dir,
-            files: Arc::new(files),
-        })
+        Ok(Site { dir, files: Arc::new(files) })
     }
 
     /// The directory to serve.
@@ -55,9 +52,7 @@ impl Site {
     /// Fetches every file once and compares it.
     pub(crate) fn check_all(&self, base: &str) -> Result<()> {
         let agent = agent();
-        self.files
-            .iter()
-            .try_for_each(|(path, body)| check_one(&agent, base, path, body))
+        self.files.iter().try_for_each(|(path, body)| check_one(&agent, base, path, body))
     }
 
     /// Fetches and compares files all the time until told to stop.
@@ -99,34 +94,16 @@ impl Checker {
 }
 
 fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .proxy(None)
-        .timeout_global(Some(Duration::from_secs(10)))
-        .build();
+    let config = ureq::Agent::config_builder().proxy(None).timeout_global(Some(Duration::from_secs(10))).build();
     config.into()
 }
 
 fn check_one(agent: &ureq::Agent, base: &str, path: &str, body: &[u8]) -> Result<()> {
     let url = format!("{base}{path}");
-    let mut response = agent
-        .get(&url)
-        .call()
-        .with_context(|| format!("cannot fetch {url}"))?;
-    ensure!(
-        response.status() == 200,
-        "{url} answered {}",
-        response.status()
-    );
-    let got = response
-        .body_mut()
-        .read_to_vec()
-        .with_context(|| format!("cannot read the body of {url}"))?;
-    ensure!(
-        got == body,
-        "{url}: the body is wrong ({} bytes instead of {}, or other ones)",
-        got.len(),
-        body.len()
-    );
+    let mut response = agent.get(&url).call().with_context(|| format!("cannot fetch {url}"))?;
+    ensure!(response.status() == 200, "{url} answered {}", response.status());
+    let got = response.body_mut().read_to_vec().with_context(|| format!("cannot read the body of {url}"))?;
+    ensure!(got == body, "{url}: the body is wrong ({} bytes instead of {}, or other ones)", got.len(), body.len());
     Ok(())
 }
 
@@ -134,9 +111,7 @@ fn check_one(agent: &ureq::Agent, base: &str, path: &str, body: &[u8]) -> Result
 fn contents(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_add(1);
     let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         b'a' + ((state >> 33) % 26) as u8
     };
     (0..FILE_SIZE).map(|_| next()).collect()

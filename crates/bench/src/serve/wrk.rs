@@ -37,36 +37,15 @@ impl Wrk {
     pub(crate) fn new(program: &Path, site: &Site) -> Result<Wrk> {
         let script = site.scratch().join("load.lua");
         std::fs::write(&script, lua(site.paths())).context("cannot write wrk's script")?;
-        Ok(Wrk {
-            program: program.to_owned(),
-            script,
-        })
+        Ok(Wrk { program: program.to_owned(), script })
     }
 
     /// Loads the server for some seconds; `core` is where to run, if it matters.
-    pub(crate) fn run(
-        &self,
-        base: &str,
-        secs: u64,
-        threads: usize,
-        core: Option<usize>,
-    ) -> Result<Load> {
+    pub(crate) fn run(&self, base: &str, secs: u64, threads: usize, core: Option<usize>) -> Result<Load> {
         let mut command = bound_command(&self.program, core)?;
-        command
-            .arg("--threads")
-            .arg(threads.to_string())
-            .arg("--connections")
-            .arg(CONNECTIONS.to_string());
-        command
-            .arg("--duration")
-            .arg(format!("{secs}s"))
-            .arg("--timeout")
-            .arg("5s");
-        command
-            .arg("--script")
-            .arg(&self.script)
-            .arg(base)
-            .stdout(Stdio::piped());
+        command.arg("--threads").arg(threads.to_string()).arg("--connections").arg(CONNECTIONS.to_string());
+        command.arg("--duration").arg(format!("{secs}s")).arg("--timeout").arg("5s");
+        command.arg("--script").arg(&self.script).arg(base).stdout(Stdio::piped());
         let text = Guard::start("wrk", &mut command)?.output(Duration::from_secs(secs + 20))?;
         parse(&text)
     }
@@ -99,8 +78,7 @@ end
 
 fn parse(text: &str) -> Result<Load> {
     let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
-    serde_json::from_str(line.context("wrk printed no summary")?)
-        .context("wrk's summary is not what its script prints")
+    serde_json::from_str(line.context("wrk printed no summary")?).context("wrk's summary is not what its script prints")
 }
 
 #[cfg(test)]
@@ -109,25 +87,15 @@ mod tests {
 
     #[test]
     fn summary_is_found_among_the_rest() {
-        let text = "Running 1s test\n\nRESULT {\"requests\":7,\"duration_us\":10,\"errors\":1,\"p50_us\":2,\"p99_us\":3}\n";
+        let text =
+            "Running 1s test\n\nRESULT {\"requests\":7,\"duration_us\":10,\"errors\":1,\"p50_us\":2,\"p99_us\":3}\n";
         let load = parse(text).expect("a summary");
-        assert_eq!(
-            load,
-            Load {
-                requests: 7,
-                duration_us: 10.0,
-                errors: 1,
-                p50_us: 2.0,
-                p99_us: 3.0
-            }
-        );
+        assert_eq!(load, Load { requests: 7, duration_us: 10.0, errors: 1, p50_us: 2.0, p99_us: 3.0 });
         assert!(parse("Running 1s test").is_err());
     }
 
     #[test]
     fn script_lists_the_paths() {
-        assert!(
-            lua(["/a", "/b"].into_iter()).starts_with("local paths = {\n  \"/a\",\n  \"/b\",\n}\n")
-        );
+        assert!(lua(["/a", "/b"].into_iter()).starts_with("local paths = {\n  \"/a\",\n  \"/b\",\n}\n"));
     }
 }

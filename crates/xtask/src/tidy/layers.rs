@@ -11,10 +11,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-sched", Some(&[])),
     ("dapple-macros", Some(&[])),
     ("dapple-io", Some(&["dapple-sched"])),
-    (
-        "dapple",
-        Some(&["dapple-sched", "dapple-io", "dapple-macros"]),
-    ),
+    ("dapple", Some(&["dapple-sched", "dapple-io", "dapple-macros"])),
     ("dapple-cli", Some(&["dapple"])),
     ("bench", None),
     ("xtask", Some(&[])),
@@ -22,22 +19,12 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
 
 /// Checks the manifests of all our crates.
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Finding>, String> {
-    let ours: Vec<&str> = workspace
-        .packages
-        .iter()
-        .filter_map(|package| package["name"].as_str())
-        .collect();
+    let ours: Vec<&str> = workspace.packages.iter().filter_map(|package| package["name"].as_str()).collect();
     let mut findings = Vec::new();
     for package in &workspace.packages {
         let path = package["manifest_path"].as_str().unwrap_or_default();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read {path}: {error}"))?;
-        findings.extend(check_package(
-            &workspace.relative(Path::new(path)),
-            &text,
-            package,
-            &ours,
-        ));
+        let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+        findings.extend(check_package(&workspace.relative(Path::new(path)), &text, package, &ours));
     }
     Ok(findings)
 }
@@ -48,20 +35,11 @@ fn check_package(manifest: &str, text: &str, package: &Value, ours: &[&str]) -> 
     let name = package["name"].as_str().unwrap_or_default();
     let row = MAY_USE.iter().find(|(known, _)| *known == name);
     if row.is_none() {
-        find(
-            1,
-            format!("`{name}` has no row; add it to MAY_USE in crates/xtask/src/tidy/layers.rs"),
-        );
+        find(1, format!("`{name}` has no row; add it to MAY_USE in crates/xtask/src/tidy/layers.rs"));
     }
     if let Some((_, Some(allowed))) = row {
         for used in used_by(package).filter(|used| ours.contains(used) && !allowed.contains(used)) {
-            find(
-                line_of(text, used),
-                format!(
-                    "`{name}` may not use `{used}`; it may use {}",
-                    list(allowed)
-                ),
-            );
+            find(line_of(text, used), format!("`{name}` may not use `{used}`; it may use {}", list(allowed)));
         }
     }
     for key in ["description", "license"] {
@@ -70,11 +48,7 @@ fn check_package(manifest: &str, text: &str, package: &Value, ours: &[&str]) -> 
                 1,
                 format!(
                     "no {key}; write `{}`",
-                    if key == "license" {
-                        "license.workspace = true"
-                    } else {
-                        "description = \"…\""
-                    }
+                    if key == "license" { "license.workspace = true" } else { "description = \"…\"" }
                 ),
             );
         }
@@ -87,9 +61,7 @@ fn check_package(manifest: &str, text: &str, package: &Value, ours: &[&str]) -> 
 
 /// Names of the packages that a package uses, in its program or in building it.
 fn used_by(package: &Value) -> impl Iterator<Item = &str> {
-    let dependencies = package["dependencies"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
     dependencies
         .iter()
         .filter(|dependency| dependency["kind"] != "dev")
@@ -97,30 +69,18 @@ fn used_by(package: &Value) -> impl Iterator<Item = &str> {
 }
 
 fn inherits_lints(manifest: &str) -> bool {
-    let mut lines = manifest
-        .lines()
-        .map(str::trim)
-        .skip_while(|line| *line != "[lints]")
-        .skip(1);
+    let mut lines = manifest.lines().map(str::trim).skip_while(|line| *line != "[lints]").skip(1);
     let section = lines.by_ref().take_while(|line| !line.starts_with('['));
-    section
-        .map(|line| line.replace(' ', ""))
-        .any(|line| line == "workspace=true")
+    section.map(|line| line.replace(' ', "")).any(|line| line == "workspace=true")
         || manifest.contains("lints.workspace = true")
 }
 
 fn line_of(text: &str, dependency: &str) -> usize {
-    text.lines()
-        .position(|line| line.trim_start().starts_with(dependency))
-        .map_or(1, |line| line + 1)
+    text.lines().position(|line| line.trim_start().starts_with(dependency)).map_or(1, |line| line + 1)
 }
 
 fn list(allowed: &[&str]) -> String {
-    if allowed.is_empty() {
-        "none of ours".to_owned()
-    } else {
-        allowed.join(", ")
-    }
+    if allowed.is_empty() { "none of ours".to_owned() } else { allowed.join(", ") }
 }
 
 #[cfg(test)]
@@ -128,32 +88,20 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const GOOD: &str = "[package]\nname = \"dapple-io\"\n\n[lints]\nworkspace = true\n\n[dependencies]\ndapple.workspace = true\n";
+    const GOOD: &str =
+        "[package]\nname = \"dapple-io\"\n\n[lints]\nworkspace = true\n\n[dependencies]\ndapple.workspace = true\n";
 
     fn whats(name: &str, text: &str, dependencies: Value) -> Vec<(usize, String)> {
         let package = json!({"name": name, "description": "A.", "license": "MIT", "dependencies": dependencies});
-        let findings = check_package(
-            "Cargo.toml",
-            text,
-            &package,
-            &["dapple", "dapple-io", "dapple-sched", "bench", "new"],
-        );
-        findings
-            .into_iter()
-            .map(|finding| (finding.line, finding.what))
-            .collect()
+        let findings =
+            check_package("Cargo.toml", text, &package, &["dapple", "dapple-io", "dapple-sched", "bench", "new"]);
+        findings.into_iter().map(|finding| (finding.line, finding.what)).collect()
     }
 
     #[test]
     fn a_crate_that_reaches_upward_is_found() {
         let found = whats("dapple-io", GOOD, json!([{"name": "dapple", "kind": null}]));
-        assert_eq!(
-            found,
-            [(
-                8,
-                "`dapple-io` may not use `dapple`; it may use dapple-sched".to_owned()
-            )]
-        );
+        assert_eq!(found, [(8, "`dapple-io` may not use `dapple`; it may use dapple-sched".to_owned())]);
         let build = whats("xtask", GOOD, json!([{"name": "dapple", "kind": "build"}]));
         assert_eq!(build.len(), 1);
     }
@@ -161,39 +109,17 @@ mod tests {
     #[test]
     fn what_a_row_allows_passes() {
         assert_eq!(
-            whats(
-                "dapple-io",
-                GOOD,
-                json!([{"name": "dapple-sched", "kind": null}, {"name": "serde", "kind": null}])
-            ),
+            whats("dapple-io", GOOD, json!([{"name": "dapple-sched", "kind": null}, {"name": "serde", "kind": null}])),
             []
         );
-        assert_eq!(
-            whats(
-                "dapple-io",
-                GOOD,
-                json!([{"name": "dapple", "kind": "dev"}])
-            ),
-            []
-        );
-        assert_eq!(
-            whats("bench", GOOD, json!([{"name": "dapple", "kind": null}])),
-            []
-        );
+        assert_eq!(whats("dapple-io", GOOD, json!([{"name": "dapple", "kind": "dev"}])), []);
+        assert_eq!(whats("bench", GOOD, json!([{"name": "dapple", "kind": null}])), []);
     }
 
     #[test]
     fn a_crate_without_row_text_or_lints_is_found() {
         assert_eq!(whats("new", GOOD, json!([])).len(), 1);
-        assert_eq!(
-            whats(
-                "bench",
-                "[package]\n[lints.rust]\n[dependencies]\nworkspace = true\n",
-                json!([])
-            )
-            .len(),
-            1
-        );
+        assert_eq!(whats("bench", "[package]\n[lints.rust]\n[dependencies]\nworkspace = true\n", json!([])).len(), 1);
         let bare = json!({"name": "bench", "description": null, "license": "", "dependencies": []});
         assert_eq!(check_package("Cargo.toml", GOOD, &bare, &[]).len(), 2);
     }

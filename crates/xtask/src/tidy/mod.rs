@@ -24,11 +24,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn new(file: &str, line: usize, what: impl Into<String>) -> Finding {
-        Finding {
-            file: file.to_owned(),
-            line,
-            what: what.into(),
-        }
+        Finding { file: file.to_owned(), line, what: what.into() }
     }
 }
 
@@ -66,27 +62,15 @@ fn check_file(path: &str, text: &str) -> Vec<Finding> {
 /// What git tracks or would track; without git, everything below the root but the build folder.
 fn files(workspace: &Workspace) -> Result<Vec<String>, String> {
     let mut git = Command::new("git");
-    git.args([
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ])
-    .current_dir(&workspace.root);
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&workspace.root);
     if let Ok(output) = git.output()
         && output.status.success()
     {
         let list = String::from_utf8_lossy(&output.stdout);
-        return Ok(list
-            .split('\0')
-            .filter(|path| !path.is_empty())
-            .map(str::to_owned)
-            .collect());
+        return Ok(list.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect());
     }
     let mut paths = Vec::new();
-    walk(workspace, &workspace.root, &mut paths)
-        .map_err(|error| format!("cannot list the work tree: {error}"))?;
+    walk(workspace, &workspace.root, &mut paths).map_err(|error| format!("cannot list the work tree: {error}"))?;
     Ok(paths)
 }
 
@@ -113,8 +97,7 @@ mod tests {
 
     #[test]
     fn a_tidy_file_has_no_findings() {
-        let text =
-            "//! A program.\n\n#![forbid(unsafe_code)]\n\nfn main() {\n    println!(\"{{\");\n}\n";
+        let text = "//! A program.\n\n#![forbid(unsafe_code)]\n\nfn main() {\n    println!(\"{{\");\n}\n";
         assert_eq!(check_file("crates/new/src/main.rs", text), []);
     }
 

@@ -25,9 +25,8 @@ pub(crate) fn check(source: &Source<'_>) -> Vec<Finding> {
         };
         let lines = end - line + 1;
         if lines > FUNCTION_LINES_MAX && !source.is_test(line) {
-            let what = format!(
-                "function `{name}` has {lines} lines, {FUNCTION_LINES_MAX} at most; give its parts names"
-            );
+            let what =
+                format!("function `{name}` has {lines} lines, {FUNCTION_LINES_MAX} at most; give its parts names");
             findings.push(Finding::new(source.path, line + 1, what));
         }
     }
@@ -41,9 +40,7 @@ fn function(code: &str) -> Option<(&str, usize)> {
         before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_')
     })? + 3;
     let rest = &code[start..];
-    let length = rest
-        .find(|letter: char| !letter.is_alphanumeric() && letter != '_')
-        .unwrap_or(rest.len());
+    let length = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(rest.len());
     (length > 0).then(|| (&rest[..length], code[..start + length].chars().count()))
 }
 
@@ -52,10 +49,7 @@ mod tests {
     use super::*;
 
     fn function_of(lines: usize) -> String {
-        format!(
-            "fn long(a: [u8; 2]) {{\n{}}}\n",
-            "    // {\n".repeat(lines - 2)
-        )
+        format!("fn long(a: [u8; 2]) {{\n{}}}\n", "    // {\n".repeat(lines - 2))
     }
 
     #[test]
@@ -73,11 +67,7 @@ mod tests {
     fn long_files_are_found_tests_apart() {
         let text = "// line\n".repeat(801);
         assert_eq!(check(&Source::new("a/src/b.rs", &text)).len(), 1);
-        let half = format!(
-            "{}#[cfg(test)]\nmod tests {{\n{}}}\n",
-            "// line\n".repeat(500),
-            "// test\n".repeat(500)
-        );
+        let half = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", "// line\n".repeat(500), "// test\n".repeat(500));
         assert_eq!(check(&Source::new("a/src/b.rs", &half)), []);
     }
 

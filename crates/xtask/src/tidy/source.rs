@@ -19,12 +19,7 @@ impl<'a> Source<'a> {
     pub(crate) fn new(path: &'a str, text: &'a str) -> Source<'a> {
         let code: Vec<String> = blank(text).lines().map(str::to_owned).collect();
         let tests = test_modules(&code);
-        Source {
-            path,
-            lines: text.lines().collect(),
-            code,
-            tests,
-        }
+        Source { path, lines: text.lines().collect(), code, tests }
     }
 
     /// Whether the file holds nothing but tests.
@@ -39,9 +34,7 @@ impl<'a> Source<'a> {
 
     /// Lines that are not tests.
     pub(crate) fn line_count_apart_from_tests(&self) -> usize {
-        (0..self.lines.len())
-            .filter(|line| !self.is_test(*line))
-            .count()
+        (0..self.lines.len()).filter(|line| !self.is_test(*line)).count()
     }
 }
 
@@ -72,14 +65,11 @@ pub(crate) fn block_end(code: &[String], start: usize, column: usize) -> Option<
 }
 
 fn test_modules(code: &[String]) -> Vec<Range<usize>> {
-    let starts = (0..code.len()).filter(|line| {
-        code[*line].trim_start().starts_with("#[cfg(") && code[*line].contains("test")
-    });
+    let starts =
+        (0..code.len()).filter(|line| code[*line].trim_start().starts_with("#[cfg(") && code[*line].contains("test"));
     let is_module = |line: &usize| {
         let following = code[*line..].iter().take(4);
-        following
-            .map(|text| text.trim_start())
-            .any(|text| text.starts_with("mod ") || text.contains(" mod "))
+        following.map(|text| text.trim_start()).any(|text| text.starts_with("mod ") || text.contains(" mod "))
     };
     let whole = |line: usize| block_end(code, line, code[line].len()).map(|end| line..end + 1);
     starts.filter(is_module).filter_map(whole).collect()
@@ -94,11 +84,7 @@ fn blank(text: &str) -> String {
         let end = span_end(&letters, at);
         match end {
             Some(end) => {
-                out.extend(
-                    letters[at..end]
-                        .iter()
-                        .map(|letter| if *letter == '\n' { '\n' } else { ' ' }),
-                );
+                out.extend(letters[at..end].iter().map(|letter| if *letter == '\n' { '\n' } else { ' ' }));
                 at = end;
             }
             None => {
@@ -124,9 +110,7 @@ fn span_end(letters: &[char], at: usize) -> Option<usize> {
 }
 
 fn find(letters: &[char], from: usize, wanted: impl Fn(char) -> bool) -> usize {
-    (from..letters.len())
-        .find(|at| wanted(letters[*at]))
-        .unwrap_or(letters.len())
+    (from..letters.len()).find(|at| wanted(letters[*at])).unwrap_or(letters.len())
 }
 
 /// Block comments nest.
@@ -178,27 +162,15 @@ fn raw_end(letters: &[char], start: usize) -> Option<usize> {
     }
     let hashes = quote - start - 1;
     let closes = |at: &usize| {
-        letters[*at] == '"'
-            && letters[at + 1..]
-                .iter()
-                .take(hashes)
-                .filter(|letter| **letter == '#')
-                .count()
-                == hashes
+        letters[*at] == '"' && letters[at + 1..].iter().take(hashes).filter(|letter| **letter == '#').count() == hashes
     };
-    Some(
-        (quote + 1..letters.len())
-            .find(closes)
-            .map_or(letters.len(), |at| at + 1 + hashes),
-    )
+    Some((quote + 1..letters.len()).find(closes).map_or(letters.len(), |at| at + 1 + hashes))
 }
 
 /// A character literal; a lifetime is none.
 fn char_end(letters: &[char], start: usize) -> Option<usize> {
     match (letters.get(start + 1), letters.get(start + 2)) {
-        (Some('\\'), _) => {
-            Some((find(letters, start + 3, |letter| letter == '\'') + 1).min(letters.len()))
-        }
+        (Some('\\'), _) => Some((find(letters, start + 3, |letter| letter == '\'') + 1).min(letters.len())),
         (Some(_), Some('\'')) => Some(start + 3),
         _ => None,
     }
@@ -220,11 +192,7 @@ mod tests {
             ("for\"{\"", "for"),
         ] {
             let blanked = blank(text);
-            assert_eq!(
-                blanked.split_whitespace().collect::<Vec<_>>().join(" "),
-                code,
-                "{text}"
-            );
+            assert_eq!(blanked.split_whitespace().collect::<Vec<_>>().join(" "), code, "{text}");
             assert_eq!(blanked.chars().count(), text.chars().count(), "{text}");
             assert_eq!(blanked.lines().count(), text.lines().count(), "{text}");
         }
@@ -232,14 +200,8 @@ mod tests {
 
     #[test]
     fn test_modules_are_found_to_their_end() {
-        let source = Source::new(
-            "a/src/b.rs",
-            "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n",
-        );
-        assert_eq!(
-            (0..6).map(|line| source.is_test(line)).collect::<Vec<_>>(),
-            [false, true, true, true, true, false]
-        );
+        let source = Source::new("a/src/b.rs", "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n");
+        assert_eq!((0..6).map(|line| source.is_test(line)).collect::<Vec<_>>(), [false, true, true, true, true, false]);
         assert_eq!(source.line_count_apart_from_tests(), 2);
         assert!(Source::new("a/tests/it/b.rs", "").is_test_file());
         assert!(Source::new("a/src/b/tests.rs", "").is_test_file());

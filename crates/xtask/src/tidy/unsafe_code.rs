@@ -13,22 +13,12 @@ const NEAR_LINES: usize = 3;
 /// Checks one file.
 pub(crate) fn check(source: &Source<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let name = source
-        .path
-        .strip_prefix("crates/")
-        .and_then(|path| path.split('/').next())
-        .unwrap_or_default();
+    let name = source.path.strip_prefix("crates/").and_then(|path| path.split('/').next()).unwrap_or_default();
     let may = UNSAFE_CRATES.contains(&name);
     let root = source.path.ends_with("/src/lib.rs")
         || source.path.ends_with("/src/main.rs")
         || source.path.contains("/src/bin/");
-    if root
-        && !may
-        && !source
-            .code
-            .iter()
-            .any(|line| line.contains("#![forbid(unsafe_code)]"))
-    {
+    if root && !may && !source.code.iter().any(|line| line.contains("#![forbid(unsafe_code)]")) {
         findings.push(Finding::new(
             source.path,
             1,
@@ -52,16 +42,10 @@ fn is_unsafe_site(code: &str) -> bool {
     code.match_indices("unsafe").any(|(at, word)| {
         let before = code[..at].chars().next_back();
         let rest = code[at + word.len()..].trim_start();
-        let function = rest
-            .strip_prefix("extern")
-            .map_or(rest, |rest| rest.trim_start())
-            .strip_prefix("fn ");
+        let function = rest.strip_prefix("extern").map_or(rest, |rest| rest.trim_start()).strip_prefix("fn ");
         let named = function.is_some_and(|name| !name.trim_start().starts_with('('));
         before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_')
-            && (rest.starts_with('{')
-                || rest.starts_with("impl")
-                || rest.starts_with("trait ")
-                || named)
+            && (rest.starts_with('{') || rest.starts_with("impl") || rest.starts_with("trait ") || named)
     })
 }
 
@@ -107,25 +91,13 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        check(&Source::new(path, text))
-            .iter()
-            .map(|finding| finding.line)
-            .collect()
+        check(&Source::new(path, text)).iter().map(|finding| finding.line).collect()
     }
 
     #[test]
     fn crates_must_forbid_unsafe_code() {
-        assert_eq!(
-            lines("crates/dapple/src/lib.rs", "//! #![forbid(unsafe_code)]\n"),
-            [1]
-        );
-        assert_eq!(
-            lines(
-                "crates/dapple/src/lib.rs",
-                "//! A.\n#![forbid(unsafe_code)]\n"
-            ),
-            [0; 0]
-        );
+        assert_eq!(lines("crates/dapple/src/lib.rs", "//! #![forbid(unsafe_code)]\n"), [1]);
+        assert_eq!(lines("crates/dapple/src/lib.rs", "//! A.\n#![forbid(unsafe_code)]\n"), [0; 0]);
         assert_eq!(lines("crates/dapple/src/other.rs", "//! A.\n"), [0; 0]);
         assert_eq!(lines("crates/dapple-sched/src/lib.rs", "//! A.\n"), [0; 0]);
     }
@@ -140,43 +112,19 @@ mod tests {
             "unsafe extern \"C\" fn a() {}",
             "unsafe trait A {}",
         ] {
-            assert_eq!(
-                lines(path, &format!("fn b() {{}}\n\n{text}\n")),
-                [3],
-                "{text}"
-            );
-            assert_eq!(
-                lines(path, &format!("// SAFETY: because.\n#[inline]\n{text}\n")),
-                [0; 0],
-                "{text}"
-            );
+            assert_eq!(lines(path, &format!("fn b() {{}}\n\n{text}\n")), [3], "{text}");
+            assert_eq!(lines(path, &format!("// SAFETY: because.\n#[inline]\n{text}\n")), [0; 0], "{text}");
         }
-        assert_eq!(
-            lines(
-                path,
-                "/// A.\n///\n/// # Safety\n/// Never.\npub unsafe fn a() {}\n"
-            ),
-            [0; 0]
-        );
-        assert_eq!(
-            lines(path, "// SAFETY: because.\nlet a =\n    unsafe { b() };\n"),
-            [0; 0]
-        );
-        assert_eq!(
-            lines(path, "// SAFETY: for another.\n\nunsafe { b() };\n"),
-            [3]
-        );
+        assert_eq!(lines(path, "/// A.\n///\n/// # Safety\n/// Never.\npub unsafe fn a() {}\n"), [0; 0]);
+        assert_eq!(lines(path, "// SAFETY: because.\nlet a =\n    unsafe { b() };\n"), [0; 0]);
+        assert_eq!(lines(path, "// SAFETY: for another.\n\nunsafe { b() };\n"), [3]);
     }
 
     #[test]
     fn unsafe_in_types_words_and_comments_is_no_site() {
         let path = "crates/dapple-io/src/a.rs";
-        for text in [
-            "f: unsafe fn(u8),",
-            "#![deny(unsafe_op_in_unsafe_fn)]",
-            "// unsafe { a() }",
-            "\"unsafe { a() }\"",
-        ] {
+        for text in ["f: unsafe fn(u8),", "#![deny(unsafe_op_in_unsafe_fn)]", "// unsafe { a() }", "\"unsafe { a() }\""]
+        {
             assert_eq!(lines(path, text), [0; 0], "{text}");
         }
     }

@@ -27,10 +27,7 @@ const BRITISH: &[(&str, &str)] = &[
 /// What must not be on the main branch, and what to do about it.
 const LEFT_UNDONE: &[(&str, &str)] = &[
     (concat!("tod", "o!"), "write it, or leave the item out"),
-    (
-        concat!("unimple", "mented!"),
-        "write it, or leave the item out",
-    ),
+    (concat!("unimple", "mented!"), "write it, or leave the item out"),
     (concat!("db", "g!"), "use `tracing`, or remove it"),
 ];
 
@@ -38,16 +35,10 @@ const LEFT_UNDONE: &[(&str, &str)] = &[
 const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 
 /// Folders that exist on one machine only.
-const MACHINE_PATHS: &[&str] = &[
-    concat!("/wo", "rk/"),
-    concat!("/tm", "p/t-"),
-    concat!("/ro", "ot/"),
-];
+const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tm", "p/t-"), concat!("/ro", "ot/")];
 
 /// Kinds of files whose words are read.
-const TEXT: &[&str] = &[
-    "rs", "md", "toml", "html", "css", "js", "sh", "yml", "yaml", "txt",
-];
+const TEXT: &[&str] = &["rs", "md", "toml", "html", "css", "js", "sh", "yml", "yaml", "txt"];
 
 /// Checks any text file.
 pub(crate) fn check_text(path: &str, text: &str) -> Vec<Finding> {
@@ -62,11 +53,7 @@ pub(crate) fn check_text(path: &str, text: &str) -> Vec<Finding> {
         let lower = line.to_lowercase();
         for (british, american) in BRITISH {
             if starts_a_word(&lower, british) {
-                findings.push(Finding::new(
-                    path,
-                    index + 1,
-                    format!("`{british}` is British; write `{american}`"),
-                ));
+                findings.push(Finding::new(path, index + 1, format!("`{british}` is British; write `{american}`")));
             }
         }
         for note in NOTES.iter().filter(|note| is_a_word(line, note)) {
@@ -76,10 +63,7 @@ pub(crate) fn check_text(path: &str, text: &str) -> Vec<Finding> {
                 format!("`{note}`; do it, or open an issue and leave the note out"),
             ));
         }
-        for machine in MACHINE_PATHS
-            .iter()
-            .filter(|machine| holds_path(line, machine))
-        {
+        for machine in MACHINE_PATHS.iter().filter(|machine| holds_path(line, machine)) {
             let what = format!(
                 "`{machine}` exists on one machine only; write a path from the repository's root, or take one as an argument"
             );
@@ -93,15 +77,8 @@ pub(crate) fn check_text(path: &str, text: &str) -> Vec<Finding> {
 pub(crate) fn check_code(source: &Source<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in source.code.iter().enumerate() {
-        for (word, instead) in LEFT_UNDONE
-            .iter()
-            .filter(|(word, _)| starts_a_word(line, word))
-        {
-            findings.push(Finding::new(
-                source.path,
-                index + 1,
-                format!("`{word}`; {instead}"),
-            ));
+        for (word, instead) in LEFT_UNDONE.iter().filter(|(word, _)| starts_a_word(line, word)) {
+            findings.push(Finding::new(source.path, index + 1, format!("`{word}`; {instead}")));
         }
     }
     findings
@@ -113,8 +90,7 @@ fn starts_a_word(line: &str, word: &str) -> bool {
 
 fn is_a_word(line: &str, word: &str) -> bool {
     let ends = |at: usize| !line[at..].starts_with(char::is_alphanumeric);
-    line.match_indices(word)
-        .any(|(at, _)| starts_at(line, at) && ends(at + word.len()))
+    line.match_indices(word).any(|(at, _)| starts_at(line, at) && ends(at + word.len()))
 }
 
 fn starts_at(line: &str, at: usize) -> bool {
@@ -123,11 +99,9 @@ fn starts_at(line: &str, at: usize) -> bool {
 
 /// Whether a path of the machine starts here: a longer path, such as one within the repository, may end like it.
 fn holds_path(line: &str, path: &str) -> bool {
-    let starts = |before: Option<char>| {
-        before.is_none_or(|letter| !letter.is_alphanumeric() && !"._-/".contains(letter))
-    };
-    line.match_indices(path)
-        .any(|(at, _)| starts(line[..at].chars().next_back()))
+    let starts =
+        |before: Option<char>| before.is_none_or(|letter| !letter.is_alphanumeric() && !"._-/".contains(letter));
+    line.match_indices(path).any(|(at, _)| starts(line[..at].chars().next_back()))
 }
 
 #[cfg(test)]
@@ -137,39 +111,21 @@ mod tests {
     #[test]
     fn british_words_are_found_and_their_likes_are_not() {
         for (british, _) in BRITISH {
-            assert_eq!(
-                check_text("a.md", &format!("The {british}s.")).len(),
-                1,
-                "{british}"
-            );
-            assert_eq!(
-                check_text("a.rs", &format!("fn set_{british}()")).len(),
-                1,
-                "{british}"
-            );
+            assert_eq!(check_text("a.md", &format!("The {british}s.")).len(), 1, "{british}");
+            assert_eq!(check_text("a.rs", &format!("fn set_{british}()")).len(), 1, "{british}");
         }
         assert_eq!(
-            check_text(
-                "a.md",
-                "A color, a license, behavior, deserialized, an epicenter, to analyze."
-            )
-            .len(),
+            check_text("a.md", "A color, a license, behavior, deserialized, an epicenter, to analyze.").len(),
             0
         );
-        assert_eq!(
-            check_text("Cargo.lock", &format!("name = \"{}\"", BRITISH[0].0)).len(),
-            0
-        );
+        assert_eq!(check_text("Cargo.lock", &format!("name = \"{}\"", BRITISH[0].0)).len(), 0);
     }
 
     #[test]
     fn notes_and_machine_paths_are_found() {
         for note in NOTES {
             assert_eq!(check_text("a.rs", &format!("// {note}: later")).len(), 1);
-            assert_eq!(
-                check_text("a.rs", &format!("{note}S_MAX AUTO{note}")).len(),
-                0
-            );
+            assert_eq!(check_text("a.rs", &format!("{note}S_MAX AUTO{note}")).len(), 0);
         }
         for path in MACHINE_PATHS {
             assert_eq!(check_text(".ci/run", &format!("cd {path}main")).len(), 1);
@@ -182,14 +138,7 @@ mod tests {
         for (word, _) in LEFT_UNDONE {
             let text = format!("fn a() {{ {word}() }}\n// {word}\nlet b = \"{word}\";\n");
             let findings = check_code(&Source::new("a/src/b.rs", &text));
-            assert_eq!(
-                findings
-                    .iter()
-                    .map(|finding| finding.line)
-                    .collect::<Vec<_>>(),
-                [1],
-                "{word}"
-            );
+            assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [1], "{word}");
         }
     }
 }
