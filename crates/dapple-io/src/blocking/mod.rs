@@ -1,0 +1,246 @@
+//! Functions that block, on threads of their own.
+//!
+//! A worker never blocks (C9): what would do so is handed to a pool of threads. Both the threads and the queue in front of
+//! them are bounded, see [`Config`](crate::Config). At the bound [`spawn_blocking`] waits for room, without blocking anything, and
+//! [`try_spawn_blocking`] refuses.
+
+mod pool;
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dapple_sched::Handle;
+
+use crate::driver::{Shared, current};
+use crate::oneshot;
+pub(crate) use pool::Pool;
+use pool::{Job, Refusal};
+
+/// Runs a function that may block on a thread of the blocking pool.
+///
+/// The function is queued at once if there is room, and then runs whether or not the future is awaited or dropped. When
+/// there is no room, the future queues it as soon as there is; dropped before, it takes the function along, unrun. First
+/// come, first served. The thread counts as one of the runtime: `Color::post` and the like work.
+///
+/// Cancel safe in that sense: dropping the future loses the result, and does not stop a function that was queued.
+///
+/// ```
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// let sum = runtime.block_on(dapple_io::blocking::spawn_blocking(|| (1..=10).sum::<u32>()));
+/// assert_eq!(sum.unwrap(), 55);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// The future resolves to [`BlockingError`] if the function panics, the runtime shuts down first, or there is none here.
+pub fn spawn_blocking<T, F>(f: F) -> Blocking<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match (current::shared(), Handle::try_current()) {
+        (Ok(shared), Some(handle)) => start(shared, handle, f),
+        (Err(error), _) => Blocking(State::Failed(BlockingError::NoRuntime(error.to_string()))),
+        (Ok(_), None) => unreachable!("the driver was found through the runtime"),
+    }
+}
+
+/// Like [`spawn_blocking`], but refuses when the queue is full.
+///
+/// # Errors
+///
+/// [`BlockingQueueFull`], with the function, when the queue is full: a good moment to refuse a request.
+pub fn try_spawn_blocking<T, F>(f: F) -> Result<Blocking<T>, BlockingQueueFull<F>>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match current::shared() {
+        Ok(shared) if shared.pool.is_full() => Err(BlockingQueueFull(f)),
+        _ => Ok(spawn_blocking(f)),
+    }
+}
+
+/// See [`spawn_blocking`].
+#[must_use = "a function that finds no room in the queue is only run if this is awaited"]
+pub struct Blocking<T>(State<T>);
+
+enum State<T> {
+    /// No room yet.
+    Waiting {
+        shared: Arc<Shared>,
+        handle: Handle,
+        job: Option<Job>,
+        answer: Option<oneshot::Receiver<Answer<T>>>,
+        /// The place among those who wait for room.
+        place: Option<u64>,
+    },
+    Queued(oneshot::Receiver<Answer<T>>),
+    Failed(BlockingError),
+    Done,
+}
+
+type Answer<T> = Result<T, BlockingError>;
+
+/// Why a function on the blocking pool has no result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BlockingError {
+    /// The function panicked, with this message.
+    Panicked(String),
+    /// The runtime shut down before the function ran.
+    ShutDown,
+    /// There is no runtime with a blocking pool here; the text says what to do.
+    NoRuntime(String),
+    /// The pool has no thread, and the kernel refuses to make one.
+    NoThread(io::Error),
+}
+
+/// The queue of the blocking pool is full; holds the function. What waits there is worked off by as many threads as
+/// [`Config::blocking_threads_max`](crate::Config::blocking_threads_max) says, so a new try makes sense when one of the
+/// functions has had the time to end.
+pub struct BlockingQueueFull<F>(pub F);
+
+/// Runs a function that does blocking I/O.
+pub(crate) async fn run<T, F>(f: F) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+{
+    spawn_blocking(f).await.map_err(io::Error::from)?
+}
+
+fn start<T, F>(shared: Arc<Shared>, handle: Handle, f: F) -> Blocking<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let (sender, receiver) = oneshot::channel();
+    let job: Job = Box::new(move || {
+        let result = catch_unwind(AssertUnwindSafe(f));
+        sender.send(result.map_err(|payload| BlockingError::Panicked(message_of(&*payload))));
+    });
+    Blocking(match shared.pool.submit(job, &handle) {
+        Ok(()) => State::Queued(receiver),
+        Err(Refusal::Full(job)) => {
+            State::Waiting { shared, handle, job: Some(job), answer: Some(receiver), place: None }
+        }
+        Err(Refusal::ShutDown) => State::Failed(BlockingError::ShutDown),
+        Err(Refusal::NoThread(error)) => State::Failed(BlockingError::NoThread(error)),
+    })
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a payload that is no text".to_owned())
+}
+
+impl<T> Unpin for Blocking<T> {}
+
+impl<T> Future for Blocking<T> {
+    type Output = Result<T, BlockingError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::Waiting { shared, handle, job, answer, place } = &mut self.0 {
+            let waiting = job.take().expect("kept until it is queued");
+            match shared.pool.submit_waiting(waiting, handle, place, cx.waker()) {
+                Ok(()) => {
+                    let answer = answer.take().expect("taken with the job");
+                    self.0 = State::Queued(answer);
+                }
+                Err(Refusal::Full(waiting)) => {
+                    *job = Some(waiting);
+                    return Poll::Pending;
+                }
+                Err(Refusal::ShutDown) => self.0 = State::Failed(BlockingError::ShutDown),
+                Err(Refusal::NoThread(error)) => {
+                    self.0 = State::Failed(BlockingError::NoThread(error));
+                }
+            }
+        }
+        let result = match &mut self.0 {
+            State::Queued(answer) => match Pin::new(answer).poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(answer) => answer.unwrap_or(Err(BlockingError::ShutDown)),
+            },
+            _ => match std::mem::replace(&mut self.0, State::Done) {
+                State::Failed(error) => Err(error),
+                _ => panic!("polled after it resolved"),
+            },
+        };
+        self.0 = State::Done;
+        Poll::Ready(result)
+    }
+}
+
+impl<T> Drop for Blocking<T> {
+    fn drop(&mut self) {
+        if let State::Waiting { shared, place: Some(place), .. } = &self.0 {
+            shared.pool.leave(*place);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Blocking<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.0 {
+            State::Waiting { .. } => "waiting for room",
+            State::Queued(_) => "queued",
+            State::Failed(_) => "failed",
+            State::Done => "done",
+        };
+        f.debug_tuple("Blocking").field(&state).finish()
+    }
+}
+
+impl fmt::Display for BlockingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockingError::Panicked(message) => {
+                write!(f, "a function on the blocking pool panicked: {message}")
+            }
+            BlockingError::ShutDown => f.write_str("the Dapple runtime has shut down"),
+            BlockingError::NoRuntime(advice) => f.write_str(advice),
+            BlockingError::NoThread(error) => {
+                write!(f, "the blocking pool cannot start its first thread: {error}")
+            }
+        }
+    }
+}
+
+impl Error for BlockingError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            BlockingError::NoThread(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<BlockingError> for io::Error {
+    fn from(error: BlockingError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
+impl<F> fmt::Debug for BlockingQueueFull<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlockingQueueFull")
+    }
+}
+
+impl<F> fmt::Display for BlockingQueueFull<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the queue of the blocking pool is full")
+    }
+}
+
+impl<F> Error for BlockingQueueFull<F> {}

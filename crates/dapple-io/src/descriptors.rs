@@ -1,0 +1,144 @@
+//! Running out of descriptors, and what accepting does about it.
+//!
+//! A server whose `accept` fails for want of a descriptor can do nothing with the error: returned, it ends a naive accept
+//! loop; retried at once, it burns a core, as the connection stays in the backlog and the listener stays readable. So
+//! accepting pauses until a descriptor of ours is closed, and for 100 ms at most, as others may be closed elsewhere. The
+//! log says so once per episode, and when it is over.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::driver::Timer;
+use crate::lock::Mutex;
+
+/// Whether descriptors are short, and who waits for one. One per runtime.
+#[derive(Default)]
+pub(crate) struct Descriptors {
+    /// Read without the lock on every close and every accept.
+    is_short: AtomicBool,
+    /// Descriptors closed while they were short.
+    closed_count: AtomicU64,
+    episode: Mutex<Episode>,
+}
+
+#[derive(Default)]
+struct Episode {
+    began: Option<Instant>,
+    /// The last refusal.
+    refused: Option<Instant>,
+    waiters: Vec<Waker>,
+}
+
+impl Descriptors {
+    /// To be called when the kernel had no descriptor; resolves when trying again makes sense. Cancel safe.
+    pub(crate) fn refused(&self, error: &io::Error) -> impl Future<Output = ()> + '_ {
+        let now = Instant::now();
+        let mut episode = self.episode.lock();
+        episode.refused = Some(now);
+        if episode.began.is_none() {
+            episode.began = Some(now);
+            self.is_short.store(true, Ordering::Release);
+            tracing::warn!(
+                %error,
+                "out of file descriptors or kernel memory: accepting pauses, connections wait in the backlog; \
+                 raise the limit (ulimit -n) if this happens under normal load"
+            );
+        }
+        OneClosed {
+            descriptors: self,
+            seen: self.closed_count.load(Ordering::Acquire),
+            deadline: now + PAUSE_MAX,
+            timer: Timer::default(),
+        }
+    }
+
+    /// A descriptor of ours was closed.
+    pub(crate) fn one_closed(&self) {
+        if !self.is_short.load(Ordering::Acquire) {
+            return;
+        }
+        let waiters = {
+            let mut episode = self.episode.lock();
+            self.closed_count.fetch_add(1, Ordering::AcqRel);
+            std::mem::take(&mut episode.waiters)
+        };
+        waiters.into_iter().for_each(Waker::wake);
+    }
+
+    /// A connection was accepted: after a while without refusals, the shortage is over.
+    pub(crate) fn accepted(&self) {
+        if !self.is_short.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut episode = self.episode.lock();
+        let is_calm = |refused: Instant| refused.elapsed() >= CALM;
+        if !episode.refused.is_some_and(is_calm) {
+            return;
+        }
+        self.is_short.store(false, Ordering::Release);
+        episode.refused = None;
+        if let Some(began) = episode.began.take() {
+            let lasted_ms = began.elapsed().as_millis() as u64;
+            tracing::info!(lasted_ms, "descriptors are available again: accepting goes on");
+        }
+    }
+}
+
+/// Whether the error says that the process or the system has no descriptor, or no memory for one.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC)
+    )
+}
+
+struct OneClosed<'a> {
+    descriptors: &'a Descriptors,
+    seen: u64,
+    deadline: Instant,
+    timer: Timer,
+}
+
+impl Future for OneClosed<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.deadline;
+        if Instant::now() >= deadline || self.timer.arm(deadline, cx.waker()).is_err() {
+            return Poll::Ready(());
+        }
+        // Under the lock, so that a close in between is seen here or finds the waker.
+        let mut episode = self.descriptors.episode.lock();
+        if self.descriptors.closed_count.load(Ordering::Acquire) != self.seen {
+            return Poll::Ready(());
+        }
+        if !episode.waiters.iter().any(|kept| kept.will_wake(cx.waker())) {
+            episode.waiters.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for OneClosed<'_> {
+    /// The wakers of one pause serve the next: without this, a shortage in which nothing of ours is closed would
+    /// gather them.
+    fn drop(&mut self) {
+        let mut episode = self.descriptors.episode.lock();
+        let stale = std::mem::take(&mut episode.waiters);
+        drop(episode);
+        stale.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// How long accepting pauses when nothing of ours is closed.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// How long accepting must go well before the log calls a shortage over: at the limit, every close lets one connection
+/// in, and would begin another episode.
+const CALM: Duration = Duration::from_secs(1);

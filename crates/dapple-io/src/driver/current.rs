@@ -1,0 +1,38 @@
+//! Finds the driver of the thread that asks.
+
+use std::io;
+use std::sync::Arc;
+
+use dapple_sched::Handle;
+
+use super::slot::Slot;
+use super::{EpollDriver, Shared};
+
+/// The slot that a new descriptor is registered with.
+pub(crate) fn slot_for_source() -> io::Result<Arc<Slot>> {
+    with(|driver, worker| driver.least_loaded(worker).clone())
+}
+
+/// The slot that a new timer is armed in, and whether the calling thread owns it.
+pub(crate) fn slot_for_timer() -> io::Result<(Arc<Slot>, bool)> {
+    with(|driver, worker| (driver.slot_for_timer(worker).clone(), worker.is_some()))
+}
+
+pub(crate) fn shared() -> io::Result<Arc<Shared>> {
+    with(|driver, _| driver.shared.clone())
+}
+
+fn with<R>(f: impl FnOnce(&EpollDriver, Option<usize>) -> R) -> io::Result<R> {
+    let handle = Handle::try_current().ok_or_else(|| {
+        io::Error::other(
+            "no Dapple runtime here: call this from a task or callback, or enter a runtime first (Runtime::enter)",
+        )
+    })?;
+    let driver = handle.driver::<EpollDriver>().ok_or_else(|| {
+        io::Error::other(
+            "the Dapple runtime has no epoll driver: build it with dapple_io::runtime_builder(), or give \
+             EpollDriver::new to Builder::driver",
+        )
+    })?;
+    Ok(f(driver, handle.worker_index()))
+}

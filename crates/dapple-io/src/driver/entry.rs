@@ -1,0 +1,293 @@
+//! What the kernel last said about one descriptor, and who waits for it.
+//!
+//! The word `readiness` holds the flags and, above them, a count of events. An operation that finds nothing to do may
+//! take a flag away only if the count is still the one it saw: an event that came in between is never lost.
+//!
+//! | who | does |
+//! |---|---|
+//! | dispatch | sets flags and raises the count, then takes and wakes the waiters |
+//! | a waiter | stores its waker under the lock, then looks at the flags again |
+//! | an operation that would block | clears the flags of its direction, if the count is unchanged |
+//! | deregistration, shutdown | sets `CLOSED`, then takes the waiters |
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use rustix::event::epoll::EventFlags;
+
+use crate::lock::Mutex;
+
+/// The two things one can wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// How a waker is kept.
+pub(crate) enum Waiter<'a> {
+    /// The one place of the `poll_*` methods: the last who polled is woken.
+    Poller,
+    /// A place of its own, named by the number; the owner gives it back with [`Entry::forget`].
+    Listed(&'a mut Option<u64>),
+}
+
+/// A sighting of readiness: what an operation that would block takes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sighting(u64);
+
+/// The runtime of this descriptor has shut down, or the descriptor was deregistered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed;
+
+/// One registered descriptor.
+pub(crate) struct Entry {
+    readiness: AtomicU64,
+    /// Operations that succeeded in a row without waiting; see [`Entry::spend`].
+    streak: AtomicU32,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    read: Waitlist,
+    write: Waitlist,
+    next_id: u64,
+}
+
+#[derive(Default)]
+struct Waitlist {
+    poller: Option<Waker>,
+    listed: Vec<(u64, Waker)>,
+}
+
+impl Entry {
+    /// An entry that takes the descriptor for ready in the directions given until an operation says otherwise: a new
+    /// connection can be written at once and often has data, which saves a round through epoll.
+    pub(crate) fn new(readable: bool, writable: bool) -> Self {
+        let mut flags = 0;
+        if readable {
+            flags |= READABLE;
+        }
+        if writable {
+            flags |= WRITABLE;
+        }
+        Entry { readiness: AtomicU64::new(flags), streak: AtomicU32::new(0), waiters: Mutex::default() }
+    }
+
+    /// Ready when the descriptor may be, or else the waker is kept until it is.
+    pub(crate) fn poll_ready(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        waiter: Waiter<'_>,
+    ) -> Poll<Result<Sighting, Closed>> {
+        if let Some(seen) = self.look(direction) {
+            return Poll::Ready(seen);
+        }
+        let mut waiters = self.waiters.lock();
+        waiters.keep(cx.waker(), direction, waiter);
+        // Under the lock: a dispatch that took the waiters before this one was stored has released the lock since, so
+        // its flags are visible here; one that comes later finds the waker.
+        match self.look(direction) {
+            Some(seen) => Poll::Ready(seen),
+            None => {
+                self.streak.store(0, Ordering::Relaxed);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// What is known now, without waiting.
+    pub(crate) fn look(&self, direction: Direction) -> Option<Result<Sighting, Closed>> {
+        // Acquire pairs with the release in `dispatch` and `close`.
+        let state = self.readiness.load(Ordering::Acquire);
+        if state & CLOSED != 0 {
+            return Some(Err(Closed));
+        }
+        (state & direction.mask() != 0).then_some(Ok(Sighting(state)))
+    }
+
+    /// The operation would have blocked: not ready, unless an event came since the sighting.
+    pub(crate) fn clear(&self, sighting: Sighting, direction: Direction) {
+        self.clear_flags(sighting, direction.mask());
+    }
+
+    /// The operation did less than it was asked to, so the kernel has no more for now; an end of the stream that was
+    /// already reported is still to be seen by the next operation.
+    pub(crate) fn clear_partly(&self, sighting: Sighting, direction: Direction) {
+        let flag = match direction {
+            Direction::Read => READABLE,
+            Direction::Write => WRITABLE,
+        };
+        self.clear_flags(sighting, flag);
+    }
+
+    fn clear_flags(&self, sighting: Sighting, flags: u64) {
+        let _ = self.readiness.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            (state / EVENT == sighting.0 / EVENT && state & flags != 0).then_some(state & !flags)
+        });
+    }
+
+    /// Counts an operation that did not have to wait. Every [`STREAK_MAX`]-th answer is `false`: the task must then
+    /// yield, or a descriptor that is always ready would keep its color running for ever.
+    pub(crate) fn spend(&self) -> bool {
+        // Relaxed: a lost count only moves the yield.
+        let streak = self.streak.load(Ordering::Relaxed) + 1;
+        self.streak.store(streak % STREAK_MAX, Ordering::Relaxed);
+        streak < STREAK_MAX
+    }
+
+    /// Gives back a place in the list.
+    pub(crate) fn forget(&self, direction: Direction, id: u64) {
+        let mut waiters = self.waiters.lock();
+        let listed = &mut waiters.list(direction).listed;
+        if let Some(position) = listed.iter().position(|(listed, _)| *listed == id) {
+            let waker = listed.swap_remove(position);
+            drop(waiters);
+            drop(waker);
+        }
+    }
+
+    /// Takes in what epoll reported, and wakes who waited for it.
+    pub(crate) fn dispatch(&self, events: EventFlags) {
+        let flags = flags_of(events);
+        let _ = self
+            .readiness
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(state.wrapping_add(EVENT) | flags));
+        self.wake(flags & READ_ANY != 0, flags & WRITE_ANY != 0);
+    }
+
+    /// No event will come any more: whoever waits is told.
+    pub(crate) fn close(&self) {
+        self.readiness.fetch_or(CLOSED, Ordering::AcqRel);
+        self.wake(true, true);
+    }
+
+    fn wake(&self, read: bool, write: bool) {
+        let (read, write) = {
+            let mut waiters = self.waiters.lock();
+            let take = |list: &mut Waitlist, wanted: bool| match wanted {
+                true => std::mem::take(list),
+                false => Waitlist::default(),
+            };
+            let waiters = &mut *waiters;
+            (take(&mut waiters.read, read), take(&mut waiters.write, write))
+        };
+        read.wake();
+        write.wake();
+    }
+}
+
+impl Waiters {
+    fn list(&mut self, direction: Direction) -> &mut Waitlist {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+        }
+    }
+
+    fn keep(&mut self, waker: &Waker, direction: Direction, waiter: Waiter<'_>) {
+        let next_id = self.next_id;
+        let list = self.list(direction);
+        match waiter {
+            Waiter::Poller => match &mut list.poller {
+                Some(kept) => kept.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            },
+            Waiter::Listed(id) => {
+                let kept = list.listed.iter_mut().find(|(kept, _)| Some(*kept) == *id);
+                if let Some((_, kept)) = kept {
+                    kept.clone_from(waker);
+                } else {
+                    list.listed.push((next_id, waker.clone()));
+                    *id = Some(next_id);
+                    self.next_id += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Waitlist {
+    fn wake(self) {
+        self.poller.into_iter().for_each(Waker::wake);
+        self.listed.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+impl Direction {
+    /// The flags that let an operation of this direction try.
+    fn mask(self) -> u64 {
+        match self {
+            Direction::Read => READ_ANY,
+            Direction::Write => WRITE_ANY,
+        }
+    }
+}
+
+fn flags_of(events: EventFlags) -> u64 {
+    let mut flags = 0;
+    if events.intersects(EventFlags::IN | EventFlags::PRI) {
+        flags |= READABLE;
+    }
+    if events.contains(EventFlags::OUT) {
+        flags |= WRITABLE;
+    }
+    if events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+        flags |= READ_END;
+    }
+    if events.intersects(EventFlags::HUP | EventFlags::ERR) {
+        flags |= WRITE_END;
+    }
+    flags
+}
+
+/// Operations without waiting after which a task yields; each takes about a microsecond, so this stays well under the
+/// scheduler's time slice.
+const STREAK_MAX: u32 = 128;
+
+const READABLE: u64 = 1;
+const WRITABLE: u64 = 2;
+/// The other side ended the stream, or an error waits: a read does not block.
+const READ_END: u64 = 4;
+/// The other side is gone, or an error waits: a write does not block.
+const WRITE_END: u64 = 8;
+const CLOSED: u64 = 16;
+const READ_ANY: u64 = READABLE | READ_END;
+const WRITE_ANY: u64 = WRITABLE | WRITE_END;
+/// One event in the count above the flags.
+const EVENT: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_during_an_operation_is_not_lost() {
+        let entry = Entry::new(true, false);
+        let sighting = entry.look(Direction::Read).unwrap().unwrap();
+        entry.dispatch(EventFlags::IN);
+        entry.clear(sighting, Direction::Read);
+        let sighting = entry.look(Direction::Read).unwrap().unwrap();
+        entry.clear(sighting, Direction::Read);
+        assert!(entry.look(Direction::Read).is_none());
+    }
+
+    #[test]
+    fn a_short_read_keeps_the_end_of_the_stream() {
+        let entry = Entry::new(false, true);
+        entry.dispatch(EventFlags::IN | EventFlags::RDHUP);
+        let sighting = entry.look(Direction::Read).unwrap().unwrap();
+        entry.clear_partly(sighting, Direction::Read);
+        assert!(entry.look(Direction::Read).is_some());
+        assert!(entry.look(Direction::Write).is_some(), "not touched");
+    }
+
+    #[test]
+    fn a_long_streak_yields_once_in_a_while() {
+        let entry = Entry::new(true, true);
+        let yields = (0..STREAK_MAX * 3).filter(|_| !entry.spend()).count();
+        assert_eq!(yields, 3);
+    }
+}

@@ -1,0 +1,164 @@
+//! The epoll driver: what a worker waits in when it has nothing to run.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dapple_sched::Driver;
+
+use crate::blocking::Pool;
+use crate::descriptors::Descriptors;
+use crate::signal::Hub;
+use clock::Clock;
+use slot::Slot;
+
+mod clock;
+pub(crate) mod current;
+mod entry;
+mod slot;
+mod source;
+mod table;
+mod timer;
+mod wait;
+mod wheel;
+
+pub(crate) use entry::{Direction, Entry, Waiter};
+pub(crate) use source::{Source, Step};
+pub(crate) use timer::Timer;
+
+/// Limits of the driver.
+///
+/// ```
+/// let mut config = dapple_io::Config::default();
+/// config.blocking_threads_max = 8;
+/// let runtime = dapple_io::runtime_builder_with(config).workers(1).build()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Threads of the blocking pool at most; 64 if not set, 1 at least.
+    pub blocking_threads_max: usize,
+    /// Functions that may wait for a thread of the blocking pool; 4096 if not set. Beyond it callers wait.
+    pub blocking_queue_max: usize,
+    /// How long an idle thread of the blocking pool stays; 10 s if not set.
+    pub blocking_idle_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { blocking_threads_max: 64, blocking_queue_max: 4096, blocking_idle_timeout: Duration::from_secs(10) }
+    }
+}
+
+/// Waits in epoll, one instance per worker, and keeps each worker's timers in a wheel of its own.
+///
+/// Given to [`dapple_sched::Builder::driver`], or simply by [`runtime_builder`](crate::runtime_builder). The types of this
+/// crate find it through the runtime of the thread that makes them: a worker's own, one that was entered, or the only
+/// one that runs.
+///
+/// Any worker may serve any slot, so a worker in a long callback delays nobody's events (C6). New descriptors go to the
+/// slot with the fewest, the present worker's among equals: one color that accepts does not gather all connections on
+/// its worker.
+pub struct EpollDriver {
+    slots: Box<[Arc<Slot>]>,
+    shared: Arc<Shared>,
+    /// Spreads the timers of threads that are no workers.
+    next_slot: AtomicUsize,
+}
+
+/// What the slots share. It must not refer to them, or neither would ever be freed.
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) descriptors: Descriptors,
+    pub(crate) pool: Pool,
+    pub(crate) signals: Hub,
+}
+
+impl EpollDriver {
+    /// A driver for this many workers.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel when it has no descriptors left: two are needed per worker.
+    pub fn new(workers: usize) -> io::Result<Arc<Self>> {
+        Self::with_config(workers, Config::default())
+    }
+
+    /// A driver with limits set by the program.
+    ///
+    /// # Errors
+    ///
+    /// As [`EpollDriver::new`].
+    pub fn with_config(workers: usize, config: Config) -> io::Result<Arc<Self>> {
+        let shared = Arc::new(Shared {
+            clock: Clock::start(),
+            descriptors: Descriptors::default(),
+            pool: Pool::new(config),
+            signals: Hub::default(),
+        });
+        let slots = (0..workers).map(|_| Ok(Arc::new(Slot::new(shared.clone())?)));
+        Ok(Arc::new(EpollDriver { slots: slots.collect::<io::Result<_>>()?, shared, next_slot: AtomicUsize::new(0) }))
+    }
+
+    /// The slot with the fewest sources, `preferred` among equals.
+    fn least_loaded(&self, preferred: Option<usize>) -> &Arc<Slot> {
+        let mut best = &self.slots[preferred.unwrap_or(0)];
+        let mut load = best.load();
+        for slot in &self.slots {
+            if slot.load() < load {
+                (best, load) = (slot, slot.load());
+            }
+        }
+        best
+    }
+
+    /// The present worker's slot, or another for threads that are no workers.
+    fn slot_for_timer(&self, worker: Option<usize>) -> &Arc<Slot> {
+        let index = worker.unwrap_or_else(|| self.next_slot.fetch_add(1, Ordering::Relaxed) % self.slots.len());
+        &self.slots[index]
+    }
+}
+
+impl Driver for EpollDriver {
+    fn park(&self, worker: usize, timeout: Option<Duration>) {
+        self.slots[worker].park(timeout);
+    }
+
+    fn poll(&self, worker: usize) -> bool {
+        self.slots[worker].poll()
+    }
+
+    fn unpark(&self, worker: usize) {
+        self.slots[worker].unpark();
+    }
+
+    fn shutdown(&self) {
+        self.shared.signals.shut_down();
+        for slot in &self.slots {
+            slot.shut_down();
+        }
+        self.shared.pool.shut_down();
+    }
+}
+
+impl Drop for EpollDriver {
+    /// For a driver whose runtime never came to be; otherwise there is nothing left to do.
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl fmt::Debug for EpollDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources: Vec<usize> = self.slots.iter().map(|slot| slot.load()).collect();
+        f.debug_struct("EpollDriver").field("sources_per_worker", &sources).finish_non_exhaustive()
+    }
+}
+
+/// What every operation answers once its runtime is gone.
+pub(crate) fn shut_down_error() -> io::Error {
+    io::Error::other("the Dapple runtime of this source has shut down")
+}

@@ -1,0 +1,289 @@
+//! One worker's share of the driver: an epoll instance, a wake-up descriptor, a timer wheel.
+//!
+//! Who may touch what:
+//!
+//! | part | who |
+//! |---|---|
+//! | `wait` | whoever collects events: the owner for as long as it waits, another worker only if it gets the lock at once |
+//! | `sources` | anyone, for a moment; never while waiting, so that registering never waits for a sleeper |
+//! | `timers` | anyone, for a moment |
+//! | `parking` | see below |
+//!
+//! States of `parking`, changed by read-modify-write only:
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | `AWAKE` | `PARKED` | the owner, about to wait |
+//! | `AWAKE` | `NOTIFIED` | `unpark`: the next park returns at once |
+//! | `PARKED` | `NOTIFIED` | `unpark`, which then writes to `wake_up` |
+//! | any | `AWAKE` | the owner, when it has waited or need not |
+//!
+//! The descriptor `wake_up` is registered edge-triggered and hardly ever read: every write is an edge. A write that comes after
+//! the owner has woken for another reason makes one later park return early, which is allowed.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use super::entry::Entry;
+use super::table::{Table, Token};
+use super::wait::{self, EVENTS_MAX};
+use super::wheel::{Key, Wheel};
+use super::{Shared, shut_down_error};
+use crate::lock::Mutex;
+
+/// See the module's text.
+pub(crate) struct Slot {
+    epoll: OwnedFd,
+    wake_up: OwnedFd,
+    parking: AtomicU32,
+    wait: Mutex<Buffers>,
+    sources: Mutex<Table>,
+    /// Sources in the table, read without the lock: the load of this slot.
+    source_count: AtomicUsize,
+    timers: Mutex<Wheel>,
+    /// No timer needs attention before this tick; `u64::MAX` without timers. Written under the lock of `timers`.
+    next_tick: AtomicU64,
+    /// Written and read under the lock of `timers`.
+    is_shut_down: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+/// Reused by every collection of events.
+struct Buffers {
+    ready: Vec<(Arc<Entry>, EventFlags)>,
+    fired: Vec<Waker>,
+}
+
+impl Slot {
+    pub(crate) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let edge = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, &wake_up, EventData::new_u64(WAKE_UP), edge)?;
+        Ok(Slot {
+            epoll,
+            wake_up,
+            parking: AtomicU32::new(AWAKE),
+            wait: Mutex::new(Buffers { ready: Vec::with_capacity(EVENTS_MAX), fired: Vec::new() }),
+            sources: Mutex::default(),
+            source_count: AtomicUsize::new(0),
+            timers: Mutex::new(Wheel::new()),
+            next_tick: AtomicU64::new(u64::MAX),
+            is_shut_down: AtomicBool::new(false),
+            shared,
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Registered sources; only a hint to whoever spreads them.
+    pub(crate) fn load(&self) -> usize {
+        self.source_count.load(Ordering::Relaxed)
+    }
+
+    /// Starts to report what happens on the descriptor.
+    pub(crate) fn register(&self, fd: BorrowedFd<'_>, entry: Arc<Entry>) -> io::Result<Token> {
+        let token = self.sources.lock().insert(entry).ok_or_else(shut_down_error)?;
+        // Counted before the kernel may report: a poll that sees no source skips the call.
+        self.source_count.fetch_add(1, Ordering::AcqRel);
+        if let Err(error) = epoll::add(&self.epoll, fd, token.data(), source_flags()) {
+            self.forget(token);
+            return Err(error.into());
+        }
+        Ok(token)
+    }
+
+    /// Makes the kernel report again what is ready now.
+    pub(crate) fn rearm(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, fd, token.data(), source_flags())?)
+    }
+
+    /// Stops reporting; to be called before the descriptor is closed. An event that is already on its way finds the
+    /// token of nobody.
+    pub(crate) fn deregister(&self, fd: BorrowedFd<'_>, token: Token) {
+        // It fails only if the descriptor was closed behind our back, and then there is nothing left to stop.
+        let _ = epoll::delete(&self.epoll, fd);
+        self.forget(token);
+    }
+
+    fn forget(&self, token: Token) {
+        let entry = self.sources.lock().remove(token);
+        if entry.is_some() {
+            self.source_count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Arms a timer; after shutdown there are none. `from_owner` says that the calling thread is the worker of this slot,
+    /// who cannot be asleep.
+    pub(crate) fn arm(&self, deadline: Instant, waker: Waker, from_owner: bool) -> Option<Key> {
+        let tick = self.shared.clock.tick_at_or_after(deadline);
+        let (key, is_first) = {
+            let mut timers = self.timers.lock();
+            if self.is_shut_down.load(Ordering::Relaxed) {
+                return None;
+            }
+            let key = timers.insert(tick, waker);
+            let is_first = tick < self.next_tick.load(Ordering::Relaxed);
+            if is_first {
+                self.next_tick.store(tick, Ordering::Release);
+            }
+            (key, is_first)
+        };
+        // The read-modify-write in `unpark` orders the store above before the owner's next look at `next_tick`.
+        if is_first && !from_owner {
+            self.unpark();
+        }
+        Some(key)
+    }
+
+    /// Makes an armed timer wake `waker`; `false` if it has fired.
+    pub(crate) fn rewire(&self, key: Key, waker: &Waker) -> bool {
+        match self.timers.lock().waker_mut(key) {
+            Some(kept) => {
+                kept.clone_from(waker);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Disarms a timer, if it has not fired.
+    pub(crate) fn disarm(&self, key: Key) {
+        let waker = self.timers.lock().remove(key);
+        drop(waker);
+    }
+
+    /// Waits for events, timers, `unpark` or the timeout; then dispatches. Only the owner calls this.
+    pub(crate) fn park(&self, timeout: Option<Duration>) {
+        // Another worker may be serving this slot: it does not wait in there, so neither does this one for long.
+        let mut buffers = self.wait.lock();
+        // AcqRel, both: they pair with the swap in `unpark`, so that what was done before it is visible now.
+        let parked = self.parking.compare_exchange(AWAKE, PARKED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let timeout = match parked {
+            true => self.until_next_timer(timeout),
+            false => Some(Duration::ZERO),
+        };
+        self.collect(&mut buffers.ready, timeout);
+        self.parking.swap(AWAKE, Ordering::AcqRel);
+        self.dispatch(&mut buffers);
+    }
+
+    /// Dispatches what is ready without waiting; any thread. Returns whether anything was.
+    pub(crate) fn poll(&self) -> bool {
+        let Some(mut buffers) = self.wait.try_lock() else {
+            return false;
+        };
+        if self.source_count.load(Ordering::Acquire) > 0 {
+            self.collect(&mut buffers.ready, Some(Duration::ZERO));
+        }
+        self.dispatch(&mut buffers)
+    }
+
+    /// Makes the current or the next `park` return; any thread.
+    pub(crate) fn unpark(&self) {
+        if self.parking.swap(NOTIFIED, Ordering::AcqRel) != PARKED {
+            return;
+        }
+        // The counter is full after 2^64 - 2 writes; then it must be emptied for a write to be an edge again.
+        while rustix::io::write(&self.wake_up, &1u64.to_ne_bytes()) == Err(Errno::AGAIN) {
+            let _ = rustix::io::read(&self.wake_up, &mut [0; 8]);
+        }
+    }
+
+    /// Drops all registrations and timers. Whoever waits for a source is told; timers never fire.
+    pub(crate) fn shut_down(&self) {
+        let entries = self.sources.lock().close();
+        self.source_count.store(0, Ordering::Release);
+        entries.iter().for_each(|entry| entry.close());
+        let wakers = {
+            let mut timers = self.timers.lock();
+            self.is_shut_down.store(true, Ordering::Relaxed);
+            timers.drain()
+        };
+        drop(wakers);
+    }
+
+    fn until_next_timer(&self, timeout: Option<Duration>) -> Option<Duration> {
+        let next_tick = self.next_tick.load(Ordering::Acquire);
+        if next_tick == u64::MAX {
+            return timeout;
+        }
+        let until_tick = self.shared.clock.until(next_tick);
+        Some(timeout.map_or(until_tick, |timeout| timeout.min(until_tick)))
+    }
+
+    /// Waits in epoll. Tokens become entries here; those of sources that are gone meet nobody.
+    fn collect(&self, ready: &mut Vec<(Arc<Entry>, EventFlags)>, timeout: Option<Duration>) {
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        let events = match wait::wait(self.epoll.as_fd(), &mut room, timeout) {
+            Ok(events) => events,
+            Err(Errno::INTR) => return,
+            Err(error) => panic!("waiting on an epoll descriptor of our own failed: {error}"),
+        };
+        if events.is_empty() {
+            return;
+        }
+        let sources = self.sources.lock();
+        for event in events {
+            // Copied first: the kernel's layout is packed.
+            let (flags, data) = (event.flags, event.data);
+            if data.u64() == WAKE_UP {
+                continue;
+            }
+            if let Some(entry) = sources.find(Token::from_data(data)) {
+                ready.push((entry.clone(), flags));
+            }
+        }
+    }
+
+    fn dispatch(&self, buffers: &mut Buffers) -> bool {
+        self.fire_timers(&mut buffers.fired);
+        let any = !buffers.ready.is_empty() || !buffers.fired.is_empty();
+        for (entry, flags) in buffers.ready.drain(..) {
+            entry.dispatch(flags);
+        }
+        buffers.fired.drain(..).for_each(Waker::wake);
+        any
+    }
+
+    fn fire_timers(&self, fired: &mut Vec<Waker>) {
+        let next_tick = self.next_tick.load(Ordering::Acquire);
+        // The clock is not read when there are no timers.
+        if next_tick == u64::MAX {
+            return;
+        }
+        let now = self.shared.clock.tick_now();
+        if now < next_tick {
+            return;
+        }
+        let mut timers = self.timers.lock();
+        timers.advance(now, TIMERS_PER_POLL_MAX, fired);
+        let next_tick = timers.next_tick().unwrap_or(u64::MAX);
+        self.next_tick.store(next_tick, Ordering::Release);
+    }
+}
+
+fn source_flags() -> EventFlags {
+    EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
+}
+
+const AWAKE: u32 = 0;
+const PARKED: u32 = 1;
+const NOTIFIED: u32 = 2;
+
+/// The data of the wake-up descriptor; no token has it, as keys stay below 2^32 - 1.
+const WAKE_UP: u64 = u64::MAX;
+
+/// Timers moved or fired before I/O has its turn again: about 100 us of work.
+const TIMERS_PER_POLL_MAX: usize = 1024;

@@ -1,0 +1,199 @@
+//! A descriptor that is registered with a slot for as long as it lives, and the operations that wait for it.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use super::entry::{Direction, Entry, Waiter};
+use super::slot::Slot;
+use super::table::Token;
+use super::{current, shut_down_error};
+
+/// A non-blocking descriptor and its registration. Dropping it deregisters first and closes then.
+pub(crate) struct Source<T: AsFd> {
+    /// `None` only while dropping.
+    descriptor: Option<T>,
+    entry: Arc<Entry>,
+    token: Token,
+    slot: Arc<Slot>,
+}
+
+/// What an operation did.
+pub(crate) enum Step<R> {
+    /// The kernel may have more.
+    More(R),
+    /// The kernel did less than it was asked to: there is no more for now, which saves the call that would say so.
+    Drained(R),
+}
+
+impl<T: AsFd> Source<T> {
+    /// Registers a descriptor that can be read and written, as far as anyone knows.
+    pub(crate) fn new(descriptor: T) -> io::Result<Self> {
+        Self::with_entry(descriptor, Entry::new(true, true))
+    }
+
+    /// Registers a socket that is still connecting: no write is tried before the kernel says so.
+    pub(crate) fn connecting(descriptor: T) -> io::Result<Self> {
+        Self::with_entry(descriptor, Entry::new(false, false))
+    }
+
+    fn with_entry(descriptor: T, entry: Entry) -> io::Result<Self> {
+        let slot = current::slot_for_source()?;
+        let entry = Arc::new(entry);
+        let token = slot.register(descriptor.as_fd(), entry.clone())?;
+        Ok(Source { descriptor: Some(descriptor), entry, token, slot })
+    }
+
+    pub(crate) fn descriptor(&self) -> &T {
+        self.descriptor.as_ref().expect("present until the drop")
+    }
+
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
+    /// Asks the kernel to report again what is ready now, for users who read the descriptor behind our back.
+    pub(crate) fn rearm(&self, direction: Direction) -> io::Result<()> {
+        if let Some(Ok(sighting)) = self.entry.look(direction) {
+            self.entry.clear(sighting, direction);
+        }
+        self.slot.rearm(self.descriptor().as_fd(), self.token)
+    }
+
+    /// Runs the operation as soon as it does not block. `op` says [`io::ErrorKind::WouldBlock`] when there was nothing
+    /// to do.
+    pub(crate) fn poll_io<R>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        waiter: Option<&mut Option<u64>>,
+        mut op: impl FnMut(&T) -> io::Result<Step<R>>,
+    ) -> Poll<io::Result<R>> {
+        let mut place = waiter;
+        loop {
+            let waiter = match &mut place {
+                Some(id) => Waiter::Listed(id),
+                None => Waiter::Poller,
+            };
+            let sighting = match ready!(self.entry.poll_ready(cx, direction, waiter)) {
+                Ok(sighting) => sighting,
+                Err(_) => return Poll::Ready(Err(shut_down_error())),
+            };
+            if !self.entry.spend() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match op(self.descriptor()) {
+                Ok(Step::More(result)) => return Poll::Ready(Ok(result)),
+                Ok(Step::Drained(result)) => {
+                    self.entry.clear_partly(sighting, direction);
+                    return Poll::Ready(Ok(result));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.entry.clear(sighting, direction);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Runs the operation now, or says [`io::ErrorKind::WouldBlock`].
+    pub(crate) fn try_io<R>(
+        &self,
+        direction: Direction,
+        mut op: impl FnMut(&T) -> io::Result<Step<R>>,
+    ) -> io::Result<R> {
+        let sighting = match self.entry.look(direction) {
+            None => return Err(io::ErrorKind::WouldBlock.into()),
+            Some(Err(_)) => return Err(shut_down_error()),
+            Some(Ok(sighting)) => sighting,
+        };
+        loop {
+            match op(self.descriptor()) {
+                Ok(Step::More(result)) => return Ok(result),
+                Ok(Step::Drained(result)) => {
+                    self.entry.clear_partly(sighting, direction);
+                    return Ok(result);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::WouldBlock {
+                        self.entry.clear(sighting, direction);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The operation as a future. Any number of them may wait on one source; dropping one that has not resolved has
+    /// done nothing.
+    pub(crate) fn io<R, F>(&self, direction: Direction, op: F) -> Io<'_, T, F>
+    where
+        F: FnMut(&T) -> io::Result<Step<R>> + Unpin,
+    {
+        Io { source: self, direction, op, place: None }
+    }
+
+    /// Waits until an operation of this direction may be tried; it may still find nothing to do.
+    pub(crate) fn ready(&self, direction: Direction) -> impl Future<Output = io::Result<()>> + '_ {
+        self.io(direction, |_| Ok(Step::More(())))
+    }
+}
+
+impl<T: AsFd> AsFd for Source<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor().as_fd()
+    }
+}
+
+impl<T: AsFd + fmt::Debug> fmt::Debug for Source<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.descriptor.fmt(f)
+    }
+}
+
+impl<T: AsFd> Drop for Source<T> {
+    fn drop(&mut self) {
+        if let Some(descriptor) = self.descriptor.take() {
+            self.slot.deregister(descriptor.as_fd(), self.token);
+            self.entry.close();
+            drop(descriptor);
+            self.slot.shared().descriptors.one_closed();
+        }
+    }
+}
+
+/// See [`Source::io`].
+pub(crate) struct Io<'a, T: AsFd, F> {
+    source: &'a Source<T>,
+    direction: Direction,
+    op: F,
+    /// The place of this future's waker in the list of the entry.
+    place: Option<u64>,
+}
+
+impl<T: AsFd, R, F> Future for Io<'_, T, F>
+where
+    F: FnMut(&T) -> io::Result<Step<R>> + Unpin,
+{
+    type Output = io::Result<R>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.source.poll_io(cx, this.direction, Some(&mut this.place), &mut this.op)
+    }
+}
+
+impl<T: AsFd, F> Drop for Io<'_, T, F> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.source.entry.forget(self.direction, place);
+        }
+    }
+}

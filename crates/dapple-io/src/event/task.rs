@@ -1,0 +1,127 @@
+//! Callbacks for what takes more than one step: each is a small task that awaits and then calls.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+
+use dapple_sched::{Callback, Handle, JoinHandle};
+
+use super::{Cancel, Registration};
+use crate::driver::current;
+use crate::net::{TcpListener, TcpStream, tcp_connect};
+use crate::{oneshot, process, signal};
+
+/// Calls the callback with every connection that the listener accepts.
+///
+/// At most 16 connections wait for the callback; while it is behind, others wait in the kernel's backlog. The shortage of
+/// descriptors is handled as in [`TcpListener::accept`]. An error of the listener itself ends the registration, with a
+/// line in the log.
+///
+/// ```
+/// use std::io::Read;
+/// use std::net::SocketAddr;
+/// use dapple_io::event::on_accept;
+/// use dapple_io::net::{TcpListener, TcpStream};
+/// use dapple_sched::Color;
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// let _entered = runtime.enter();
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let addr = listener.local_addr()?;
+/// let greet = Color::DEFAULT.wrap(|(stream, _peer): (TcpStream, SocketAddr)| {
+///     let _ = stream.try_write(b"hello");
+/// });
+/// let _accepting = on_accept(listener, greet)?;
+///
+/// let mut greeting = String::new();
+/// std::net::TcpStream::connect(addr)?.read_to_string(&mut greeting)?;
+/// assert_eq!(greeting, "hello");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// There is no runtime here.
+pub fn on_accept(listener: TcpListener, callback: Callback<(TcpStream, SocketAddr)>) -> io::Result<Registration> {
+    start(async move {
+        loop {
+            for _ in 0..ACCEPTED_MAX {
+                match listener.accept().await {
+                    Ok(accepted) => callback.call(accepted),
+                    Err(error) => {
+                        tracing::error!(%error, "a listener can no longer accept");
+                        return;
+                    }
+                }
+            }
+            if turn_of(&callback).await.is_none() {
+                return;
+            }
+        }
+    })
+}
+
+/// Connects to a host by name or address (the papers' `tcpconnect`), then calls the callback once, with the stream or the
+/// error of the last address tried.
+///
+/// # Errors
+///
+/// There is no runtime here.
+pub fn on_connect(host: &str, port: u16, callback: Callback<io::Result<TcpStream>>) -> io::Result<Registration> {
+    let host = host.to_owned();
+    start(async move { callback.call(tcp_connect(&host, port).await) })
+}
+
+/// Calls the callback whenever the signal has come. Signals that come before the callback has run are one.
+/// See [`signal`](crate::signal) for what catching a signal changes.
+///
+/// # Errors
+///
+/// As [`signal::signal`](crate::signal::signal).
+pub fn on_signal(number: i32, callback: Callback<()>) -> io::Result<Registration> {
+    let mut signal = signal::signal(number)?;
+    start(async move {
+        loop {
+            signal.recv().await;
+            callback.call(());
+            if turn_of(&callback).await.is_none() {
+                return;
+            }
+        }
+    })
+}
+
+/// Calls the callback once, with the child's status when it has ended. Cancelling does not end the child.
+///
+/// # Errors
+///
+/// There is no runtime here, or no descriptor is left.
+pub fn on_child_exit(child: Child, callback: Callback<io::Result<ExitStatus>>) -> io::Result<Registration> {
+    let mut child = process::Child::from_std(child)?;
+    start(async move { callback.call(child.wait().await) })
+}
+
+/// Resolves after all that was given to the callback so far has run; `None` when the runtime drops it instead.
+async fn turn_of<A: Send + 'static>(callback: &Callback<A>) -> Option<()> {
+    let (sender, receiver) = oneshot::channel();
+    // A color keeps its order, so this runs after the calls.
+    callback.color().post(move || sender.send(()));
+    receiver.await
+}
+
+fn start(task: impl Future<Output = ()> + Send + 'static) -> io::Result<Registration> {
+    // For its advice when there is none.
+    current::shared()?;
+    let handle = Handle::current();
+    Ok(Registration::new(Arc::new(handle.spawn(task))))
+}
+
+impl Cancel for JoinHandle<()> {
+    fn cancel(&self) {
+        self.abort();
+    }
+}
+
+/// Connections that may wait for the callback of [`on_accept`].
+const ACCEPTED_MAX: usize = 16;

@@ -1,0 +1,150 @@
+//! Callbacks for descriptors that can be read or written.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use dapple_sched::Callback;
+
+use super::{Cancel, Registration};
+use crate::driver::{Direction, Entry, Source, Waiter};
+use crate::lock::Mutex;
+
+/// Calls the callback when the descriptor can be read, and again after it has run for as long as that is so (level
+/// semantics, the papers' `fdcb`). An end of the stream and an error count as readable: the read says which.
+///
+/// For descriptors from elsewhere; the streams of this crate have `on_readable` methods, which cost fewer system calls.
+/// The descriptor is duplicated: the registration works on, and keeps the file open, even when the original is
+/// closed, and never meets a descriptor that got its number later. It should be non-blocking.
+///
+/// Costs three system calls, and one more per event.
+///
+/// # Errors
+///
+/// There is no runtime here, no descriptor is left for the duplicate, or the kind of file cannot be waited for
+/// (regular files are always ready).
+pub fn on_readable(fd: impl AsFd, callback: Callback<()>) -> io::Result<Registration> {
+    watch_foreign(fd, Direction::Read, callback)
+}
+
+/// Calls the callback when the descriptor can be written, and again after it has run for as long as that is so: cancel
+/// it when there is nothing to write. Otherwise as [`on_readable`].
+///
+/// # Errors
+///
+/// As [`on_readable`].
+pub fn on_writable(fd: impl AsFd, callback: Callback<()>) -> io::Result<Registration> {
+    watch_foreign(fd, Direction::Write, callback)
+}
+
+/// Watches a source of this crate for as long as it lives.
+pub(crate) fn watch<T: AsFd>(source: &Source<T>, direction: Direction, callback: Callback<()>) -> Registration {
+    Watch::start(source.entry().clone(), None, direction, callback)
+}
+
+fn watch_foreign(fd: impl AsFd, direction: Direction, callback: Callback<()>) -> io::Result<Registration> {
+    let duplicate = fd.as_fd().try_clone_to_owned()?;
+    // Unlike with streams of our own, nobody tells us when a read found nothing: so wait for the kernel's word.
+    let source = Source::connecting(duplicate)?;
+    let entry = source.entry().clone();
+    Ok(Watch::start(entry, Some(source), direction, callback))
+}
+
+/// One callback and the direction it waits for. Woken by the driver, it posts the callback, and behind it, in the same
+/// color, its own return to waiting.
+struct Watch {
+    entry: Arc<Entry>,
+    /// The duplicate of a descriptor from elsewhere, which must be asked again after each run.
+    foreign: Mutex<Option<Source<OwnedFd>>>,
+    direction: Direction,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` once cancelled.
+    callback: Option<Callback<()>>,
+    /// The place among the waiters of the entry.
+    place: Option<u64>,
+}
+
+impl Watch {
+    fn start(
+        entry: Arc<Entry>,
+        foreign: Option<Source<OwnedFd>>,
+        direction: Direction,
+        callback: Callback<()>,
+    ) -> Registration {
+        let watch = Arc::new(Watch {
+            entry,
+            foreign: Mutex::new(foreign),
+            direction,
+            state: Mutex::new(State { callback: Some(callback), place: None }),
+        });
+        watch.wait();
+        Registration::new(watch)
+    }
+
+    /// Waits for readiness, or goes on at once if there is some.
+    fn wait(self: &Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let mut cx = Context::from_waker(&waker);
+        let outcome = {
+            let mut state = self.state.lock();
+            if state.callback.is_none() {
+                return;
+            }
+            let waiter = Waiter::Listed(&mut state.place);
+            self.entry.poll_ready(&mut cx, self.direction, waiter)
+        };
+        match outcome {
+            Poll::Pending => {}
+            Poll::Ready(Ok(_)) => self.call(),
+            Poll::Ready(Err(_)) => self.cancel(),
+        }
+    }
+
+    fn call(self: &Arc<Self>) {
+        let Some(callback) = self.state.lock().callback.clone() else {
+            return;
+        };
+        let watch = self.clone();
+        callback.call(());
+        // A color keeps its order, so this runs after the callback.
+        callback.color().post(move || watch.call_done());
+    }
+
+    fn call_done(self: &Arc<Self>) {
+        let asked = match &*self.foreign.lock() {
+            Some(source) => source.rearm(self.direction),
+            None => Ok(()),
+        };
+        match asked {
+            Ok(()) => self.wait(),
+            Err(error) => {
+                tracing::error!(%error, "a descriptor can no longer be watched");
+                self.cancel();
+            }
+        }
+    }
+}
+
+impl Wake for Watch {
+    fn wake(self: Arc<Self>) {
+        self.wait();
+    }
+}
+
+impl Cancel for Watch {
+    fn cancel(&self) {
+        let (callback, place) = {
+            let mut state = self.state.lock();
+            (state.callback.take(), state.place.take())
+        };
+        if let Some(place) = place {
+            self.entry.forget(self.direction, place);
+        }
+        let foreign = self.foreign.lock().take();
+        drop((callback, foreign));
+    }
+}

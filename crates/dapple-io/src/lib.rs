@@ -1,0 +1,82 @@
+//! The I/O core of Dapple: what joins the scheduler to the kernel.
+//!
+//! Everything here comes in two styles that live side by side, as in the papers:
+//!
+//! - **callbacks**: [`event`] takes a [`Callback`](dapple_sched::Callback), whose color is inside it, and calls it when a
+//!   descriptor is readable, a connection came, a deadline passed, a signal arrived or a child ended. The module that
+//!   registers the callback need not know its color.
+//! - **tasks**: [`net`], [`pipe`], [`time`], [`fs`], [`signal`], [`process`] and [`blocking`] are `async`, and wake the
+//!   task in the task's own color.
+//!
+//! Underneath is the [`EpollDriver`]: one epoll instance, one timer wheel and one wake-up descriptor per worker.
+//!
+//! What never happens here, and has tests:
+//!
+//! - no blocking call on a worker: files, name look-up and the start of processes go to a bounded pool (C9);
+//! - no event or timer stays with a busy worker while another sleeps: any worker may serve any slot (C6);
+//! - a descriptor number that the kernel hands out again never meets an old callback;
+//! - no queue grows because outsiders send: accepting and reading stop until what was taken in has been handled.
+//!
+//! ```
+//! use dapple_io::net::{TcpListener, TcpStream};
+//!
+//! let runtime = dapple_io::runtime_builder().workers(2).build()?;
+//! runtime.block_on(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let addr = listener.local_addr()?;
+//!     let server = dapple_sched::spawn(async move {
+//!         let (stream, _peer) = listener.accept().await?;
+//!         stream.write_all(b"hello").await
+//!     });
+//!     let stream = TcpStream::connect(addr).await?;
+//!     let mut buf = [0; 5];
+//!     stream.read_exact(&mut buf).await?;
+//!     assert_eq!(&buf, b"hello");
+//!     server.await.expect("the server task panicked")
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("dapple-io waits in epoll and needs Linux");
+
+pub mod blocking;
+mod descriptors;
+mod driver;
+pub mod event;
+pub mod fs;
+#[cfg(feature = "hyper")]
+pub mod hyper_rt;
+mod lock;
+pub mod net;
+mod oneshot;
+pub mod pipe;
+pub mod process;
+mod send_queue;
+pub mod signal;
+mod stream;
+pub mod time;
+mod traits;
+
+pub use driver::{Config, EpollDriver};
+pub use send_queue::{SendQueue, SendQueueFull};
+pub use stream::ByteStream;
+
+/// A builder of runtimes that wait in epoll: [`dapple_sched::Runtime::builder`] with the [`EpollDriver`] put in.
+///
+/// ```
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(dapple_io::time::sleep(std::time::Duration::from_millis(1)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn runtime_builder() -> dapple_sched::Builder {
+    runtime_builder_with(Config::default())
+}
+
+/// Like [`runtime_builder`], with the driver's limits set by the program.
+pub fn runtime_builder_with(config: Config) -> dapple_sched::Builder {
+    dapple_sched::Runtime::builder().driver(move |workers| {
+        let driver: std::sync::Arc<dyn dapple_sched::Driver> = EpollDriver::with_config(workers, config)?;
+        Ok(driver)
+    })
+}

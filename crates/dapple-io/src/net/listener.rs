@@ -1,0 +1,165 @@
+//! A listening TCP socket.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::address::{ToSocketAddrs, try_each};
+use super::tcp::TcpStream;
+use crate::descriptors::is_shortage;
+use crate::driver::{Direction, Shared, Source, Step, current};
+
+/// Accepts TCP connections.
+///
+/// ```
+/// use dapple_io::net::TcpListener;
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let client = std::net::TcpStream::connect(listener.local_addr()?)?;
+///     let (_stream, peer) = listener.accept().await?;
+///     assert_eq!(peer, client.local_addr()?);
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct TcpListener {
+    source: Source<std::net::TcpListener>,
+    shared: Arc<Shared>,
+}
+
+impl TcpListener {
+    /// Listens on the first of the addresses that allows it. Port 0 lets the kernel choose.
+    ///
+    /// The address may be used again at once after a restart (`SO_REUSEADDR`), the backlog is the longest that the system allows,
+    /// and accepted streams inherit `TCP_NODELAY` (see [`TcpStream`]). Never blocks: names are not looked up, see
+    /// [`ToSocketAddrs`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel for the last address tried, among them `AddrInUse`; `InvalidInput` for what is no address;
+    /// there is no runtime here.
+    pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        try_each(addr, |addr| {
+            let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_reuse_address(true)?;
+            socket.set_tcp_nodelay(true)?;
+            socket.bind(&addr.into())?;
+            socket.listen(backlog_max())?;
+            Self::from_std(socket.into())
+        })
+    }
+
+    /// Takes a listening socket over, for what [`TcpListener::bind`] has no option for, and for sockets that a service
+    /// manager passes on.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel refuses to watch the socket.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        // Accepted streams inherit it, which saves a call for each.
+        socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
+        Ok(TcpListener { source: Source::new(listener)?, shared: current::shared()? })
+    }
+
+    /// Accepts the next connection, and returns it with the address of the other side.
+    ///
+    /// A lack of descriptors is not an error here: accepting pauses until one of ours is closed, at most 100 ms at a time,
+    /// and the log says so once. Connections that ended while they waited in the backlog are skipped. So an error means
+    /// that the listener itself is of no more use, and a loop that ends on an error is right.
+    ///
+    /// Cancel safe: dropped before it resolves, it has accepted nothing. Several tasks may accept at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of the listening socket, or that the runtime has shut down.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            let accepted = self.source.io(Direction::Read, accept_one).await;
+            match accepted.and_then(|(fd, peer)| Ok((TcpStream::accepted(fd)?, peer))) {
+                Ok(accepted) => {
+                    self.shared.descriptors.accepted();
+                    return Ok(accepted);
+                }
+                Err(error) if is_shortage(&error) => {
+                    self.shared.descriptors.refused(&error).await;
+                }
+                Err(error) if is_of_connection(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The address that it listens on, with the port that the kernel chose.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel; none are known.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.source.descriptor().local_addr()
+    }
+}
+
+impl AsFd for TcpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+fn accept_one(listener: &std::net::TcpListener) -> io::Result<Step<(OwnedFd, SocketAddr)>> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (fd, peer) = rustix::net::acceptfrom_with(listener, flags)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
+    Ok(Step::More((fd, peer)))
+}
+
+/// Whether the error is of the connection that would have been accepted, and says nothing about the listener
+/// (accept(2), "Error handling").
+pub(crate) fn is_of_connection(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    error.kind() == io::ErrorKind::ConnectionAborted
+        || matches!(
+            errno,
+            Some(
+                Errno::CONNABORTED
+                    | Errno::CONNRESET
+                    | Errno::PROTO
+                    | Errno::PERM
+                    | Errno::NETDOWN
+                    | Errno::NOPROTOOPT
+                    | Errno::HOSTDOWN
+                    | Errno::NONET
+                    | Errno::HOSTUNREACH
+                    | Errno::NETUNREACH
+                    | Errno::TIMEDOUT
+            )
+        )
+}
+
+/// The longest backlog that the system allows. Dropped connection attempts are repeated after a second, so a short backlog
+/// shows as a second of latency.
+pub(crate) fn backlog_max() -> i32 {
+    static BACKLOG_MAX: OnceLock<i32> = OnceLock::new();
+    *BACKLOG_MAX.get_or_init(|| {
+        // Not a file on a disk: reading it does not block.
+        std::fs::read_to_string("/proc/sys/net/core/somaxconn")
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(4096)
+    })
+}

@@ -1,0 +1,165 @@
+//! A TCP connection.
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::half::{ReadHalf, WriteHalf};
+use crate::driver::{Direction, Source, Step};
+use crate::stream::{raw_read, raw_write, read_methods, write_methods};
+
+/// A TCP connection.
+///
+/// Nagle's algorithm is off (`TCP_NODELAY`): together with the other side's delayed acknowledgements it stalls a response
+/// that is written in two pieces by 44 ms. Gather small pieces with [`write_vectored`](Self::write_vectored) or
+/// [`SendQueue`](crate::SendQueue) instead, or turn it on again with [`set_nodelay`](Self::set_nodelay).
+///
+/// Methods take `&self`, so one task may read while another writes. With the features of this crate it implements the
+/// I/O traits of `futures-io`, `tokio` and `hyper`; those keep one waker per direction, so of several tasks that use the
+/// traits for the same direction only the last is woken. Dropping it closes the connection; see
+/// [`shutdown`](Self::shutdown) for the steps in between.
+pub struct TcpStream {
+    source: Source<std::net::TcpStream>,
+}
+
+impl TcpStream {
+    /// Connects to an address. For names, or several addresses, see [`tcp_connect`](super::tcp_connect). Cancel safe: dropped
+    /// before it resolves, the attempt ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection, such as `ConnectionRefused` and `TimedOut`; there is no runtime here.
+    pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
+        let kind = Type::STREAM.nonblocking();
+        let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP))?;
+        socket.set_tcp_nodelay(true)?;
+        match socket.connect(&addr.into()) {
+            Ok(()) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        // Registered only now: a socket that has not begun to connect counts as hung up.
+        let source = Source::connecting(std::net::TcpStream::from(socket))?;
+        source.io(Direction::Write, is_connected).await?;
+        Ok(TcpStream { source })
+    }
+
+    /// Takes a connection over from the standard library, or any socket through it.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel refuses to watch the socket.
+    pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let source = Source::new(stream)?;
+        Ok(TcpStream { source })
+    }
+
+    /// A connection that the kernel made non-blocking and without delay.
+    pub(crate) fn accepted(fd: OwnedFd) -> io::Result<Self> {
+        let source = Source::new(std::net::TcpStream::from(fd))?;
+        Ok(TcpStream { source })
+    }
+
+    read_methods!();
+    write_methods!();
+
+    /// Like `read`, but leaves the bytes to be read again. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As `read`.
+    pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let peek = |fd: &std::net::TcpStream| Ok(Step::More(rustix::net::recv(fd, &mut *buf, RecvFlags::PEEK)?.0));
+        self.source.io(Direction::Read, peek).await
+    }
+
+    /// Ends one or both directions: after `Write` the other side reads the end of the stream. A connection that is gone
+    /// already is not an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel; none are known.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self.source.descriptor().shutdown(how) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Two halves that can be owned by different tasks. Dropping the writing half ends that direction.
+    pub fn into_split(self) -> (ReadHalf<TcpStream>, WriteHalf<TcpStream>) {
+        let stream = Arc::new(self);
+        (ReadHalf::new(stream.clone()), WriteHalf::new(stream))
+    }
+
+    /// The address of the other side.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` when the connection is gone.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.source.descriptor().peer_addr()
+    }
+
+    /// The address of this side.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel; none are known.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.source.descriptor().local_addr()
+    }
+
+    /// Whether small writes are sent at once, as is the default here.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel; none are known.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.source.descriptor().nodelay()
+    }
+
+    /// `false` turns Nagle's algorithm on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel; none are known.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.source.descriptor().set_nodelay(nodelay)
+    }
+}
+
+raw_read!(TcpStream);
+raw_write!(TcpStream, |stream| stream.shutdown(Shutdown::Write));
+
+impl AsFd for TcpStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+/// How an attempt to connect stands.
+fn is_connected(stream: &std::net::TcpStream) -> io::Result<Step<()>> {
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
+    }
+    match stream.peer_addr() {
+        Ok(_) => Ok(Step::More(())),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
+        Err(error) => Err(error),
+    }
+}

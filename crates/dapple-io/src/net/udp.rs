@@ -1,0 +1,154 @@
+//! UDP.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::address::{ToSocketAddrs, try_each};
+use crate::driver::{Direction, Source, Step};
+use crate::event::{Registration, watch};
+
+/// A UDP socket.
+///
+/// ```
+/// use dapple_io::net::UdpSocket;
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async {
+///     let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+///     a.send_to(b"hello", b.local_addr()?).await?;
+///     let mut buf = [0; 16];
+///     let (len, from) = b.recv_from(&mut buf).await?;
+///     assert_eq!((&buf[..len], from), (&b"hello"[..], a.local_addr()?));
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct UdpSocket {
+    source: Source<std::net::UdpSocket>,
+}
+
+impl UdpSocket {
+    /// Binds to the first of the addresses that allows it. Never blocks: names are not looked up, see [`ToSocketAddrs`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel for the last address tried; there is no runtime here.
+    pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        try_each(addr, |addr| Self::from_std(std::net::UdpSocket::bind(addr)?))
+    }
+
+    /// Takes a socket over from the standard library.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel refuses to watch the socket.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let source = Source::new(socket)?;
+        Ok(UdpSocket { source })
+    }
+
+    /// Sets the one address that [`send`](Self::send) and [`recv`](Self::recv) talk to; datagrams of others are dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel for the last address tried.
+    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
+        try_each(addr, |addr| self.source.descriptor().connect(addr))
+    }
+
+    /// Sends one datagram to an address, and returns its length. Cancel safe: dropped before it resolves, it has sent
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel, such as a datagram that is too long.
+    pub async fn send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
+        self.write(|socket| socket.send_to(buf, addr)).await
+    }
+
+    /// Receives one datagram and tells who sent it. What does not fit into the buffer is lost. Cancel safe: dropped before it
+    /// resolves, it has taken nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel, also for datagrams sent earlier.
+    pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.read(|socket| socket.recv_from(buf)).await
+    }
+
+    /// Sends one datagram to the address given to [`connect`](Self::connect). Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_to`](Self::send_to), and `ConnectionRefused` when an earlier datagram found nobody.
+    pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.write(|socket| socket.send(buf)).await
+    }
+
+    /// Receives one datagram from the address given to [`connect`](Self::connect). Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_from`](Self::recv_from), and `ConnectionRefused` when an earlier datagram found nobody.
+    pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read(|socket| socket.recv(buf)).await
+    }
+
+    /// Sends one datagram now.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when there is no room; otherwise as [`send_to`](Self::send_to).
+    pub fn try_send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
+        self.source.try_io(Direction::Write, |socket| socket.send_to(buf, addr).map(Step::More))
+    }
+
+    /// Receives a datagram that is there.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when there is none; otherwise as [`recv_from`](Self::recv_from).
+    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.source.try_io(Direction::Read, |socket| socket.recv_from(buf).map(Step::More))
+    }
+
+    /// Calls the callback when there is a datagram, and again after it has run for as long as there is. Receive with
+    /// [`try_recv_from`](Self::try_recv_from) in it: that learns when there is none left. Ends with this socket, too.
+    pub fn on_readable(&self, callback: dapple_sched::Callback<()>) -> Registration {
+        watch(&self.source, Direction::Read, callback)
+    }
+
+    /// The address that it is bound to, with the port that the kernel chose.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel; none are known.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.source.descriptor().local_addr()
+    }
+
+    async fn read<R>(&self, mut op: impl FnMut(&std::net::UdpSocket) -> io::Result<R> + Unpin) -> io::Result<R> {
+        let op = |socket: &std::net::UdpSocket| op(socket).map(Step::More);
+        self.source.io(Direction::Read, op).await
+    }
+
+    async fn write<R>(&self, mut op: impl FnMut(&std::net::UdpSocket) -> io::Result<R> + Unpin) -> io::Result<R> {
+        let op = |socket: &std::net::UdpSocket| op(socket).map(Step::More);
+        self.source.io(Direction::Write, op).await
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}

@@ -1,0 +1,180 @@
+//! Sockets of the local machine, named by a path.
+
+use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net as std_unix;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::SocketFlags;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::half::{ReadHalf, WriteHalf};
+use super::listener::{backlog_max, is_of_connection};
+use crate::descriptors::is_shortage;
+use crate::driver::{Direction, Shared, Source, Step, current};
+use crate::stream::{raw_read, raw_write, read_methods, write_methods};
+use crate::time::sleep;
+
+/// Accepts connections from the local machine. The path stays when the listener is dropped: whoever made it removes it.
+pub struct UnixListener {
+    source: Source<std_unix::UnixListener>,
+    shared: Arc<Shared>,
+}
+
+impl UnixListener {
+    /// Listens on a path that must not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel, among them `AddrInUse` when the path exists; there is no runtime here.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        socket.listen(backlog_max())?;
+        Self::from_std(OwnedFd::from(socket).into())
+    }
+
+    /// Takes a listener over from the standard library.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel refuses to watch the socket.
+    pub fn from_std(listener: std_unix::UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(UnixListener { source: Source::new(listener)?, shared: current::shared()? })
+    }
+
+    /// Accepts the next connection. A lack of descriptors pauses it as in
+    /// [`TcpListener::accept`](super::TcpListener::accept). Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the listening socket, or that the runtime has shut down.
+    pub async fn accept(&self) -> io::Result<UnixStream> {
+        loop {
+            let accepted = self.source.io(Direction::Read, accept_one).await;
+            match accepted.and_then(|fd| UnixStream::nonblocking(fd.into())) {
+                Ok(stream) => {
+                    self.shared.descriptors.accepted();
+                    return Ok(stream);
+                }
+                Err(error) if is_shortage(&error) => {
+                    self.shared.descriptors.refused(&error).await;
+                }
+                Err(error) if is_of_connection(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A connection to a process of the same machine. What is said at [`TcpStream`](super::TcpStream) about sharing and
+/// traits holds here.
+pub struct UnixStream {
+    source: Source<std_unix::UnixStream>,
+}
+
+impl UnixStream {
+    /// Connects to a path. While the backlog of the listener is full, which the kernel reports at once instead of waiting,
+    /// tries again every 10 ms. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `ConnectionRefused`, `PermissionDenied` and the like; there is no runtime here.
+    pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        let addr = SockAddr::unix(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        while let Err(error) = socket.connect(&addr) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Err(error);
+            }
+            sleep(BACKLOG_PAUSE).await;
+        }
+        Self::nonblocking(OwnedFd::from(socket).into())
+    }
+
+    /// Two streams that are connected to each other.
+    ///
+    /// # Errors
+    ///
+    /// No descriptor is left, or there is no runtime here.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (a, b) = std_unix::UnixStream::pair()?;
+        Ok((Self::from_std(a)?, Self::from_std(b)?))
+    }
+
+    /// Takes a stream over from the standard library.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel refuses to watch the socket.
+    pub fn from_std(stream: std_unix::UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Self::nonblocking(stream)
+    }
+
+    fn nonblocking(stream: std_unix::UnixStream) -> io::Result<Self> {
+        let source = Source::new(stream)?;
+        Ok(UnixStream { source })
+    }
+
+    read_methods!();
+    write_methods!();
+
+    /// Ends one or both directions; a connection that is gone already is not an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel; none are known.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self.source.descriptor().shutdown(how) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Two halves that can be owned by different tasks. Dropping the writing half ends that direction.
+    pub fn into_split(self) -> (ReadHalf<UnixStream>, WriteHalf<UnixStream>) {
+        let stream = Arc::new(self);
+        (ReadHalf::new(stream.clone()), WriteHalf::new(stream))
+    }
+}
+
+raw_read!(UnixStream);
+raw_write!(UnixStream, |stream| stream.shutdown(Shutdown::Write));
+
+impl AsFd for UnixListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl AsFd for UnixStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl fmt::Debug for UnixListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl fmt::Debug for UnixStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+fn accept_one(listener: &std_unix::UnixListener) -> io::Result<Step<OwnedFd>> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(Step::More(rustix::net::accept_with(listener, flags)?))
+}
+
+/// Between two attempts to connect to a listener whose backlog is full.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(10);

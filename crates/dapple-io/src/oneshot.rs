@@ -1,0 +1,64 @@
+//! One value, sent once, awaited once: how a pool thread or a posted callback answers a task.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::lock::Mutex;
+
+/// Sends the value; dropped without sending, it tells the receiver that no value will come.
+pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
+
+/// Resolves to the value, or to `None` when the sender was dropped. Cancel safe: the value waits in the channel.
+pub(crate) struct Receiver<T>(Arc<Mutex<State<T>>>);
+
+struct State<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+    sender_gone: bool,
+}
+
+pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let state = Arc::new(Mutex::new(State { value: None, waker: None, sender_gone: false }));
+    (Sender(state.clone()), Receiver(state))
+}
+
+impl<T> Sender<T> {
+    /// Dropping `self` afterwards wakes the receiver.
+    pub(crate) fn send(self, value: T) {
+        self.0.lock().value = Some(value);
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut state = self.0.lock();
+            state.sender_gone = true;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = self.0.lock();
+        if let Some(value) = state.value.take() {
+            return Poll::Ready(Some(value));
+        }
+        if state.sender_gone {
+            return Poll::Ready(None);
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}

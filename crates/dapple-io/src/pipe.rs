@@ -1,0 +1,107 @@
+//! Pipes, within the process and to children.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::driver::Source;
+use crate::stream::{PipeEnd, raw_read, raw_write, read_methods, write_methods};
+
+/// A pipe: what is written to the sender comes out of the receiver.
+///
+/// ```
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async {
+///     let (tx, rx) = dapple_io::pipe::pipe()?;
+///     tx.write_all(b"hello").await?;
+///     drop(tx);
+///     let mut buf = [0; 16];
+///     assert_eq!(rx.read(&mut buf).await?, 5);
+///     assert_eq!(rx.read(&mut buf).await?, 0, "the end");
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// No descriptor is left, or there is no runtime here.
+pub fn pipe() -> io::Result<(Sender, Receiver)> {
+    let (receiver, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    Ok((Sender { source: Source::new(PipeEnd(sender))? }, Receiver { source: Source::new(PipeEnd(receiver))? }))
+}
+
+/// The end that is written to. Writing to a pipe that nobody reads fails with `BrokenPipe`.
+pub struct Sender {
+    source: Source<PipeEnd>,
+}
+
+/// The end that is read from.
+pub struct Receiver {
+    source: Source<PipeEnd>,
+}
+
+impl Sender {
+    /// Takes over the writing end of a pipe or FIFO, such as a child's standard input.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel cannot watch this kind of file.
+    pub fn from_fd(fd: impl Into<OwnedFd>) -> io::Result<Self> {
+        let source = Source::new(nonblocking(fd.into())?)?;
+        Ok(Sender { source })
+    }
+
+    write_methods!();
+}
+
+impl Receiver {
+    /// Takes over the reading end of a pipe or FIFO, such as a child's standard output.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel cannot watch this kind of file.
+    pub fn from_fd(fd: impl Into<OwnedFd>) -> io::Result<Self> {
+        let source = Source::new(nonblocking(fd.into())?)?;
+        Ok(Receiver { source })
+    }
+
+    read_methods!();
+}
+
+raw_read!(Receiver);
+// A pipe has no call for it: the end comes with the drop of the sender.
+raw_write!(Sender, |_| Ok(()));
+
+fn nonblocking(fd: OwnedFd) -> io::Result<PipeEnd> {
+    let flags = fcntl_getfl(&fd)?;
+    fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+    Ok(PipeEnd(fd))
+}
+
+impl AsFd for Sender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}

@@ -1,0 +1,366 @@
+//! What sockets and pipes have in common: bytes in order, read and written as far as the kernel allows.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::task::{Context, Poll};
+
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use crate::driver::{Direction, Source, Step};
+
+/// A stream of bytes of this crate that can be written without waiting: TCP, Unix and the sending end of a pipe.
+///
+/// For helpers such as [`SendQueue`](crate::SendQueue) that work on all of them. It cannot be implemented elsewhere.
+pub trait ByteStream: RawWrite {}
+
+impl<S: RawWrite> ByteStream for S {}
+
+/// The reading side as the I/O traits of other crates need it.
+pub trait RawRead {
+    /// Reads into memory that need not be initialized, and says how many bytes were.
+    fn raw_poll_read(&self, cx: &mut Context<'_>, buf: &mut [MaybeUninit<u8>]) -> Poll<io::Result<usize>>;
+}
+
+/// The writing side as the I/O traits of other crates need it.
+pub trait RawWrite {
+    /// Writes a part of the buffer.
+    fn raw_poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Writes a part of the buffers.
+    fn raw_poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
+
+    /// Writes a part of the buffers now, or says that it would block.
+    fn raw_try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Tells the other side that nothing more will come, where the kernel has a call for that.
+    fn raw_close(&self) -> io::Result<()>;
+}
+
+/// How bytes get into a descriptor.
+pub(crate) trait Transfer: AsFd {
+    fn send(&self, buf: &[u8]) -> io::Result<usize>;
+    fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+}
+
+/// An end of a pipe.
+#[derive(Debug)]
+pub(crate) struct PipeEnd(pub(crate) OwnedFd);
+
+impl AsFd for PipeEnd {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Transfer for PipeEnd {
+    fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(self, buf)?)
+    }
+
+    fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::writev(self, bounded(bufs))?)
+    }
+}
+
+impl Transfer for std::net::TcpStream {
+    fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        send(self, buf)
+    }
+
+    fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        send_vectored(self, bufs)
+    }
+}
+
+impl Transfer for std::os::unix::net::UnixStream {
+    fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        send(self, buf)
+    }
+
+    fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        send_vectored(self, bufs)
+    }
+}
+
+/// Without a signal when the other side is gone: the error says so.
+fn send(socket: impl AsFd, buf: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, buf, SendFlags::NOSIGNAL)?)
+}
+
+fn send_vectored(socket: impl AsFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut control = SendAncillaryBuffer::default();
+    let flags = SendFlags::NOSIGNAL;
+    Ok(rustix::net::sendmsg(socket, bounded(bufs), &mut control, flags)?)
+}
+
+/// As many buffers as the kernel takes in one call.
+fn bounded<'a, 'b>(bufs: &'a [IoSlice<'b>]) -> &'a [IoSlice<'b>] {
+    &bufs[..bufs.len().min(SLICES_MAX)]
+}
+
+/// A transfer that was cut short has emptied or filled the kernel's buffer.
+fn step(transferred: usize, asked: usize) -> Step<usize> {
+    if 0 < transferred && transferred < asked { Step::Drained(transferred) } else { Step::More(transferred) }
+}
+
+fn total(bufs: &[IoSlice<'_>]) -> usize {
+    bounded(bufs).iter().map(|buf| buf.len()).sum()
+}
+
+impl<T: AsFd> Source<T> {
+    pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [MaybeUninit<u8>]) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, Direction::Read, None, |fd| {
+            let (filled, _) = rustix::io::read(fd, &mut *buf)?;
+            let filled = filled.len();
+            Ok(step(filled, buf.len()))
+        })
+    }
+
+    pub(crate) fn read<'a>(&'a self, buf: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.io(Direction::Read, move |fd| Ok(step(rustix::io::read(fd, &mut *buf)?, buf.len())))
+    }
+
+    pub(crate) async fn read_exact(&self, mut buf: &mut [u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            let count = self.read(buf).await?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            buf = &mut buf[count..];
+        }
+        Ok(())
+    }
+
+    pub(crate) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.try_io(Direction::Read, |fd| Ok(step(rustix::io::read(fd, &mut *buf)?, buf.len())))
+    }
+}
+
+impl<T: Transfer> Source<T> {
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, Direction::Write, None, |fd| Ok(step(fd.send(buf)?, buf.len())))
+    }
+
+    pub(crate) fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, Direction::Write, None, |fd| Ok(step(fd.send_vectored(bufs)?, total(bufs))))
+    }
+
+    pub(crate) fn write<'a>(&'a self, buf: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.io(Direction::Write, move |fd| Ok(step(fd.send(buf)?, buf.len())))
+    }
+
+    pub(crate) fn write_vectored<'a>(
+        &'a self,
+        bufs: &'a [IoSlice<'a>],
+    ) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.io(Direction::Write, move |fd| Ok(step(fd.send_vectored(bufs)?, total(bufs))))
+    }
+
+    pub(crate) async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            let count = self.write(buf).await?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            buf = &buf[count..];
+        }
+        Ok(())
+    }
+
+    pub(crate) fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.try_io(Direction::Write, |fd| Ok(step(fd.send(buf)?, buf.len())))
+    }
+
+    pub(crate) fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.try_io(Direction::Write, |fd| Ok(step(fd.send_vectored(bufs)?, total(bufs))))
+    }
+}
+
+/// The methods for reading that every type with a `source` field has.
+macro_rules! read_methods {
+    () => {
+        /// Reads up to `buf.len()` bytes as soon as there are any; 0 means that the other side has ended the stream.
+        ///
+        /// Any number of tasks may read at once; which of them gets what is not defined. Cancel safe: dropped before it
+        /// resolves, it has read nothing.
+        ///
+        /// # Errors
+        ///
+        /// Those of the connection, or that the runtime has shut down.
+        pub fn read<'a>(
+            &'a self,
+            buf: &'a mut [u8],
+        ) -> impl std::future::Future<Output = std::io::Result<usize>> + Send + 'a {
+            self.source.read(buf)
+        }
+
+        /// Fills the buffer. Not cancel safe: what was read until then is lost with the future.
+        ///
+        /// # Errors
+        ///
+        /// `UnexpectedEof` when the stream ends first, and those of `read`.
+        pub fn read_exact<'a>(
+            &'a self,
+            buf: &'a mut [u8],
+        ) -> impl std::future::Future<Output = std::io::Result<()>> + Send + 'a {
+            self.source.read_exact(buf)
+        }
+
+        /// Reads what is there.
+        ///
+        /// # Errors
+        ///
+        /// `WouldBlock` when nothing is there; otherwise those of `read`.
+        pub fn try_read(&self, buf: &mut [u8]) -> std::io::Result<usize> {
+            self.source.try_read(buf)
+        }
+
+        /// Waits until a read may succeed. It may still say `WouldBlock`. Cancel safe.
+        ///
+        /// # Errors
+        ///
+        /// The runtime has shut down.
+        pub fn readable(&self) -> impl std::future::Future<Output = std::io::Result<()>> + Send + '_ {
+            self.source.ready(crate::driver::Direction::Read)
+        }
+
+        /// Calls the callback when a read may succeed, and again after it has run for as long as that is so.
+        ///
+        /// Read with `try_read` in it: that learns when everything has been read. The registration ends with this
+        /// stream, with the [`Registration`](crate::event::Registration), and with the runtime.
+        pub fn on_readable(&self, callback: dapple_sched::Callback<()>) -> crate::event::Registration {
+            crate::event::watch(&self.source, crate::driver::Direction::Read, callback)
+        }
+    };
+}
+pub(crate) use read_methods;
+
+/// The methods for writing that every type with a `source` field has.
+macro_rules! write_methods {
+    () => {
+        /// Writes a part of the buffer as soon as there is room for any of it. Cancel safe: dropped before it resolves, it
+        /// has written nothing.
+        ///
+        /// # Errors
+        ///
+        /// Those of the connection, such as `BrokenPipe`, or that the runtime has shut down.
+        pub fn write<'a>(
+            &'a self,
+            buf: &'a [u8],
+        ) -> impl std::future::Future<Output = std::io::Result<usize>> + Send + 'a {
+            self.source.write(buf)
+        }
+
+        /// Writes a part of the buffers, taken as one, in one call to the kernel. Cancel safe as `write`.
+        ///
+        /// # Errors
+        ///
+        /// As `write`.
+        pub fn write_vectored<'a>(
+            &'a self,
+            bufs: &'a [std::io::IoSlice<'a>],
+        ) -> impl std::future::Future<Output = std::io::Result<usize>> + Send + 'a {
+            self.source.write_vectored(bufs)
+        }
+
+        /// Writes the whole buffer. Not cancel safe: how much was written is lost with the future.
+        ///
+        /// # Errors
+        ///
+        /// As `write`.
+        pub fn write_all<'a>(
+            &'a self,
+            buf: &'a [u8],
+        ) -> impl std::future::Future<Output = std::io::Result<()>> + Send + 'a {
+            self.source.write_all(buf)
+        }
+
+        /// Writes what there is room for.
+        ///
+        /// # Errors
+        ///
+        /// `WouldBlock` when there is none; otherwise those of `write`.
+        pub fn try_write(&self, buf: &[u8]) -> std::io::Result<usize> {
+            self.source.try_write(buf)
+        }
+
+        /// Writes what there is room for, from several buffers.
+        ///
+        /// # Errors
+        ///
+        /// As `try_write`.
+        pub fn try_write_vectored(&self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+            self.source.try_write_vectored(bufs)
+        }
+
+        /// Waits until a write may succeed. It may still say `WouldBlock`. Cancel safe.
+        ///
+        /// # Errors
+        ///
+        /// The runtime has shut down.
+        pub fn writable(&self) -> impl std::future::Future<Output = std::io::Result<()>> + Send + '_ {
+            self.source.ready(crate::driver::Direction::Write)
+        }
+
+        /// Calls the callback when a write may succeed, and again after it has run for as long as that is so: cancel it
+        /// when there is nothing to write. Write with `try_write` in it. Ends as `on_readable` does.
+        pub fn on_writable(&self, callback: dapple_sched::Callback<()>) -> crate::event::Registration {
+            crate::event::watch(&self.source, crate::driver::Direction::Write, callback)
+        }
+    };
+}
+pub(crate) use write_methods;
+
+/// `RawRead` for a type with a `source` field.
+macro_rules! raw_read {
+    ($type:ty) => {
+        impl crate::stream::RawRead for $type {
+            fn raw_poll_read(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                buf: &mut [std::mem::MaybeUninit<u8>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.source.poll_read(cx, buf)
+            }
+        }
+    };
+}
+pub(crate) use raw_read;
+
+/// `RawWrite` for a type with a `source` field, given how it says that nothing more will come.
+macro_rules! raw_write {
+    ($type:ty, $close:expr) => {
+        impl crate::stream::RawWrite for $type {
+            fn raw_poll_write(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                buf: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.source.poll_write(cx, buf)
+            }
+
+            fn raw_poll_write_vectored(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                bufs: &[std::io::IoSlice<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.source.poll_write_vectored(cx, bufs)
+            }
+
+            fn raw_try_write_vectored(&self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                self.source.try_write_vectored(bufs)
+            }
+
+            fn raw_close(&self) -> std::io::Result<()> {
+                let close: fn(&Self) -> std::io::Result<()> = $close;
+                close(self)
+            }
+        }
+    };
+}
+pub(crate) use raw_write;
+
+/// `IOV_MAX` of Linux.
+const SLICES_MAX: usize = 1024;

@@ -1,0 +1,45 @@
+//! The I/O traits of other crates for our streams, each family behind a feature of its name.
+//!
+//! All of them say the same: read into a buffer, write from one or several, end the stream. Vectored writes are passed
+//! through to the kernel. Flushing does nothing, as nothing is buffered here.
+
+#[cfg(feature = "futures-io")]
+mod futures_io;
+#[cfg(feature = "hyper")]
+mod hyper;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+/// Calls a macro for every type that can be read, with its generic parameters in brackets first.
+#[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio"))]
+macro_rules! for_each_reader {
+    ($implement:ident) => {
+        $implement!([] crate::net::TcpStream);
+        $implement!([] crate::net::UnixStream);
+        $implement!([] crate::pipe::Receiver);
+        $implement!([S: crate::stream::RawRead] crate::net::ReadHalf<S>);
+    };
+}
+#[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio"))]
+use for_each_reader;
+
+/// Calls a macro for every type that can be written, with its generic parameters in brackets first.
+#[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio"))]
+macro_rules! for_each_writer {
+    ($implement:ident) => {
+        $implement!([] crate::net::TcpStream);
+        $implement!([] crate::net::UnixStream);
+        $implement!([] crate::pipe::Sender);
+        $implement!([S: crate::stream::RawWrite] crate::net::WriteHalf<S>);
+    };
+}
+#[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio"))]
+use for_each_writer;
+
+/// Memory that is initialized, as memory that need not be.
+#[cfg(feature = "futures-io")]
+fn as_uninit(buf: &mut [u8]) -> &mut [std::mem::MaybeUninit<u8>] {
+    // SAFETY: the layouts are the same, and the only callee, `RawRead::raw_poll_read`, writes nothing but what the kernel
+    // has read, so the caller's bytes stay initialized.
+    unsafe { &mut *(std::ptr::from_mut(buf) as *mut [std::mem::MaybeUninit<u8>]) }
+}

@@ -1,0 +1,152 @@
+//! The blocking pool: its bounds, and what happens at them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use dapple_io::Config;
+use dapple_io::blocking::{BlockingError, spawn_blocking, try_spawn_blocking};
+use dapple_sched::{Runtime, spawn};
+
+use crate::{run, runtime, wait_until};
+
+fn small_pool(threads_max: usize, queue_max: usize) -> Runtime {
+    let mut config = Config::default();
+    config.blocking_threads_max = threads_max;
+    config.blocking_queue_max = queue_max;
+    config.blocking_idle_timeout = Duration::from_millis(20);
+    let builder = dapple_io::runtime_builder_with(config).workers(1);
+    builder.build().unwrap()
+}
+
+/// Holds functions on the pool until opened.
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Gate {
+    fn wait(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let guard = self.is_open.lock().unwrap();
+        drop(self.opened.wait_while(guard, |is_open| !*is_open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+#[test]
+fn results_and_panics_come_back() {
+    run(1, async {
+        let on_worker = spawn_blocking(dapple_sched::on_worker).await.unwrap();
+        assert!(!on_worker);
+        let name = spawn_blocking(|| std::thread::current().name().map(str::to_owned));
+        assert!(name.await.unwrap().unwrap().starts_with("dapple-block-"));
+        let panicked = spawn_blocking(|| panic!("on purpose: {}", 7)).await;
+        match panicked {
+            Err(BlockingError::Panicked(message)) => assert_eq!(message, "on purpose: 7"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_function_on_the_pool_belongs_to_the_runtime() {
+    run(1, async {
+        let task = spawn_blocking(|| spawn(async { 5 })).await.unwrap();
+        assert_eq!(task.await.unwrap(), 5);
+    });
+}
+
+#[test]
+fn the_bounds_hold() {
+    let runtime = small_pool(2, 3);
+    let gate = Arc::new(Gate::default());
+    let results = runtime.block_on(async {
+        let held: Vec<_> = (0..2)
+            .map(|_| {
+                let gate = gate.clone();
+                spawn_blocking(move || gate.wait())
+            })
+            .collect();
+        wait_until("both threads are busy", || gate.waiting.load(Ordering::SeqCst) == 2);
+        let queued: Vec<_> = (0..3).map(|i| try_spawn_blocking(move || i).unwrap()).collect();
+        assert!(try_spawn_blocking(|| ()).is_err(), "the queue is full");
+        // These wait for room, in tasks that run on a worker which must stay free.
+        let waiting: Vec<_> =
+            (10..15).map(|i| spawn(async move { spawn_blocking(move || i).await.unwrap() })).collect();
+        spawn(async {}).await.unwrap();
+        gate.open();
+        let mut results = Vec::new();
+        for future in queued {
+            results.push(future.await.unwrap());
+        }
+        for future in waiting {
+            results.push(future.await.unwrap());
+        }
+        for future in held {
+            future.await.unwrap();
+        }
+        results
+    });
+    assert_eq!(results, [0, 1, 2, 10, 11, 12, 13, 14]);
+}
+
+#[test]
+fn who_gives_up_waiting_passes_the_room_on() {
+    let runtime = small_pool(1, 1);
+    let gate = Arc::new(Gate::default());
+    runtime.block_on(async {
+        let held = gate.clone();
+        let first = spawn_blocking(move || held.wait());
+        wait_until("the thread is busy", || gate.waiting.load(Ordering::SeqCst) == 1);
+        let second = try_spawn_blocking(|| 2).unwrap();
+        let given_up = spawn(async { spawn_blocking(|| 3).await });
+        let patient = spawn(async { spawn_blocking(|| 4).await });
+        spawn(async {}).await.unwrap();
+        given_up.abort();
+        gate.open();
+        first.await.unwrap();
+        assert_eq!(second.await.unwrap(), 2);
+        assert_eq!(patient.await.unwrap().unwrap(), 4);
+    });
+}
+
+#[test]
+fn idle_threads_end_and_new_ones_come() {
+    let runtime = small_pool(4, 16);
+    let thread = || runtime.block_on(async { spawn_blocking(thread_id).await.unwrap() });
+    let first = thread();
+    wait_until("another thread does the work", || {
+        std::thread::sleep(Duration::from_millis(50));
+        thread() != first
+    });
+}
+
+fn thread_id() -> std::thread::ThreadId {
+    std::thread::current().id()
+}
+
+#[test]
+fn what_is_queued_at_shutdown_is_told_so() {
+    let runtime = small_pool(1, 10);
+    let gate = Arc::new(Gate::default());
+    let held = gate.clone();
+    let entered = runtime.enter();
+    let _first = spawn_blocking(move || held.wait());
+    wait_until("the thread is busy", || gate.waiting.load(Ordering::SeqCst) == 1);
+    let dropped = Arc::new(());
+    let kept = dropped.clone();
+    let second = spawn_blocking(move || drop(kept));
+    drop(entered);
+    drop(runtime);
+    wait_until("the function is dropped", || Arc::strong_count(&dropped) == 1);
+    let other = self::runtime(1);
+    assert!(matches!(other.block_on(second), Err(BlockingError::ShutDown)));
+    gate.open();
+}

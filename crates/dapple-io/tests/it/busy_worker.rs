@@ -1,0 +1,77 @@
+//! C6: nobody waits beside an idle core, for kernel events and timers too.
+
+use std::future::{Future, poll_fn};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use dapple_io::event::after;
+use dapple_io::net::UnixStream;
+use dapple_sched::{Color, spawn};
+
+use crate::{LIMIT, channel_callback, runtime};
+
+/// Occupies the worker until told that the test is over, or for as long as only a bug takes.
+fn spin_until(done: &AtomicBool) {
+    let start = Instant::now();
+    while !done.load(Ordering::Acquire) && start.elapsed() < BUSY_MAX {
+        std::hint::spin_loop();
+    }
+}
+
+/// Longer than the test waits: what is not served beside the busy worker is not served at all.
+const BUSY_MAX: Duration = Duration::from_secs(2 * LIMIT.as_secs());
+
+#[test]
+fn c6_event_of_busy_worker_is_served() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let (near, mut far) = StdUnixStream::pair().unwrap();
+    far.set_read_timeout(Some(LIMIT)).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let is_done = done.clone();
+    let (tx, rx) = mpsc::channel();
+    Color::new().post(move || {
+        // The loads are equal, so this goes to the worker that is about to be busy.
+        let stream = UnixStream::from_std(near).unwrap();
+        let _echo = spawn(async move {
+            let mut buf = [0; 1];
+            let mut read = Box::pin(stream.read(&mut buf));
+            poll_fn(|cx| {
+                let polled = read.as_mut().poll(cx);
+                // Now it waits for the kernel.
+                tx.send(()).unwrap();
+                polled
+            })
+            .await
+            .unwrap();
+            drop(read);
+            stream.write_all(&buf).await.unwrap();
+        });
+        spin_until(&is_done);
+    });
+    rx.recv_timeout(LIMIT).unwrap();
+    far.write_all(b"x").unwrap();
+    let served = far.read_exact(&mut [0]);
+    done.store(true, Ordering::Release);
+    served.unwrap();
+}
+
+#[test]
+fn c6_timer_of_busy_worker_fires() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let (tick, ticked) = channel_callback();
+    let done = Arc::new(AtomicBool::new(false));
+    let is_done = done.clone();
+    Color::new().post(move || {
+        // Armed in the wheel of this worker, which is about to be busy.
+        after(Duration::from_millis(5), tick).unwrap().detach();
+        spin_until(&is_done);
+    });
+    let fired = ticked.recv_timeout(LIMIT);
+    done.store(true, Ordering::Release);
+    fired.unwrap();
+}

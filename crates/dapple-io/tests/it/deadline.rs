@@ -1,0 +1,153 @@
+//! Sleeping, limits, ticks and callbacks for deadlines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use dapple_io::event::{after, every};
+use dapple_io::time::{interval, sleep, sleep_until, timeout};
+use dapple_sched::spawn;
+
+use crate::{LIMIT, channel_callback, run, runtime, wait_until};
+
+#[test]
+fn sleeps_end_in_order_and_never_early() {
+    run(2, async {
+        let start = Instant::now();
+        let (tx, rx) = std::sync::mpsc::channel();
+        let mut tasks = Vec::new();
+        for i in (0..50u64).rev() {
+            let tx = tx.clone();
+            tasks.push(spawn(async move {
+                let deadline = start + Duration::from_millis(10 + i * 4);
+                sleep_until(deadline).await;
+                assert!(Instant::now() >= deadline);
+                tx.send(i).unwrap();
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        drop(tx);
+        let order: Vec<u64> = rx.iter().collect();
+        assert_eq!(order.len(), 50);
+    });
+}
+
+#[test]
+fn many_timers_fire() {
+    run(2, async {
+        let fired = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..10_000u64)
+            .map(|i| {
+                let fired = fired.clone();
+                spawn(async move {
+                    sleep(Duration::from_micros(i * 17 % 100_000)).await;
+                    fired.fetch_add(1, Ordering::Relaxed);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(fired.load(Ordering::Relaxed), 10_000);
+    });
+}
+
+#[test]
+fn a_timeout_drops_what_takes_too_long() {
+    run(1, async {
+        let held = Arc::new(());
+        let kept = held.clone();
+        let slow = async move {
+            sleep(LIMIT * 10).await;
+            drop(kept);
+        };
+        let elapsed = timeout(Duration::from_millis(5), Box::pin(slow)).await;
+        let error: std::io::Error = elapsed.unwrap_err().into();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(timeout(Duration::ZERO, async { 3 }).await, Ok(3), "ready wins");
+    });
+}
+
+#[test]
+fn a_sleep_can_be_moved() {
+    run(1, async {
+        let mut moved = sleep(LIMIT * 10);
+        let early = timeout(Duration::from_millis(1), &mut moved).await;
+        assert!(early.is_err());
+        let deadline = Instant::now() + Duration::from_millis(3);
+        moved.reset(deadline);
+        moved.await;
+        assert!(Instant::now() >= deadline);
+        sleep(Duration::MAX / 2).reset_and_drop();
+    });
+}
+
+/// Only that arming and disarming the largest durations does no harm.
+trait ResetAndDrop {
+    fn reset_and_drop(self);
+}
+
+impl ResetAndDrop for dapple_io::time::Sleep {
+    fn reset_and_drop(mut self) {
+        self.reset(Instant::now() + Duration::from_secs(1 << 40));
+    }
+}
+
+#[test]
+fn an_interval_skips_what_it_missed() {
+    run(1, async {
+        let period = Duration::from_millis(2);
+        let mut ticks = interval(period);
+        let first = ticks.tick().await;
+        // Late on purpose.
+        sleep(period * 5).await;
+        let second = ticks.tick().await;
+        let third = ticks.tick().await;
+        assert_eq!(second - first, period);
+        assert!(third - first >= period * 5, "the missed ones are gone");
+        assert_eq!((third - first).as_nanos() % period.as_nanos(), 0, "in the pattern");
+    });
+}
+
+#[test]
+fn an_earlier_timer_wakes_a_worker_that_waits_for_a_later_one() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let (late, _late_rx) = channel_callback();
+    let _late = after(LIMIT * 10, late).unwrap();
+    wait_until("the worker is parked", || runtime.handle().stats().workers[0].parks > 0);
+    let (early, rx) = channel_callback();
+    let _early = after(Duration::from_millis(1), early).unwrap();
+    rx.recv_timeout(LIMIT).unwrap();
+}
+
+#[test]
+fn callbacks_repeat_until_cancelled() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let (callback, rx) = channel_callback();
+    let ticking = every(Duration::from_millis(1), callback).unwrap();
+    let start = Instant::now();
+    for _ in 0..10 {
+        rx.recv_timeout(LIMIT).unwrap();
+    }
+    assert!(start.elapsed() >= Duration::from_millis(8));
+    ticking.cancel();
+    // At most one run was on its way; then the callback is dropped, and with it the sender.
+    wait_until("the callback is gone", || matches!(rx.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected)));
+}
+
+#[test]
+fn dropping_cancels_and_detaching_does_not() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let (dropped, dropped_rx) = channel_callback();
+    drop(after(Duration::from_millis(1), dropped).unwrap());
+    let (detached, detached_rx) = channel_callback();
+    after(Duration::from_millis(5), detached).unwrap().detach();
+    detached_rx.recv_timeout(LIMIT).unwrap();
+    assert!(dropped_rx.recv_timeout(LIMIT).is_err(), "was never called");
+}

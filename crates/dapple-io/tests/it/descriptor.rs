@@ -1,0 +1,87 @@
+//! A number that the kernel hands out again, and where registrations go.
+
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+
+use dapple_io::event::on_readable;
+use dapple_io::net::UnixStream;
+
+use crate::{LIMIT, channel_callback, runtime};
+
+/// Tests run in parallel and open descriptors, so getting the old number again may take some tries.
+const TRIES: usize = 1000;
+
+#[test]
+fn a_stream_with_an_old_number_never_meets_the_old_callback() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let mut reused = 0;
+    for _ in 0..TRIES {
+        let (old, _old_peer) = StdUnixStream::pair().unwrap();
+        let old = UnixStream::from_std(old).unwrap();
+        let number = old.as_fd().as_raw_fd();
+        // The first look finds nothing to read: only events call from here on.
+        assert!(old.try_read(&mut [0]).is_err());
+        let (old_callback, old_rx) = channel_callback::<()>();
+        let _old_registration = old.on_readable(old_callback);
+        drop(old);
+        let (new, mut peer) = StdUnixStream::pair().unwrap();
+        let new = UnixStream::from_std(new).unwrap();
+        if new.as_fd().as_raw_fd() != number {
+            continue;
+        }
+        reused += 1;
+        assert!(new.try_read(&mut [0]).is_err());
+        let (callback, rx) = channel_callback();
+        let registration = new.on_readable(callback);
+        peer.write_all(b"x").unwrap();
+        rx.recv_timeout(LIMIT).unwrap();
+        assert!(old_rx.try_recv().is_err(), "an event of the new stream");
+        registration.cancel();
+        if reused == 10 {
+            return;
+        }
+    }
+    assert!(reused > 0, "the kernel never gave a number out again");
+}
+
+#[test]
+fn a_foreign_descriptor_closed_by_its_owner_is_still_its_own() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    for _ in 0..TRIES {
+        let (old, mut old_peer) = StdUnixStream::pair().unwrap();
+        let number = old.as_raw_fd();
+        let (old_callback, old_rx) = channel_callback();
+        let _registration = on_readable(&old, old_callback).unwrap();
+        drop(old);
+        let (new, mut peer) = StdUnixStream::pair().unwrap();
+        if new.as_raw_fd() != number {
+            continue;
+        }
+        let (callback, rx) = channel_callback();
+        let _new_registration = on_readable(&new, callback).unwrap();
+        peer.write_all(b"x").unwrap();
+        rx.recv_timeout(LIMIT).unwrap();
+        assert!(old_rx.try_recv().is_err());
+        // The registration kept its own file open, and still reports on it.
+        old_peer.write_all(b"x").unwrap();
+        old_rx.recv_timeout(LIMIT).unwrap();
+        return;
+    }
+    panic!("the kernel never gave a number out again");
+}
+
+#[test]
+fn registrations_of_one_color_spread_over_the_workers() {
+    let runtime = runtime(2);
+    let streams = runtime.block_on(async {
+        let task = dapple_sched::spawn(async { (0..50).map(|_| UnixStream::pair().unwrap()).collect::<Vec<_>>() });
+        task.await.unwrap()
+    });
+    let driver = runtime.handle().driver::<dapple_io::EpollDriver>().unwrap();
+    let shown = format!("{driver:?}");
+    assert!(shown.contains("sources_per_worker: [50, 50]"), "{shown}");
+    drop(streams);
+}

@@ -1,0 +1,51 @@
+//! The I/O core from outside. Tests wait for what they expect, with a limit that only a bug reaches; none relies on a
+//! sleep.
+
+mod blocking;
+mod busy_worker;
+mod deadline;
+mod descriptor;
+mod files;
+mod process;
+mod shortage;
+mod shutdown;
+mod signal;
+mod stream;
+mod traits;
+mod watch;
+
+use std::future::Future;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use dapple_sched::{Callback, Color, Runtime};
+
+/// What only a bug takes as long as.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn runtime(workers: usize) -> Runtime {
+    let builder = dapple_io::runtime_builder().workers(workers);
+    builder.build().expect("a runtime can be built")
+}
+
+/// Runs a future on a runtime of its own.
+fn run<T>(workers: usize, future: impl Future<Output = T>) -> T {
+    let runtime = runtime(workers);
+    let result = runtime.block_on(dapple_io::time::timeout(LIMIT, future));
+    result.expect("the test hangs")
+}
+
+/// A callback of a fresh color, and where its arguments arrive.
+fn channel_callback<A: Send + 'static>() -> (Callback<A>, mpsc::Receiver<A>) {
+    let (tx, rx) = mpsc::channel();
+    (Color::new().wrap(move |arg| drop(tx.send(arg))), rx)
+}
+
+/// Waits until something holds that other threads bring about.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "waited in vain until {what}");
+        std::thread::yield_now();
+    }
+}

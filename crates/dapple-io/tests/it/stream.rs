@@ -1,0 +1,312 @@
+//! Bytes through TCP, Unix sockets, UDP and pipes.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::Shutdown;
+
+use dapple_io::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream, tcp_connect};
+use dapple_io::{SendQueue, pipe};
+use dapple_sched::spawn;
+
+use crate::run;
+
+/// More than any kernel buffer, so that both sides have to wait.
+fn large() -> Vec<u8> {
+    (0..8_000_000u32).map(|i| (i / 7) as u8).collect()
+}
+
+async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let a = TcpStream::connect(listener.local_addr()?).await?;
+    let (b, peer) = listener.accept().await?;
+    assert_eq!(peer, a.local_addr()?);
+    assert_eq!(b.local_addr()?, a.peer_addr()?);
+    Ok((a, b))
+}
+
+#[test]
+fn tcp_echo() {
+    run(2, async {
+        let (client, server) = tcp_pair().await?;
+        let echo = spawn(async move {
+            let mut buf = vec![0; 10_000];
+            loop {
+                match server.read(&mut buf).await? {
+                    0 => return server.shutdown(Shutdown::Write),
+                    len => server.write_all(&buf[..len]).await?,
+                }
+            }
+        });
+        let data = large();
+        let (reader, writer) = client.into_split();
+        let expected = data.clone();
+        let reading = spawn(async move {
+            let mut buf = vec![0; expected.len()];
+            reader.read_exact(&mut buf).await?;
+            assert!(buf == expected, "what came back differs");
+            assert_eq!(reader.read(&mut buf).await?, 0, "the end");
+            io::Result::Ok(())
+        });
+        writer.write_all(&data).await?;
+        drop(writer);
+        reading.await.unwrap()?;
+        echo.await.unwrap()
+    })
+    .unwrap();
+}
+
+#[test]
+fn unix_echo() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    run(2, async {
+        let listener = UnixListener::bind(&path)?;
+        let client = UnixStream::connect(&path).await?;
+        let server = listener.accept().await?;
+        let data = large();
+        let expected = data.clone();
+        let reading = spawn(async move {
+            let mut buf = vec![0; expected.len()];
+            server.read_exact(&mut buf).await?;
+            assert!(buf == expected);
+            server.write_all(b"done").await
+        });
+        client.write_all(&data).await?;
+        let mut buf = [0; 4];
+        client.read_exact(&mut buf).await?;
+        assert_eq!(&buf, b"done");
+        reading.await.unwrap()
+    })
+    .unwrap();
+}
+
+#[test]
+fn udp_echo() {
+    run(2, async {
+        let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+        a.connect(b.local_addr()?)?;
+        let echo = spawn(async move {
+            let mut buf = [0; 100];
+            let (len, from) = b.recv_from(&mut buf).await?;
+            b.send_to(&buf[..len], from).await
+        });
+        a.send(b"datagram").await?;
+        let mut buf = [0; 100];
+        assert_eq!(a.recv(&mut buf).await?, 8);
+        assert_eq!(echo.await.unwrap()?, 8);
+        let nothing = a.try_recv_from(&mut buf).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn pipe_passes_everything_on() {
+    run(2, async {
+        let (tx, rx) = pipe::pipe()?;
+        let data = large();
+        let expected = data.clone();
+        let writing = spawn(async move { tx.write_all(&data).await });
+        let mut buf = vec![0; expected.len()];
+        rx.read_exact(&mut buf).await?;
+        assert!(buf == expected);
+        writing.await.unwrap()?;
+        assert_eq!(rx.read(&mut buf).await?, 0);
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn writing_to_nobody_is_an_error() {
+    run(1, async {
+        let (tx, rx) = pipe::pipe()?;
+        drop(rx);
+        let error = tx.write(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        let (a, b) = UnixStream::pair()?;
+        drop(b);
+        let error = a.write(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn vectored_writes_are_one_stream() {
+    run(1, async {
+        let (a, b) = tcp_pair().await?;
+        let parts = [IoSlice::new(b"one "), IoSlice::new(b""), IoSlice::new(b"two")];
+        assert_eq!(a.write_vectored(&parts).await?, 7);
+        let mut buf = [0; 7];
+        b.read_exact(&mut buf).await?;
+        assert_eq!(&buf, b"one two");
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_send_queue_writes_everything_in_order() {
+    run(2, async {
+        let (a, b) = tcp_pair().await?;
+        let data = large();
+        let expected = data.clone();
+        let sending = spawn(async move {
+            let mut queue = SendQueue::new(100_000);
+            for part in data.chunks(1777) {
+                let mut segment = bytes::Bytes::copy_from_slice(part);
+                while let Err(full) = queue.push(segment) {
+                    assert!(queue.len() <= 100_000);
+                    queue.flush(&a).await?;
+                    segment = full.0;
+                }
+            }
+            queue.flush(&a).await
+        });
+        let mut buf = vec![0; expected.len()];
+        b.read_exact(&mut buf).await?;
+        assert!(buf == expected);
+        sending.await.unwrap()
+    })
+    .unwrap();
+}
+
+#[test]
+fn accepted_and_connected_streams_have_no_delay() {
+    run(1, async {
+        let (a, b) = tcp_pair().await?;
+        assert!(a.nodelay()? && b.nodelay()?);
+        b.set_nodelay(false)?;
+        assert!(!b.nodelay()?);
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn peek_leaves_the_bytes() {
+    run(1, async {
+        let (a, b) = tcp_pair().await?;
+        a.write_all(b"abc").await?;
+        let mut buf = [0; 3];
+        assert!(b.peek(&mut buf).await? > 0);
+        b.read_exact(&mut buf).await?;
+        assert_eq!(&buf, b"abc");
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn connecting_to_nobody_is_refused() {
+    run(1, async {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let error = tcp_connect("127.0.0.1", port).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let error = tcp_connect("name.invalid", port).await.unwrap_err();
+        assert_ne!(error.kind(), io::ErrorKind::ConnectionRefused);
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_taken_port_is_told() {
+    run(1, async {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let error = TcpListener::bind(listener.local_addr()?).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_dropped_read_has_read_nothing() {
+    run(1, async {
+        let (a, b) = UnixStream::pair()?;
+        let mut buf = [0; 4];
+        for _ in 0..100 {
+            let limit = std::time::Duration::from_micros(1);
+            let timed_out = dapple_io::time::timeout(limit, b.read(&mut buf)).await;
+            assert!(timed_out.is_err());
+        }
+        a.write_all(b"kept").await?;
+        b.read_exact(&mut buf).await?;
+        assert_eq!(&buf, b"kept");
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn two_tasks_can_read_one_stream() {
+    run(2, async {
+        let (a, b) = UnixStream::pair()?;
+        let b = std::sync::Arc::new(b);
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let b = b.clone();
+                spawn(async move { b.read(&mut [0; 1]).await })
+            })
+            .collect();
+        a.write_all(b"12").await?;
+        for reader in readers {
+            assert_eq!(reader.await.unwrap()?, 1);
+        }
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_stream_that_is_always_ready_lets_others_run() {
+    run(1, async {
+        let (a, b) = UnixStream::pair()?;
+        let mut flood = std::os::unix::net::UnixStream::from(std::os::fd::AsFd::as_fd(&a).try_clone_to_owned()?);
+        drop(a);
+        let color = dapple_sched::Color::new();
+        // Both tasks have one color, so the other runs only when the reader lets it.
+        let reader = color.spawn(async move {
+            let mut buf = [0; 1];
+            while b.read(&mut buf).await? > 0 {}
+            io::Result::Ok(())
+        });
+        flood.set_nonblocking(true)?;
+        let (tx, rx) = std::sync::mpsc::channel();
+        let feeder = std::thread::spawn(move || {
+            while rx.try_recv().is_err() {
+                let _ = flood.write(&[0; 4096]);
+            }
+            flood.shutdown(Shutdown::Write)
+        });
+        color.spawn(async {}).await.unwrap();
+        tx.send(()).unwrap();
+        reader.await.unwrap()?;
+        feeder.join().unwrap()
+    })
+    .unwrap();
+}
+
+#[test]
+fn streams_of_the_standard_library_are_taken_over() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept()?;
+        let mut buf = [0; 2];
+        stream.read_exact(&mut buf)?;
+        stream.write_all(&buf)
+    });
+    run(1, async {
+        let stream = TcpStream::from_std(std::net::TcpStream::connect(addr)?)?;
+        stream.write_all(b"hi").await?;
+        let mut buf = [0; 2];
+        stream.read_exact(&mut buf).await?;
+        io::Result::Ok(())
+    })
+    .unwrap();
+    peer.join().unwrap().unwrap();
+}
