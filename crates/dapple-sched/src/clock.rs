@@ -5,47 +5,53 @@ use std::time::Instant;
 
 /// Tells a turn when to make room for I/O, timers and other colors.
 pub(crate) struct Slice {
-    started: Option<Instant>,
+    /// Not set until the first look, where the callbacks are known to be short.
+    started: Cell<Option<Instant>>,
     /// Callbacks until the next look at the clock.
     countdown: Cell<u32>,
 }
 
 impl Slice {
-    /// Starts the clock if the turn is long enough to need one.
+    /// A slice for a turn of a color whose callbacks take `mean_ns`, 0 if that is not known. `timed`: from the start
+    /// on, because the turn is a sample.
     #[inline]
-    pub(crate) fn start(timed: bool) -> Slice {
-        Slice { started: timed.then(Instant::now), countdown: Cell::new(1) }
+    pub(crate) fn start(timed: bool, mean_ns: u16) -> Slice {
+        Slice { started: Cell::new(timed.then(Instant::now)), countdown: Cell::new(until_look(mean_ns)) }
     }
 
     /// Whether the clock was started.
     pub(crate) fn is_timed(&self) -> bool {
-        self.started.is_some()
+        self.started.get().is_some()
     }
 
-    /// Called after each callback but the last. `mean_ns` is what a callback of this color takes, as far as known.
+    /// Called after each callback but the last.
     #[inline]
     pub(crate) fn is_over(&self, mean_ns: impl FnOnce() -> u16) -> bool {
         let left = self.countdown.get() - 1;
-        if left > 0 {
-            self.countdown.set(left);
-            return false;
-        }
-        self.look(mean_ns())
+        self.countdown.set(left);
+        left == 0 && self.look(mean_ns())
     }
 
     fn look(&self, mean_ns: u16) -> bool {
-        // Sixteen short callbacks at most between two looks: a callback that suddenly takes a millisecond delays the
-        // end of the turn by sixteen.
-        let until_next = LOOK_EVERY_NS / u32::from(mean_ns.max(1));
-        self.countdown.set(if mean_ns == 0 { 1 } else { until_next.clamp(1, 16) });
+        self.countdown.set(until_look(mean_ns));
+        if self.started.get().is_none() {
+            self.started.set(Some(Instant::now()));
+        }
         // A model must not depend on the clock.
         cfg!(not(any(dapple_loom, dapple_shuttle))) && self.elapsed_ns() > SLICE_NS
     }
 
-    /// Time since the start; zero where the turn is not timed.
+    /// Time since the start; zero where the clock was not started.
     pub(crate) fn elapsed_ns(&self) -> u64 {
-        self.started.map_or(0, |started| started.elapsed().as_nanos() as u64)
+        self.started.get().map_or(0, |started| started.elapsed().as_nanos() as u64)
     }
+}
+
+/// How many callbacks may run until the clock is looked at: sixteen short ones at most, so that a callback that
+/// suddenly takes a millisecond delays the end of the turn by sixteen; each one while nothing is known of them.
+#[inline]
+fn until_look(mean_ns: u16) -> u32 {
+    if mean_ns == 0 { 1 } else { (LOOK_EVERY_NS / u32::from(mean_ns)).clamp(1, 16) }
 }
 
 /// How long one color may run while others wait.

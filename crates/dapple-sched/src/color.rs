@@ -146,10 +146,9 @@ impl Color {
     pub fn of<K: Hash + ?Sized>(key: &K) -> Color {
         // Seeded per process: outsiders who choose keys cannot make them collide.
         static SEED: OnceLock<RandomState> = OnceLock::new();
-        let mut hasher = SEED.get_or_init(RandomState::new).build_hasher();
-        key.hash(&mut hasher);
+        let hash = SEED.get_or_init(RandomState::new).hash_one(key);
         // Not 0, which is the default color.
-        Color::named(hasher.finish().max(1))
+        Color::named(hash.max(1))
     }
 
     /// The color that the running callback holds; the innermost where it holds several. Outside of any callback, the
@@ -280,10 +279,11 @@ impl Color {
     fn with_cell<R>(&self, f: impl FnOnce(NonNull<ColorCell>) -> R) -> R {
         match self.cell {
             Some(cell) => f(cell),
-            None => {
-                let runtime = Handle::current();
-                f(runtime.shared().default_color())
-            }
+            // A worker keeps its runtime alive; no other thread gets away without a count.
+            None => match context::with_worker(|worker| worker.shared.default_color()) {
+                Some(cell) => f(cell),
+                None => f(Handle::current().shared().default_color()),
+            },
         }
     }
 

@@ -9,7 +9,6 @@ use crate::context;
 use crate::dispose;
 use crate::lock::Guard;
 use crate::run_queue::RunQueue;
-use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 
 /// Takes hold of a color if it is free and nothing is queued in it.
@@ -128,7 +127,7 @@ pub(crate) unsafe fn free(color: NonNull<ColorCell>) {
     // SAFETY: allocated as a box in `Color::allocate`; nobody else can reach it.
     let cell = unsafe { Box::from_raw(color.as_ptr()) };
     // SAFETY: the cell's own count on the runtime, taken in `Color::allocate`.
-    drop(unsafe { Arc::from_raw(cell.shared as *const Shared) });
+    drop(unsafe { Arc::from_raw(cell.shared) });
 }
 
 thread_local! {

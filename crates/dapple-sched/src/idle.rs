@@ -178,7 +178,9 @@ impl Worker {
         let worth_ns = waiting as u64 * u64::from(self.slot().turn_ns.load(Relaxed));
         if worth_ns > WAKE_WORTH_NS {
             shared.searching.store(1, Relaxed);
-            shared.kick_any(self.index);
+            if !shared.kick_any(self.index) {
+                shared.searching.store(0, Relaxed);
+            }
         }
     }
 

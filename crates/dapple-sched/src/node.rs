@@ -76,6 +76,9 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
 
     /// Moves the closure out and frees its block before it is called, so that the block is warm for what the
     /// closure itself posts, and a panic leaks nothing.
+    ///
+    /// # Safety
+    /// The node was made by [`closure_node`] for this `F`, and is the caller's to give up.
     #[inline]
     unsafe fn take(node: NonNull<Node>) -> F {
         let mut this = node.cast::<ClosureNode<F>>();
@@ -86,12 +89,16 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
         closure
     }
 
+    /// # Safety
+    /// As [`ClosureNode::take`].
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: the caller passes on its ownership of the node.
         let closure = unsafe { Self::take(node) };
         closure();
     }
 
+    /// # Safety
+    /// As [`ClosureNode::take`].
     unsafe fn drop(node: NonNull<Node>) {
         // SAFETY: the caller passes on its ownership of the node.
         drop(unsafe { Self::take(node) });

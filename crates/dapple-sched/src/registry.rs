@@ -52,7 +52,7 @@ impl Registry {
     }
 
     fn shard(&self, name: u64) -> &Lock<HashMap<u64, Entry>> {
-        // Fibonacci hashing: neighbouring descriptors go to different shards.
+        // Fibonacci hashing: neighboring descriptors go to different shards.
         let mixed = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> (64 - SHARDS.ilog2())) as usize]
     }

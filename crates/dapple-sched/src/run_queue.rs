@@ -73,7 +73,7 @@ impl RunQueue {
     /// The color is in this queue.
     #[inline]
     pub(crate) unsafe fn remove(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: as in `push`; neighbours are in this queue too.
+        // SAFETY: as in `push`; neighbors are in this queue too.
         unsafe {
             let (level, prev, next) = color.as_ref().links(|links| (links.queued_priority, links.prev, links.next));
             let list = &mut self.lists[usize::from(level)];

@@ -57,13 +57,12 @@ impl Handle {
         }
         let entered = context::entered();
         if !entered.is_null() {
-            // SAFETY: set by an `EnterGuard` of this thread, which holds a count.
-            return Some(Handle {
-                shared: unsafe {
-                    Arc::increment_strong_count(entered);
-                    Arc::from_raw(entered)
-                },
-            });
+            // SAFETY: set by an `EnterGuard` of this thread, which holds a count; we take one more.
+            let shared = unsafe {
+                Arc::increment_strong_count(entered);
+                Arc::from_raw(entered)
+            };
+            return Some(Handle { shared });
         }
         let oldest = running().iter().find_map(Weak::upgrade);
         oldest.map(|shared| Handle { shared })
@@ -416,4 +415,4 @@ const WORKERS_MAX: usize = 1024;
 const QUIET_CHECK: Duration = Duration::from_micros(200);
 
 /// How long past the deadline a shutdown waits for workers that make no progress.
-const STUCK_AFTER: Duration = Duration::from_millis(250);
+const STUCK_AFTER: Duration = Duration::from_secs(1);

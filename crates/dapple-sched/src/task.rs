@@ -1,7 +1,7 @@
 //! Tasks: a future with a color, polled by callbacks of that color.
 //!
 //! A task is one allocation: a header whose first field is the node that is queued when the task is woken, and the
-//! future, which becomes the output. The color serialises the polls, so the state needs no "running" bit.
+//! future, which becomes the output. The color serializes the polls, so the state needs no "running" bit.
 //!
 //! # State bits
 //!
@@ -143,6 +143,9 @@ pub(crate) fn drop_all(shared: &Shared) {
 const NODE_VTABLE: &VTable = &VTable { run: run_node, drop: drop_node };
 
 /// A queued task has its turn.
+///
+/// # Safety
+/// The node is a task's, with its count the caller's to give; called by a turn of the task's color.
 unsafe fn run_node(node: NonNull<Node>) {
     let task = TaskRef(node.cast());
     let header = task.header();
@@ -168,6 +171,9 @@ unsafe fn run_node(node: NonNull<Node>) {
 }
 
 /// A queued task will not have its turn any more.
+///
+/// # Safety
+/// The node is a task's, with its count the caller's to give; the caller holds the task's color.
 unsafe fn drop_node(node: NonNull<Node>) {
     let task = TaskRef(node.cast());
     let header = task.header();
@@ -302,7 +308,7 @@ impl TaskList {
 
     /// Takes over one count.
     fn insert(&mut self, task: NonNull<Header>) {
-        // SAFETY: alive, and in no list; neighbours are in this list, whose lock the caller holds.
+        // SAFETY: alive, and in no list; neighbors are in this list, whose lock the caller holds.
         unsafe {
             set(&task.as_ref().next, self.head);
             if let Some(head) = self.head.as_ref() {
@@ -371,6 +377,9 @@ where
     }
 
     /// Polls; true when the output is stored. A panic is the task's result (C8).
+    ///
+    /// # Safety
+    /// As [`TaskCell::stage`].
     unsafe fn poll(task: NonNull<Header>, cx: &mut Context<'_>) -> bool {
         // SAFETY: promised by the caller.
         let stage = unsafe { Self::stage(task) };
@@ -387,6 +396,8 @@ where
         true
     }
 
+    /// # Safety
+    /// As [`TaskCell::stage`].
     unsafe fn abort(task: NonNull<Header>) {
         // SAFETY: promised by the caller.
         unsafe { Self::set_output(task, Err(JoinError { cause: Cause::Aborted })) };
@@ -413,7 +424,10 @@ where
         unsafe { *Self::stage(task) = Stage::Output(output) };
     }
 
-    /// Moves the output to `to`, an `Option<Result<F::Output, JoinError>>`.
+    /// Moves the output to `to`.
+    ///
+    /// # Safety
+    /// As [`TaskCell::stage`]; `to` points to an `Option<Result<F::Output, JoinError>>`.
     unsafe fn take(task: NonNull<Header>, to: *mut ()) {
         // SAFETY: promised by the caller.
         let stage = mem::replace(unsafe { Self::stage(task) }, Stage::Empty);
@@ -423,6 +437,8 @@ where
         }
     }
 
+    /// # Safety
+    /// As [`TaskCell::stage`].
     unsafe fn drop_output(task: NonNull<Header>) {
         // SAFETY: promised by the caller.
         let stage = mem::replace(unsafe { Self::stage(task) }, Stage::Empty);
@@ -431,6 +447,8 @@ where
         }
     }
 
+    /// # Safety
+    /// The last reference is gone.
     unsafe fn free(task: NonNull<Header>) {
         // SAFETY: the last reference, to a box made by `spawn`.
         drop(unsafe { Box::from_raw(task.cast::<TaskCell<F>>().as_ptr()) });
@@ -450,6 +468,8 @@ unsafe fn task_of(data: *const ()) -> NonNull<Header> {
     unsafe { NonNull::new_unchecked(data as *mut Header) }
 }
 
+/// # Safety
+/// As [`task_of`]; the waker holds a count.
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
     // SAFETY: the waker that is cloned holds a count.
     let task = unsafe { task_of(data) };
@@ -457,17 +477,23 @@ unsafe fn clone_waker(data: *const ()) -> RawWaker {
     raw_waker(task)
 }
 
+/// # Safety
+/// As [`task_of`]; the waker's count is given up.
 unsafe fn wake(data: *const ()) {
     // SAFETY: the waker's count is ours now.
     let task = TaskRef(unsafe { task_of(data) });
     task.header().schedule(0);
 }
 
+/// # Safety
+/// As [`task_of`]; the waker holds a count.
 unsafe fn wake_by_ref(data: *const ()) {
     // SAFETY: the waker holds a count.
     unsafe { task_of(data).as_ref() }.schedule(0);
 }
 
+/// # Safety
+/// As [`task_of`]; the waker's count is given up.
 unsafe fn drop_waker(data: *const ()) {
     // SAFETY: the waker's count is ours now.
     drop(TaskRef(unsafe { task_of(data) }));

@@ -97,6 +97,9 @@ impl Ticket {
     }
 
     /// The color's turn has reached the ticket.
+    ///
+    /// # Safety
+    /// As [`Ticket::from_node`]; called by a turn of the color.
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };
@@ -104,7 +107,7 @@ impl Ticket {
             return;
         }
         // The turn stops here, and its end calls `hand_over`.
-        context::with_worker(|worker| worker.handoff.set(Some(ticket)));
+        context::with_worker(|worker| worker.hand_off_after_turn(ticket));
     }
 
     /// Polls the waiting task inside this turn. False: its color is not free, or it is not a task of ours.
@@ -161,6 +164,9 @@ impl Ticket {
     }
 
     /// Dropped with the fifo of a stopped runtime.
+    ///
+    /// # Safety
+    /// As [`Ticket::from_node`].
     unsafe fn drop_node(node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };

@@ -31,7 +31,7 @@ pub(crate) struct Worker {
     /// The turn that is over but whose color has not been requeued yet.
     ended: Cell<Option<Turn>>,
     /// A waiter that the current turn has reached and that must be handed the color.
-    pub(crate) handoff: Cell<Option<Arc<Ticket>>>,
+    handoff: Cell<*const Ticket>,
     turns_to_sample: Cell<u32>,
     pub(crate) turns_to_poll: Cell<u32>,
     pub(crate) spin_rounds: Cell<u32>,
@@ -55,6 +55,14 @@ struct Afterwards {
     strays: *mut ColorCell,
 }
 
+/// A turn that begins.
+struct Plan {
+    /// What was queued when it began.
+    batch: u32,
+    /// What callbacks of the color take, 0 if not known.
+    mean_ns: u16,
+}
+
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -70,7 +78,7 @@ impl Worker {
             blocks: Blocks::new(),
             dispatches: Cell::new(false),
             ended: Cell::new(None),
-            handoff: Cell::new(None),
+            handoff: Cell::new(ptr::null()),
             turns_to_sample: Cell::new(0),
             turns_to_poll: Cell::new(TURNS_TO_POLL_MAX),
             spin_rounds: Cell::new(4),
@@ -101,17 +109,17 @@ impl Worker {
     #[inline]
     pub(crate) fn step(&self) -> Step {
         match self.next_color() {
-            Some((color, batch)) => {
-                self.turn(color, batch);
+            Some((color, plan)) => {
+                self.turn(color, plan);
                 Step::Ran
             }
             None => Step::Idle,
         }
     }
 
-    /// Takes the next color to run and how many callbacks its turn has.
+    /// Takes the next color to run, and what its turn is to be.
     #[inline]
-    fn next_color(&self) -> Option<(NonNull<ColorCell>, u32)> {
+    fn next_color(&self) -> Option<(NonNull<ColorCell>, Plan)> {
         let slot = self.slot();
         let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
         let mut queue = slot.lock();
@@ -141,16 +149,17 @@ impl Worker {
 
     /// Runs one turn; its color is requeued by the next step.
     #[inline]
-    fn turn(&self, color: NonNull<ColorCell>, batch: u32) {
+    fn turn(&self, color: NonNull<ColorCell>, plan: Plan) {
         let slot = self.slot();
+        let batch = plan.batch;
         let sampled = self.turns_to_sample.get() == 0;
-        let slice = Slice::start(sampled || batch > 1);
+        let slice = Slice::start(sampled || (plan.mean_ns == 0 && batch > 1), plan.mean_ns);
         let (ran, handoff) = self.run_batch(color, batch, &slice);
         // SAFETY: this worker still runs the color, so it owns the fifo.
         unsafe {
             color.as_ref().fifo(|fifo| {
                 fifo.record_run(ran);
-                if sampled || (fifo.samples == 0 && slice.is_timed()) {
+                if slice.is_timed() && (sampled || fifo.samples == 0) {
                     fifo.record_time(slice.elapsed_ns() / u64::from(ran.max(1)));
                 }
             });
@@ -188,7 +197,7 @@ impl Worker {
     fn run_batch(&self, color: NonNull<ColorCell>, batch: u32, slice: &Slice) -> (u32, Option<Arc<Ticket>>) {
         // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended.
         let cell = unsafe { color.as_ref() };
-        let outer = self.handoff.take();
+        let outer = self.handoff.replace(ptr::null());
         let ran = Cell::new(0);
         context::in_frame(color, true, || {
             let run = || {
@@ -211,23 +220,29 @@ impl Worker {
                 }
             }
         });
-        (ran.get(), self.handoff.replace(outer))
+        let handoff = self.handoff.replace(outer);
+        // SAFETY: `hand_off_after_turn` put a counted ticket there.
+        (ran.get(), (!handoff.is_null()).then(|| unsafe { Arc::from_raw(handoff) }))
+    }
+
+    /// The current turn has reached a waiter: it ends here, and the color is handed over.
+    pub(crate) fn hand_off_after_turn(&self, ticket: Arc<Ticket>) {
+        debug_assert!(self.handoff.get().is_null());
+        self.handoff.set(Arc::into_raw(ticket));
     }
 
     /// Whether a turn ends before its batch does: a waiter is to be handed the color, or the slice is over.
     #[inline]
     fn must_stop(&self, cell: &ColorCell, ran: u32, batch: u32, slice: &Slice) -> bool {
-        let handoff = self.handoff.take();
-        let reached = handoff.is_some();
-        self.handoff.set(handoff);
         // SAFETY: this worker runs the color, so it owns the fifo.
-        reached || (ran < batch && slice.is_over(|| unsafe { cell.fifo(|fifo| fifo.mean_ns) }))
+        !self.handoff.get().is_null() || (ran < batch && slice.is_over(|| unsafe { cell.fifo(|fifo| fifo.mean_ns) }))
     }
 
     /// Gives the color of an ended turn its next state.
     ///
     /// # Safety
     /// The color is `Running` here, its turn is over, and `queue` is this worker's.
+    #[inline]
     unsafe fn end_turn(&self, queue: &mut Guard<'_, RunQueue>, turn: Turn, afterwards: &mut Afterwards) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -333,7 +348,7 @@ impl Worker {
             cell.drain_inbox();
             cell.fifo(|fifo| fifo.len)
         };
-        let (ran, handoff) = self.run_batch(color, batch, &Slice::start(batch > 1));
+        let (ran, handoff) = self.run_batch(color, batch, &Slice::start(false, 0));
         self.slot().counters.turn(ran);
         let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
         let mut queue = self.slot().lock();
@@ -431,18 +446,18 @@ pub(crate) unsafe fn pass_on(shared: &Shared, color: NonNull<ColorCell>) {
     }
 }
 
-/// Starts a turn; returns how many callbacks are queued.
+/// Starts a turn.
 ///
 /// # Safety
 /// The caller holds the home lock and is the home worker.
 #[inline]
-unsafe fn begin_turn(cell: &ColorCell) -> u32 {
+unsafe fn begin_turn(cell: &ColorCell) -> Plan {
     // SAFETY: promised by the caller.
     unsafe {
         cell.set_state(State::Running);
         cell.fifo(|fifo| {
             fifo.priority = 0;
-            fifo.len
+            Plan { batch: fifo.len, mean_ns: fifo.mean_ns }
         })
     }
 }
