@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use dapple::Color;
 use dapple::net::{TcpListener, TcpStream};
 use dapple::time::{sleep, timeout};
 use tracing::warn;
@@ -35,14 +34,11 @@ pub(crate) async fn accept(listener: TcpListener, site: Arc<Site>, connections_m
                 warn!(connections_max, "all connections are in use; new ones are refused until one ends");
             }
             site.counters.add_refused();
-            let _ = dapple::spawn(turn_away(stream));
+            site.spawn(turn_away(stream));
         } else {
             at_limit = false;
             let task = connection::serve(stream, site.clone(), site.counters.open_connection());
-            let _ = match site.serial {
-                true => Color::DEFAULT.spawn(task),
-                false => dapple::spawn(task),
-            };
+            site.spawn(task);
         }
         if count % BATCH_LEN == 0 {
             // After a burst there may be thousands more; other work of this color and worker goes in between.

@@ -21,9 +21,10 @@ use tracing::{debug, error};
 
 use super::body::{FileStream, ReplyBody};
 use super::counters::OpenConnection;
+use super::pages::Content;
 use super::path::{PathError, SitePath};
 use super::reply::{self, Reply};
-use super::site::{Content, Site};
+use super::site::Site;
 use super::status;
 
 /// What the parts of a connection share; all of them run in its task.

@@ -7,11 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::content_type;
 use super::meta::{Meta, Stamp};
+use super::pages::Page;
 use super::path::is_directory;
 
 /// The directory that is served, held open: renaming it does not change what is served.
@@ -131,24 +133,23 @@ impl Root {
 
 impl FileHandle {
     /// Reads the whole file as it is now, which may be later than what this handle says about it.
-    pub(crate) fn read_all(&self) -> io::Result<(Vec<u8>, Meta)> {
-        let before = Stamp::of(&rustix::fs::fstat(&self.file)?);
-        let mut content = Vec::with_capacity(before.len as usize + 1);
-        loop {
+    pub(crate) fn read_all(&self) -> io::Result<Page> {
+        let before = self.meta.stamp;
+        let mut content = Vec::with_capacity(before.len as usize);
+        while content.len() < before.len as usize {
             let at = content.len() as u64;
-            if content.len() == content.capacity() {
-                content.reserve(CHUNK_LEN);
-            }
             match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut content), at) {
                 Ok(0) => break,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        // Capacity may be more than was asked for; a file that grew meanwhile is read again at the next check.
+        content.truncate(before.len as usize);
         let stat = rustix::fs::fstat(&self.file)?;
         let unchanged = before == Stamp::of(&stat) && before.len == content.len() as u64;
-        content.shrink_to_fit();
-        Ok((content, Meta::new(self.meta.content_type.clone(), &stat, unchanged)))
+        let meta = Meta::new(self.meta.content_type.clone(), &stat, unchanged);
+        Ok(Page { meta, body: Bytes::from(content) })
     }
 
     /// Reads up to [`CHUNK_LEN`] bytes from `at`, not past `end`. Empty at the end of the file.

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
 
     let options = SiteOptions { cache_bytes: args.cache_mb << 20, serial: args.serial, status: !args.no_status };
     let site = Arc::new(Site::new(root, &options, runtime.handle().clone()));
-    let _ = Color::DEFAULT.spawn(accept::accept(listener, site.clone(), connections_max));
+    drop(Color::DEFAULT.spawn(accept::accept(listener, site.clone(), connections_max)));
 
     runtime.block_on(next_of(&mut signals));
     end_at_once_on(signals);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 
 use super::clock::FRESH_MS;
+use super::disk::FileHandle;
 use super::lru::Lru;
 use super::meta::{Meta, Stamp};
 
@@ -26,7 +27,7 @@ impl Page {
 /// One tenth of the page cache.
 pub(crate) struct Shard {
     pages: Lru<Cached>,
-    /// Files being read, each with those who wait for it, so that no file is read twice at the same time.
+    /// Paths being looked up and read, each with those who wait for it, so that no file is read twice at a time.
     loads: Vec<Load>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -40,7 +41,7 @@ struct Cached {
 struct Load {
     hash: u64,
     key: Box<[u8]>,
-    waiters: Vec<oneshot::Sender<Arc<Page>>>,
+    waiters: Vec<oneshot::Sender<Content>>,
 }
 
 /// What a shard has for a path.
@@ -54,14 +55,25 @@ pub(crate) enum Found {
     Missing,
 }
 
-/// How a request whose file has to be read gets the page.
-pub(crate) enum Reading {
-    /// It has been read meanwhile.
-    Done(Arc<Page>),
-    /// Somebody reads it. The receiver fails if that came to nothing.
-    Wait(oneshot::Receiver<Arc<Page>>),
+/// What a path turned out to be.
+#[derive(Clone)]
+pub(crate) enum Content {
+    /// A page in memory.
+    Page(Arc<Page>),
+    /// A file to be streamed.
+    File(Arc<FileHandle>),
+    /// A directory named without its slash.
+    Directory,
+    /// Nothing that is served.
+    Nothing,
+}
+
+/// How a request that the caches cannot answer gets its answer. The receiver fails if the load does.
+pub(crate) enum Joined {
+    /// Somebody sees to it already.
+    Wait(oneshot::Receiver<Content>),
     /// The caller has to see to it, and then call [`Shard::loaded`] or [`Shard::load_failed`].
-    Yours(oneshot::Receiver<Arc<Page>>),
+    Yours(oneshot::Receiver<Content>),
 }
 
 impl Shard {
@@ -78,6 +90,7 @@ impl Shard {
                 Found::Fresh(cached.page.clone())
             }
             Some(cached) => {
+                self.hits += 1;
                 cached.checked_ms = now_ms;
                 Found::Stale(cached.page.clone())
             }
@@ -88,39 +101,37 @@ impl Shard {
         }
     }
 
+    /// Joins the load of `key`, which asks the file system, or starts one.
+    pub(crate) fn join(&mut self, hash: u64, key: &[u8]) -> Joined {
+        let (tx, rx) = oneshot::channel();
+        if let Some(load) = self.loads.iter_mut().find(|load| load.hash == hash && *load.key == *key) {
+            load.waiters.push(tx);
+            return Joined::Wait(rx);
+        }
+        self.loads.push(Load { hash, key: key.into(), waiters: vec![tx] });
+        Joined::Yours(rx)
+    }
+
     /// Notes that the page of `key` was compared with the file at `checked_ms` and is right.
     pub(crate) fn checked(&mut self, hash: u64, key: &[u8], checked_ms: u64) {
-        self.hits += 1;
         if let Some(cached) = self.pages.get(hash, key) {
             cached.checked_ms = checked_ms;
         }
     }
 
-    /// Asks for the page of a file in the state `stamp` to be read.
-    pub(crate) fn read(&mut self, hash: u64, key: &[u8], stamp: Stamp) -> Reading {
-        if let Some(cached) = self.pages.get(hash, key).filter(|cached| cached.page.is(stamp)) {
-            return Reading::Done(cached.page.clone());
-        }
-        let (tx, rx) = oneshot::channel();
-        if let Some(load) = self.loads.iter_mut().find(|load| load.hash == hash && *load.key == *key) {
-            load.waiters.push(tx);
-            return Reading::Wait(rx);
-        }
-        self.loads.push(Load { hash, key: key.into(), waiters: vec![tx] });
-        Reading::Yours(rx)
-    }
-
-    /// Takes a page that was read from a file seen at `checked_ms`, and hands it to all who wait.
-    pub(crate) fn loaded(&mut self, hash: u64, key: &[u8], page: Arc<Page>, checked_ms: u64) {
+    /// Takes what the file system had for `key` at `checked_ms`, and hands it to all who wait. A page is kept.
+    pub(crate) fn loaded(&mut self, hash: u64, key: &[u8], content: Content, checked_ms: u64) {
         for waiter in self.end_load(hash, key) {
             // Who went away meanwhile does not need it.
-            let _ = waiter.send(page.clone());
+            let _ = waiter.send(content.clone());
         }
-        let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
-        self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
+        if let Content::Page(page) = content {
+            let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
+            self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
+        }
     }
 
-    /// Gives up a read; all who wait learn of it.
+    /// Gives up a load; all who wait learn of it.
     pub(crate) fn load_failed(&mut self, hash: u64, key: &[u8]) {
         drop(self.end_load(hash, key));
     }
@@ -140,7 +151,7 @@ impl Shard {
         self.pages.evictions()
     }
 
-    fn end_load(&mut self, hash: u64, key: &[u8]) -> Vec<oneshot::Sender<Arc<Page>>> {
+    fn end_load(&mut self, hash: u64, key: &[u8]) -> Vec<oneshot::Sender<Content>> {
         let at = self.loads.iter().position(|load| load.hash == hash && *load.key == *key);
         at.map(|at| self.loads.swap_remove(at).waiters).unwrap_or_default()
     }

@@ -7,7 +7,7 @@
 //!   read, parse, hash the connection's color
 //!   page cache        ten shards, a color each
 //!   file handles      one color
-//!   look, read        the blocking pool
+//!   look, read        the blocking pool, for each path once at a time
 //!   write             the connection's color
 //! ```
 //!
@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use bytes::Bytes;
 use dapple::blocking::spawn_blocking;
 use dapple::{Color, Colored, Handle};
 use tracing::warn;
@@ -28,7 +27,7 @@ use super::clock::now_ms;
 use super::counters::Counters;
 use super::disk::{FileHandle, Resolved, Root};
 use super::handles::{Handles, Known};
-use super::pages::{Found, Page, Reading, SHARDS, Shard, shard_of};
+use super::pages::{Content, Found, Joined, Page, SHARDS, Shard, shard_of};
 use super::path::SitePath;
 
 /// Everything that the connections share.
@@ -55,18 +54,6 @@ pub(crate) struct SiteOptions {
     pub(crate) cache_bytes: u64,
     pub(crate) serial: bool,
     pub(crate) status: bool,
-}
-
-/// What a path turned out to be.
-pub(crate) enum Content {
-    /// A page in memory.
-    Page(Arc<Page>),
-    /// A file to be streamed.
-    File(Arc<FileHandle>),
-    /// A directory named without its slash.
-    Directory,
-    /// Nothing that is served.
-    Nothing,
 }
 
 impl Site {
@@ -114,86 +101,92 @@ impl Site {
             Found::Stale(page) => Some(page),
             Found::Missing => None,
         };
-        let (resolved, checked_ms) = self.resolve(hash, key, now_ms).await?;
-        let file = match resolved {
-            Resolved::Directory => return Ok(Content::Directory),
-            Resolved::Nothing => return Ok(Content::Nothing),
-            Resolved::File(file) => file,
-        };
-        if let Some(page) = cached.filter(|page| page.is(file.meta.stamp)) {
-            shard.with(|shard| shard.checked(hash, key, checked_ms)).await;
-            return Ok(Content::Page(page));
-        }
-        if file.meta.stamp.len > self.page_len_max {
-            return Ok(Content::File(file));
-        }
-        self.read(shard, hash, key, file, checked_ms).await.map(Content::Page)
-    }
-
-    /// What the file-handle cache says, after a look at the file system if it has to make one.
-    async fn resolve(&self, hash: u64, key: &[u8], now_ms: u64) -> io::Result<(Resolved, u64)> {
         let known = match self.handles.with(|handles| handles.look_up(hash, key, now_ms)).await {
-            Known::Fresh(resolved, checked_ms) => return Ok((resolved, checked_ms)),
+            Known::Fresh(Resolved::Directory, _) => return Ok(Content::Directory),
+            Known::Fresh(Resolved::Nothing, _) => return Ok(Content::Nothing),
+            Known::Fresh(Resolved::File(file), checked_ms) => {
+                if let Some(page) = cached.as_ref().filter(|page| page.is(file.meta.stamp)) {
+                    shard.with(|shard| shard.checked(hash, key, checked_ms)).await;
+                    return Ok(Content::Page(page.clone()));
+                }
+                if file.meta.stamp.len > self.page_len_max {
+                    return Ok(Content::File(file));
+                }
+                Some(file)
+            }
             Known::Stale(known) => known,
         };
-        let (root, name) = (self.root.clone(), key.to_vec());
-        let resolved = in_pool(move || root.resolve(&name, known)).await?;
-        let noted = resolved.clone();
-        self.handles.with(|handles| handles.note(hash, key, noted, now_ms)).await;
-        Ok((resolved, now_ms))
-    }
-
-    /// Reads a file into the cache; of all who ask at the same time, one does.
-    async fn read(
-        &self,
-        shard: &Colored<Shard>,
-        hash: u64,
-        key: &[u8],
-        file: Arc<FileHandle>,
-        checked_ms: u64,
-    ) -> io::Result<Arc<Page>> {
-        let stamp = file.meta.stamp;
-        let page = match shard.with(|shard| shard.read(hash, key, stamp)).await {
-            Reading::Done(page) => return Ok(page),
-            Reading::Wait(page) => page,
-            Reading::Yours(page) => {
+        let content = match shard.with(|shard| shard.join(hash, key)).await {
+            Joined::Wait(content) => content,
+            Joined::Yours(content) => {
                 // A task of its own: the others wait for it also when this connection goes away.
-                let load = Loading { shard: shard.clone(), hash, key: key.into(), ended: false };
-                let _ = dapple::spawn(load.run(file, checked_ms));
-                page
+                self.spawn(self.loading(shard, hash, key).run(cached, known, now_ms));
+                content
             }
         };
-        page.await.map_err(|_| io::Error::other("the file could not be read"))
+        content.await.map_err(|_| io::Error::other("the file could not be read"))
+    }
+
+    /// Starts a task with a color of its own; with `--serial`, one of the default color.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(match self.serial {
+            true => Color::DEFAULT.spawn(task),
+            false => dapple::spawn(task),
+        });
+    }
+
+    fn loading(&self, shard: &Colored<Shard>, hash: u64, key: &[u8]) -> Loading {
+        let (shard, handles, root) = (shard.clone(), self.handles.clone(), self.root.clone());
+        Loading { shard, handles, root, page_len_max: self.page_len_max, hash, key: key.into(), is_ended: false }
     }
 }
 
-/// A read in progress. However it ends, the shard learns of it, so that nobody waits for ever.
+/// A look at the file system in progress, for all who ask for one path. However it ends, the shard learns of it, so that
+/// nobody waits for ever.
 struct Loading {
     shard: Colored<Shard>,
+    handles: Colored<Handles>,
+    root: Arc<Root>,
+    page_len_max: u64,
     hash: u64,
-    key: Box<[u8]>,
-    ended: bool,
+    key: Arc<[u8]>,
+    is_ended: bool,
 }
 
 impl Loading {
-    async fn run(mut self, file: Arc<FileHandle>, checked_ms: u64) {
-        match in_pool(move || file.read_all()).await {
-            Ok((body, meta)) => {
-                let page = Arc::new(Page { meta, body: Bytes::from(body) });
-                self.shard.with(|shard| shard.loaded(self.hash, &self.key, page, checked_ms)).await;
-                self.ended = true;
+    /// `cached` and `known` are what the caches had; what is still right of these is used again.
+    async fn run(mut self, cached: Option<Arc<Page>>, known: Option<Arc<FileHandle>>, checked_ms: u64) {
+        let (root, key, page_len_max) = (self.root.clone(), self.key.clone(), self.page_len_max);
+        // One visit to the pool for the look and the read: to get there and back costs more than either.
+        let work = move || {
+            let resolved = root.resolve(&key, known)?;
+            let content = match &resolved {
+                Resolved::Directory => Content::Directory,
+                Resolved::Nothing => Content::Nothing,
+                Resolved::File(file) => match cached.filter(|page| page.is(file.meta.stamp)) {
+                    Some(page) => Content::Page(page),
+                    None if file.meta.stamp.len > page_len_max => Content::File(file.clone()),
+                    None => Content::Page(Arc::new(file.read_all()?)),
+                },
+            };
+            Ok((resolved, content))
+        };
+        match in_pool(work).await {
+            Ok((resolved, content)) => {
+                let (hash, key) = (self.hash, &self.key);
+                self.handles.with(|handles| handles.note(hash, key, resolved, checked_ms)).await;
+                self.shard.with(|shard| shard.loaded(hash, key, content, checked_ms)).await;
+                self.is_ended = true;
             }
-            Err(error) => {
-                warn!(%error, path = %self.key.escape_ascii(), "a file could not be read")
-            }
+            Err(error) => warn!(%error, path = %self.key.escape_ascii(), "a file could not be read"),
         }
     }
 }
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        if !self.ended {
-            let (hash, key) = (self.hash, std::mem::take(&mut self.key));
+        if !self.is_ended {
+            let (hash, key) = (self.hash, self.key.clone());
             self.shard.post(move |shard| shard.load_failed(hash, &key));
         }
     }
