@@ -100,7 +100,7 @@ function showShards(page_cache) {
     // The area is what the eye compares. An unused shard stays a dot.
     element.style.setProperty("--size", (0.1 + 0.9 * Math.sqrt(shard.hits / most)).toFixed(3));
     element.style.setProperty("--spot", paint(shard.color));
-    element.querySelector("b").textContent = count(shard.hits);
+    element.querySelector("b").textContent = (shard.hits < 1e6 ? number : compact).format(shard.hits);
     element.querySelector(".unit").textContent = shard.hits === 1 ? "hit" : "hits";
     element.querySelector(".held").textContent =
       `${number.format(shard.pages)} ${shard.pages === 1 ? "page" : "pages"} · ${formats.bytes(shard.bytes)}`;
