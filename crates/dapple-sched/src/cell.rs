@@ -78,6 +78,9 @@ pub(crate) struct ColorCell {
     /// The name of a named color, a serial number otherwise.
     pub(crate) id: u64,
     pub(crate) kind: Kind,
+    /// Models keep the memory of a color that was freed, to see who touches it.
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    buried: std::sync::atomic::AtomicBool,
 }
 
 // SAFETY: shared fields are atomics; `links` and `fifo` are touched under the home lock or by the running worker only
@@ -142,16 +145,17 @@ impl Fifo {
         Some(node)
     }
 
-    /// Records a turn of `count` callbacks, and keeps the counters about the recent past.
+    /// Takes the oldest node in order to run it, and keeps the counters about the recent past.
     #[inline]
-    pub(crate) fn record_run(&mut self, count: u32) {
-        self.run = self.run.saturating_add(count.min(u32::from(u16::MAX)) as u16);
-        if self.run >= HISTORY_CALLBACKS {
+    pub(crate) fn take_for_run(&mut self) -> Option<NonNull<Node>> {
+        self.run += 1;
+        if self.run == HISTORY_CALLBACKS {
             self.run /= 2;
             self.posts_in /= 2;
             self.posts_out /= 2;
             self.posts_foreign /= 2;
         }
+        self.pop()
     }
 
     /// Records a timed stretch of callbacks.
@@ -195,14 +199,45 @@ impl ColorCell {
             shared,
             id,
             kind,
+            #[cfg(any(dapple_loom, dapple_shuttle))]
+            buried: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
     /// The runtime of this color.
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
+        self.check_alive();
         // SAFETY: see the field.
         unsafe { &*self.shared }
+    }
+
+    /// Stands for freeing in a model: whoever touches the cell later, or has touched it without being ordered before
+    /// this, is found out. The memory is never used again.
+    ///
+    /// # Safety
+    /// The caller may free the cell.
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    pub(crate) unsafe fn bury(mut color: NonNull<ColorCell>) {
+        // SAFETY: promised by the caller.
+        let cell = unsafe { color.as_mut() };
+        cell.check_alive();
+        cell.buried.store(true, std::sync::atomic::Ordering::Relaxed);
+        cell.links.with_mut(|_| ());
+        cell.fifo.with_mut(|_| ());
+        #[cfg(dapple_loom)]
+        {
+            cell.inbox.with_mut(|_| ());
+            cell.remote_next.with_mut(|_| ());
+            cell.home.with_mut(|_| ());
+            cell.refs.with_mut(|_| ());
+        }
+    }
+
+    #[inline(always)]
+    fn check_alive(&self) {
+        #[cfg(any(dapple_loom, dapple_shuttle))]
+        assert!(!self.buried.load(std::sync::atomic::Ordering::Relaxed), "a color was used after it was freed");
     }
 
     /// The fifo, for whoever owns it.
@@ -211,6 +246,7 @@ impl ColorCell {
     /// The caller holds the home lock while the color is not `Running`, or is the worker that runs it.
     #[inline]
     pub(crate) unsafe fn fifo<R>(&self, f: impl FnOnce(&mut Fifo) -> R) -> R {
+        self.check_alive();
         // SAFETY: promised by the caller; the closures in this crate do not re-enter.
         self.fifo.with_mut(|fifo| f(unsafe { &mut *fifo }))
     }
@@ -251,6 +287,7 @@ impl ColorCell {
     /// The caller holds the home lock.
     #[inline]
     pub(crate) unsafe fn links<R>(&self, f: impl FnOnce(&mut Links) -> R) -> R {
+        self.check_alive();
         // SAFETY: promised by the caller; the closures in this crate do not re-enter.
         self.links.with_mut(|links| f(unsafe { &mut *links }))
     }
@@ -273,6 +310,7 @@ impl ColorCell {
 
     /// Pushes a node from another thread. True: the caller has set NOTIFIED and must link the color.
     pub(crate) fn push_inbox(&self, node: NonNull<Node>) -> bool {
+        self.check_alive();
         let mut old = self.inbox.load(Relaxed);
         loop {
             // SAFETY: the node is the caller's until the exchange succeeds.

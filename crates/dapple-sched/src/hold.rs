@@ -1,7 +1,7 @@
 //! Holding a color in line, by any thread, and letting go of it; and the end of a color's life.
 
-use std::cell::RefCell;
-use std::ptr::NonNull;
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::cell::{ColorCell, Kind, State};
@@ -10,6 +10,7 @@ use crate::dispose;
 use crate::lock::Guard;
 use crate::run_queue::RunQueue;
 use crate::sync::atomic::Ordering::*;
+use crate::sync::thread_local;
 
 /// Takes hold of a color if it is free and nothing is queued in it.
 ///
@@ -124,16 +125,32 @@ pub(crate) unsafe fn is_dead(color: NonNull<ColorCell>) -> bool {
 /// # Safety
 /// [`is_dead`] said so, and the lock has been released.
 pub(crate) unsafe fn free(color: NonNull<ColorCell>) {
-    // SAFETY: allocated as a box in `Color::allocate`; nobody else can reach it.
-    let cell = unsafe { Box::from_raw(color.as_ptr()) };
     // SAFETY: the cell's own count on the runtime, taken in `Color::allocate`.
-    drop(unsafe { Arc::from_raw(cell.shared) });
+    let runtime = unsafe { Arc::from_raw(color.as_ref().shared) };
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    // SAFETY: promised by the caller.
+    unsafe {
+        ColorCell::bury(color);
+    }
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+    // SAFETY: allocated as a box in `Color::allocate`; nobody else can reach it.
+    drop(unsafe { Box::from_raw(color.as_ptr()) });
+    drop(runtime);
 }
 
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
 thread_local! {
-    /// Colors that wait until the drop further up this thread's stack is through; `None` where there is none.
-    static DEFERRED: RefCell<Option<Vec<NonNull<ColorCell>>>> = const { RefCell::new(None) };
+    /// Colors that wait until the drop further up this thread's stack is through, which owns the list; null where
+    /// there is none. Has no destructor, so that it can be used while a thread ends.
+    static DEFERRED: Cell<*mut Deferred> = const { Cell::new(ptr::null_mut()) };
 }
+
+#[cfg(any(dapple_loom, dapple_shuttle))]
+thread_local! {
+    static DEFERRED: Cell<*mut Deferred> = Cell::new(ptr::null_mut());
+}
+
+type Deferred = Vec<NonNull<ColorCell>>;
 
 /// Drops the callbacks of a held color whose worker has stopped. A destructor may reach the next color and so on, as
 /// long as a chain of tasks is: only the outermost call drops, inner ones leave their color to it. False: left.
@@ -141,30 +158,26 @@ thread_local! {
 /// # Safety
 /// The color is `Held` by the caller, and stays so; if false is returned it is no longer the caller's.
 unsafe fn drop_or_defer(color: NonNull<ColorCell>) -> bool {
-    let deferred = DEFERRED.with_borrow_mut(|deferred| match deferred {
-        Some(waiting) => {
-            waiting.push(color);
-            true
-        }
-        None => {
-            *deferred = Some(Vec::new());
-            false
-        }
-    });
-    if deferred {
+    let outer = DEFERRED.with(Cell::get);
+    if !outer.is_null() {
+        // SAFETY: the list lives further up this thread's stack, in the call that has set the pointer and takes it
+        // back before it returns; no reference to it is kept while destructors run.
+        unsafe { (*outer).push(color) };
         return false;
     }
+    let mut deferred = Deferred::new();
+    let list = &raw mut deferred;
+    DEFERRED.with(|outermost| outermost.set(list));
     // SAFETY: promised by the caller.
     unsafe { dispose::drop_callbacks(color) };
-    loop {
-        let next = DEFERRED.with_borrow_mut(|deferred| deferred.as_mut().and_then(Vec::pop));
-        let Some(next) = next else { break };
+    // SAFETY: as above; this is the call that owns the list.
+    while let Some(next) = unsafe { (*list).pop() } {
         // SAFETY: deferred colors are `Held`, and were left to us. If more came meanwhile, `release` defers it again.
         unsafe {
             dispose::drop_callbacks(next);
             release(next);
         }
     }
-    DEFERRED.with_borrow_mut(|deferred| *deferred = None);
+    DEFERRED.with(|outermost| outermost.set(ptr::null_mut()));
     true
 }

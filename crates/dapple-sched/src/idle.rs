@@ -233,7 +233,7 @@ unsafe fn pays(cell: &ColorCell) -> bool {
 }
 
 /// Pauses per round of spinning: about a microsecond.
-const SPINS_PER_ROUND: u32 = 32;
+const SPINS_PER_ROUND: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 32 };
 
 /// The longest spin.
 const SPIN_ROUNDS_MAX: u32 = 16;

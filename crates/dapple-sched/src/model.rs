@@ -34,6 +34,11 @@ impl Model {
         f(&ModelWorker { worker: &worker })
     }
 
+    /// References to the runtime: this one, its clones, handles, and each color that has not been freed.
+    pub fn references(&self) -> usize {
+        Arc::strong_count(&self.shared)
+    }
+
     /// Tells all workers to stop, as a shutdown does.
     pub fn stop(&self) {
         self.shared.stop();

@@ -50,7 +50,7 @@ impl RunQueue {
         unsafe {
             let cell = color.as_ref();
             let level = cell.fifo(|fifo| fifo.priority);
-            let list = &mut self.lists[usize::from(level)];
+            let list = &mut self.lists[usize::from(level) & (LEVELS - 1)];
             cell.links(|links| {
                 links.state = State::Queued;
                 links.queued_priority = level;
@@ -76,7 +76,7 @@ impl RunQueue {
         // SAFETY: as in `push`; neighbors are in this queue too.
         unsafe {
             let (level, prev, next) = color.as_ref().links(|links| (links.queued_priority, links.prev, links.next));
-            let list = &mut self.lists[usize::from(level)];
+            let list = &mut self.lists[usize::from(level) & (LEVELS - 1)];
             match NonNull::new(prev) {
                 Some(prev) => prev.as_ref().links(|links| links.next = next),
                 None => list.head = next,
@@ -116,9 +116,20 @@ impl RunQueue {
             return None;
         }
         let level = if self.occupied == 1 { 0 } else { self.pick_level() };
-        let color = NonNull::new(self.lists[level].head)?;
-        // SAFETY: it is the head of one of our lists.
-        unsafe { self.remove(color) };
+        let list = &mut self.lists[level & (LEVELS - 1)];
+        let color = NonNull::new(list.head)?;
+        // SAFETY: it is the head of one of our lists, and its neighbor the next.
+        unsafe {
+            list.head = color.as_ref().links(|links| links.next);
+            match NonNull::new(list.head) {
+                Some(next) => next.as_ref().links(|links| links.prev = ptr::null_mut()),
+                None => {
+                    list.tail = ptr::null_mut();
+                    self.occupied &= !(1 << level);
+                }
+            }
+        }
+        self.len -= 1;
         Some(color)
     }
 

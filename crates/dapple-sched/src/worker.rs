@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::block::Blocks;
-use crate::cell::{ColorCell, NO_WORKER, State};
+use crate::cell::{ColorCell, Fifo, NO_WORKER, State};
 use crate::clock::Slice;
 use crate::context;
 use crate::dispose;
@@ -24,6 +24,8 @@ use crate::ticket::Ticket;
 /// The private half of a worker; only its own thread touches it.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
+    /// This worker's entry in `shared`.
+    slot: NonNull<Slot>,
     pub(crate) index: usize,
     pub(crate) blocks: Blocks,
     /// The driver is dispatching events on this thread: posts to idle colors bring them here.
@@ -41,7 +43,8 @@ pub(crate) struct Worker {
 /// A color that has had its turn.
 struct Turn {
     color: NonNull<ColorCell>,
-    handoff: Option<Arc<Ticket>>,
+    /// A counted ticket that the color is to be handed to, or null.
+    handoff: *const Ticket,
     /// It ended before its batch did, so what waited when it began still does.
     cut: bool,
 }
@@ -73,6 +76,7 @@ pub(crate) enum Step {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Worker {
         Worker {
+            slot: NonNull::from(&shared.slots[index]),
             shared,
             index,
             blocks: Blocks::new(),
@@ -88,7 +92,8 @@ impl Worker {
 
     #[inline]
     pub(crate) fn slot(&self) -> &Slot {
-        &self.shared.slots[self.index]
+        // SAFETY: `shared` owns it and is ours.
+        unsafe { self.slot.as_ref() }
     }
 
     /// Works until the runtime stops.
@@ -150,28 +155,39 @@ impl Worker {
     /// Runs one turn; its color is requeued by the next step.
     #[inline]
     fn turn(&self, color: NonNull<ColorCell>, plan: Plan) {
-        let slot = self.slot();
-        let batch = plan.batch;
-        let sampled = self.turns_to_sample.get() == 0;
-        let slice = Slice::start(sampled || (plan.mean_ns == 0 && batch > 1), plan.mean_ns);
-        let (ran, handoff) = self.run_batch(color, batch, &slice);
+        let to_sample = self.turns_to_sample.get();
+        let ran = if plan.batch == 1 && to_sample > 0 {
+            self.turns_to_sample.set(to_sample - 1);
+            self.run_one(color);
+            1
+        } else {
+            self.run_many(color, &plan)
+        };
+        self.turns_to_poll.set(self.turns_to_poll.get().saturating_sub(1));
+        self.slot().counters.turn(ran);
+        self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null()), cut: ran < plan.batch }));
+    }
+
+    /// A turn of several callbacks, or one that is timed. Returns how many it ran.
+    fn run_many(&self, color: NonNull<ColorCell>, plan: &Plan) -> u32 {
+        let to_sample = self.turns_to_sample.get();
+        let slice = Slice::start(to_sample == 0 || (plan.mean_ns == 0 && plan.batch > 1), plan.mean_ns);
+        let ran = self.run_batch(color, plan.batch, &slice);
+        let elapsed_ns = slice.elapsed_ns();
         // SAFETY: this worker still runs the color, so it owns the fifo.
         unsafe {
             color.as_ref().fifo(|fifo| {
-                fifo.record_run(ran);
-                if slice.is_timed() && (sampled || fifo.samples == 0) {
-                    fifo.record_time(slice.elapsed_ns() / u64::from(ran.max(1)));
+                if slice.is_timed() && (to_sample == 0 || fifo.samples == 0) {
+                    fifo.record_time(elapsed_ns / u64::from(ran.max(1)));
                 }
             });
         }
-        if sampled {
-            self.sample(slice.elapsed_ns());
+        if to_sample == 0 {
+            self.sample(elapsed_ns);
         } else {
-            self.turns_to_sample.set(self.turns_to_sample.get() - 1);
+            self.turns_to_sample.set(to_sample - 1);
         }
-        self.turns_to_poll.set(self.turns_to_poll.get().saturating_sub(1));
-        slot.counters.turn(ran);
-        self.ended.set(Some(Turn { color, handoff, cut: ran < batch }));
+        ran
     }
 
     /// Records how long a turn took, which sets how often we look at the clock and at the kernel.
@@ -193,17 +209,30 @@ impl Worker {
         (POLL_EVERY_NS / mean).clamp(1, TURNS_TO_POLL_MAX)
     }
 
-    /// Runs up to `batch` callbacks of a color that this worker has set to `Running`.
-    fn run_batch(&self, color: NonNull<ColorCell>, batch: u32, slice: &Slice) -> (u32, Option<Arc<Ticket>>) {
-        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended.
+    /// Runs the one callback of a color that this worker has set to `Running`.
+    #[inline]
+    fn run_one(&self, color: NonNull<ColorCell>) {
+        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
+        unsafe {
+            let cell = color.as_ref();
+            let Some(node) = cell.fifo(Fifo::take_for_run) else { return };
+            context::in_frame(color, true, || {
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run_node(cell, node))) {
+                    crate::panics::report(&self.shared, cell, payload);
+                }
+            });
+        }
+    }
+
+    /// Runs up to `batch` callbacks of a color that this worker has set to `Running`; returns how many it ran.
+    fn run_batch(&self, color: NonNull<ColorCell>, batch: u32, slice: &Slice) -> u32 {
+        // SAFETY: as in `run_one`.
         let cell = unsafe { color.as_ref() };
-        let outer = self.handoff.replace(ptr::null());
         let ran = Cell::new(0);
         context::in_frame(color, true, || {
             let run = || {
-                while ran.get() < batch {
-                    // SAFETY: as above.
-                    let Some(node) = (unsafe { cell.fifo(|fifo| fifo.pop()) }) else { break };
+                // SAFETY: as in `run_one`.
+                while let Some(node) = unsafe { cell.fifo(Fifo::take_for_run) } {
                     ran.set(ran.get() + 1);
                     // SAFETY: popped, so ours.
                     unsafe { run_node(cell, node) };
@@ -220,9 +249,7 @@ impl Worker {
                 }
             }
         });
-        let handoff = self.handoff.replace(outer);
-        // SAFETY: `hand_off_after_turn` put a counted ticket there.
-        (ran.get(), (!handoff.is_null()).then(|| unsafe { Arc::from_raw(handoff) }))
+        ran.get()
     }
 
     /// The current turn has reached a waiter: it ends here, and the color is handed over.
@@ -231,11 +258,11 @@ impl Worker {
         self.handoff.set(Arc::into_raw(ticket));
     }
 
-    /// Whether a turn ends before its batch does: a waiter is to be handed the color, or the slice is over.
+    /// Whether a turn ends here: its batch is through, a waiter is to be handed the color, or the slice is over.
     #[inline]
     fn must_stop(&self, cell: &ColorCell, ran: u32, batch: u32, slice: &Slice) -> bool {
         // SAFETY: this worker runs the color, so it owns the fifo.
-        !self.handoff.get().is_null() || (ran < batch && slice.is_over(|| unsafe { cell.fifo(|fifo| fifo.mean_ns) }))
+        ran >= batch || !self.handoff.get().is_null() || slice.is_over(|| unsafe { cell.fifo(|fifo| fifo.mean_ns) })
     }
 
     /// Gives the color of an ended turn its next state.
@@ -252,9 +279,10 @@ impl Worker {
                 let before = cell.links(|links| links.queued_priority);
                 cell.fifo(|fifo| fifo.priority = fifo.priority.max(before));
             }
-            if let Some(ticket) = turn.handoff {
+            if !turn.handoff.is_null() {
                 cell.set_state(State::Held);
-                afterwards.handoff = Some((turn.color, ticket));
+                // `hand_off_after_turn` put a counted ticket there.
+                afterwards.handoff = Some((turn.color, Arc::from_raw(turn.handoff)));
             } else if cell.fifo(|fifo| fifo.len) > 0 {
                 queue.push(turn.color);
             } else {
@@ -348,7 +376,9 @@ impl Worker {
             cell.drain_inbox();
             cell.fifo(|fifo| fifo.len)
         };
-        let (ran, handoff) = self.run_batch(color, batch, &Slice::start(false, 0));
+        let outer = self.handoff.replace(ptr::null());
+        let ran = self.run_batch(color, batch, &Slice::start(false, 0));
+        let handoff = self.handoff.replace(outer);
         self.slot().counters.turn(ran);
         let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
         let mut queue = self.slot().lock();
@@ -487,7 +517,7 @@ pub(crate) const TURNS_TO_POLL_MAX: u32 = 64;
 const LONG_TURN_NS: u32 = 1_000;
 
 /// A color has shown its habits after this many callbacks.
-const HOME_MOVE_AFTER: u16 = 64;
+const HOME_MOVE_AFTER: u16 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 64 };
 
 /// Shorter callbacks cost less than moving them between cores: about 130 ns, two cache-line transfers.
 pub(crate) const TINY_CALLBACK_NS: u32 = 150;
