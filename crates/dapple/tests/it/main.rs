@@ -1,5 +1,7 @@
 //! The attributes and entry points of the crate that users add.
 
+mod examples;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

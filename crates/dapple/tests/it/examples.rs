@@ -1,0 +1,322 @@
+//! The examples, run as a newcomer runs them and talked to over TCP, by clients who behave and by clients who do not.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+/// A running example; killed when dropped.
+struct Example {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Example {
+    fn start(name: &str) -> Example {
+        let mut child =
+            Command::new(executable(name)).arg("0").stdout(Stdio::piped()).spawn().expect("the example starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        // `hello listens on 127.0.0.1:40000; try: …`
+        let addr = line.split(" listens on ").nth(1).and_then(|rest| rest.split(';').next()?.parse().ok());
+        let addr = addr.unwrap_or_else(|| panic!("{name} did not say where it listens: {line:?}"));
+        assert!(line.contains("; try"), "{name} says what to type next: {line:?}");
+        Example { child, addr }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.addr).unwrap();
+        // A test that hangs fails instead.
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends everything, and reads until the other side has ended.
+    fn ask(&self, request: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request).unwrap();
+        String::from_utf8(read_to_end(&mut stream)).unwrap()
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The path of an example's program, which is built the first time. Cargo builds examples for `cargo test`, but not
+/// when it is told which tests to run.
+fn executable(name: &str) -> PathBuf {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    let messages = BUILT.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--package", "dapple", "--examples", "--message-format", "json"]);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    });
+    let found = messages.split("\"executable\":\"").filter_map(|rest| rest.split('"').next());
+    found.map(PathBuf::from).find(|path| path.file_name().is_some_and(|file| file == name)).expect("it is an example")
+}
+
+fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Whether the other side has closed: an end or a reset, after whatever else it sent.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |_| true)
+}
+
+/// A client of the line protocols.
+struct Lines {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Lines {
+    fn new(stream: TcpStream) -> Lines {
+        Lines { reader: BufReader::new(stream.try_clone().unwrap()), stream }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+#[test]
+fn hello_greets_each_connection_in_its_own_color() {
+    let hello = Example::start("hello");
+    let answers: Vec<String> = (0..3).map(|_| hello.ask(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).collect();
+    for answer in &answers {
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.contains("\r\n\r\nHello from color "), "{answer}");
+    }
+    assert_ne!(answers[0], answers[1]);
+    // Somebody who never ends his request, and somebody who says nothing and leaves.
+    let mut endless = hello.connect();
+    let _ = endless.write_all(&[b'a'; 64 * 1024]);
+    assert!(is_closed(&mut endless));
+    drop(hello.connect());
+    assert!(hello.ask(b"GET / HTTP/1.0\r\n\r\n").contains("Hello"));
+}
+
+#[test]
+fn counter_counts_for_everybody_together() {
+    let counter = Example::start("counter");
+    let (mut a, mut b) = (Lines::new(counter.connect()), Lines::new(counter.connect()));
+    a.say("fish\n");
+    assert_eq!(a.hear(), "1 fish\n");
+    b.say("fish\r\nbird\n");
+    assert_eq!((b.hear(), b.hear()), ("2 fish\n".to_owned(), "1 bird\n".to_owned()));
+    // A word in pieces.
+    a.say("fi");
+    a.say("sh\n");
+    assert_eq!(a.hear(), "3 fish\n");
+    // Many at once: no count is lost.
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = Lines::new(counter.connect());
+                for _ in 0..100 {
+                    client.say("many\n");
+                    client.hear();
+                }
+            });
+        }
+    });
+    a.say("many\n");
+    assert_eq!(a.hear(), "801 many\n");
+}
+
+#[test]
+fn counter_shows_out_who_sends_no_end_of_line() {
+    let counter = Example::start("counter");
+    let mut hostile = counter.connect();
+    let _ = hostile.write_all(&[b'x'; 100_000]);
+    assert!(is_closed(&mut hostile));
+    // Bytes that are no text, and a client that ends in the middle of a word.
+    let mut strange = counter.connect();
+    strange.write_all(b"\xff\xfe\x1b[2J\nhalf").unwrap();
+    strange.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_to_end(&mut strange), "1 \u{fffd}\u{fffd}[2J\n".as_bytes());
+    let mut honest = Lines::new(counter.connect());
+    honest.say("still here\n");
+    assert_eq!(honest.hear(), "1 still here\n");
+}
+
+#[test]
+fn chat_tells_everybody_in_the_room_in_one_order() {
+    let chat = Example::start("chat");
+    let enter = |name: &str, room: &str| {
+        let mut visitor = Lines::new(chat.connect());
+        assert!(visitor.hear().starts_with("your name, please"));
+        visitor.say(&format!("{name}\n{room}\n"));
+        assert_eq!(visitor.hear(), format!("{name}: (enters)\n"));
+        visitor
+    };
+    let mut ann = enter("ann", "garden");
+    let mut bob = enter("bob", "garden");
+    assert_eq!(ann.hear(), "bob: (enters)\n");
+    let mut cat = enter("cat", "cellar");
+    ann.say("hello\n");
+    bob.say("\x1b[31mhi\n");
+    let (first, second) = (ann.hear(), ann.hear());
+    assert_eq!((bob.hear(), bob.hear()), (first.clone(), second.clone()));
+    let mut heard = [first.as_str(), second.as_str()];
+    heard.sort_unstable();
+    assert_eq!(heard, ["ann: hello\n", "bob: [31mhi\n"]);
+    // Gone without a word.
+    drop(bob);
+    assert_eq!(ann.hear(), "bob: (leaves)\n");
+    cat.say("alone\n");
+    assert_eq!(cat.hear(), "cat: alone\n");
+}
+
+/// Answers like a web server: with what it was sent, and a body of as many bytes as the path says.
+fn origin() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || drop(answer(stream)));
+        }
+    });
+    addr
+}
+
+fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut head, mut length) = (String::new(), 0);
+    while !head.ends_with("\r\n\r\n") {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+        head.push_str(&line);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    if path == "/until-the-end" {
+        reader.read_to_end(&mut body)?;
+    }
+    let size = path.trim_start_matches('/').parse().unwrap_or(0);
+    stream.write_all(format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{head}").as_bytes())?;
+    stream.write_all(&body)?;
+    stream.write_all(&vec![b'z'; size])
+}
+
+const PROXIES: [&str; 2] = ["web_proxy", "web_proxy_async"];
+
+#[test]
+fn proxies_fetch_a_page() {
+    let origin = origin();
+    for proxy in PROXIES.map(Example::start) {
+        let request = format!("GET http://{origin}/a?b HTTP/1.1\r\nHost: other\r\nProxy-Connection: x\r\nA: b\r\n\r\n");
+        let head = format!("GET /a?b HTTP/1.1\r\nHost: {origin}\r\nConnection: close\r\nA: b\r\n\r\n");
+        let expected = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{head}");
+        assert_eq!(proxy.ask(request.as_bytes()), expected);
+        // The same a byte at a time, and by name.
+        let request = request.replace("127.0.0.1", "localhost");
+        let mut stream = proxy.connect();
+        stream.set_nodelay(true).unwrap();
+        request.bytes().for_each(|byte| stream.write_all(&[byte]).unwrap());
+        let expected = expected.replace("127.0.0.1", "localhost");
+        assert_eq!(String::from_utf8(read_to_end(&mut stream)).unwrap(), expected);
+    }
+}
+
+#[test]
+fn proxies_relay_large_bodies_both_ways_and_many_at_once() {
+    let origin = origin();
+    for proxy in PROXIES.map(Example::start) {
+        let proxy = &proxy;
+        thread::scope(|scope| {
+            for n in 0..20 {
+                scope.spawn(move || {
+                    let (up, down) = (n * 100_003, n * 50_021);
+                    let mut stream = proxy.connect();
+                    let head = format!("POST http://{origin}/{down} HTTP/1.1\r\nContent-Length: {up}\r\n\r\n");
+                    let mut sender = stream.try_clone().unwrap();
+                    let sending = scope.spawn(move || {
+                        sender.write_all(head.as_bytes()).unwrap();
+                        sender.write_all(&vec![b'y'; up]).unwrap();
+                    });
+                    let answer = read_to_end(&mut stream);
+                    sending.join().unwrap();
+                    let count = |letter: u8| answer.iter().rev().filter(|&&byte| byte == letter).count();
+                    assert_eq!((count(b'y'), count(b'z')), (up, down));
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn proxies_pass_on_half_of_a_close() {
+    let origin = origin();
+    for proxy in PROXIES.map(Example::start) {
+        let mut stream = proxy.connect();
+        let request = format!("POST http://{origin}/until-the-end HTTP/1.0\r\n\r\nand a body");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert!(read_to_end(&mut stream).ends_with(b"and a body"));
+    }
+}
+
+#[test]
+fn proxies_refuse_what_they_cannot_do() {
+    // Bound and dropped: nobody listens there.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for proxy in PROXIES.map(Example::start) {
+        for (request, status) in [
+            ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+            ("CONNECT a:443 HTTP/1.1\r\n\r\n".to_owned(), 400),
+            ("GET http://a/\nX: y HTTP/1.1\r\n\r\n".to_owned(), 400),
+            ("\r\n\r\n".to_owned(), 400),
+            (format!("GET http://{nobody}/ HTTP/1.1\r\n\r\n"), 502),
+            ("GET http://no.such.host.invalid/ HTTP/1.1\r\n\r\n".to_owned(), 502),
+            // More than a head may have, and no end.
+            (format!("GET http://a/ HTTP/1.1\r\nA: {}", "b".repeat(100_000)), 400),
+        ] {
+            let answer = proxy.ask(request.as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:.60}: {answer}");
+            assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+        }
+        // Clients that vanish at every stage harm nobody.
+        let origin = origin();
+        for request in
+            ["", "GET", "GET http://a/ HTTP/1.1\r\n", &format!("GET http://{origin}/9000000 HTTP/1.1\r\n\r\n")]
+        {
+            let mut stream = proxy.connect();
+            stream.write_all(request.as_bytes()).unwrap();
+        }
+        assert!(proxy.ask(format!("GET http://{origin}/1 HTTP/1.1\r\n\r\n").as_bytes()).ends_with('z'));
+    }
+}
+
+/// How long a test waits for an example to say something.
+const PATIENCE: Duration = Duration::from_secs(20);
