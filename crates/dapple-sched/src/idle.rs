@@ -207,8 +207,7 @@ impl Shared {
 
     fn woke_up(&self) {
         let old = self.pulse.fetch_sub(1, AcqRel);
-        let asleep = (old & !MONITOR_ASLEEP) - 1;
-        if old & MONITOR_ASLEEP != 0 && asleep > 0 {
+        if old & MONITOR_ASLEEP != 0 {
             self.monitor.wake_if_asleep(&self.pulse);
         }
     }

@@ -64,6 +64,7 @@ pub use color::{Color, PostError, Priority};
 pub use colored::{Colored, TryWithError, With};
 pub use context::on_worker;
 pub use driver::Driver;
+pub use monitor::SlowCallback;
 pub use panics::PanicInfo;
 pub use runtime::{Builder, EnterGuard, Handle, Runtime, ShutdownReport};
 pub use stats::{RuntimeStats, WorkerStats};

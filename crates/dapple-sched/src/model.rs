@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::context::WorkerScope;
 use crate::driver::Driver;
+use crate::monitor::SlowRule;
 use crate::runtime::Handle;
 use crate::shared::Shared;
 use crate::worker::{Step, Worker};
@@ -19,7 +20,7 @@ pub struct Model {
 impl Model {
     /// A runtime of so many workers, none of which runs yet.
     pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
-        Model { shared: Shared::new(workers, driver, None) }
+        Model { shared: Shared::new(workers, driver, None, SlowRule::default()) }
     }
 
     /// The way to colors, tasks and counters.

@@ -1,16 +1,18 @@
-//! Keeps C6: nobody waits beside an idle core.
+//! Keeps C6, nobody waits beside an idle core, and reports callbacks that run too long (C9).
 //!
-//! A worker in a long callback cannot look around, and those that sleep must not tick, so one thread watches, and only
-//! while some workers run and some sleep: then it looks every half millisecond. A worker that has not ended a turn
-//! since the last look, or whose queue will take longer than a millisecond, is marked overdue, and a sleeper is woken
-//! to take over its colors, news, events and timers. With nothing to watch it sleeps without a time-out.
+//! A worker in a long callback cannot look around, and those that sleep must not tick, so one thread watches. While some
+//! workers run and some sleep, it looks every half millisecond: a worker that has not ended a turn since the last look,
+//! or whose queue will take longer than a millisecond, is marked overdue, and a sleeper is woken to take over its
+//! colors, news, events and timers. While all workers run there is nobody to help, and it looks now and then, for
+//! callbacks that do not end. While all sleep it sleeps without a time-out.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::Weak;
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::shared::{MONITOR_ASLEEP, SLEEPERS, Shared};
+use crate::shared::{MONITOR_ASLEEP, NO_COLOR, SLEEPERS, Shared};
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 
 /// The way to the monitor's thread.
@@ -18,10 +20,50 @@ pub(crate) struct Monitor {
     thread: OnceLock<Thread>,
 }
 
+/// A callback that has been running for too long; see [`crate::Builder::slow_callback`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SlowCallback {
+    /// The color it runs in, as [`crate::Color::id`] tells it.
+    pub color_id: u64,
+    /// The worker that it keeps.
+    pub worker: usize,
+    /// How long it has been running at least.
+    pub running_for: Duration,
+}
+
+/// What is called for each of them.
+pub(crate) type SlowHandler = Box<dyn Fn(&SlowCallback) + Send + Sync>;
+
+/// When a callback counts as slow, and who hears of it.
+pub(crate) struct SlowRule {
+    pub(crate) after: Duration,
+    pub(crate) handler: SlowHandler,
+}
+
+impl Default for SlowRule {
+    fn default() -> Self {
+        SlowRule { after: Duration::from_millis(100), handler: Box::new(print_slow) }
+    }
+}
+
+fn print_slow(slow: &SlowCallback) {
+    eprintln!(
+        "dapple: a callback of color {} has kept worker {} for {} ms: give blocking calls to the blocking pool, and \
+         split long work up",
+        slow.color_id,
+        slow.worker,
+        slow.running_for.as_millis()
+    );
+}
+
 /// What the monitor remembers of a worker between two looks.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     turns: u64,
+    /// Since when no turn has ended, and whether that was reported.
+    stuck_since: Option<Instant>,
+    reported: bool,
     /// Looks in a row at which the worker had colors waiting.
     backlog: u32,
     /// Looks to let pass before a sleeper is woken for a mere backlog again.
@@ -64,51 +106,68 @@ pub(crate) fn run(shared: Weak<Shared>) {
             return;
         }
         seen.resize(shared.slots.len(), Seen::default());
+        let workers = shared.slots.len();
         // Relaxed: the exchange below decides.
         let pulse = shared.pulse.load(Relaxed);
-        if needed(pulse, shared.slots.len()) {
-            quiet_looks = 0;
-            look(&shared, &mut seen);
-        } else {
-            quiet_looks += 1;
+        let asleep = (pulse & SLEEPERS) as usize;
+        if asleep < workers {
+            look(&shared, &mut seen, asleep > 0);
         }
-        // A few looks more before it sleeps: a load of short bursts is not to wake it for each.
-        let sleeps = quiet_looks > QUIET_LOOKS
+        quiet_looks = if (1..workers).contains(&asleep) { 0 } else { quiet_looks + 1 };
+        // A few fast looks more than needed: a load of short bursts is not to wake this thread for each. With the bit
+        // set, the next worker that falls asleep or wakes calls.
+        let slow = quiet_looks > QUIET_LOOKS
             && shared.pulse.compare_exchange(pulse, pulse | MONITOR_ASLEEP, AcqRel, Relaxed).is_ok();
         drop(shared);
-        if sleeps {
-            std::thread::park();
-        } else {
-            std::thread::park_timeout(LOOK_EVERY);
+        match slow {
+            true if asleep == workers => std::thread::park(),
+            true => std::thread::park_timeout(SLOW_LOOK_EVERY),
+            false => std::thread::park_timeout(LOOK_EVERY),
         }
     }
 }
 
-/// Whether some workers sleep and some do not.
-fn needed(pulse: u32, workers: usize) -> bool {
-    let asleep = (pulse & SLEEPERS) as usize;
-    asleep > 0 && asleep < workers
-}
-
-fn look(shared: &Shared, seen: &mut [Seen]) {
+/// Looks at every worker; `help`: somebody sleeps who could help.
+fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
     for (worker, seen) in seen.iter_mut().enumerate() {
         let slot = &shared.slots[worker];
         let turns = slot.counters.turns();
         let ended = turns - seen.turns;
         seen.turns = turns;
-        let waiting = slot.len.load(Relaxed) as u64;
         if slot.is_asleep() {
             *seen = Seen { turns, ..Seen::default() };
-        } else if ended == 0 || waiting > ended {
+            continue;
+        }
+        watch_callback(shared, worker, seen, ended);
+        let waiting = slot.len.load(Relaxed) as u64;
+        if !help || waiting == 0 {
+            seen.backlog = 0;
+        }
+        if help && (ended == 0 || waiting > ended) {
             // A long callback, or more colors than it gets through in a look: someone waits too long there.
             slot.overdue.store(true, Relaxed);
             shared.kick_any(worker);
-        } else if waiting > 0 {
+        } else if help && waiting > 0 {
             seen.backlog += 1;
             offer_help(shared, worker, seen);
-        } else {
-            seen.backlog = 0;
         }
+    }
+}
+
+/// Reports a callback once that has run for too long.
+fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
+    let color_id = shared.slots[worker].running.load(Relaxed);
+    if ended > 0 || color_id == NO_COLOR {
+        seen.stuck_since = None;
+        seen.reported = false;
+        return;
+    }
+    let running_for = seen.stuck_since.get_or_insert_with(Instant::now).elapsed();
+    if running_for >= shared.slow_rule.after && !seen.reported {
+        seen.reported = true;
+        let slow = SlowCallback { color_id, worker, running_for };
+        // A handler that panics must not end the watch.
+        let _ = catch_unwind(AssertUnwindSafe(|| (shared.slow_rule.handler)(&slow)));
     }
 }
 
@@ -127,7 +186,10 @@ fn offer_help(shared: &Shared, worker: usize, seen: &mut Seen) {
 /// Two looks make the millisecond of C6.
 const LOOK_EVERY: Duration = Duration::from_micros(450);
 
-/// Looks without need before the monitor sleeps.
+/// How often it looks while all workers run.
+const SLOW_LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Looks without need before the monitor slows down.
 const QUIET_LOOKS: u32 = 16;
 
 /// At most this many looks (some 60 ms) between two offers of help.

@@ -13,7 +13,7 @@ use crate::closing::Closed;
 use crate::color::Color;
 use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
-use crate::monitor;
+use crate::monitor::{self, SlowCallback, SlowRule};
 use crate::panics::PanicInfo;
 use crate::shared::Shared;
 use crate::stats::RuntimeStats;
@@ -185,13 +185,20 @@ pub struct Builder {
     workers: Option<usize>,
     thread_name: String,
     panic_handler: Option<PanicHandler>,
+    slow_rule: SlowRule,
     driver: Option<MakeDriver>,
 }
 
 impl Builder {
     /// The defaults.
     pub fn new() -> Builder {
-        Builder { workers: None, thread_name: "dapple".to_owned(), panic_handler: None, driver: None }
+        Builder {
+            workers: None,
+            thread_name: "dapple".to_owned(),
+            panic_handler: None,
+            slow_rule: SlowRule::default(),
+            driver: None,
+        }
     }
 
     /// How many workers, from 1 to 1,024. Default: one per core that CPU affinity and the cgroup's quota leave to the
@@ -211,6 +218,18 @@ impl Builder {
     /// must not block.
     pub fn panic_handler(mut self, handler: impl Fn(&PanicInfo<'_>) + Send + Sync + 'static) -> Builder {
         self.panic_handler = Some(Box::new(handler));
+        self
+    }
+
+    /// Called once for each callback that has kept its worker for longer than `after` (C9): it blocks, or should be
+    /// split up. Default: a line on standard error after 100 ms. It runs on a thread of its own, and is accurate to some
+    /// 10 ms.
+    pub fn slow_callback(
+        mut self,
+        after: Duration,
+        handler: impl Fn(&SlowCallback) + Send + Sync + 'static,
+    ) -> Builder {
+        self.slow_rule = SlowRule { after, handler: Box::new(handler) };
         self
     }
 
@@ -237,7 +256,7 @@ impl Builder {
             Some(make) => make(workers)?,
             None => Arc::new(ThreadDriver::new(workers)),
         };
-        let shared = Shared::new(workers, driver, self.panic_handler);
+        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule);
         let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::new() };
         for index in 0..workers {
             let shared = shared.clone();
@@ -245,12 +264,10 @@ impl Builder {
             // An error drops `runtime`, which stops the workers that have started.
             runtime.threads.push(thread.spawn(move || work(shared, index))?);
         }
-        if workers > 1 {
-            let weak = Arc::downgrade(&shared);
-            let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
-            let monitor = thread.spawn(move || monitor::run(weak))?;
-            shared.monitor.set_thread(monitor.thread().clone());
-        }
+        let weak = Arc::downgrade(&shared);
+        let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
+        let monitor = thread.spawn(move || monitor::run(weak))?;
+        shared.monitor.set_thread(monitor.thread().clone());
         running().push(Arc::downgrade(&shared));
         Ok(runtime)
     }

@@ -18,8 +18,8 @@
 //!
 //! # The pulse (`Shared::pulse`)
 //!
-//! One word: how many workers sleep, and whether the monitor sleeps. A worker that falls asleep or wakes changes the
-//! number and learns in the same instruction whether the monitor has to be woken.
+//! One word: how many workers sleep, and whether the monitor sleeps (or looks only now and then). A worker that falls
+//! asleep or wakes changes the number and learns in the same instruction whether the monitor has to be called.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -30,6 +30,7 @@ use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
 use crate::driver::Driver;
 use crate::lock::{Guard, Lock};
+use crate::monitor::SlowRule;
 use crate::registry::Registry;
 use crate::run_queue::RunQueue;
 use crate::runtime::PanicHandler;
@@ -47,13 +48,14 @@ pub(crate) struct Shared {
     pub(crate) tasks_live: AtomicUsize,
     pub(crate) closing: Closing,
     pub(crate) panic_handler: Option<PanicHandler>,
+    pub(crate) slow_rule: SlowRule,
     /// The default color; its handles count on the runtime as a whole.
     default_color: ColorCell,
     /// [`RUNNING`] or [`STOPPING`].
     phase: AtomicU8,
     /// Workers that have not stopped yet.
     pub(crate) workers_alive: AtomicUsize,
-    /// Low 16 bits: workers asleep. [`MONITOR_ASLEEP`]: the monitor waits to be woken.
+    /// Low 16 bits: workers asleep. [`MONITOR_ASLEEP`]: the monitor wants to be called.
     pub(crate) pulse: AtomicU32,
     /// Workers that were woken to look for work and have not found any yet.
     pub(crate) searching: AtomicU32,
@@ -75,6 +77,8 @@ pub(crate) struct Slot {
     pub(crate) len: AtomicUsize,
     /// The monitor found the worker in a long callback, or its queue too slow: thieves may take everything.
     pub(crate) overdue: AtomicBool,
+    /// [`crate::Color::id`] of the color that has its turn, or [`NO_COLOR`].
+    pub(crate) running: AtomicU64,
     /// Mean time of a turn, sampled.
     pub(crate) turn_ns: AtomicU32,
     pub(crate) counters: Counters,
@@ -96,6 +100,7 @@ impl Slot {
             remote: AtomicPtr::new(ptr::null_mut()),
             len: AtomicUsize::new(0),
             overdue: AtomicBool::new(false),
+            running: AtomicU64::new(NO_COLOR),
             turn_ns: AtomicU32::new(0),
             counters: Counters::default(),
         }
@@ -160,7 +165,12 @@ impl Slot {
 }
 
 impl Shared {
-    pub(crate) fn new(workers: usize, driver: Arc<dyn Driver>, panic_handler: Option<PanicHandler>) -> Arc<Shared> {
+    pub(crate) fn new(
+        workers: usize,
+        driver: Arc<dyn Driver>,
+        panic_handler: Option<PanicHandler>,
+        slow_rule: SlowRule,
+    ) -> Arc<Shared> {
         Arc::new_cyclic(|weak| Shared {
             slots: (0..workers).map(|_| Slot::new()).collect(),
             driver,
@@ -170,6 +180,7 @@ impl Shared {
             tasks_live: AtomicUsize::new(0),
             closing: Closing::new(),
             panic_handler,
+            slow_rule,
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
             phase: AtomicU8::new(RUNNING),
             workers_alive: AtomicUsize::new(workers),
@@ -303,8 +314,11 @@ const CLOSED: usize = 2;
 const RUNNING: u8 = 0;
 const STOPPING: u8 = 1;
 
+/// No color has its turn.
+pub(crate) const NO_COLOR: u64 = u64::MAX;
+
 /// Bits of the pulse that count sleepers.
 pub(crate) const SLEEPERS: u32 = 0xffff;
 
-/// Bit of the pulse: the monitor waits to be woken.
+/// Bit of the pulse: the monitor wants to be called when the number of sleepers changes.
 pub(crate) const MONITOR_ASLEEP: u32 = 1 << 31;

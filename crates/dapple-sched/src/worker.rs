@@ -17,7 +17,7 @@ use crate::hold;
 use crate::lock::Guard;
 use crate::post;
 use crate::run_queue::RunQueue;
-use crate::shared::{Linked, Shared, Slot};
+use crate::shared::{Linked, NO_COLOR, Shared, Slot};
 use crate::sync::atomic::Ordering::*;
 use crate::ticket::Ticket;
 
@@ -137,12 +137,19 @@ impl Worker {
         }
         let next = queue.pop().map(|color| {
             // SAFETY: popped under our lock, which is its home's.
-            (color, unsafe { begin_turn(color.as_ref()) })
+            let cell = unsafe { color.as_ref() };
+            // Relaxed: for reports.
+            slot.running.store(cell.id, Relaxed);
+            // SAFETY: as above.
+            (color, unsafe { begin_turn(cell) })
         });
         let waiting = queue.len();
         drop(queue);
         // Relaxed: a hint for thieves.
         slot.len.store(waiting, Relaxed);
+        if next.is_none() {
+            slot.running.store(NO_COLOR, Relaxed);
+        }
         if !afterwards.is_empty() {
             afterwards.settle(&self.shared);
         }

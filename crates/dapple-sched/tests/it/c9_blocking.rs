@@ -1,8 +1,11 @@
 //! C9: blocking forms refuse to run on a worker, and say what to write instead.
 
-use dapple_sched::{Colored, block_on, on_worker, spawn};
+use std::sync::Mutex;
+use std::time::Duration;
 
-use crate::support::runtime;
+use dapple_sched::{Color, Colored, Runtime, block_on, on_worker, spawn};
+
+use crate::support::{collector, occupy, runtime};
 
 #[test]
 fn c9_blocking_forms_refuse_on_a_worker() {
@@ -30,4 +33,26 @@ fn c9_blocking_while_holding_a_state_is_refused() {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| a.with_blocking(|_| b.with_blocking(|n| *n))));
     let message = refused.unwrap_err();
     assert!(message.downcast_ref::<&str>().unwrap().contains("can deadlock"));
+}
+
+#[test]
+fn c9_a_callback_that_does_not_end_is_reported_with_its_color() {
+    for workers in [1, 2] {
+        let (tx, reports) = collector();
+        let tx = Mutex::new(tx);
+        let runtime = Runtime::builder()
+            .workers(workers)
+            .slow_callback(Duration::from_millis(20), move |slow| tx.lock().unwrap().send(slow.clone()).unwrap())
+            .build()
+            .unwrap();
+        let _entered = runtime.enter();
+        for color in [Color::named(77), Color::DEFAULT] {
+            let gate = occupy(&color);
+            let slow = reports.next();
+            assert_eq!(slow.color_id, color.id());
+            assert!(slow.worker < workers);
+            assert!(slow.running_for >= Duration::from_millis(20));
+            gate.open();
+        }
+    }
 }
