@@ -14,6 +14,16 @@ use crate::context;
 ///
 /// # Panics
 /// On a worker, which must not block (C9), and while the thread holds a color, which could wait for itself.
+///
+/// ```
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// use dapple_sched::{block_on, spawn};
+///
+/// let task = spawn(async { "from a worker" });
+/// assert_eq!(block_on(task).unwrap(), "from a worker");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
     assert!(
         !context::on_worker(),

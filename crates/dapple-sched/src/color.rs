@@ -123,6 +123,15 @@ impl Color {
     ///
     /// # Panics
     /// If no runtime is current; see [`Handle::current`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// assert_ne!(Color::new(), Color::new());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> Color {
         Handle::current().new_color()
     }
@@ -134,6 +143,16 @@ impl Color {
     ///
     /// # Panics
     /// If no runtime is current; see [`Handle::current`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// assert_eq!(Color::named(7), Color::named(7));
+    /// assert_eq!(Color::named(0), Color::DEFAULT);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn named(name: u64) -> Color {
         Handle::current().named_color(name)
     }
@@ -143,6 +162,17 @@ impl Color {
     ///
     /// # Panics
     /// If no runtime is current; see [`Handle::current`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// let document = Color::of("report.txt");
+    /// assert_eq!(document, Color::of("report.txt"));
+    /// assert!(!document.is_default());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn of<K: Hash + ?Sized>(key: &K) -> Color {
         // Seeded per process: outsiders who choose keys cannot make them collide.
         static SEED: OnceLock<RandomState> = OnceLock::new();
@@ -153,6 +183,18 @@ impl Color {
 
     /// The color that the running callback holds; the innermost where it holds several. Outside of any callback, the
     /// default color.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// let color = Color::new();
+    /// let task = color.spawn(async { Color::current() });
+    /// assert_eq!(runtime.block_on(task).unwrap(), color);
+    /// assert_eq!(Color::current(), Color::DEFAULT);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn current() -> Color {
         match context::current_color() {
             // SAFETY: the running color is alive.
@@ -182,12 +224,36 @@ impl Color {
     ///
     /// # Panics
     /// [`Color::DEFAULT`] only: if no runtime is current. A panic in the closure ends that callback only (C8).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    /// use std::sync::mpsc;
+    ///
+    /// let (tx, rx) = mpsc::channel();
+    /// Color::new().post(move || tx.send("on a worker").unwrap());
+    /// assert_eq!(rx.recv(), Ok("on a worker"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn post<F: FnOnce() + Send + 'static>(&self, f: F) {
         self.post_with(Priority::NORMAL, f);
     }
 
     /// As [`Color::post`], with a priority (the papers' `cpwrap`).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Priority};
+    /// use std::sync::mpsc;
+    ///
+    /// let (tx, rx) = mpsc::channel();
+    /// Color::new().post_with(Priority::HIGHEST, move || tx.send("before others, if it can be").unwrap());
+    /// assert!(rx.recv().is_ok());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[inline]
     pub fn post_with<F: FnOnce() + Send + 'static>(&self, priority: Priority, f: F) {
         self.with_cell(|color| {
@@ -208,6 +274,30 @@ impl Color {
     ///
     /// # Errors
     /// [`PostError`], with the closure in it.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, PostError};
+    /// use std::sync::mpsc;
+    ///
+    /// let color = Color::new();
+    /// color.set_capacity(Some(1));
+    /// let (open, gate) = mpsc::channel::<()>();
+    /// let (started, has_started) = mpsc::channel();
+    /// color.try_post(move || {
+    ///     started.send(()).unwrap();
+    ///     gate.recv().unwrap(); // never block like this outside of an example
+    /// })?;
+    /// has_started.recv().unwrap();
+    /// color.try_post(|| println!("one may wait"))?;
+    /// match color.try_post(|| println!("a second may not")) {
+    ///     Err(PostError::Full(refused)) => refused(), // here: run it now
+    ///     _ => unreachable!(),
+    /// }
+    /// open.send(()).unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_post<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), PostError<F>> {
         self.with_cell(|color| {
             // SAFETY: the handle keeps the cell alive.
@@ -233,6 +323,19 @@ impl Color {
     }
 
     /// As [`Color::post`], with a way to take it back.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// let color = Color::new();
+    /// let posted = color.post_cancellable(|| println!("too late"));
+    /// if posted.cancel() {
+    ///     println!("it will not run");
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn post_cancellable<F: FnOnce() + Send + 'static>(&self, f: F) -> Posted {
         let (posted, closure) = Posted::new(f);
         self.post(closure);
@@ -241,6 +344,24 @@ impl Color {
 
     /// Wraps a closure once, to be handed to code that need not know its color (the papers' `cwrap`). Each
     /// [`Callback::call`] posts a run of it to this color.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Callback, Color};
+    /// use std::sync::mpsc;
+    ///
+    /// let (tx, rx) = mpsc::channel();
+    /// let mut total = 0;
+    /// let add: Callback<u32> = Color::new().wrap(move |n| {
+    ///     total += n; // one call at a time
+    ///     tx.send(total).unwrap();
+    /// });
+    /// add.call(1);
+    /// add.call(2);
+    /// assert_eq!((rx.recv(), rx.recv()), (Ok(1), Ok(3)));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn wrap<A: Send + 'static, F: FnMut(A) + Send + 'static>(&self, f: F) -> Callback<A> {
         self.wrap_with(Priority::NORMAL, f)
     }
@@ -252,6 +373,16 @@ impl Color {
 
     /// Starts a task of this color: each poll runs as a callback of it. `Color::DEFAULT.spawn` gives the papers'
     /// behavior, a task that overlaps with nothing that named no color.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// let task = Color::DEFAULT.spawn(async { 6 * 7 });
+    /// assert_eq!(runtime.block_on(task).unwrap(), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -262,6 +393,18 @@ impl Color {
 
     /// Sets how many callbacks may wait before [`Color::try_post`] refuses; `None` for no limit. What waited before
     /// the capacity was set does not count.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// let color = Color::new();
+    /// color.set_capacity(Some(100));
+    /// color.try_post(|| ()).expect("99 more have room");
+    /// color.set_capacity(None);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_capacity(&self, capacity: Option<usize>) {
         let capacity = capacity.map_or(u32::MAX, |capacity| u32::try_from(capacity).unwrap_or(u32::MAX - 1));
         // SAFETY: the handle keeps the cell alive.
@@ -269,6 +412,18 @@ impl Color {
     }
 
     /// The most callbacks that waited in this color at one time, as its worker has seen it.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// let color = Color::new();
+    /// let last = (0..3).map(|_| color.spawn(async {})).last().unwrap();
+    /// runtime.block_on(last).unwrap();
+    /// assert!((1..=3).contains(&color.queue_len_max()));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn queue_len_max(&self) -> usize {
         // SAFETY: the handle keeps the cell alive.
         self.with_cell(|color| unsafe { color.as_ref() }.len_max.load(Relaxed)) as usize

@@ -117,11 +117,34 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Panics
     /// If no runtime is current; see [`crate::Handle::current`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Colored;
+    ///
+    /// let names = Colored::new(vec!["Ann"]);
+    /// runtime.block_on(names.with(|names| names.push("Bob")));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(value: T) -> Colored<T> {
         Colored::with_color(value, &Color::new())
     }
 
     /// A value of a given color. Values of one color may be used in each other's closures.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Colored};
+    ///
+    /// let color = Color::new();
+    /// let (from, to) = (Colored::with_color(10, &color), Colored::with_color(0, &color));
+    /// // Who holds one holds both.
+    /// runtime.block_on(from.with(|from| to.try_with(|to| std::mem::swap(from, to)))).unwrap();
+    /// assert_eq!(runtime.block_on(to.with(|to| *to)), 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn with_color(value: T, color: &Color) -> Colored<T> {
         Colored {
             inner: Arc::new(Inner {
@@ -149,6 +172,20 @@ impl<T: Send + 'static> Colored<T> {
     /// # Panics
     /// When awaited: if the value is poisoned; if a closure is already inside this very value. A panic in the closure
     /// unwinds into the caller and poisons the value (C8).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Colored;
+    ///
+    /// runtime.block_on(async {
+    ///     let ages = Colored::new(vec![36]);
+    ///     let name = String::from("Ann"); // borrowed by the closure
+    ///     let line = ages.with(|ages| format!("{name} is {}", ages[0])).await;
+    ///     assert_eq!(line, "Ann is 36");
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> With<'_, T, F, R> {
         With { state: self, closure: Some(f), ticket: None, result: PhantomData }
     }
@@ -156,6 +193,18 @@ impl<T: Send + 'static> Colored<T> {
     /// Queues a closure to run on the value. Eager; yields no result. After shutdown it is dropped instead.
     ///
     /// A panic in the closure poisons the value and is reported like that of any callback (C8).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Colored;
+    ///
+    /// let log = Colored::new(Vec::new());
+    /// log.post(|log| log.push("first"));
+    /// log.post(|log| log.push("second"));
+    /// assert_eq!(runtime.block_on(log.with(|log| log.len())), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, f: F) {
         let state = self.clone();
         // SAFETY: a callback of the color holds it.
@@ -167,6 +216,19 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Errors
     /// [`TryWithError`]; the closure has not run.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Colored, TryWithError};
+    ///
+    /// let state = Colored::new(1);
+    /// assert_eq!(state.try_with(|n| *n + 1), Ok(2));
+    /// // A closure is inside already.
+    /// let nested = state.try_with(|_| state.try_with(|n| *n));
+    /// assert_eq!(nested, Ok(Err(TryWithError::Busy)));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> Result<R, TryWithError> {
         if self.is_poisoned() {
             return Err(TryWithError::Poisoned);
@@ -193,6 +255,21 @@ impl<T: Send + 'static> Colored<T> {
     /// # Panics
     /// On a worker, which must not block (C9); on a thread that holds a color, which could wait for itself; and as
     /// [`Colored::with`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Colored;
+    ///
+    /// let total = Colored::new(0);
+    /// let thread = std::thread::spawn({
+    ///     let total = total.clone();
+    ///     move || total.with_blocking(|total| *total += 1)
+    /// });
+    /// thread.join().unwrap();
+    /// assert_eq!(total.with_blocking(|total| *total), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn with_blocking<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> R {
         assert!(
             !context::on_worker(),
@@ -269,6 +346,21 @@ impl<T> Colored<T> {
     }
 
     /// Makes a poisoned value accessible again, once you know that it is sound, or in order to mend it.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Colored, TryWithError};
+    /// use std::panic::{AssertUnwindSafe, catch_unwind};
+    ///
+    /// let state = Colored::new(vec![1, 2]);
+    /// let result = catch_unwind(AssertUnwindSafe(|| state.try_with(|_| panic!("in the middle"))));
+    /// assert!(result.is_err());
+    /// assert_eq!(state.try_with(|state| state.len()), Err(TryWithError::Poisoned));
+    /// state.clear_poison();
+    /// state.try_with(|state| state.clear()).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn clear_poison(&self) {
         self.inner.poisoned.store(false, Release);
     }

@@ -49,6 +49,16 @@ pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
 }
 
 /// Whether the current thread is a worker, of any runtime. Blocking there is forbidden (C9).
+///
+/// ```
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// use dapple_sched::on_worker;
+///
+/// assert!(!on_worker());
+/// assert!(runtime.block_on(runtime.spawn(async { on_worker() })).unwrap());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn on_worker() -> bool {
     CONTEXT.with(|context| !context.worker.get().is_null())
 }

@@ -79,6 +79,14 @@ use std::future::Future;
 ///
 /// # Panics
 /// If no runtime is current; see [`Handle::current`].
+///
+/// ```
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// let task = dapple_sched::spawn(async { dapple_sched::Color::current().is_default() });
+/// assert_eq!(runtime.block_on(task).unwrap(), false);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,

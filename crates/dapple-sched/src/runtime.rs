@@ -43,6 +43,15 @@ impl Handle {
     ///
     /// # Panics
     /// If there is none.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Handle;
+    ///
+    /// assert_eq!(Handle::current().workers(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn current() -> Handle {
         Handle::try_current().expect(
             "no Dapple runtime runs in this process: mark main with #[dapple::main], or build one with \
@@ -78,6 +87,18 @@ impl Handle {
     }
 
     /// The index of the worker that the calling thread is, if it is one of this runtime.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Handle;
+    ///
+    /// let handle = runtime.handle().clone();
+    /// assert_eq!(handle.worker_index(), None);
+    /// let task = runtime.spawn(async move { handle.worker_index() });
+    /// assert_eq!(runtime.block_on(task).unwrap(), Some(0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn worker_index(&self) -> Option<usize> {
         context::with_worker(|worker| Arc::ptr_eq(&worker.shared, &self.shared).then_some(worker.index)).flatten()
     }
@@ -138,6 +159,15 @@ impl Handle {
     }
 
     /// What the runtime has done since it started. Cost: a few loads per worker.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// runtime.block_on(runtime.spawn(async {})).unwrap();
+    /// let stats = runtime.handle().stats();
+    /// println!("{} workers, {} tasks", stats.workers.len(), stats.tasks_live);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stats(&self) -> RuntimeStats {
         RuntimeStats {
             workers: self.shared.slots.iter().map(|slot| slot.counters.snapshot(slot.len.load(Relaxed))).collect(),
@@ -147,6 +177,22 @@ impl Handle {
     }
 
     /// Ready when [`Runtime::shutdown`] has been called: tasks that can end by themselves await it.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Handle;
+    /// use std::time::Duration;
+    ///
+    /// let _detached = runtime.spawn(async {
+    ///     Handle::current().closing().await;
+    ///     println!("says goodbye, and ends");
+    /// });
+    /// # drop(_entered);
+    /// let report = runtime.shutdown(Duration::from_secs(10));
+    /// assert_eq!(report.tasks_dropped, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn closing(&self) -> Closed {
         Closed::new(self.shared.clone())
     }
@@ -180,6 +226,18 @@ impl fmt::Debug for EnterGuard {
 }
 
 /// Settings of a runtime that is about to be built.
+///
+/// ```
+/// use dapple_sched::Runtime;
+///
+/// let runtime = Runtime::builder()
+///     .workers(2)
+///     .thread_name("web")
+///     .panic_handler(|panic| eprintln!("color {}: {}", panic.color, panic.message))
+///     .build()?;
+/// assert_eq!(runtime.handle().workers(), 2);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder {
     workers: Option<usize>,
@@ -356,6 +414,18 @@ impl Runtime {
     /// reported.
     ///
     /// A worker in a callback that does not end is waited for a little longer than the deadline, and then left behind.
+    ///
+    /// ```
+    /// use dapple_sched::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let forever = runtime.spawn(std::future::pending::<()>());
+    /// let report = runtime.shutdown(Duration::from_millis(10));
+    /// assert_eq!(report.tasks_dropped, 1);
+    /// assert!(forever.is_finished());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown(mut self, deadline: Duration) -> ShutdownReport {
         self.stop(deadline)
     }

@@ -520,6 +520,15 @@ pub struct JoinHandle<T> {
 impl<T> JoinHandle<T> {
     /// Asks the task to end: its future is dropped in its color, as soon as that color has a turn. A task that has
     /// finished keeps its result.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = runtime.spawn(std::future::pending::<()>());
+    /// task.abort();
+    /// assert!(runtime.block_on(task).unwrap_err().is_aborted());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn abort(&self) {
         self.task.header().abort();
     }
@@ -578,6 +587,16 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 /// Why a task yielded no result.
+///
+/// ```
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// let task = runtime.spawn(async { panic!("on purpose") });
+/// let error = runtime.block_on(task).unwrap_err();
+/// assert!(error.is_panic());
+/// assert_eq!(error.to_string(), "the task panicked: on purpose");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct JoinError {
     cause: Cause,
 }

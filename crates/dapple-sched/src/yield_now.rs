@@ -7,6 +7,21 @@ use std::task::{Context, Poll};
 /// Lets everything go first that is runnable now: the task is queued again at the end of its color.
 ///
 /// Cancel safety: nothing is lost by dropping it.
+///
+/// ```
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// use dapple_sched::yield_now;
+///
+/// let count = runtime.spawn(async {
+///     for _ in 0..1_000 {
+///         // … a part of a long computation …
+///         yield_now().await;
+///     }
+/// });
+/// runtime.block_on(count).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn yield_now() -> YieldNow {
     YieldNow { yielded: false }
 }
