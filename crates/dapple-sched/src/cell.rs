@@ -254,14 +254,24 @@ impl ColorCell {
     /// Appends one node to the fifo.
     ///
     /// # Safety
-    /// As [`ColorCell::fifo`]; the node is the caller's to give.
+    /// As [`ColorCell::fifo`]; the node is the caller's to give, and in no list.
     #[inline]
     pub(crate) unsafe fn push(&self, node: NonNull<Node>) {
-        // SAFETY: promised by the caller.
-        unsafe {
+        // SAFETY: promised by the caller; a fifo owns its tail.
+        let len = unsafe {
             let priority = node.as_ref().priority();
-            self.append(Chain { head: node.as_ptr(), tail: node.as_ptr(), len: 1, priority });
-        }
+            self.fifo(|fifo| {
+                match NonNull::new(fifo.tail) {
+                    Some(tail) => tail.as_ref().next.set(node.as_ptr()),
+                    None => fifo.head = node.as_ptr(),
+                }
+                fifo.tail = node.as_ptr();
+                fifo.len += 1;
+                fifo.priority = fifo.priority.max(priority);
+                fifo.len
+            })
+        };
+        self.note_len(len);
     }
 
     /// # Safety
@@ -275,6 +285,11 @@ impl ColorCell {
                 fifo.len
             })
         };
+        self.note_len(len);
+    }
+
+    #[inline]
+    fn note_len(&self, len: u32) {
         // Relaxed: one writer at a time, the owner of the fifo; readers want a number to show.
         if len > self.len_max.load(Relaxed) {
             self.len_max.store(len, Relaxed);

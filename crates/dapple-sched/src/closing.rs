@@ -8,22 +8,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use crate::shared::Shared;
+use crate::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Whether the runtime is closing, and who waits for that.
 pub(crate) struct Closing {
+    /// Set before the waiting are woken. They may look at it in every poll, so it is not under the lock.
+    closing: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    closing: bool,
     waiting: BTreeMap<u64, Waker>,
     next_key: u64,
 }
 
 impl Closing {
     pub(crate) fn new() -> Closing {
-        Closing { state: Mutex::new(State::default()) }
+        Closing { closing: AtomicBool::new(false), state: Mutex::new(State::default()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -32,11 +34,9 @@ impl Closing {
 
     /// Wakes everybody who waits.
     pub(crate) fn announce(&self) {
-        let waiting = {
-            let mut state = self.state();
-            state.closing = true;
-            std::mem::take(&mut state.waiting)
-        };
+        // Release pairs with the acquire in `Closed::poll`.
+        self.closing.store(true, Release);
+        let waiting = std::mem::take(&mut self.state().waiting);
         waiting.into_values().for_each(Waker::wake);
     }
 }
@@ -46,12 +46,13 @@ impl Closing {
 /// Cancel safety: it can be dropped and made again at any time.
 pub struct Closed {
     shared: Arc<Shared>,
-    key: Option<u64>,
+    /// Where its waker is kept, and a copy to compare with.
+    waiting: Option<(u64, Waker)>,
 }
 
 impl Closed {
     pub(crate) fn new(shared: Arc<Shared>) -> Closed {
-        Closed { shared, key: None }
+        Closed { shared, waiting: None }
     }
 }
 
@@ -59,33 +60,33 @@ impl Future for Closed {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let waker = cx.waker().clone();
         let this = &mut *self;
-        let old = {
-            let mut state = this.shared.closing.state();
-            if state.closing {
-                return Poll::Ready(());
-            }
-            let key = *this.key.get_or_insert_with(|| {
-                state.next_key += 1;
-                state.next_key
-            });
-            state.waiting.insert(key, waker)
-        };
-        drop(old);
-        Poll::Pending
+        let closing = &this.shared.closing;
+        let waker = cx.waker();
+        if !this.waiting.as_ref().is_some_and(|(_, kept)| kept.will_wake(waker)) {
+            let old = {
+                let mut state = closing.state();
+                let key = this.waiting.as_ref().map_or(state.next_key, |(key, _)| *key);
+                state.next_key = state.next_key.max(key + 1);
+                this.waiting = Some((key, waker.clone()));
+                state.waiting.insert(key, waker.clone())
+            };
+            drop(old);
+        }
+        // After the waker is stored: `announce` takes the wakers after it has set the flag.
+        if closing.closing.load(Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl fmt::Debug for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Closed").field("waiting", &self.key.is_some()).finish()
+        f.debug_struct("Closed").field("waiting", &self.waiting.is_some()).finish()
     }
 }
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        if let Some(key) = self.key {
+        if let Some((key, _)) = self.waiting {
             let waker = self.shared.closing.state().waiting.remove(&key);
             drop(waker);
         }

@@ -388,7 +388,17 @@ impl Color {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn(self.clone(), future)
+        task::spawn(self.clone(), false, future)
+    }
+
+    /// As [`Color::spawn`], for a task that only serves others, such as one that passes on what a device reports: it
+    /// does not count as live, and a graceful shutdown does not wait for it.
+    pub fn spawn_background<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        task::spawn(self.clone(), true, future)
     }
 
     /// Sets how many callbacks may wait before [`Color::try_post`] refuses; `None` for no limit. What waited before

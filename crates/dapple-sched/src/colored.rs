@@ -240,7 +240,7 @@ impl<T: Send + 'static> Colored<T> {
                 if self.is_borrowed() {
                     Err(TryWithError::Busy)
                 } else {
-                    Ok(context::in_frame(color, false, || self.access(f)))
+                    Ok(context::in_frame(color, false, |_| self.access(f)))
                 }
             };
         }
@@ -424,7 +424,10 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
                     Chance::Wait => return Poll::Pending,
                     Chance::InTurn => {
                         let closure = self.take_closure();
-                        return Poll::Ready(context::in_frame(color, false, || state.access(closure)));
+                        let result = context::in_frame(color, false, |_| state.access(closure));
+                        // What else the task does in this poll is not to keep others from the state.
+                        context::with_worker(|worker| worker.release_turn(color));
+                        return Poll::Ready(result);
                     }
                     Chance::Granted => {
                         let closure = self.take_closure();
@@ -438,7 +441,7 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
         unsafe {
             if context::holds(color) {
                 let closure = self.take_closure();
-                return Poll::Ready(context::in_frame(color, false, || state.access(closure)));
+                return Poll::Ready(context::in_frame(color, false, |_| state.access(closure)));
             }
             if hold::try_hold(color) {
                 let closure = self.take_closure();

@@ -10,7 +10,8 @@ use crate::worker::Worker;
 
 /// One entry of the stack of colors that the current thread holds. Lives on the stack of whoever holds.
 pub(crate) struct Frame {
-    color: NonNull<ColorCell>,
+    /// `None` once the color was released before the frame ended.
+    color: Cell<Option<NonNull<ColorCell>>>,
     /// The thread runs a turn of the color and owns its fifo; otherwise it only holds it.
     runs: bool,
     parent: *const Frame,
@@ -82,7 +83,7 @@ impl Drop for WorkerScope {
 
 /// Runs `f` while the thread counts as holding `color`.
 #[inline]
-pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce() -> R) -> R {
+pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce(&Frame) -> R) -> R {
     struct Restore(*const Frame);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -90,27 +91,50 @@ pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce(
         }
     }
     let parent = CONTEXT.with(|context| context.frame.get());
-    let frame = Frame { color, runs, parent, task: Cell::new(ptr::null()) };
+    let frame = Frame { color: Cell::new(Some(color)), runs, parent, task: Cell::new(ptr::null()) };
     CONTEXT.with(|context| context.frame.set(&frame));
     let _restore = Restore(parent);
-    f()
+    f(&frame)
 }
 
-/// The color on top: what a callback that asks is running in.
+impl Frame {
+    /// The color, unless it was released.
+    pub(crate) fn color(&self) -> Option<NonNull<ColorCell>> {
+        self.color.get()
+    }
+
+    /// Whether the color was released before the frame ended; see [`release_turn_of`].
+    #[inline]
+    pub(crate) fn is_released(&self) -> bool {
+        self.color.get().is_none()
+    }
+}
+
+/// Marks the turn of `color` further down on this thread's stack as over. True: there is one; the caller ends it in
+/// the scheduler's books.
+pub(crate) fn release_turn_of(color: NonNull<ColorCell>) -> bool {
+    let turn = frames().find(|frame| frame.runs && frame.color.get() == Some(color));
+    if let Some(frame) = turn {
+        frame.color.set(None);
+    }
+    turn.is_some()
+}
+
+/// The innermost color that is held: what a callback that asks is running in.
 #[inline]
 pub(crate) fn current_color() -> Option<NonNull<ColorCell>> {
-    top().map(|frame| frame.color)
+    frames().find_map(|frame| frame.color.get())
 }
 
 /// The color on top, if the thread runs its turn and so owns its fifo.
 #[inline]
 pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {
-    top().filter(|frame| frame.runs).map(|frame| frame.color)
+    top().filter(|frame| frame.runs).and_then(|frame| frame.color.get())
 }
 
 /// Whether this thread holds `color`, at whatever depth.
 pub(crate) fn holds(color: NonNull<ColorCell>) -> bool {
-    frames().any(|frame| frame.color == color)
+    frames().any(|frame| frame.color.get() == Some(color))
 }
 
 /// How many colors the thread holds.

@@ -44,7 +44,7 @@ pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) {
     // SAFETY: `Held` keeps the cell alive.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
-    context::in_frame(color, false, || {
+    context::in_frame(color, false, |_| {
         loop {
             let (_, queue) = shared.lock_home(cell);
             // SAFETY: we hold the home lock, and the color is not running.
@@ -73,6 +73,6 @@ pub(crate) unsafe fn drop_node(shared: &Shared, cell: &ColorCell, node: NonNull<
     shared.callbacks_dropped.fetch_add(1, Relaxed);
     // SAFETY: promised by the caller; a panic in a destructor ends with that callback (C8).
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop)(node) })) {
-        crate::panics::report(shared, cell, payload);
+        crate::panics::report(shared, Some(NonNull::from(cell)), payload);
     }
 }

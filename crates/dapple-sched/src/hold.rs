@@ -14,7 +14,7 @@ use crate::sync::thread_local;
 
 /// Takes hold of a color if it is free and nothing is queued in it.
 ///
-/// A worker only tries the lock of another worker: it must not wait for a thread that may have been preempted.
+/// A worker waits for the lock of another worker for a moment only: its holder may have been preempted.
 ///
 /// # Safety
 /// The cell is alive for the call (a handle).
@@ -25,7 +25,7 @@ pub(crate) unsafe fn try_hold(color: NonNull<ColorCell>) -> bool {
     let queue = if context::on_worker() {
         // Relaxed: checked under the lock below.
         let home = usize::from(cell.home.load(Relaxed));
-        shared.slots[home].try_lock().filter(|_| usize::from(cell.home.load(Relaxed)) == home)
+        shared.slots[home].try_lock_briefly().filter(|_| usize::from(cell.home.load(Relaxed)) == home)
     } else {
         Some(shared.lock_home(cell).1)
     };
@@ -83,7 +83,7 @@ pub(crate) unsafe fn holding<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R
         }
     }
     let _release = Release(color);
-    context::in_frame(color, false, f)
+    context::in_frame(color, false, |_| f())
 }
 
 /// Makes a color idle that has nothing to do, and frees it if nobody knows it any more.

@@ -49,18 +49,34 @@ impl<T> Lock<T> {
         }
     }
 
+    /// Tries for about as long as a section takes.
+    #[inline]
+    pub(crate) fn try_lock_briefly(&self) -> Option<Guard<'_, T>> {
+        self.try_lock().or_else(|| {
+            (0..SPINS_BEFORE_YIELD).find_map(|_| {
+                spin_loop();
+                // Relaxed: only a hint when to try again; `try_lock` orders.
+                if self.locked.load(Relaxed) { None } else { self.try_lock() }
+            })
+        })
+    }
+
     #[cold]
     fn lock_contended(&self) -> Guard<'_, T> {
         let mut spins = 0u32;
         loop {
-            // Relaxed: only a hint when to try again; `try_lock` orders.
-            while self.locked.load(Relaxed) {
+            // Relaxed: only a hint when to try again; `try_lock` orders. (loom would explore how stale the hint can be
+            // for ever.)
+            while cfg!(not(dapple_loom)) && self.locked.load(Relaxed) {
                 spins += 1;
                 // The holder may have been preempted (more workers than cores): give it the core.
                 if spins.is_multiple_of(SPINS_BEFORE_YIELD) { yield_now() } else { spin_loop() }
             }
             if let Some(guard) = self.try_lock() {
                 return guard;
+            }
+            if cfg!(dapple_loom) {
+                yield_now();
             }
         }
     }

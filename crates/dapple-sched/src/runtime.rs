@@ -126,7 +126,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn(self.new_color(), future)
+        task::spawn(self.new_color(), false, future)
     }
 
     /// A fresh color of this runtime; see [`Color::new`].

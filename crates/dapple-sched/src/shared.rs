@@ -116,6 +116,12 @@ impl Slot {
         self.queue.try_lock()
     }
 
+    /// Waits for the lock as long as a section takes, but not for a holder that was preempted.
+    #[inline]
+    pub(crate) fn try_lock_briefly(&self) -> Option<Guard<'_, RunQueue>> {
+        self.queue.try_lock_briefly()
+    }
+
     /// Whether colors are linked here.
     #[inline]
     pub(crate) fn remote_waits(&self) -> bool {

@@ -11,6 +11,7 @@
 //! | `ABORTED` | abort, shutdown | nobody | the next callback drops the future instead of polling it |
 //! | `DONE` | the callback that ends the task | nobody | the output (or error) is stored; the node is never queued again |
 //! | `JOINED` | spawn | dropping the join handle | somebody may take the output |
+//! | `BACKGROUND` | spawn | nobody | a graceful shutdown does not wait for it |
 //!
 //! Whoever of "end of the task" and "drop of the handle" changes the state second drops the output.
 
@@ -93,7 +94,7 @@ pub(crate) struct TaskList {
 unsafe impl Send for TaskList {}
 
 /// Starts a task of the given color. Cost: one allocation, one post.
-pub(crate) fn spawn<F>(color: Color, future: F) -> JoinHandle<F::Output>
+pub(crate) fn spawn<F>(color: Color, background: bool, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -105,7 +106,7 @@ where
     let task = Box::new(TaskCell {
         header: Header {
             node: Node::new(NODE_VTABLE, Priority::NORMAL),
-            state: AtomicU32::new(SCHEDULED | JOINED),
+            state: AtomicU32::new(SCHEDULED | JOINED | if background { BACKGROUND } else { 0 }),
             // One for the list, one for the queued node, one for the handle.
             refs: AtomicU32::new(3),
             color,
@@ -121,7 +122,9 @@ where
     let header = NonNull::from(Box::leak(task)).cast::<Header>();
     // SAFETY: just made; three counts.
     let header_ref = unsafe { header.as_ref() };
-    shared.tasks_live.fetch_add(1, Relaxed);
+    if !background {
+        shared.tasks_live.fetch_add(1, Relaxed);
+    }
     shared.tasks[list].lock().insert(header);
     let handle = JoinHandle { task: TaskRef(header), output: PhantomData };
     // SAFETY: the header holds the color; SCHEDULED is ours since the start, with a count of its own.
@@ -179,7 +182,9 @@ unsafe fn drop_node(node: NonNull<Node>) {
     let header = task.header();
     let state = header.state.fetch_and(!SCHEDULED, AcqRel);
     if state & DONE == 0 {
-        header.shared().tasks_dropped.fetch_add(1, Relaxed);
+        if state & BACKGROUND == 0 {
+            header.shared().tasks_dropped.fetch_add(1, Relaxed);
+        }
         // SAFETY: whoever drops a node holds its color.
         unsafe { header.end_aborted(task.0) };
     }
@@ -233,7 +238,9 @@ impl Header {
             }
         }
         let shared = self.shared();
-        shared.tasks_live.fetch_sub(1, Relaxed);
+        if state & BACKGROUND == 0 {
+            shared.tasks_live.fetch_sub(1, Relaxed);
+        }
         let listed = shared.tasks[usize::from(self.list)].lock().remove(task);
         drop(listed);
     }
@@ -511,7 +518,6 @@ unsafe fn drop_waker(data: *const ()) {
 /// assert_eq!(runtime.block_on(sum).unwrap(), 3);
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[must_use = "dropping the handle detaches the task; assign it to `_` if that is meant"]
 pub struct JoinHandle<T> {
     task: TaskRef,
     output: PhantomData<fn() -> T>,
@@ -667,3 +673,4 @@ const SCHEDULED: u32 = 1;
 const ABORTED: u32 = 2;
 const DONE: u32 = 4;
 const JOINED: u32 = 8;
+const BACKGROUND: u32 = 16;

@@ -1,8 +1,9 @@
 //! A queued wait for a color: what `Colored::with` posts when the color is not free.
 //!
 //! The ticket's node stands in the color's fifo like any callback. When its turn comes, the waiting task is polled
-//! *right there*, inside the color's turn, if the task's own color is free; otherwise the color is handed over and
-//! stays `Held` until the task has been polled. A task that is polled and does not use its grant (its `with` future
+//! *right there*, inside the color's turn, if the task's own color is free; the turn is over as soon as the closure
+//! is, whatever else the task does in that poll. Otherwise the color is handed over and stays `Held` until the task has
+//! been polled. A task that is polled and does not use its grant (its `with` future
 //! sits unpolled in a `select` or a `join`) loses it: it queues again when it asks again, and nobody hangs on it.
 //! A waiter on another executor cannot be watched like that: it holds the color until it is polled or dropped.
 //!

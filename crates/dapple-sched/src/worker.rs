@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::block::Blocks;
 use crate::cell::{ColorCell, Fifo, NO_WORKER, State};
 use crate::clock::Slice;
-use crate::context;
+use crate::context::{self, Frame};
 use crate::dispose;
 use crate::hold;
 use crate::lock::Guard;
@@ -64,6 +64,13 @@ struct Plan {
     batch: u32,
     /// What callbacks of the color take, 0 if not known.
     mean_ns: u16,
+}
+
+/// What a turn did.
+struct Ran {
+    callbacks: u32,
+    /// The color was released meanwhile, and is no longer this turn's to touch.
+    released: bool,
 }
 
 /// What a step did.
@@ -165,29 +172,33 @@ impl Worker {
         let to_sample = self.turns_to_sample.get();
         let ran = if plan.batch == 1 && to_sample > 0 {
             self.turns_to_sample.set(to_sample - 1);
-            self.run_one(color);
-            1
+            self.run_one(color)
         } else {
             self.run_many(color, &plan)
         };
         self.turns_to_poll.set(self.turns_to_poll.get().saturating_sub(1));
-        self.slot().counters.turn(ran);
-        self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null()), cut: ran < plan.batch }));
+        self.slot().counters.turn(ran.callbacks);
+        if !ran.released {
+            let handoff = self.handoff.replace(ptr::null());
+            self.ended.set(Some(Turn { color, handoff, cut: ran.callbacks < plan.batch }));
+        }
     }
 
-    /// A turn of several callbacks, or one that is timed. Returns how many it ran.
-    fn run_many(&self, color: NonNull<ColorCell>, plan: &Plan) -> u32 {
+    /// A turn of several callbacks, or one that is timed.
+    fn run_many(&self, color: NonNull<ColorCell>, plan: &Plan) -> Ran {
         let to_sample = self.turns_to_sample.get();
         let slice = Slice::start(to_sample == 0 || (plan.mean_ns == 0 && plan.batch > 1), plan.mean_ns);
         let ran = self.run_batch(color, plan.batch, &slice);
         let elapsed_ns = slice.elapsed_ns();
-        // SAFETY: this worker still runs the color, so it owns the fifo.
-        unsafe {
-            color.as_ref().fifo(|fifo| {
-                if slice.is_timed() && (to_sample == 0 || fifo.samples == 0) {
-                    fifo.record_time(elapsed_ns / u64::from(ran.max(1)));
-                }
-            });
+        if slice.is_timed() && !ran.released {
+            // SAFETY: this worker still runs the color, so it owns the fifo.
+            unsafe {
+                color.as_ref().fifo(|fifo| {
+                    if to_sample == 0 || fifo.samples == 0 {
+                        fifo.record_time(elapsed_ns / u64::from(ran.callbacks.max(1)));
+                    }
+                });
+            }
         }
         if to_sample == 0 {
             self.sample(elapsed_ns);
@@ -218,45 +229,63 @@ impl Worker {
 
     /// Runs the one callback of a color that this worker has set to `Running`.
     #[inline]
-    fn run_one(&self, color: NonNull<ColorCell>) {
+    fn run_one(&self, color: NonNull<ColorCell>) -> Ran {
         // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
         unsafe {
             let cell = color.as_ref();
-            let Some(node) = cell.fifo(Fifo::take_for_run) else { return };
-            context::in_frame(color, true, || {
+            let Some(node) = cell.fifo(Fifo::take_for_run) else { return Ran { callbacks: 0, released: false } };
+            context::in_frame(color, true, |frame| {
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run_node(cell, node))) {
-                    crate::panics::report(&self.shared, cell, payload);
+                    crate::panics::report(&self.shared, frame.color(), payload);
                 }
-            });
+                Ran { callbacks: 1, released: frame.is_released() }
+            })
         }
     }
 
-    /// Runs up to `batch` callbacks of a color that this worker has set to `Running`; returns how many it ran.
-    fn run_batch(&self, color: NonNull<ColorCell>, batch: u32, slice: &Slice) -> u32 {
-        // SAFETY: as in `run_one`.
+    /// Runs up to `batch` callbacks of a color that this worker has set to `Running`.
+    fn run_batch(&self, color: NonNull<ColorCell>, batch: u32, slice: &Slice) -> Ran {
+        // SAFETY: as in `run_one`, until the turn is released.
         let cell = unsafe { color.as_ref() };
         let ran = Cell::new(0);
-        context::in_frame(color, true, || {
+        context::in_frame(color, true, |frame| {
             let run = || {
-                // SAFETY: as in `run_one`.
+                // SAFETY: as above.
                 while let Some(node) = unsafe { cell.fifo(Fifo::take_for_run) } {
                     ran.set(ran.get() + 1);
                     // SAFETY: popped, so ours.
                     unsafe { run_node(cell, node) };
-                    if self.must_stop(cell, ran.get(), batch, slice) {
+                    if self.must_stop(frame, cell, ran.get(), batch, slice) {
                         break;
                     }
                 }
             };
             // A panic ends its callback only (C8): the turn goes on.
             while let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-                crate::panics::report(&self.shared, cell, payload);
-                if self.must_stop(cell, ran.get(), batch, slice) {
+                crate::panics::report(&self.shared, frame.color(), payload);
+                if self.must_stop(frame, cell, ran.get(), batch, slice) {
                     break;
                 }
             }
-        });
-        ran.get()
+            Ran { callbacks: ran.get(), released: frame.is_released() }
+        })
+    }
+
+    /// Ends the turn of a color before the callback that it is in, for a waiter that was polled in it and is through
+    /// with the state: what else its task does is not to keep others from the color.
+    ///
+    /// # Safety
+    /// The color is alive and `Running` here.
+    pub(crate) unsafe fn release_turn(&self, color: NonNull<ColorCell>) {
+        if !context::release_turn_of(color) {
+            return;
+        }
+        let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
+        let mut queue = self.slot().lock();
+        // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
+        unsafe { self.end_turn(&mut queue, Turn { color, handoff: ptr::null(), cut: true }, &mut afterwards) };
+        drop(queue);
+        afterwards.settle(&self.shared);
     }
 
     /// The current turn has reached a waiter: it ends here, and the color is handed over.
@@ -265,11 +294,14 @@ impl Worker {
         self.handoff.set(Arc::into_raw(ticket));
     }
 
-    /// Whether a turn ends here: its batch is through, a waiter is to be handed the color, or the slice is over.
+    /// Whether a turn ends here: it was released, its batch is through, a waiter is to be handed the color, or the slice is over.
     #[inline]
-    fn must_stop(&self, cell: &ColorCell, ran: u32, batch: u32, slice: &Slice) -> bool {
-        // SAFETY: this worker runs the color, so it owns the fifo.
-        ran >= batch || !self.handoff.get().is_null() || slice.is_over(|| unsafe { cell.fifo(|fifo| fifo.mean_ns) })
+    fn must_stop(&self, frame: &Frame, cell: &ColorCell, ran: u32, batch: u32, slice: &Slice) -> bool {
+        // SAFETY: the turn is not released, so this worker runs the color and owns the fifo.
+        frame.is_released()
+            || ran >= batch
+            || !self.handoff.get().is_null()
+            || slice.is_over(|| unsafe { cell.fifo(|fifo| fifo.mean_ns) })
     }
 
     /// Gives the color of an ended turn its next state.
@@ -377,7 +409,7 @@ impl Worker {
             begin_turn(cell);
         }
         drop(queue);
-        context::in_frame(color, true, begun);
+        context::in_frame(color, true, |_| begun());
         // SAFETY: the color is `Running` here, so its fifo is ours.
         let batch = unsafe {
             cell.drain_inbox();
@@ -386,11 +418,14 @@ impl Worker {
         let outer = self.handoff.replace(ptr::null());
         let ran = self.run_batch(color, batch, &Slice::start(false, 0));
         let handoff = self.handoff.replace(outer);
-        self.slot().counters.turn(ran);
+        self.slot().counters.turn(ran.callbacks);
+        if ran.released {
+            return true;
+        }
         let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
         let mut queue = self.slot().lock();
         // SAFETY: the turn is over, the color is `Running` here, and this is its home lock.
-        unsafe { self.end_turn(&mut queue, Turn { color, handoff, cut: ran < batch }, &mut afterwards) };
+        unsafe { self.end_turn(&mut queue, Turn { color, handoff, cut: ran.callbacks < batch }, &mut afterwards) };
         drop(queue);
         afterwards.settle(&self.shared);
         true

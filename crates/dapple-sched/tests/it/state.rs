@@ -219,3 +219,49 @@ fn many_tasks_contend_for_few_states() {
         assert_eq!((sum, finished.load(Ordering::Relaxed)), (TASKS * EACH, TASKS));
     }
 }
+
+#[test]
+fn a_waiter_lets_go_of_the_state_after_its_closure() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let gate = occupy(state.color());
+    let (inside, out) = (crate::support::Gate::default(), crate::support::Gate::default());
+    let (tx, waits) = collector();
+    let task = spawn({
+        let (state, inside, out) = (state.clone(), inside.clone(), out.clone());
+        async move {
+            let mut waiting = pin!(state.with(|n| *n += 1));
+            std::future::poll_fn(|cx| match waiting.as_mut().poll(cx) {
+                Poll::Pending => {
+                    tx.send(()).unwrap();
+                    Poll::Pending
+                }
+                ready => ready,
+            })
+            .await;
+            // Still in the poll in which the closure ran.
+            inside.open();
+            out.wait();
+        }
+    });
+    waits.next();
+    for _ in 0..10 {
+        state.post(|n| *n += 10);
+    }
+    gate.open();
+    inside.wait();
+    assert_eq!(state.with_blocking(|n| *n), 101, "the task keeps the state while it does something else");
+    out.open();
+    runtime.block_on(task).unwrap();
+}
+
+#[test]
+fn a_background_task_does_not_delay_a_shutdown() {
+    let runtime = runtime(1);
+    drop(runtime.handle().default_color().spawn_background(std::future::pending::<()>()));
+    let started = std::time::Instant::now();
+    let report = runtime.shutdown(crate::support::LONG);
+    assert!(started.elapsed() < crate::support::LONG / 2);
+    assert_eq!(report.tasks_dropped, 0);
+}
