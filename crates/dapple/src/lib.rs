@@ -140,3 +140,12 @@ pub fn run_main<F: Future>(workers: Option<usize>, future: F) -> F::Output {
         ),
     }
 }
+
+// The programs of these pages are compiled and run with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/first-hour.md")]
+mod first_hour {}

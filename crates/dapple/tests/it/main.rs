@@ -1,6 +1,7 @@
 //! The attributes and entry points of the crate that users add.
 
 mod examples;
+mod first_hour;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
