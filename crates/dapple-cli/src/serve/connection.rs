@@ -46,19 +46,15 @@ pub(crate) async fn serve(stream: TcpStream, site: Arc<Site>, _open: OpenConnect
     let http = http1::Builder::new().serve_connection(stream, service);
 
     let (mut http, mut closing, mut tick) = (pin!(http), pin!(closing), pin!(sleep(TICK)));
-    let (mut waits_for_closing, mut is_closing) = (false, false);
+    let mut is_closing = false;
     let (mut quiet_ticks, mut progress_seen) = (0, 0);
     loop {
         let event = poll_fn(|cx| {
             if let Poll::Ready(result) = http.as_mut().poll(cx) {
                 return Poll::Ready(Event::Ended(result));
             }
-            // Once to be woken, and then when there is something to learn.
-            if !is_closing && (!waits_for_closing || connection.site.may_be_closing()) {
-                waits_for_closing = true;
-                if closing.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Event::Closing);
-                }
+            if !is_closing && closing.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Event::Closing);
             }
             tick.as_mut().poll(cx).map(|()| Event::Tick)
         });

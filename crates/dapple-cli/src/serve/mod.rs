@@ -62,11 +62,11 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
 
     let options = SiteOptions { cache_bytes: args.cache_mb << 20, serial: args.serial, status: !args.no_status };
     let site = Arc::new(Site::new(root, &options, runtime.handle().clone()));
-    drop(Color::DEFAULT.spawn(accept::accept(listener, site.clone(), connections_max)));
+    drop(Color::DEFAULT.spawn(accept::accept(listener, site, connections_max)));
 
     runtime.block_on(next_of(&mut signals));
     end_at_once_on(signals);
-    finish(runtime, &site);
+    finish(runtime);
     Ok(())
 }
 
@@ -124,8 +124,7 @@ fn end_at_once_on(mut signals: [Signal; 2]) {
 }
 
 /// Accepting stops, idle connections close, the others do after their response.
-fn finish(runtime: Runtime, site: &Site) {
-    site.set_closing();
+fn finish(runtime: Runtime) {
     let report = runtime.shutdown(FINISH_MAX);
     if report.tasks_dropped > 0 {
         warn!(unfinished = report.tasks_dropped, "not everything in flight was finished in {FINISH_MAX:?}");

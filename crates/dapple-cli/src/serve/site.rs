@@ -13,16 +13,14 @@
 //!
 //! With `--serial` all of these are the default color; nothing else changes.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use dapple::blocking::spawn_blocking;
-use dapple::{Color, Colored, Handle, yield_now};
+use dapple::{Color, Colored, Handle};
 use tracing::warn;
 
 use super::clock::now_ms;
@@ -48,7 +46,6 @@ pub(crate) struct Site {
     pub(crate) serial: bool,
     /// Whether `/-/status` answers.
     pub(crate) status: bool,
-    closing: AtomicBool,
 }
 
 /// How a site is served.
@@ -72,19 +69,7 @@ impl Site {
             started: Instant::now(),
             serial: options.serial,
             status: options.status,
-            closing: AtomicBool::new(false),
         }
-    }
-
-    /// Notes that the runtime is about to announce that it closes.
-    pub(crate) fn set_closing(&self) {
-        self.closing.store(true, Ordering::Release);
-    }
-
-    /// Whether it is worth asking the runtime: that costs a lock, which no request is to wait for. `Release` and
-    /// `Acquire` pair the two, and the announcement wakes whoever looked too early.
-    pub(crate) fn may_be_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
     }
 
     /// Finds what `path` names.
@@ -98,17 +83,17 @@ impl Site {
         let hash = self.hasher.hash_one(key);
         let now_ms = now_ms();
         let shard = &self.shards[shard_of(hash)];
-        let cached = match ask(shard, |shard| shard.look_up(hash, key, now_ms)).await {
+        let cached = match shard.with(|shard| shard.look_up(hash, key, now_ms)).await {
             Found::Fresh(page) => return Ok(Content::Page(page)),
             Found::Stale(page) => Some(page),
             Found::Missing => None,
         };
-        let known = match ask(&self.handles, |handles| handles.look_up(hash, key, now_ms)).await {
+        let known = match self.handles.with(|handles| handles.look_up(hash, key, now_ms)).await {
             Known::Fresh(Resolved::Directory, _) => return Ok(Content::Directory),
             Known::Fresh(Resolved::Nothing, _) => return Ok(Content::Nothing),
             Known::Fresh(Resolved::File(file), checked_ms) => {
                 if let Some(page) = cached.as_ref().filter(|page| page.is(file.meta.stamp)) {
-                    ask(shard, |shard| shard.checked(hash, key, checked_ms)).await;
+                    shard.with(|shard| shard.checked(hash, key, checked_ms)).await;
                     return Ok(Content::Page(page.clone()));
                 }
                 if file.meta.stamp.len > self.page_len_max {
@@ -118,7 +103,7 @@ impl Site {
             }
             Known::Stale(known) => known,
         };
-        let content = match ask(shard, |shard| shard.join(hash, key)).await {
+        let content = match shard.with(|shard| shard.join(hash, key)).await {
             Joined::Wait(content) => content,
             Joined::Yours(content) => {
                 // A task of its own: the others wait for it also when this connection goes away.
@@ -192,26 +177,6 @@ impl Drop for Loading {
             self.shard.post(move |shard| shard.load_failed(hash, &key));
         }
     }
-}
-
-/// Asks a cache, and lets go of its color at once.
-///
-/// Who has to wait for a color is polled in that color's turn, and would go on to write the response in there: a few
-/// microseconds in the kernel instead of the hundred nanoseconds of a look-up, while all who want the same cache queue
-/// up. Yielding leads back to the connection's own color. Where nobody waits, which is nearly always, nothing is added.
-async fn ask<T: Send + 'static, R>(cache: &Colored<T>, question: impl FnOnce(&mut T) -> R) -> R {
-    let mut answer = pin!(cache.with(question));
-    let mut has_waited = false;
-    let watched = poll_fn(|cx| {
-        let polled = answer.as_mut().poll(cx);
-        has_waited |= polled.is_pending();
-        polled
-    });
-    let answer = watched.await;
-    if has_waited {
-        yield_now().await;
-    }
-    answer
 }
 
 /// Runs what blocks in the pool.
