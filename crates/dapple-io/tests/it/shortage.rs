@@ -45,7 +45,7 @@ fn in_child() {
     let full = getrlimit(Resource::Nofile);
     // The lowest free number is the only one that the limit leaves.
     let free = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
-    let limit = |current| Rlimit { current, ..full.clone() };
+    let limit = |current| Rlimit { current, ..full };
     setrlimit(Resource::Nofile, limit(Some(free + 1))).unwrap();
 
     let (accepted, rx) = channel_callback();
