@@ -10,7 +10,7 @@
 //! | `Held` | no | the home worker's lock | `Queued` (something came meanwhile), `Idle` |
 //!
 //! **One rule:** the running worker owns the fifo; otherwise the home worker's lock does. `home` changes only under the
-//! old home's lock, and never while the color is `Running` or `Held`.
+//! locks of the old and of the new home, and never while the color is `Running` or `Held`.
 //!
 //! # Inbox
 //!
@@ -57,7 +57,7 @@ pub(crate) struct ColorCell {
     inbox: AtomicPtr<Node>,
     /// Link in a remote list; written by whoever set NOTIFIED, read by whoever takes the list.
     pub(crate) remote_next: AtomicPtr<ColorCell>,
-    /// Index of the home worker; changed under the old home's lock.
+    /// Index of the home worker; changed under the locks of the old and of the new home.
     pub(crate) home: AtomicU16,
     /// The worker that last posted from elsewhere, for home moves. A hint.
     pub(crate) last_poster: AtomicU16,

@@ -355,7 +355,12 @@ impl Worker {
                     && u32::from(fifo.mean_ns) < TINY_CALLBACK_NS
             })
         };
-        if moves && usize::from(poster) < self.shared.slots.len() {
+        // The new home's lock orders what we did with the color before what is done there. Only tried, as everywhere
+        // where one is held already; it fails where the poster is this worker.
+        let slot = self.shared.slots.get(usize::from(poster)).filter(|_| moves);
+        if let Some(theirs) = slot.and_then(Slot::try_lock)
+            && !theirs.closed
+        {
             cell.home.store(poster, Relaxed);
             cell.last_poster.store(NO_WORKER, Relaxed);
         }
