@@ -10,7 +10,7 @@ use crate::cell::{ColorCell, State};
 use crate::context;
 use crate::hold;
 use crate::node::Node;
-use crate::shared::Shared;
+use crate::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;
 
 /// Takes over the notification of a color whose home has stopped.
@@ -22,7 +22,17 @@ pub(crate) unsafe fn notified(color: NonNull<ColorCell>) {
     // lock without which it cannot be freed.
     unsafe {
         let cell = color.as_ref();
-        let (_, queue) = cell.shared().lock_home(cell);
+        let queue = loop {
+            let (_, queue) = cell.shared().lock_home(cell);
+            if queue.closed {
+                break queue;
+            }
+            // Stolen from the stopped worker since we looked, and perhaps running: its new home takes the news.
+            drop(queue);
+            if cell.shared().link_remote(color) == Linked::Yes {
+                return;
+            }
+        };
         match cell.state() {
             State::Idle => {
                 cell.take_notified();
