@@ -291,9 +291,14 @@ impl TaskRef {
             // SAFETY: counted; ours until the exchange.
             unsafe { &*ticket }.next_granted.store(old, Relaxed);
             match header.granted.compare_exchange_weak(old, ticket, AcqRel, Relaxed) {
-                Ok(_) => return,
+                Ok(_) => break,
                 Err(now) => old = now,
             }
+        }
+        // A task that has ended is not polled again, and nobody else would take the grant back. A read-modify-write on
+        // the word that DONE is set in: either we see DONE, or the end of the task sees the grant.
+        if header.state.fetch_or(0, AcqRel) & DONE != 0 {
+            header.revoke_grants();
         }
     }
 }

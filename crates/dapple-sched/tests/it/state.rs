@@ -265,3 +265,25 @@ fn a_background_task_does_not_delay_a_shutdown() {
     assert!(started.elapsed() < crate::support::LONG / 2);
     assert_eq!(report.tasks_dropped, 0);
 }
+
+#[test]
+fn a_forgotten_wait_of_an_ended_task_holds_nothing() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let gate = occupy(state.color());
+    let inner = state.clone();
+    let task = spawn(async move {
+        let inner: &'static Colored<i32> = Box::leak(Box::new(inner));
+        let mut waiting = Box::pin(inner.with(|n| *n += 1));
+        std::future::poll_fn(|cx| {
+            assert!(waiting.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        std::mem::forget(waiting);
+    });
+    runtime.block_on(task).unwrap();
+    gate.open();
+    assert_eq!(state.with_blocking(|n| *n), 0);
+}
