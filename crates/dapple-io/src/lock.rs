@@ -3,7 +3,9 @@
 //! Nothing that a user wrote runs under one of these locks but the dispatch lock of a slot, so a panic while a lock is held
 //! leaves no state half changed, and poisoning would only spread the panic to bystanders.
 
+use std::mem;
 use std::sync::{self, Condvar, MutexGuard, PoisonError, TryLockError};
+use std::task::Waker;
 use std::time::Duration;
 
 /// A mutex without poisoning.
@@ -37,4 +39,11 @@ pub(crate) fn wait_timeout<'a, T>(
 ) -> (MutexGuard<'a, T>, bool) {
     let (guard, result) = condition.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner);
     (guard, result.timed_out())
+}
+
+/// Makes `kept` wake what `waker` wakes. Returns what it was, to be dropped when no lock is held: with the last waker of
+/// a task the task may go, and with it whatever takes the lock again.
+#[must_use = "to be dropped after the lock"]
+pub(crate) fn refresh(kept: &mut Waker, waker: &Waker) -> Option<Waker> {
+    (!kept.will_wake(waker)).then(|| mem::replace(kept, waker.clone()))
 }

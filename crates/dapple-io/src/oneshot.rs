@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::lock::Mutex;
+use crate::lock::{Mutex, refresh};
 
 /// Sends the value; dropped without sending, it tells the receiver that no value will come.
 pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
@@ -55,10 +55,12 @@ impl<T> Future for Receiver<T> {
         if state.sender_gone {
             return Poll::Ready(None);
         }
-        match &mut state.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
+        let replaced = match &mut state.waker {
+            Some(kept) => refresh(kept, cx.waker()),
+            none => none.replace(cx.waker().clone()),
+        };
+        drop(state);
+        drop(replaced);
         Poll::Pending
     }
 }

@@ -46,11 +46,15 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    match (current::shared(), Handle::try_current()) {
-        (Ok(shared), Some(handle)) => start(shared, handle, f),
-        (Err(error), _) => Blocking(State::Failed(BlockingError::NoRuntime(error.to_string()))),
-        (Ok(_), None) => unreachable!("the driver was found through the runtime"),
-    }
+    let (shared, handle) = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return Blocking(State::Failed(error)),
+    };
+    let (job, answer) = job(f);
+    Blocking(match shared.pool.submit(job, &handle) {
+        Err(Refusal::Full(job)) => State::Waiting { shared, handle, job: Some(job), answer: Some(answer), place: None },
+        submitted => State::after(submitted, answer),
+    })
 }
 
 /// Like [`spawn_blocking`], but refuses when the queue is full.
@@ -63,10 +67,15 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    match current::shared() {
-        Ok(shared) if shared.pool.is_full() => Err(BlockingQueueFull(f)),
-        _ => Ok(spawn_blocking(f)),
+    let (shared, handle) = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return Ok(Blocking(State::Failed(error))),
+    };
+    if !shared.pool.reserve() {
+        return Err(BlockingQueueFull(f));
     }
+    let (job, answer) = job(f);
+    Ok(Blocking(State::after(shared.pool.submit_reserved(job, &handle), answer)))
 }
 
 /// See [`spawn_blocking`].
@@ -118,24 +127,36 @@ where
     spawn_blocking(f).await.map_err(io::Error::from)?
 }
 
-fn start<T, F>(shared: Arc<Shared>, handle: Handle, f: F) -> Blocking<T>
+/// The runtime whose pool is used here.
+fn runtime() -> Result<(Arc<Shared>, Handle), BlockingError> {
+    let shared = current::shared().map_err(|error| BlockingError::NoRuntime(error.to_string()))?;
+    Ok((shared, Handle::current()))
+}
+
+/// A function as a job that answers by itself, and where the answer comes.
+fn job<T, F>(f: F) -> (Job, oneshot::Receiver<Answer<T>>)
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
-    let job: Job = Box::new(move || {
+    let job = move || {
         let result = catch_unwind(AssertUnwindSafe(f));
         sender.send(result.map_err(|payload| BlockingError::Panicked(message_of(&*payload))));
-    });
-    Blocking(match shared.pool.submit(job, &handle) {
-        Ok(()) => State::Queued(receiver),
-        Err(Refusal::Full(job)) => {
-            State::Waiting { shared, handle, job: Some(job), answer: Some(receiver), place: None }
+    };
+    (Box::new(job), receiver)
+}
+
+impl<T> State<T> {
+    /// What follows from handing a job in where there was room for it.
+    fn after(submitted: Result<(), Refusal>, answer: oneshot::Receiver<Answer<T>>) -> Self {
+        match submitted {
+            Ok(()) => State::Queued(answer),
+            Err(Refusal::NoThread(error)) => State::Failed(BlockingError::NoThread(error)),
+            // A job that finds no room was handed back before.
+            Err(Refusal::ShutDown | Refusal::Full(_)) => State::Failed(BlockingError::ShutDown),
         }
-        Err(Refusal::ShutDown) => State::Failed(BlockingError::ShutDown),
-        Err(Refusal::NoThread(error)) => State::Failed(BlockingError::NoThread(error)),
-    })
+    }
 }
 
 fn message_of(payload: &(dyn Any + Send)) -> String {
@@ -152,17 +173,13 @@ impl<T> Future for Blocking<T> {
         if let State::Waiting { shared, handle, job, answer, place } = &mut self.0 {
             let waiting = job.take().expect("kept until it is queued");
             match shared.pool.submit_waiting(waiting, handle, place, cx.waker()) {
-                Ok(()) => {
-                    let answer = answer.take().expect("taken with the job");
-                    self.0 = State::Queued(answer);
-                }
                 Err(Refusal::Full(waiting)) => {
                     *job = Some(waiting);
                     return Poll::Pending;
                 }
-                Err(Refusal::ShutDown) => self.0 = State::Failed(BlockingError::ShutDown),
-                Err(Refusal::NoThread(error)) => {
-                    self.0 = State::Failed(BlockingError::NoThread(error));
+                submitted => {
+                    let answer = answer.take().expect("taken with the job");
+                    self.0 = State::after(submitted, answer);
                 }
             }
         }

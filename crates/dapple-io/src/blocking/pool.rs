@@ -1,11 +1,12 @@
 //! The threads and the queue of the blocking pool.
 //!
 //! Threads are started when there are more jobs than idle threads, up to the bound, and end after having been idle for a
-//! while. The queue is bounded; whoever finds it full keeps its job and leaves a waker, and every job taken from the
-//! queue wakes the one who has waited longest. A newcomer does not overtake those who wait.
+//! while. The queue is bounded; whoever finds it full keeps its job and leaves a waker. Every job taken from the queue
+//! leaves a room, which is promised to the one who has waited longest, so that no newcomer overtakes.
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, MutexGuard};
 use std::task::Waker;
@@ -14,7 +15,7 @@ use std::thread;
 use dapple_sched::Handle;
 
 use crate::driver::Config;
-use crate::lock::{Mutex, wait_timeout};
+use crate::lock::{Mutex, refresh, wait_timeout};
 
 /// A function without arguments or result that answers by itself.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -43,7 +44,9 @@ struct State {
     idle: usize,
     threads: usize,
     threads_ever: u64,
-    /// Who waits for room, longest first. A place that is gone was told that there is room.
+    /// Rooms in the queue that somebody was promised and has not taken yet.
+    promised: usize,
+    /// Who waits for room, longest first. Whose place is gone was promised a room.
     waiters: VecDeque<(u64, Waker)>,
     next_place: u64,
     is_shut_down: bool,
@@ -62,18 +65,28 @@ impl Pool {
         }))
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        let state = self.0.state.lock();
-        self.0.is_full(&state) || !state.waiters.is_empty()
+    /// Promises a room to the caller, unless there is none or others wait for it.
+    pub(crate) fn reserve(&self) -> bool {
+        let mut state = self.0.state.lock();
+        let has_room = self.0.has_room(&state);
+        state.promised += usize::from(has_room);
+        has_room
+    }
+
+    /// Queues a job in a room that was promised.
+    pub(crate) fn submit_reserved(&self, job: Job, handle: &Handle) -> Result<(), Refusal> {
+        let mut state = self.0.state.lock();
+        state.promised -= 1;
+        self.0.queue(state, job, handle)
     }
 
     /// Queues a job, unless there is no room or others wait for it.
     pub(crate) fn submit(&self, job: Job, handle: &Handle) -> Result<(), Refusal> {
         let state = self.0.state.lock();
-        if !state.waiters.is_empty() {
-            return Err(Refusal::Full(job));
+        match state.is_shut_down || self.0.has_room(&state) {
+            true => self.0.queue(state, job, handle),
+            false => Err(Refusal::Full(job)),
         }
-        self.0.queue(state, job, handle)
     }
 
     /// Queues a job that had to wait, or keeps the waker for when there is room.
@@ -85,38 +98,43 @@ impl Pool {
         waker: &Waker,
     ) -> Result<(), Refusal> {
         let mut state = self.0.state.lock();
-        let waiting = state.waiters.iter_mut().find(|(kept, _)| Some(*kept) == *place);
-        if let Some((_, kept)) = waiting {
-            // Not its turn yet.
-            kept.clone_from(waker);
-            return Err(Refusal::Full(job));
-        }
-        if self.0.is_full(&state) && !state.is_shut_down {
-            state.next_place += 1;
-            *place = Some(state.next_place);
-            let entry = (state.next_place, waker.clone());
-            state.waiters.push_back(entry);
-            return Err(Refusal::Full(job));
-        }
-        *place = None;
-        self.0.queue(state, job, handle)
+        let replaced = match *place {
+            None if state.is_shut_down || self.0.has_room(&state) => return self.0.queue(state, job, handle),
+            None => {
+                state.next_place += 1;
+                *place = Some(state.next_place);
+                let entry = (state.next_place, waker.clone());
+                state.waiters.push_back(entry);
+                None
+            }
+            Some(own) => match state.waiters.iter_mut().find(|(kept, _)| *kept == own) {
+                Some((_, kept)) => refresh(kept, waker),
+                None => {
+                    *place = None;
+                    state.promised -= 1;
+                    return self.0.queue(state, job, handle);
+                }
+            },
+        };
+        drop(state);
+        drop(replaced);
+        Err(Refusal::Full(job))
     }
 
-    /// Gives up a place. One who was told of room and leaves passes it on.
+    /// Gives up a place. One who was promised a room and leaves passes it on.
     pub(crate) fn leave(&self, place: u64) {
         let mut state = self.0.state.lock();
         let position = state.waiters.iter().position(|(kept, _)| *kept == place);
-        let gone = match position {
-            Some(position) => state.waiters.remove(position),
+        let (left, next) = match position {
+            Some(position) => (state.waiters.remove(position), None),
             None => {
-                let next = state.waiters.pop_front();
-                drop(state);
-                next.into_iter().for_each(|(_, waker)| waker.wake());
-                return;
+                state.promised -= 1;
+                (None, state.promise())
             }
         };
         drop(state);
-        drop(gone);
+        drop(left);
+        next.into_iter().for_each(Waker::wake);
     }
 
     /// Drops what is queued, and lets the threads end when they are done with what they have; waits for none of them.
@@ -124,7 +142,7 @@ impl Pool {
         let (queue, waiters) = {
             let mut state = self.0.state.lock();
             state.is_shut_down = true;
-            (std::mem::take(&mut state.queue), std::mem::take(&mut state.waiters))
+            state.give_up()
         };
         self.0.work.notify_all();
         drop(queue);
@@ -132,17 +150,31 @@ impl Pool {
     }
 }
 
-impl Inner {
-    fn is_full(&self, state: &State) -> bool {
-        state.queue.len() >= self.config.blocking_queue_max
+impl State {
+    /// Promises a room to the one who has waited longest; the waker tells.
+    fn promise(&mut self) -> Option<Waker> {
+        let (_, waker) = self.waiters.pop_front()?;
+        self.promised += 1;
+        Some(waker)
     }
 
+    /// Takes out all that is queued, and promises rooms to all who wait: woken, they learn how things are.
+    fn give_up(&mut self) -> (VecDeque<Job>, VecDeque<(u64, Waker)>) {
+        self.promised += self.waiters.len();
+        (mem::take(&mut self.queue), mem::take(&mut self.waiters))
+    }
+}
+
+impl Inner {
+    /// Whether a newcomer may queue a job.
+    fn has_room(&self, state: &State) -> bool {
+        state.waiters.is_empty() && state.queue.len() + state.promised < self.config.blocking_queue_max
+    }
+
+    /// Queues a job for which there is room, and sees to a thread that takes it.
     fn queue(self: &Arc<Self>, mut state: MutexGuard<'_, State>, job: Job, handle: &Handle) -> Result<(), Refusal> {
         if state.is_shut_down {
             return Err(Refusal::ShutDown);
-        }
-        if self.is_full(&state) {
-            return Err(Refusal::Full(job));
         }
         state.queue.push_back(job);
         if state.queue.len() <= state.idle {
@@ -172,17 +204,18 @@ impl Inner {
         thread::Builder::new().name(name).spawn(body).map(drop)
     }
 
-    /// A thread could not be started: the others do the work, if there are others.
+    /// A thread could not be started: the others do the work. If there are none, nobody will come to what is queued.
     fn without_thread(&self, error: io::Error) -> Result<(), Refusal> {
-        let orphans = {
+        let (queue, waiters) = {
             let mut state = self.state.lock();
             state.threads -= 1;
             if state.threads > 0 {
                 return Ok(());
             }
-            std::mem::take(&mut state.queue)
+            state.give_up()
         };
-        drop(orphans);
+        drop(queue);
+        waiters.into_iter().for_each(|(_, waker)| waker.wake());
         Err(Refusal::NoThread(error))
     }
 
@@ -191,9 +224,9 @@ impl Inner {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.queue.pop_front() {
-                let next = state.waiters.pop_front();
+                let next = state.promise();
                 drop(state);
-                next.into_iter().for_each(|(_, waker)| waker.wake());
+                next.into_iter().for_each(Waker::wake);
                 // The job answers by itself; what can still panic is a destructor in it, which ends that job only.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.state.lock();

@@ -1,5 +1,6 @@
 //! Finds the driver of the thread that asks.
 
+use std::cell::OnceCell;
 use std::io;
 use std::sync::Arc;
 
@@ -15,7 +16,19 @@ pub(crate) fn slot_for_source() -> io::Result<Arc<Slot>> {
 
 /// The slot that a new timer is armed in, and whether the calling thread owns it.
 pub(crate) fn slot_for_timer() -> io::Result<(Arc<Slot>, bool)> {
+    // An error: the thread is ending, and its locals are gone.
+    if let Ok(Some(slot)) = OWN_SLOT.try_with(|own| own.get().cloned()) {
+        return Ok((slot, true));
+    }
     with(|driver, worker| (driver.slot_for_timer(worker).clone(), worker.is_some()))
+}
+
+/// Makes this thread the owner of a slot, for good: it is a worker.
+pub(crate) fn own(slot: Arc<Slot>) {
+    OWN_SLOT.with(|own| {
+        let first = own.set(slot).is_ok();
+        debug_assert!(first, "a thread is a worker of one runtime");
+    });
 }
 
 pub(crate) fn shared() -> io::Result<Arc<Shared>> {
@@ -35,4 +48,9 @@ fn with<R>(f: impl FnOnce(&EpollDriver, Option<usize>) -> R) -> io::Result<R> {
         )
     })?;
     Ok(f(driver, handle.worker_index()))
+}
+
+thread_local! {
+    /// On a worker, its slot. The runtime would tell, too, but arming a timer should not touch what workers share.
+    static OWN_SLOT: OnceCell<Arc<Slot>> = const { OnceCell::new() };
 }

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::event::epoll::EventFlags;
 
-use crate::lock::Mutex;
+use crate::lock::{Mutex, refresh};
 
 /// The two things one can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,16 +86,16 @@ impl Entry {
             return Poll::Ready(seen);
         }
         let mut waiters = self.waiters.lock();
-        waiters.keep(cx.waker(), direction, waiter);
+        let replaced = waiters.keep(cx.waker(), direction, waiter);
         // Under the lock: a dispatch that took the waiters before this one was stored has released the lock since, so
         // its flags are visible here; one that comes later finds the waker.
-        match self.look(direction) {
-            Some(seen) => Poll::Ready(seen),
-            None => {
-                self.streak.store(0, Ordering::Relaxed);
-                Poll::Pending
-            }
+        let seen = self.look(direction);
+        drop(waiters);
+        drop(replaced);
+        if seen.is_none() {
+            self.streak.store(0, Ordering::Relaxed);
         }
+        seen.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// What is known now, without waiting.
@@ -187,23 +187,24 @@ impl Waiters {
         }
     }
 
-    fn keep(&mut self, waker: &Waker, direction: Direction, waiter: Waiter<'_>) {
+    /// Returns the waker that was replaced, to be dropped after the lock.
+    fn keep(&mut self, waker: &Waker, direction: Direction, waiter: Waiter<'_>) -> Option<Waker> {
         let next_id = self.next_id;
         let list = self.list(direction);
         match waiter {
             Waiter::Poller => match &mut list.poller {
-                Some(kept) => kept.clone_from(waker),
-                none => *none = Some(waker.clone()),
+                Some(kept) => refresh(kept, waker),
+                none => none.replace(waker.clone()),
             },
             Waiter::Listed(id) => {
                 let kept = list.listed.iter_mut().find(|(kept, _)| Some(*kept) == *id);
                 if let Some((_, kept)) = kept {
-                    kept.clone_from(waker);
-                } else {
-                    list.listed.push((next_id, waker.clone()));
-                    *id = Some(next_id);
-                    self.next_id += 1;
+                    return refresh(kept, waker);
                 }
+                list.listed.push((next_id, waker.clone()));
+                *id = Some(next_id);
+                self.next_id += 1;
+                None
             }
         }
     }

@@ -123,6 +123,10 @@ impl EpollDriver {
 }
 
 impl Driver for EpollDriver {
+    fn attach(&self, worker: usize) {
+        current::own(self.slots[worker].clone());
+    }
+
     fn park(&self, worker: usize, timeout: Option<Duration>) {
         self.slots[worker].park(timeout);
     }

@@ -38,7 +38,7 @@ use super::table::{Table, Token};
 use super::wait::{self, EVENTS_MAX};
 use super::wheel::{Key, Wheel};
 use super::{Shared, shut_down_error};
-use crate::lock::Mutex;
+use crate::lock::{Mutex, refresh};
 
 /// See the module's text.
 pub(crate) struct Slot {
@@ -149,13 +149,14 @@ impl Slot {
 
     /// Makes an armed timer wake `waker`; `false` if it has fired.
     pub(crate) fn rewire(&self, key: Key, waker: &Waker) -> bool {
-        match self.timers.lock().waker_mut(key) {
-            Some(kept) => {
-                kept.clone_from(waker);
-                true
-            }
-            None => false,
-        }
+        let mut timers = self.timers.lock();
+        let Some(kept) = timers.waker_mut(key) else {
+            return false;
+        };
+        let replaced = refresh(kept, waker);
+        drop(timers);
+        drop(replaced);
+        true
     }
 
     /// Disarms a timer, if it has not fired.

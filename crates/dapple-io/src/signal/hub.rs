@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use signal_hook_registry::SigId;
 
 use crate::driver::{Direction, Source, Step, shut_down_error};
-use crate::lock::Mutex;
+use crate::lock::{Mutex, refresh};
 
 /// The signals that one runtime watches.
 #[derive(Default)]
@@ -204,14 +204,18 @@ impl Future for Received<'_> {
             return Poll::Ready(());
         }
         let kept = waiters.list.iter_mut().find(|(id, _)| Some(*id) == this.place);
-        if let Some((_, kept)) = kept {
-            kept.clone_from(cx.waker());
-        } else {
-            waiters.next_id += 1;
-            let id = waiters.next_id;
-            this.place = Some(id);
-            waiters.list.push((id, cx.waker().clone()));
-        }
+        let replaced = match kept {
+            Some((_, kept)) => refresh(kept, cx.waker()),
+            None => {
+                waiters.next_id += 1;
+                let id = waiters.next_id;
+                this.place = Some(id);
+                waiters.list.push((id, cx.waker().clone()));
+                None
+            }
+        };
+        drop(waiters);
+        drop(replaced);
         Poll::Pending
     }
 }
