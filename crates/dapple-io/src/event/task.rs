@@ -113,8 +113,8 @@ async fn turn_of<A: Send + 'static>(callback: &Callback<A>) -> Option<()> {
 fn start(task: impl Future<Output = ()> + Send + 'static) -> io::Result<Registration> {
     // For its advice when there is none.
     current::shared()?;
-    let handle = Handle::current();
-    Ok(Registration::new(Arc::new(handle.spawn(task))))
+    // In the background: a source that waits for events is no work that a shutdown has to wait for.
+    Ok(Registration::new(Arc::new(Handle::current().new_color().spawn_background(task))))
 }
 
 impl Cancel for JoinHandle<()> {
