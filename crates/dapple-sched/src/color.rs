@@ -56,6 +56,13 @@ unsafe impl Sync for Color {}
 ///
 /// A color ranks by the highest priority that waits in it. Priorities order colors, never the callbacks of one color,
 /// and every so often a lower level is served, so that none starves.
+///
+/// ```
+/// use dapple_sched::Priority;
+///
+/// assert!(Priority::NORMAL < Priority::new(3));
+/// assert_eq!(Priority::new(200), Priority::HIGHEST);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Priority(u8);
 
@@ -204,6 +211,16 @@ impl Color {
     }
 
     /// A number to show to people: the name of a named color, a serial number of a fresh one, 0 for the default.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// assert_eq!(Color::named(7).id(), 7);
+    /// assert_eq!(Color::DEFAULT.id(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn id(&self) -> u64 {
         // SAFETY: a handle keeps its cell alive.
         self.cell.map_or(0, |cell| unsafe { cell.as_ref() }.id)
@@ -393,6 +410,20 @@ impl Color {
 
     /// As [`Color::spawn`], for a task that only serves others, such as one that passes on what a device reports: it
     /// does not count as live, and a graceful shutdown does not wait for it.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    /// use std::time::Duration;
+    ///
+    /// let _endless = Color::new().spawn_background(std::future::pending::<()>());
+    /// # drop(_entered);
+    /// // Does not wait for it.
+    /// let report = runtime.shutdown(Duration::from_secs(10));
+    /// assert_eq!(report.workers_stuck, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn spawn_background<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,

@@ -205,6 +205,18 @@ impl fmt::Debug for Handle {
 }
 
 /// Keeps a runtime current on this thread; see [`Handle::enter`]. Guards are dropped in reverse order.
+///
+/// ```
+/// use dapple_sched::{Color, Handle, Runtime};
+///
+/// let (one, two) = (Runtime::builder().workers(1).build()?, Runtime::builder().workers(2).build()?);
+/// let entered = two.enter();
+/// assert_eq!(Handle::current().workers(), 2);
+/// let color = Color::new(); // of `two`, wherever it is used
+/// drop(entered);
+/// # let _ = (one, color);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "the runtime is current until the guard is dropped"]
 pub struct EnterGuard {
     previous: *const Shared,
@@ -282,6 +294,16 @@ impl Builder {
     /// Called once for each callback that has kept its worker for longer than `after` (C9): it blocks, or should be
     /// split up. Default: a line on standard error after 100 ms. It runs on a thread of its own, and is accurate to some
     /// 10 ms.
+    ///
+    /// ```
+    /// use dapple_sched::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .slow_callback(Duration::from_millis(20), |slow| eprintln!("color {} is slow", slow.color_id))
+    ///     .build()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn slow_callback(
         mut self,
         after: Duration,
@@ -357,6 +379,15 @@ fn work(shared: Arc<Shared>, index: usize) {
 /// A set of workers that run colors. Several can live in one process.
 ///
 /// Dropping it shuts it down at once, as [`Runtime::shutdown`] with no time to wait.
+///
+/// ```
+/// use dapple_sched::Runtime;
+///
+/// let runtime = Runtime::builder().workers(2).build()?;
+/// let answer = runtime.block_on(async { dapple_sched::spawn(async { 6 * 7 }).await });
+/// assert_eq!(answer.unwrap(), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Runtime {
     handle: Handle,
     threads: Vec<thread::JoinHandle<()>>,

@@ -545,6 +545,17 @@ impl<T> JoinHandle<T> {
     }
 
     /// Whether the task has ended and its result can be had without waiting.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = runtime.spawn(async {});
+    /// while !task.is_finished() {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert!(runtime.block_on(task).is_ok());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.task.header().state.load(Acquire) & DONE != 0
     }
