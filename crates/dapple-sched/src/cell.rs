@@ -160,7 +160,7 @@ impl Fifo {
 
     /// Records a timed stretch of callbacks.
     pub(crate) fn record_time(&mut self, mean_ns: u64) {
-        let sample = mean_ns.min(u64::from(u16::MAX)) as u16;
+        let sample = mean_ns.clamp(1, u64::from(u16::MAX)) as u16;
         self.mean_ns =
             if self.samples == 0 { sample } else { ((u32::from(self.mean_ns) * 3 + u32::from(sample)) / 4) as u16 };
         self.samples = self.samples.saturating_add(1);
@@ -360,12 +360,20 @@ impl ColorCell {
     #[inline]
     pub(crate) unsafe fn drain_inbox(&self) {
         if self.inbox_waits() {
-            // Acquire pairs with the release in `push_inbox`. Nodes in the inbox imply that NOTIFIED is set, so the
-            // bit is kept.
-            let top = self.inbox.swap(ptr::without_provenance_mut(NOTIFIED), AcqRel);
-            // SAFETY: promised by the caller; the swap made the nodes ours.
-            unsafe { self.append_stack(without_bit(top)) };
+            // SAFETY: promised by the caller.
+            unsafe { self.drain_waiting() };
         }
+    }
+
+    /// # Safety
+    /// As [`ColorCell::drain_inbox`]; nodes are waiting.
+    #[cold]
+    unsafe fn drain_waiting(&self) {
+        // Acquire pairs with the release in `push_inbox`. Nodes in the inbox imply that NOTIFIED is set, so the bit is
+        // kept.
+        let top = self.inbox.swap(ptr::without_provenance_mut(NOTIFIED), AcqRel);
+        // SAFETY: promised by the caller; the swap made the nodes ours.
+        unsafe { self.append_stack(without_bit(top)) };
     }
 
     /// Clears NOTIFIED and moves what came from outside to the end of the fifo.

@@ -66,18 +66,25 @@ pub fn on_worker() -> bool {
 
 /// Makes the current thread a worker for as long as it lives.
 pub(crate) struct WorkerScope {
-    previous: *const Worker,
+    worker: *const Worker,
+    frame: *const Frame,
 }
 
 impl WorkerScope {
     pub(crate) fn enter(worker: &Worker) -> WorkerScope {
-        WorkerScope { previous: CONTEXT.with(|context| context.worker.replace(worker)) }
+        CONTEXT.with(|context| WorkerScope {
+            worker: context.worker.replace(worker),
+            frame: context.frame.replace(&worker.frame),
+        })
     }
 }
 
 impl Drop for WorkerScope {
     fn drop(&mut self) {
-        CONTEXT.with(|context| context.worker.set(self.previous));
+        CONTEXT.with(|context| {
+            context.worker.set(self.worker);
+            context.frame.set(self.frame);
+        });
     }
 }
 
@@ -98,6 +105,23 @@ pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce(
 }
 
 impl Frame {
+    /// The frame of a worker's turns, which none has yet.
+    pub(crate) fn of_worker() -> Frame {
+        Frame { color: Cell::new(None), runs: true, parent: ptr::null(), task: Cell::new(ptr::null()) }
+    }
+
+    /// A turn of `color` begins in a worker's frame.
+    #[inline]
+    pub(crate) fn enter(&self, color: NonNull<ColorCell>) {
+        self.color.set(Some(color));
+    }
+
+    /// The turn is over. False: its color was released before.
+    #[inline]
+    pub(crate) fn leave(&self) -> bool {
+        self.color.replace(None).is_some()
+    }
+
     /// The color, unless it was released.
     pub(crate) fn color(&self) -> Option<NonNull<ColorCell>> {
         self.color.get()
@@ -139,7 +163,7 @@ pub(crate) fn holds(color: NonNull<ColorCell>) -> bool {
 
 /// How many colors the thread holds.
 pub(crate) fn depth() -> usize {
-    frames().count()
+    frames().filter(|frame| !frame.is_released()).count()
 }
 
 /// Runs `f` as the poll of a task in the frame on top.

@@ -108,7 +108,12 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // Release pairs with the Acquire in `try_lock`.
-        self.lock.locked.store(false, Release);
+        if cfg!(dapple_loom) {
+            // loom leaves a plain store unordered against concurrent exchanges, and lets those spin for ever.
+            self.lock.locked.swap(false, Release);
+        } else {
+            self.lock.locked.store(false, Release);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::driver::Driver;
 use crate::monitor::SlowRule;
 use crate::runtime::Handle;
 use crate::shared::Shared;
-use crate::worker::{Step, Worker};
+use crate::worker::Worker;
 
 /// A runtime without threads and without a monitor.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ pub struct ModelWorker<'a> {
 impl ModelWorker<'_> {
     /// Ends the last turn and runs the next; false if there was nothing to run.
     pub fn step(&self) -> bool {
-        self.worker.step() == Step::Ran
+        self.worker.step()
     }
 
     /// Runs turns until there is nothing to run.

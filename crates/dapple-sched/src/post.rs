@@ -24,16 +24,26 @@ use crate::worker::Worker;
 /// `color` is alive for the call (a handle, or it runs here), and the node is the caller's to give.
 #[inline]
 pub(crate) unsafe fn post(color: NonNull<ColorCell>, node: NonNull<Node>) {
-    // SAFETY: promised by the caller.
-    let cell = unsafe { color.as_ref() };
     if context::running_color() == Some(color) {
         // SAFETY: this thread runs the color, so it owns the fifo.
         unsafe {
-            cell.drain_inbox();
-            cell.push(node);
+            color.as_ref().drain_inbox();
+            color.as_ref().push(node);
         }
-        return;
+    } else {
+        // SAFETY: promised by the caller.
+        unsafe { post_to_other(color, node) };
     }
+}
+
+/// Posts to a color that is not the one that runs here.
+///
+/// # Safety
+/// As [`post`].
+#[inline(never)]
+unsafe fn post_to_other(color: NonNull<ColorCell>, node: NonNull<Node>) {
+    // SAFETY: promised by the caller.
+    let cell = unsafe { color.as_ref() };
     let placed = context::with_worker(|worker| {
         // SAFETY: promised by the caller.
         std::ptr::eq(&*worker.shared, cell.shared) && unsafe { worker.post(color, node) }

@@ -34,8 +34,14 @@ pub(crate) struct Worker {
     ended: Cell<Option<Turn>>,
     /// A waiter that the current turn has reached and that must be handed the color.
     handoff: Cell<*const Ticket>,
-    turns_to_sample: Cell<u32>,
-    pub(crate) turns_to_poll: Cell<u32>,
+    /// Turns until one is timed.
+    turns_to_look: Cell<u32>,
+    /// Time until the kernel is looked at, as far as turns are timed.
+    ns_to_poll: Cell<u64>,
+    /// Callbacks that the current turn has run.
+    ran: Cell<u32>,
+    /// Its frame, at the bottom of this thread's stack of frames.
+    pub(crate) frame: Frame,
     pub(crate) spin_rounds: Cell<u32>,
     pub(crate) random: Cell<u32>,
 }
@@ -66,20 +72,6 @@ struct Plan {
     mean_ns: u16,
 }
 
-/// What a turn did.
-struct Ran {
-    callbacks: u32,
-    /// The color was released meanwhile, and is no longer this turn's to touch.
-    released: bool,
-}
-
-/// What a step did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    Ran,
-    Idle,
-}
-
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Worker {
         Worker {
@@ -90,8 +82,10 @@ impl Worker {
             dispatches: Cell::new(false),
             ended: Cell::new(None),
             handoff: Cell::new(ptr::null()),
-            turns_to_sample: Cell::new(0),
-            turns_to_poll: Cell::new(TURNS_TO_POLL_MAX),
+            turns_to_look: Cell::new(0),
+            ns_to_poll: Cell::new(POLL_EVERY_NS),
+            ran: Cell::new(0),
+            frame: Frame::of_worker(),
             spin_rounds: Cell::new(4),
             random: Cell::new(0x9e37_79b9 ^ (index as u32 + 1)),
         }
@@ -106,26 +100,61 @@ impl Worker {
     /// Works until the runtime stops.
     pub(crate) fn run(&self) {
         while !self.shared.is_stopping() {
-            if self.turns_to_poll.get() == 0 {
-                self.poll_driver(self.index);
-                self.turns_to_poll.set(self.poll_interval());
-            }
-            if self.step() == Step::Idle && !self.find_work() {
-                self.sleep();
-            }
+            self.catching(|| {
+                while !self.shared.is_stopping() {
+                    if !self.try_step() && !self.find_work() {
+                        self.sleep();
+                    }
+                }
+            });
         }
         self.exit();
     }
 
-    /// Ends the last turn, and runs one of the next color, if there is one.
+    /// Ends the last turn, and runs one of the next color; false if there is none.
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    pub(crate) fn step(&self) -> bool {
+        let mut stepped = true;
+        self.catching(|| stepped = self.try_step());
+        stepped
+    }
+
+    /// Runs `work`. A panic ends its callback only (C8): what is left of its turn is queued again. Caught out here,
+    /// because nothing is cheaper per turn than nothing.
+    fn catching(&self, work: impl FnOnce()) {
+        let Err(payload) = catch_unwind(AssertUnwindSafe(work)) else { return };
+        let color = self.frame.color();
+        crate::panics::report(&self.shared, color, payload);
+        if let Some(color) = color {
+            self.conclude(color, true);
+        }
+    }
+
+    /// As [`Worker::step`]; a panic of a callback passes through.
     #[inline]
-    pub(crate) fn step(&self) -> Step {
-        match self.next_color() {
-            Some((color, plan)) => {
-                self.turn(color, plan);
-                Step::Ran
-            }
-            None => Step::Idle,
+    fn try_step(&self) -> bool {
+        let Some((color, plan)) = self.next_color() else { return false };
+        let to_look = self.turns_to_look.get();
+        self.ran.set(0);
+        self.frame.enter(color);
+        if plan.batch == 1 && to_look > 0 && (1..LONG_CALLBACK_NS).contains(&plan.mean_ns) {
+            self.turns_to_look.set(to_look - 1);
+            self.run_one(color);
+            self.conclude(color, false);
+        } else {
+            self.run_many(color, &plan);
+            self.conclude(color, self.ran.get() < plan.batch);
+            self.poll_if_due();
+        }
+        true
+    }
+
+    /// A turn is over; the next step requeues its color.
+    #[inline]
+    fn conclude(&self, color: NonNull<ColorCell>, cut: bool) {
+        self.slot().counters.turn(self.ran.get());
+        if self.frame.leave() {
+            self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null()), cut }));
         }
     }
 
@@ -166,109 +195,91 @@ impl Worker {
         next
     }
 
-    /// Runs one turn; its color is requeued by the next step.
+    /// Runs the one callback of a color that this worker has set to `Running`.
     #[inline]
-    fn turn(&self, color: NonNull<ColorCell>, plan: Plan) {
-        let to_sample = self.turns_to_sample.get();
-        let ran = if plan.batch == 1 && to_sample > 0 {
-            self.turns_to_sample.set(to_sample - 1);
-            self.run_one(color)
-        } else {
-            self.run_many(color, &plan)
-        };
-        self.turns_to_poll.set(self.turns_to_poll.get().saturating_sub(1));
-        self.slot().counters.turn(ran.callbacks);
-        if !ran.released {
-            let handoff = self.handoff.replace(ptr::null());
-            self.ended.set(Some(Turn { color, handoff, cut: ran.callbacks < plan.batch }));
+    fn run_one(&self, color: NonNull<ColorCell>) {
+        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
+        unsafe {
+            let cell = color.as_ref();
+            let Some(node) = cell.fifo(Fifo::take_for_run) else { return };
+            self.ran.set(1);
+            run_node(cell, node);
         }
     }
 
-    /// A turn of several callbacks, or one that is timed.
-    fn run_many(&self, color: NonNull<ColorCell>, plan: &Plan) -> Ran {
-        let to_sample = self.turns_to_sample.get();
-        let slice = Slice::start(to_sample == 0 || (plan.mean_ns == 0 && plan.batch > 1), plan.mean_ns);
-        let ran = self.run_batch(color, plan.batch, &slice);
+    /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown.
+    fn run_many(&self, color: NonNull<ColorCell>, plan: &Plan) {
+        let to_look = self.turns_to_look.get();
+        let timed = to_look == 0 || !(1..LONG_CALLBACK_NS).contains(&plan.mean_ns);
+        let slice = Slice::start(timed, plan.mean_ns);
+        // SAFETY: this worker runs the color.
+        unsafe { self.run_callbacks(&self.frame, color, plan.batch, &slice, &self.ran) };
+        self.turns_to_look.set(to_look.saturating_sub(1));
+        if !slice.is_timed() {
+            return;
+        }
         let elapsed_ns = slice.elapsed_ns();
-        if slice.is_timed() && !ran.released {
+        if timed && !self.frame.is_released() {
+            let mean_ns = elapsed_ns / u64::from(self.ran.get().max(1));
             // SAFETY: this worker still runs the color, so it owns the fifo.
-            unsafe {
-                color.as_ref().fifo(|fifo| {
-                    if to_sample == 0 || fifo.samples == 0 {
-                        fifo.record_time(elapsed_ns / u64::from(ran.callbacks.max(1)));
-                    }
-                });
-            }
+            unsafe { color.as_ref().fifo(|fifo| fifo.record_time(mean_ns)) };
         }
-        if to_sample == 0 {
-            self.sample(elapsed_ns);
-        } else {
-            self.turns_to_sample.set(to_sample - 1);
-        }
-        ran
+        let passed_ns = if to_look == 0 { self.look(elapsed_ns) } else { elapsed_ns };
+        self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
     }
 
-    /// Records how long a turn took, which sets how often we look at the clock and at the kernel.
-    fn sample(&self, turn_ns: u64) {
+    /// Once in a while: records how long a turn took, which sets how often we look. Returns about how much time has
+    /// passed since the last look.
+    fn look(&self, turn_ns: u64) -> u64 {
         let slot = self.slot();
         let old = slot.turn_ns.load(Relaxed);
         let sample = turn_ns.min(u64::from(u32::MAX / 4)) as u32;
         let mean = if old == 0 { sample } else { (old * 3).saturating_add(sample) / 4 };
         slot.turn_ns.store(mean, Relaxed);
         // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
-        self.turns_to_sample.set(if mean < LONG_TURN_NS { 63 } else { 3 });
-        if mean >= LONG_TURN_NS {
-            self.turns_to_poll.set(self.turns_to_poll.get().min(self.poll_interval()));
+        let turns = if mean < LONG_TURN_NS { TURNS_BETWEEN_LOOKS_MAX } else { 4 };
+        self.turns_to_look.set(turns - 1);
+        (u64::from(turns) * u64::from(mean)).max(POLL_EVERY_NS / LOOKS_TO_POLL)
+    }
+
+    /// Looks at the kernel, if enough time has passed.
+    #[inline]
+    fn poll_if_due(&self) {
+        if self.ns_to_poll.get() == 0 {
+            self.ns_to_poll.set(POLL_EVERY_NS);
+            self.poll_driver(self.index);
         }
     }
 
-    fn poll_interval(&self) -> u32 {
-        let mean = self.slot().turn_ns.load(Relaxed).max(1);
-        (POLL_EVERY_NS / mean).clamp(1, TURNS_TO_POLL_MAX)
-    }
-
-    /// Runs the one callback of a color that this worker has set to `Running`.
+    /// Runs up to `batch` callbacks of a color, and counts them in `ran`. A panic passes through.
+    ///
+    /// # Safety
+    /// The color is `Running` by this worker, and `frame` is its frame.
     #[inline]
-    fn run_one(&self, color: NonNull<ColorCell>) -> Ran {
-        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
+    unsafe fn run_callbacks(
+        &self,
+        frame: &Frame,
+        color: NonNull<ColorCell>,
+        batch: u32,
+        slice: &Slice,
+        ran: &Cell<u32>,
+    ) {
+        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended or released; what is
+        // popped is ours.
         unsafe {
             let cell = color.as_ref();
-            let Some(node) = cell.fifo(Fifo::take_for_run) else { return Ran { callbacks: 0, released: false } };
-            context::in_frame(color, true, |frame| {
-                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run_node(cell, node))) {
-                    crate::panics::report(&self.shared, frame.color(), payload);
-                }
-                Ran { callbacks: 1, released: frame.is_released() }
-            })
-        }
-    }
-
-    /// Runs up to `batch` callbacks of a color that this worker has set to `Running`.
-    fn run_batch(&self, color: NonNull<ColorCell>, batch: u32, slice: &Slice) -> Ran {
-        // SAFETY: as in `run_one`, until the turn is released.
-        let cell = unsafe { color.as_ref() };
-        let ran = Cell::new(0);
-        context::in_frame(color, true, |frame| {
-            let run = || {
-                // SAFETY: as above.
-                while let Some(node) = unsafe { cell.fifo(Fifo::take_for_run) } {
-                    ran.set(ran.get() + 1);
-                    // SAFETY: popped, so ours.
-                    unsafe { run_node(cell, node) };
-                    if self.must_stop(frame, cell, ran.get(), batch, slice) {
-                        break;
-                    }
-                }
-            };
-            // A panic ends its callback only (C8): the turn goes on.
-            while let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-                crate::panics::report(&self.shared, frame.color(), payload);
-                if self.must_stop(frame, cell, ran.get(), batch, slice) {
+            while let Some(node) = cell.fifo(Fifo::take_for_run) {
+                ran.set(ran.get() + 1);
+                run_node(cell, node);
+                let stops = frame.is_released()
+                    || ran.get() >= batch
+                    || !self.handoff.get().is_null()
+                    || slice.is_over(|| cell.fifo(|fifo| fifo.mean_ns));
+                if stops {
                     break;
                 }
             }
-            Ran { callbacks: ran.get(), released: frame.is_released() }
-        })
+        }
     }
 
     /// Ends the turn of a color before the callback that it is in, for a waiter that was polled in it and is through
@@ -294,16 +305,6 @@ impl Worker {
         self.handoff.set(Arc::into_raw(ticket));
     }
 
-    /// Whether a turn ends here: it was released, its batch is through, a waiter is to be handed the color, or the slice is over.
-    #[inline]
-    fn must_stop(&self, frame: &Frame, cell: &ColorCell, ran: u32, batch: u32, slice: &Slice) -> bool {
-        // SAFETY: the turn is not released, so this worker runs the color and owns the fifo.
-        frame.is_released()
-            || ran >= batch
-            || !self.handoff.get().is_null()
-            || slice.is_over(|| unsafe { cell.fifo(|fifo| fifo.mean_ns) })
-    }
-
     /// Gives the color of an ended turn its next state.
     ///
     /// # Safety
@@ -314,7 +315,25 @@ impl Worker {
         unsafe {
             let cell = turn.color.as_ref();
             cell.drain_inbox();
+            if !turn.cut && cell.fifo(|fifo| fifo.len) > 0 {
+                queue.push(turn.color);
+            } else {
+                self.end_turn_otherwise(queue, turn, afterwards);
+            }
+        }
+    }
+
+    /// The turn was cut off, or nothing is left to run.
+    ///
+    /// # Safety
+    /// As [`Worker::end_turn`].
+    #[inline(never)]
+    unsafe fn end_turn_otherwise(&self, queue: &mut Guard<'_, RunQueue>, turn: Turn, afterwards: &mut Afterwards) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let cell = turn.color.as_ref();
             if turn.cut {
+                // What waited when the turn began still does.
                 let before = cell.links(|links| links.queued_priority);
                 cell.fifo(|fifo| fifo.priority = fifo.priority.max(before));
             }
@@ -414,23 +433,33 @@ impl Worker {
             begin_turn(cell);
         }
         drop(queue);
-        context::in_frame(color, true, |_| begun());
-        // SAFETY: the color is `Running` here, so its fifo is ours.
-        let batch = unsafe {
-            cell.drain_inbox();
-            cell.fifo(|fifo| fifo.len)
-        };
         let outer = self.handoff.replace(ptr::null());
-        let ran = self.run_batch(color, batch, &Slice::start(false, 0));
+        let ran = Cell::new(0);
+        let (released, batch) = context::in_frame(color, true, |frame| {
+            begun();
+            // SAFETY: the color is `Running` here, so its fifo is ours.
+            let batch = unsafe {
+                cell.drain_inbox();
+                cell.fifo(|fifo| fifo.len)
+            };
+            // SAFETY: as above.
+            let run = || unsafe { self.run_callbacks(frame, color, batch, &Slice::start(false, 0), &ran) };
+            if batch > 0
+                && let Err(payload) = catch_unwind(AssertUnwindSafe(run))
+            {
+                crate::panics::report(&self.shared, frame.color(), payload);
+            }
+            (frame.is_released(), batch)
+        });
         let handoff = self.handoff.replace(outer);
-        self.slot().counters.turn(ran.callbacks);
-        if ran.released {
+        self.slot().counters.turn(ran.get());
+        if released {
             return true;
         }
         let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
         let mut queue = self.slot().lock();
         // SAFETY: the turn is over, the color is `Running` here, and this is its home lock.
-        unsafe { self.end_turn(&mut queue, Turn { color, handoff, cut: ran.callbacks < batch }, &mut afterwards) };
+        unsafe { self.end_turn(&mut queue, Turn { color, handoff, cut: ran.get() < batch }, &mut afterwards) };
         drop(queue);
         afterwards.settle(&self.shared);
         true
@@ -555,10 +584,16 @@ unsafe fn run_node(cell: &ColorCell, node: NonNull<crate::node::Node>) {
 }
 
 /// A busy worker looks at the kernel about this often.
-const POLL_EVERY_NS: u32 = 50_000;
+const POLL_EVERY_NS: u64 = 50_000;
 
-/// ... and at least once in so many turns.
-pub(crate) const TURNS_TO_POLL_MAX: u32 = 64;
+/// ... and at the latest when it has timed so many turns,
+const LOOKS_TO_POLL: u64 = 16;
+
+/// ... of which there is at least one in so many.
+const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
+
+/// Callbacks that are longer than this are timed in every turn.
+const LONG_CALLBACK_NS: u16 = 10_000;
 
 /// Turns longer than this are timed more often.
 const LONG_TURN_NS: u32 = 1_000;
