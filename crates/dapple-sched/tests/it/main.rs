@@ -9,6 +9,7 @@ mod c7_live;
 mod c8_panic;
 mod c9_blocking;
 mod callbacks;
+mod compile_fail;
 mod oracle;
 mod shutdown;
 mod state;

@@ -96,7 +96,7 @@ fn many_tasks_on_one_color_and_on_many() {
             task.await.unwrap();
         }
     });
-    assert_eq!(sum.load(Ordering::Relaxed), (0..2_000).sum());
+    assert_eq!(sum.load(Ordering::Relaxed), (0..2_000).sum::<usize>());
 }
 
 #[test]

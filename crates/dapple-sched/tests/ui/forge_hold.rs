@@ -1,0 +1,9 @@
+//! A hold cannot be forged: what takes hold of a color is private.
+use dapple_sched::{Color, Colored};
+
+fn forge(state: &Colored<u32>, color: &Color) {
+    let _ = unsafe { state.access(|n| *n) };
+    let _ = unsafe { dapple_sched::hold::try_hold(color.cell()) };
+}
+
+fn main() {}
