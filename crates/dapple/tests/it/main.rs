@@ -2,6 +2,7 @@
 
 mod examples;
 mod first_hour;
+mod tokio;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
