@@ -55,7 +55,7 @@ impl Handle {
     pub fn current() -> Handle {
         Handle::try_current().expect(
             "no Dapple runtime runs in this process: mark main with #[dapple::main], or build one with \
-             Runtime::builder() before you make colors, states or tasks",
+             dapple::builder() before you make colors, states or tasks",
         )
     }
 

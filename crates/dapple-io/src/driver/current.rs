@@ -43,8 +43,8 @@ fn with<R>(f: impl FnOnce(&EpollDriver, Option<usize>) -> R) -> io::Result<R> {
     })?;
     let driver = handle.driver::<EpollDriver>().ok_or_else(|| {
         io::Error::other(
-            "the Dapple runtime has no epoll driver: build it with dapple_io::runtime_builder(), or give \
-             EpollDriver::new to Builder::driver",
+            "the Dapple runtime has no epoll driver: build it with dapple::builder() (dapple_io::runtime_builder()), or \
+             give EpollDriver::new to Builder::driver",
         )
     })?;
     Ok(f(driver, handle.worker_index()))

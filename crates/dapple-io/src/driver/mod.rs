@@ -56,8 +56,8 @@ impl Default for Config {
 /// Waits in epoll, one instance per worker, and keeps each worker's timers in a wheel of its own.
 ///
 /// Given to [`dapple_sched::Builder::driver`], or simply by [`runtime_builder`](crate::runtime_builder). The types of this
-/// crate find it through the runtime of the thread that makes them: a worker's own, one that was entered, or the only
-/// one that runs.
+/// crate find it through the runtime of the thread that makes them: a worker's own, one that was entered, or the
+/// oldest that runs.
 ///
 /// Any worker may serve any slot, so a worker in a long callback delays nobody's events (C6). New descriptors go to the
 /// slot with the fewest, the present worker's among equals: one color that accepts does not gather all connections on

@@ -1,7 +1,7 @@
 //! Counts words for everybody together: one shared map, every connection its own color.
 //!
 //! ```text
-//! cargo run --example counter -p dapple [PORT]
+//! cargo run --example counter [PORT]
 //! ```
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
 //! Chat over TCP. Each room is state with a color of its own: what is said in a room has one order, and no room waits
-//! for another.      `cargo run --example chat -p dapple [PORT]`
+//! for another.      `cargo run --example chat [PORT]`
 
 use std::collections::HashMap;
 use std::io;

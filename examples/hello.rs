@@ -1,7 +1,7 @@
 //! Greets every visitor. Each connection is a task with a color of its own, so that they are served in parallel.
 //!
 //! ```text
-//! cargo run --example hello -p dapple [PORT]
+//! cargo run --example hello [PORT]
 //! ```
 
 use std::io;

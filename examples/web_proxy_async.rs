@@ -1,7 +1,7 @@
 //! The proxy of `web_proxy.rs` as tasks: the same steps, written from top to bottom.
 //!
 //! ```text
-//! cargo run --example web_proxy_async -p dapple [PORT]
+//! cargo run --example web_proxy_async [PORT]
 //! ```
 //!
 //! # One core, and all of them

@@ -2,7 +2,7 @@
 //! its Figure 3-2.
 //!
 //! ```text
-//! cargo run --example web_proxy -p dapple [PORT]
+//! cargo run --example web_proxy [PORT]
 //! ```
 //!
 //! # One core, and all of them
