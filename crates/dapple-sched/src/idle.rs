@@ -67,17 +67,26 @@ impl Worker {
             return false;
         }
         let start = self.next_random() as usize % workers;
-        (0..workers).map(|n| (start + n) % workers).filter(|&victim| victim != self.index).any(|victim| {
+        let mut saw_waiting = false;
+        let found = (0..workers).map(|n| (start + n) % workers).filter(|&victim| victim != self.index).any(|victim| {
             let slot = &self.shared.slots[victim];
             // Relaxed: hints; what is taken is decided under the locks.
             let overdue = slot.overdue.load(Relaxed);
             if !overdue && slot.len.load(Relaxed) == 0 {
                 return false;
             }
+            saw_waiting = true;
             let stolen = self.steal_from(slot, victim, overdue);
             // What belongs to a worker that does not come back soon includes its events and timers (C6).
             (overdue && self.poll_driver(victim)) || stolen > 0
-        })
+        });
+        // Relaxed: a hint.
+        if found {
+            self.shared.futile_searches.store(0, Relaxed);
+        } else if saw_waiting {
+            self.shared.futile_searches.fetch_add(1, Relaxed);
+        }
+        found
     }
 
     fn steal_from(&self, slot: &Slot, victim: usize, overdue: bool) -> usize {
@@ -168,15 +177,22 @@ impl Worker {
         taken
     }
 
-    /// Wakes a sleeping worker if more waits here than it costs to wake one.
+    /// Wakes a sleeping worker if more waits here than it costs to wake one; less and less often where those who came
+    /// found nothing that pays to move.
     #[inline]
     pub(crate) fn call_for_help(&self, waiting: usize) {
         let shared = &*self.shared;
         if shared.sleepers() == 0 || shared.searching.load(Relaxed) != 0 {
             return;
         }
+        let pause = self.help_pause.get();
+        if pause > 0 {
+            self.help_pause.set(pause - 1);
+            return;
+        }
         let worth_ns = waiting as u64 * u64::from(self.slot().turn_ns.load(Relaxed));
         if worth_ns > WAKE_WORTH_NS {
+            self.help_pause.set(HELP_PAUSE_MIN << shared.futile_searches.load(Relaxed).min(HELP_PAUSE_DOUBLINGS_MAX));
             shared.searching.store(1, Relaxed);
             if !shared.kick_any(self.index) {
                 shared.searching.store(0, Relaxed);
@@ -239,6 +255,12 @@ const SPIN_ROUNDS_MAX: u32 = 16;
 
 /// A thief looks at this many colors of a victim, with its lock held.
 const LOOK_AT_MAX: usize = 64;
+
+/// Turns between two calls for help, while help finds something to do,
+const HELP_PAUSE_MIN: u32 = 4;
+
+/// ... and how often that is doubled while it does not.
+const HELP_PAUSE_DOUBLINGS_MAX: u32 = 16;
 
 /// Waking a sleeping worker costs about 18 us; it pays where this much waits.
 const WAKE_WORTH_NS: u64 = 40_000;

@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) pulse: AtomicU32,
     /// Workers that were woken to look for work and have not found any yet.
     pub(crate) searching: AtomicU32,
+    /// Searches in a row that saw colors waiting and found none that pays to move. A hint.
+    pub(crate) futile_searches: AtomicU32,
     pub(crate) monitor: crate::monitor::Monitor,
     pub(crate) posts_outside: AtomicU64,
     pub(crate) callbacks_dropped: AtomicU64,
@@ -192,6 +194,7 @@ impl Shared {
             workers_alive: AtomicUsize::new(workers),
             pulse: AtomicU32::new(MONITOR_ASLEEP),
             searching: AtomicU32::new(0),
+            futile_searches: AtomicU32::new(0),
             monitor: crate::monitor::Monitor::new(),
             posts_outside: AtomicU64::new(0),
             callbacks_dropped: AtomicU64::new(0),

@@ -43,6 +43,8 @@ pub(crate) struct Worker {
     /// Its frame, at the bottom of this thread's stack of frames.
     pub(crate) frame: Frame,
     pub(crate) spin_rounds: Cell<u32>,
+    /// Turns until this worker may call for help again.
+    pub(crate) help_pause: Cell<u32>,
     pub(crate) random: Cell<u32>,
 }
 
@@ -87,6 +89,7 @@ impl Worker {
             ran: Cell::new(0),
             frame: Frame::of_worker(),
             spin_rounds: Cell::new(4),
+            help_pause: Cell::new(0),
             random: Cell::new(0x9e37_79b9 ^ (index as u32 + 1)),
         }
     }
