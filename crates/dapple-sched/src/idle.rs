@@ -72,11 +72,12 @@ impl Worker {
             let slot = &self.shared.slots[victim];
             // Relaxed: hints; what is taken is decided under the locks.
             let overdue = slot.overdue.load(Relaxed);
+            let any = overdue || slot.behind.load(Relaxed);
             if !overdue && slot.len.load(Relaxed) == 0 {
                 return false;
             }
             saw_waiting = true;
-            let stolen = self.steal_from(slot, victim, overdue);
+            let stolen = self.steal_from(slot, victim, overdue, any);
             // What belongs to a worker that does not come back soon includes its events and timers (C6).
             (overdue && self.poll_driver(victim)) || stolen > 0
         });
@@ -89,14 +90,15 @@ impl Worker {
         found
     }
 
-    fn steal_from(&self, slot: &Slot, victim: usize, overdue: bool) -> usize {
+    fn steal_from(&self, slot: &Slot, victim: usize, overdue: bool, any: bool) -> usize {
         let mut left = Leftovers::default();
         let mut own = self.slot().lock();
         let Some(mut theirs) = slot.try_lock() else { return 0 };
         if own.closed || theirs.closed {
             return 0;
         }
-        let mut stolen = self.steal_colors(&mut own, &mut theirs, overdue);
+        let mut stolen = self.steal_colors(&mut own, &mut theirs, overdue, any);
+        slot.behind.store(false, Relaxed);
         slot.len.store(theirs.len(), Relaxed);
         if overdue {
             slot.overdue.store(false, Relaxed);
@@ -116,9 +118,9 @@ impl Worker {
         stolen
     }
 
-    /// Moves half of the colors that are worth moving; all of them from a worker that does not come back soon.
-    fn steal_colors(&self, own: &mut RunQueue, theirs: &mut Guard<'_, RunQueue>, overdue: bool) -> usize {
-        let wanted = if overdue { theirs.len() } else { theirs.len().div_ceil(2) };
+    /// Moves half of the colors, or `all`; `any` of them, or only those that are worth moving.
+    fn steal_colors(&self, own: &mut RunQueue, theirs: &mut Guard<'_, RunQueue>, all: bool, any: bool) -> usize {
+        let wanted = if all { theirs.len() } else { theirs.len().div_ceil(2) };
         let mut looked = 0;
         let mut stolen = 0;
         theirs.each(|theirs, color| {
@@ -126,14 +128,14 @@ impl Worker {
             // SAFETY: both locks are held; the color is in the victim's queue, hence at home there and not running.
             unsafe {
                 let cell = color.as_ref();
-                if overdue || pays(cell) {
+                if any || pays(cell) {
                     theirs.remove(color);
                     cell.home.store(self.index as u16, Relaxed);
                     own.push(color);
                     stolen += 1;
                 }
             }
-            stolen < wanted && looked < LOOK_AT_MAX
+            stolen < wanted && (all || looked < LOOK_AT_MAX)
         });
         stolen
     }
@@ -253,7 +255,7 @@ const SPINS_PER_ROUND: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } els
 /// The longest spin.
 const SPIN_ROUNDS_MAX: u32 = 16;
 
-/// A thief looks at this many colors of a victim, with its lock held.
+/// A thief looks at this many colors of a victim that needs its lock itself.
 const LOOK_AT_MAX: usize = 64;
 
 /// Turns between two calls for help, while help finds something to do,

@@ -1,9 +1,9 @@
 //! Keeps C6, nobody waits beside an idle core, and reports callbacks that run too long (C9).
 //!
 //! A worker in a long callback cannot look around, and those that sleep must not tick, so one thread watches. While some
-//! workers run and some sleep, it looks every half millisecond: a worker that has not ended a turn since the last look,
-//! or whose queue will take longer than a millisecond, is marked overdue, and a sleeper is woken to take over its
-//! colors, news, events and timers. While all workers run there is nobody to help, and it looks now and then, for
+//! workers run and some sleep, it looks every half millisecond. A worker that has not ended a turn since the last look is
+//! marked overdue, and a sleeper is woken to take over its colors, news, events and timers; one whose queue will take
+//! longer than a millisecond is marked as behind, and a sleeper takes half of it, whether that pays or not. While all workers run there is nobody to help, and it looks now and then, for
 //! callbacks that do not end. While all sleep it sleeps without a time-out.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -143,9 +143,13 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
         if !help || waiting == 0 {
             seen.backlog = 0;
         }
-        if help && (ended == 0 || waiting > ended) {
-            // A long callback, or more colors than it gets through in a look: someone waits too long there.
+        if help && ended == 0 {
+            // A long callback.
             slot.overdue.store(true, Relaxed);
+            shared.kick_any(worker);
+        } else if help && waiting > LOOKS_PER_MS * ended {
+            // More colors than it gets through in time: the last one waits too long.
+            slot.behind.store(true, Relaxed);
             shared.kick_any(worker);
         } else if help && waiting > 0 {
             seen.backlog += 1;
@@ -184,6 +188,9 @@ fn offer_help(shared: &Shared, worker: usize, seen: &mut Seen) {
 }
 
 /// Two looks make the millisecond of C6.
+const LOOKS_PER_MS: u64 = 2;
+
+/// How often it looks while some workers run and some sleep.
 const LOOK_EVERY: Duration = Duration::from_micros(450);
 
 /// How often it looks while all workers run.

@@ -77,8 +77,10 @@ pub(crate) struct Slot {
     remote: AtomicPtr<ColorCell>,
     /// Length of the run queue when its lock was last released by the worker; a hint for thieves.
     pub(crate) len: AtomicUsize,
-    /// The monitor found the worker in a long callback, or its queue too slow: thieves may take everything.
+    /// The monitor found the worker in a long callback: thieves may take everything.
     pub(crate) overdue: AtomicBool,
+    /// The monitor found that the last one in its queue waits for more than a millisecond: thieves may take any half.
+    pub(crate) behind: AtomicBool,
     /// [`crate::Color::id`] of the color that has its turn, or [`NO_COLOR`].
     pub(crate) running: AtomicU64,
     /// Mean time of a turn, sampled.
@@ -102,6 +104,7 @@ impl Slot {
             remote: AtomicPtr::new(ptr::null_mut()),
             len: AtomicUsize::new(0),
             overdue: AtomicBool::new(false),
+            behind: AtomicBool::new(false),
             running: AtomicU64::new(NO_COLOR),
             turn_ns: AtomicU32::new(0),
             counters: Counters::default(),

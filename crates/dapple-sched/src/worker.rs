@@ -318,7 +318,7 @@ impl Worker {
         unsafe {
             let cell = turn.color.as_ref();
             cell.drain_inbox();
-            if !turn.cut && cell.fifo(|fifo| fifo.len) > 0 {
+            if !turn.cut && turn.handoff.is_null() && cell.fifo(|fifo| fifo.len) > 0 {
                 queue.push(turn.color);
             } else {
                 self.end_turn_otherwise(queue, turn, afterwards);
