@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use dapple_sched::{Color, Colored, TryWithError, spawn, yield_now};
@@ -267,23 +267,25 @@ fn a_background_task_does_not_delay_a_shutdown() {
 }
 
 #[test]
-fn a_forgotten_wait_of_an_ended_task_holds_nothing() {
+fn a_wait_that_outlives_its_task_holds_nothing() {
+    static STATE: OnceLock<Colored<i32>> = OnceLock::new();
     let runtime = runtime(2);
     let _entered = runtime.enter();
-    let state = Colored::new(0);
+    let state = STATE.get_or_init(|| Colored::new(0));
     let gate = occupy(state.color());
-    let inner = state.clone();
     let task = spawn(async move {
-        let inner: &'static Colored<i32> = Box::leak(Box::new(inner));
-        let mut waiting = Box::pin(inner.with(|n| *n += 1));
+        let mut waiting = Box::pin(state.with(|n| *n += 1));
         std::future::poll_fn(|cx| {
             assert!(waiting.as_mut().poll(cx).is_pending());
             Poll::Ready(())
         })
         .await;
-        std::mem::forget(waiting);
+        Some(waiting)
     });
-    runtime.block_on(task).unwrap();
+    let waiting = runtime.block_on(task).unwrap().unwrap();
     gate.open();
     assert_eq!(state.with_blocking(|n| *n), 0);
+    // The chance has passed; it may ask anew.
+    runtime.block_on(waiting);
+    assert_eq!(state.with_blocking(|n| *n), 1);
 }
