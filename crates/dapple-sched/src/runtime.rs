@@ -522,8 +522,14 @@ impl fmt::Debug for Runtime {
 }
 
 /// No task lives, and every worker sleeps with nothing linked to it.
+///
+/// Workers are looked at one after the other, and a chain of callbacks may hop past the look: so nothing may have run
+/// between two looks that find all asleep.
 fn is_quiet(shared: &Shared) -> bool {
-    shared.tasks_live.load(Acquire) == 0 && shared.slots.iter().all(|slot| slot.is_asleep())
+    let turns = || shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
+    let all_asleep = || shared.slots.iter().all(|slot| slot.is_asleep());
+    let before = turns();
+    all_asleep() && shared.tasks_live.load(Acquire) == 0 && all_asleep() && turns() == before
 }
 
 /// More would be a mistake, and homes are 16 bits.

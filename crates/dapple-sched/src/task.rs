@@ -282,6 +282,11 @@ impl TaskRef {
         self.header().color_cell()
     }
 
+    /// Queues the task to be polled, unless it is queued.
+    pub(crate) fn schedule(&self) {
+        self.header().schedule(0);
+    }
+
     /// Remembers a grant, to be taken back when the task has been polled and has not used it.
     pub(crate) fn note_grant(&self, ticket: Arc<Ticket>) {
         let header = self.header();

@@ -148,6 +148,8 @@ impl Ticket {
         }
         if let Some(task) = &self.task {
             task.note_grant(self.clone());
+            // Whatever its waker does: the end of this poll sees to it that the grant is used or given back.
+            task.schedule();
         }
         self.wake();
     }

@@ -439,7 +439,10 @@ impl Worker {
         let outer = self.handoff.replace(ptr::null());
         let ran = Cell::new(0);
         let (released, batch) = context::in_frame(color, true, |frame| {
-            begun();
+            // It wakes, and a waker may be anybody's code.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(begun)) {
+                crate::panics::report(&self.shared, frame.color(), payload);
+            }
             // SAFETY: the color is `Running` here, so its fifo is ours.
             let batch = unsafe {
                 cell.drain_inbox();

@@ -289,3 +289,31 @@ fn a_wait_that_outlives_its_task_holds_nothing() {
     runtime.block_on(waiting);
     assert_eq!(state.with_blocking(|n| *n), 1);
 }
+
+#[test]
+fn a_grant_whose_waker_wakes_nobody_is_given_back() {
+    for own_color_is_busy in [false, true] {
+        let runtime = runtime(2);
+        let _entered = runtime.enter();
+        let state = Colored::new(0);
+        let gate = occupy(state.color());
+        let color = Color::new();
+        let inner = state.clone();
+        let (tx, waits) = collector();
+        let task = color.spawn(async move {
+            let mut deaf = pin!(inner.with(|n| *n += 1));
+            assert!(deaf.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            tx.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        waits.next();
+        let busy = own_color_is_busy.then(|| occupy(&color));
+        gate.open();
+        if let Some(busy) = busy {
+            std::thread::yield_now();
+            busy.open();
+        }
+        assert_eq!(state.with_blocking(|n| *n), 0);
+        task.abort();
+    }
+}
