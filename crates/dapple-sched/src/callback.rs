@@ -3,6 +3,7 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::color::{Color, Priority};
 use crate::sync::UnsafeCell;
@@ -40,7 +41,7 @@ pub struct Callback<A> {
 }
 
 trait Run<A>: Send + Sync {
-    fn call(self: Arc<Self>, arg: A);
+    fn call(self: Arc<Self>, arg: A, canceled: Option<Arc<AtomicBool>>);
     fn color(&self) -> &Color;
 }
 
@@ -57,9 +58,12 @@ unsafe impl<F: Send + 'static> Send for Wrapped<F> {}
 unsafe impl<F: Send + 'static> Sync for Wrapped<F> {}
 
 impl<A: Send + 'static, F: FnMut(A) + Send + 'static> Run<A> for Wrapped<F> {
-    fn call(self: Arc<Self>, arg: A) {
+    fn call(self: Arc<Self>, arg: A, canceled: Option<Arc<AtomicBool>>) {
         let this = self.clone();
         self.color.post_with(self.priority, move || {
+            if canceled.is_some_and(|canceled| canceled.load(Acquire)) {
+                return;
+            }
             // SAFETY: this is a callback of the color, and never nested in another: `call` always posts.
             this.closure.with_mut(|closure| unsafe { (*closure)(arg) });
         });
@@ -88,7 +92,13 @@ impl<A: Send + 'static> Callback<A> {
 
     /// Posts a run of the closure with `arg` to the color. It never runs in line.
     pub fn call(&self, arg: A) {
-        self.inner.clone().call(arg);
+        self.inner.clone().call(arg, None);
+    }
+
+    /// As [`Callback::call`], but the run is skipped (and `arg` dropped, in the color) if `canceled` is set when its turn
+    /// comes. Whoever sets it in the callback's own color knows that no run comes after that.
+    pub fn call_unless(&self, canceled: &Arc<AtomicBool>, arg: A) {
+        self.inner.clone().call(arg, Some(canceled.clone()));
     }
 
     /// The color in which the closure runs.

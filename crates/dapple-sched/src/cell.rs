@@ -71,7 +71,9 @@ pub(crate) struct ColorCell {
     pub(crate) capacity: AtomicU32,
     /// Accepted and not yet run, counted only while there is a capacity.
     pub(crate) counted: AtomicU32,
-    /// The most that waited at one time; written by the owner of the fifo.
+    /// Nodes in the inbox, so that a color that is busy for long does not hide how many wait.
+    inbox_len: AtomicU32,
+    /// The most that waited at one time.
     pub(crate) len_max: AtomicU32,
     /// The runtime, alive as long as this cell: a cell holds a count on it (the default color's handles do it instead).
     pub(crate) shared: *const Shared,
@@ -195,6 +197,7 @@ impl ColorCell {
             }),
             capacity: AtomicU32::new(u32::MAX),
             counted: AtomicU32::new(0),
+            inbox_len: AtomicU32::new(0),
             len_max: AtomicU32::new(0),
             shared,
             id,
@@ -290,9 +293,9 @@ impl ColorCell {
 
     #[inline]
     fn note_len(&self, len: u32) {
-        // Relaxed: one writer at a time, the owner of the fifo; readers want a number to show.
+        // Relaxed: a number to show. Nearly always the look is enough.
         if len > self.len_max.load(Relaxed) {
-            self.len_max.store(len, Relaxed);
+            self.len_max.fetch_max(len, Relaxed);
         }
     }
 
@@ -326,6 +329,8 @@ impl ColorCell {
     /// Pushes a node from another thread. True: the caller has set NOTIFIED and must link the color.
     pub(crate) fn push_inbox(&self, node: NonNull<Node>) -> bool {
         self.check_alive();
+        // Relaxed, and counted before it is there: a number to show, which may be ahead for a moment.
+        self.note_len(self.inbox_len.fetch_add(1, Relaxed) + 1);
         let mut old = self.inbox.load(Relaxed);
         loop {
             // SAFETY: the node is the caller's until the exchange succeeds.
@@ -394,6 +399,7 @@ impl ColorCell {
         unsafe {
             let chain = Chain::from_stack(top);
             if chain.len > 0 {
+                self.inbox_len.fetch_sub(chain.len, Relaxed);
                 let count = chain.len.min(u32::from(u16::MAX)) as u16;
                 self.fifo(|fifo| fifo.posts_foreign = fifo.posts_foreign.saturating_add(count));
                 self.append(chain);

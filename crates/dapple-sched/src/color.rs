@@ -452,7 +452,8 @@ impl Color {
         self.with_cell(|color| unsafe { color.as_ref() }.capacity.store(capacity, Relaxed));
     }
 
-    /// The most callbacks that waited in this color at one time, as its worker has seen it.
+    /// The most callbacks that waited in this color at one time: in its queue, or, while one that runs for long kept its
+    /// worker from looking, on their way there.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

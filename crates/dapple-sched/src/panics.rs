@@ -22,10 +22,16 @@ pub struct PanicInfo<'a> {
     pub worker: Option<usize>,
 }
 
-/// Reports a panic that nobody awaits. `color` is held by this thread; `None` if it was released already.
+/// Counts and reports a panic that nobody awaits. `color` is held by this thread; `None` if it was released already.
 pub(crate) fn report(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn Any + Send>) {
     let worker = context::with_worker(|worker| worker.index);
     shared.slots[worker.unwrap_or(0).min(shared.slots.len() - 1)].counters.panic();
+    tell(shared, color, payload);
+}
+
+/// Reports a panic that was counted before.
+pub(crate) fn tell(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn Any + Send>) {
+    let worker = context::with_worker(|worker| worker.index);
     // SAFETY: the color is held by this thread, hence alive; the default color always is.
     let color = unsafe { Color::retain(color.unwrap_or(shared.default_color())) };
     let info = PanicInfo { color: &color, message: message(&*payload), worker };

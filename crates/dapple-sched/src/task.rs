@@ -459,8 +459,19 @@ where
     unsafe fn drop_output(task: NonNull<Header>) {
         // SAFETY: promised by the caller.
         let stage = mem::replace(unsafe { Self::stage(task) }, Stage::Empty);
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(stage))) {
-            drop(crate::panics::of_task(task, payload));
+        // SAFETY: the caller has a reference to the task.
+        let header = unsafe { task.as_ref() };
+        match stage {
+            // Nobody awaits the task, or nobody has asked for its result: the panic is nobody's but the handler's.
+            Stage::Output(Err(JoinError { cause: Cause::Panicked(payload) })) => {
+                let payload = payload.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+                crate::panics::tell(header.shared(), Some(header.color_cell()), payload);
+            }
+            stage => {
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(stage))) {
+                    crate::panics::report(header.shared(), Some(header.color_cell()), payload);
+                }
+            }
         }
     }
 

@@ -71,6 +71,7 @@ fn c7_the_high_water_mark_is_counted_for_all() {
         color.post(move || drop(tx));
     }
     drop(tx);
+    assert_eq!(color.queue_len_max(), 1_000, "also while the color is busy");
     gate.open();
     seen.all();
     assert_eq!(color.queue_len_max(), 1_000);

@@ -99,3 +99,26 @@ fn c8_a_posted_panic_poisons_too() {
     assert_eq!(panics.recv_timeout(LONG).unwrap().0, *state.color());
     assert!(state.is_poisoned());
 }
+
+#[test]
+fn c8_a_panic_of_a_task_that_nobody_awaits_is_reported() {
+    let (runtime, panics) = listening();
+    let _entered = runtime.enter();
+    let task = spawn(async { panic!("detached") });
+    let color = task.color().clone();
+    drop(task);
+    let reported = panics.recv_timeout(LONG).unwrap();
+    assert_eq!((reported.0, reported.1.as_str()), (color, "detached"));
+    // Its handle is dropped after the end, and nobody has asked.
+    let task = spawn(async { panic!("unasked") });
+    while !task.is_finished() {
+        std::thread::yield_now();
+    }
+    drop(task);
+    assert_eq!(panics.recv_timeout(LONG).unwrap().1, "unasked");
+    // One that was joined is not.
+    let joined = spawn(async { panic!("joined") });
+    runtime.block_on(joined).unwrap_err();
+    assert!(panics.try_recv().is_err());
+    assert_eq!(runtime.handle().stats().workers[0].panics, 3);
+}
