@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,8 @@ pub fn every(period: Duration, callback: Callback<()>) -> io::Result<Registratio
 /// One callback and its next deadline.
 struct Alarm {
     period: Option<Duration>,
+    /// Looked at when a posted run has its turn.
+    canceled: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -54,6 +57,7 @@ impl Alarm {
     fn start(deadline: Instant, period: Option<Duration>, callback: Callback<()>) -> io::Result<Registration> {
         let alarm = Arc::new(Alarm {
             period,
+            canceled: Arc::default(),
             state: Mutex::new(State { deadline, timer: Timer::default(), callback: Some(callback) }),
         });
         alarm.arm()?;
@@ -85,7 +89,7 @@ impl Alarm {
         };
         drop(state);
         let Some(callback) = callback else { return };
-        callback.call(());
+        callback.call_unless(&self.canceled, ());
         if let Some(period) = self.period {
             let alarm = self.clone();
             // A color keeps its order, so this runs after the callback.
@@ -113,6 +117,7 @@ impl Wake for Alarm {
 
 impl Cancel for Alarm {
     fn cancel(&self) {
+        self.canceled.store(true, Ordering::Release);
         let (timer, callback) = {
             let mut state = self.state.lock();
             (std::mem::take(&mut state.timer), state.callback.take())

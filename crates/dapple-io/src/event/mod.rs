@@ -36,8 +36,9 @@ pub use watch::{on_readable, on_writable};
 
 /// A callback that waits for events. Dropping it cancels.
 ///
-/// Cancelling is a mark, seen by whoever would call next: once it returns the callback is not called anew, but one run
-/// that was posted already may still come. It costs a moment, from any thread.
+/// Canceling is a mark, looked at when a run has its turn: cancel in the callback's own color, and it does not run after
+/// that. From elsewhere, a run that is in progress goes on, and none begins that has not begun. It costs a moment, from
+/// any thread.
 #[must_use = "dropping a registration cancels it: keep it, or call `detach`"]
 pub struct Registration(Option<Arc<dyn Cancel>>);
 

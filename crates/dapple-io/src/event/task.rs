@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dapple_sched::{Callback, Handle, JoinHandle};
 
@@ -44,11 +45,11 @@ use crate::{oneshot, process, signal};
 ///
 /// There is no runtime here.
 pub fn on_accept(listener: TcpListener, callback: Callback<(TcpStream, SocketAddr)>) -> io::Result<Registration> {
-    start(async move {
+    start(|canceled| async move {
         loop {
             for _ in 0..ACCEPTED_MAX {
                 match listener.accept().await {
-                    Ok(accepted) => callback.call(accepted),
+                    Ok(accepted) => callback.call_unless(&canceled, accepted),
                     Err(error) => {
                         tracing::error!(%error, "a listener can no longer accept");
                         return;
@@ -70,7 +71,7 @@ pub fn on_accept(listener: TcpListener, callback: Callback<(TcpStream, SocketAdd
 /// There is no runtime here.
 pub fn on_connect(host: &str, port: u16, callback: Callback<io::Result<TcpStream>>) -> io::Result<Registration> {
     let host = host.to_owned();
-    start(async move { callback.call(tcp_connect(&host, port).await) })
+    start(|canceled| async move { callback.call_unless(&canceled, tcp_connect(&host, port).await) })
 }
 
 /// Calls the callback whenever the signal has come. Signals that come before the callback has run are one.
@@ -81,10 +82,10 @@ pub fn on_connect(host: &str, port: u16, callback: Callback<io::Result<TcpStream
 /// As [`signal::signal`](crate::signal::signal).
 pub fn on_signal(number: i32, callback: Callback<()>) -> io::Result<Registration> {
     let mut signal = signal::signal(number)?;
-    start(async move {
+    start(|canceled| async move {
         loop {
             signal.recv().await;
-            callback.call(());
+            callback.call_unless(&canceled, ());
             if turn_of(&callback).await.is_none() {
                 return;
             }
@@ -99,7 +100,7 @@ pub fn on_signal(number: i32, callback: Callback<()>) -> io::Result<Registration
 /// There is no runtime here, or no descriptor is left.
 pub fn on_child_exit(child: Child, callback: Callback<io::Result<ExitStatus>>) -> io::Result<Registration> {
     let mut child = process::Child::from_std(child)?;
-    start(async move { callback.call(child.wait().await) })
+    start(|canceled| async move { callback.call_unless(&canceled, child.wait().await) })
 }
 
 /// Resolves after all that was given to the callback so far has run; `None` when the runtime drops it instead.
@@ -110,16 +111,28 @@ async fn turn_of<A: Send + 'static>(callback: &Callback<A>) -> Option<()> {
     receiver.await
 }
 
-fn start(task: impl Future<Output = ()> + Send + 'static) -> io::Result<Registration> {
+/// Starts the task of a source; it gets the mark that each of its calls looks at when it has its turn.
+fn start<F>(task: impl FnOnce(Arc<AtomicBool>) -> F) -> io::Result<Registration>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     // For its advice when there is none.
     current::shared()?;
+    let canceled = Arc::new(AtomicBool::new(false));
     // In the background: a source that waits for events is no work that a shutdown has to wait for.
-    Ok(Registration::new(Arc::new(Handle::current().new_color().spawn_background(task))))
+    let task = Handle::current().new_color().spawn_background(task(canceled.clone()));
+    Ok(Registration::new(Arc::new(TaskSource { task, canceled })))
 }
 
-impl Cancel for JoinHandle<()> {
+struct TaskSource {
+    task: JoinHandle<()>,
+    canceled: Arc<AtomicBool>,
+}
+
+impl Cancel for TaskSource {
     fn cancel(&self) {
-        self.abort();
+        self.canceled.store(true, Ordering::Release);
+        self.task.abort();
     }
 }
 

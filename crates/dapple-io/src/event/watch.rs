@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use dapple_sched::Callback;
@@ -58,6 +59,8 @@ struct Watch {
     /// The duplicate of a descriptor from elsewhere, which must be asked again after each run.
     foreign: Mutex<Option<Source<OwnedFd>>>,
     direction: Direction,
+    /// Looked at when a posted run has its turn.
+    canceled: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -79,6 +82,7 @@ impl Watch {
             entry,
             foreign: Mutex::new(foreign),
             direction,
+            canceled: Arc::default(),
             state: Mutex::new(State { callback: Some(callback), place: None }),
         });
         watch.wait();
@@ -109,7 +113,7 @@ impl Watch {
             return;
         };
         let watch = self.clone();
-        callback.call(());
+        callback.call_unless(&self.canceled, ());
         // A color keeps its order, so this runs after the callback.
         callback.color().post(move || watch.call_done());
     }
@@ -137,6 +141,7 @@ impl Wake for Watch {
 
 impl Cancel for Watch {
     fn cancel(&self) {
+        self.canceled.store(true, Ordering::Release);
         let (callback, place) = {
             let mut state = self.state.lock();
             (state.callback.take(), state.place.take())

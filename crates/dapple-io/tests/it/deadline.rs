@@ -1,12 +1,12 @@
 //! Sleeping, limits, ticks and callbacks for deadlines.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dapple_io::event::{after, every};
 use dapple_io::time::{interval, sleep, sleep_until, timeout};
-use dapple_sched::spawn;
+use dapple_sched::{Color, spawn};
 
 use crate::{LIMIT, channel_callback, run, runtime, wait_until};
 
@@ -150,4 +150,30 @@ fn dropping_cancels_and_detaching_does_not() {
     after(Duration::from_millis(5), detached).unwrap().detach();
     detached_rx.recv_timeout(LIMIT).unwrap();
     assert!(dropped_rx.recv_timeout(LIMIT).is_err(), "was never called");
+}
+
+#[test]
+fn a_timer_cancelled_in_its_own_color_does_not_ring_again() {
+    let runtime = dapple_io::runtime_builder().workers(2).build().unwrap();
+    let _entered = runtime.enter();
+    for _ in 0..100 {
+        let color = Color::new();
+        let (tx, rx) = std::sync::mpsc::channel();
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let (inner, rings) = (is_cancelled.clone(), tx.clone());
+        let callback = color.wrap(move |()| drop(rings.send(inner.load(Ordering::Relaxed))));
+        let ticks = every(Duration::from_micros(300), callback).unwrap();
+        assert_eq!(rx.recv(), Ok(false));
+        color.post(move || {
+            // Long enough for the next run to be posted behind this callback.
+            let until = Instant::now() + Duration::from_millis(2);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            ticks.cancel();
+            is_cancelled.store(true, Ordering::Relaxed);
+            drop(tx);
+        });
+        assert!(rx.iter().all(|late| !late), "it rang after it was cancelled");
+    }
 }
