@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -42,5 +42,10 @@ fn main() -> ExitCode {
 /// Warnings and errors; `DAPPLE_LOG` says otherwise. stdout is left to what a script reads.
 fn log_to_stderr() {
     let level = std::env::var("DAPPLE_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::WARN);
-    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .with_target(false)
+        .init();
 }

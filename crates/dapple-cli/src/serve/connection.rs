@@ -3,17 +3,17 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use dapple::Color;
 use dapple::net::TcpStream;
 use dapple::time::sleep;
 use hyper::body::Incoming;
-use hyper::header::HOST;
+use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode, Version};
@@ -26,6 +26,7 @@ use super::path::{PathError, SitePath};
 use super::reply::{self, Reply};
 use super::site::Site;
 use super::status;
+use super::watched::Watched;
 
 /// What the parts of a connection share; all of them run in its task.
 struct Connection {
@@ -42,8 +43,9 @@ pub(crate) async fn serve(stream: TcpStream, site: Arc<Site>, _open: OpenConnect
     let connection = Arc::new(Connection { site, color: Color::current().id(), progress: AtomicU64::new(0) });
     let answering = connection.clone();
     let service = service_fn(move |request| answer(answering.clone(), request));
-    let stream = Watched { stream, connection: connection.clone() };
-    let http = http1::Builder::new().serve_connection(stream, service);
+    let moved = connection.clone();
+    let stream = Watched::new(stream, move |count| moved.moved(count));
+    let http = http1::Builder::new().max_buf_size(BUFFER_MAX).serve_connection(stream, service);
 
     let (mut http, mut closing, mut tick) = (pin!(http), pin!(closing), pin!(sleep(TICK)));
     let mut is_closing = false;
@@ -68,7 +70,7 @@ pub(crate) async fn serve(stream: TcpStream, site: Arc<Site>, _open: OpenConnect
             Event::Tick => {
                 let progress = connection.progress.load(Ordering::Relaxed);
                 quiet_ticks = if progress == progress_seen { quiet_ticks + 1 } else { 0 };
-                if quiet_ticks == QUIET_TICKS_MAX {
+                if quiet_ticks == QUIET_TICKS_MAX || (quiet_ticks > 0 && connection.site.is_crowded()) {
                     return debug!("a connection on which nothing moved was closed");
                 }
                 progress_seen = progress;
@@ -87,7 +89,10 @@ enum Event {
 /// Answers one request and counts it.
 async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Reply, Infallible> {
     connection.moved(1);
-    let reply = respond(&connection, &request).await;
+    let mut reply = respond(&connection, &request).await;
+    if connection.site.is_crowded() {
+        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     connection.site.counters.add_request(reply::body_len(&reply));
     Ok(reply)
 }
@@ -144,59 +149,8 @@ impl Connection {
     }
 }
 
-/// The stream, watched for bytes that leave: a client that takes nothing for long is let go. Bytes that arrive do not
-/// count, or headers sent a byte at a time would hold the connection for ever.
-struct Watched {
-    stream: TcpStream,
-    connection: Arc<Connection>,
-}
-
-impl Watched {
-    fn wrote(&self, result: Poll<std::io::Result<usize>>) -> Poll<std::io::Result<usize>> {
-        if let Poll::Ready(Ok(count)) = result {
-            self.connection.moved(count as u64);
-        }
-        result
-    }
-}
-
-impl hyper::rt::Read for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl hyper::rt::Write for Watched {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.wrote(result)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.wrote(result)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
+/// What a connection may have in its buffers in each direction, and so the longest head of a request.
+const BUFFER_MAX: usize = 64 * 1024;
 
 /// A connection is closed when nothing moved for three ticks: 30 s for the headers of a request, for the next request
 /// on an idle connection, and for a client to take some of its response. One timer per connection instead of one per

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::content_type;
@@ -47,6 +47,8 @@ impl Root {
     pub(crate) fn open(path: &Path, follow: bool) -> io::Result<Root> {
         let path = path.canonicalize()?;
         let dir = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        // Otherwise every page would be missing, and nobody would know why.
+        rustix::fs::accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS)?;
         Ok(Root { dir, path, follow })
     }
 

@@ -9,6 +9,8 @@ use super::lru::Lru;
 /// Paths and what they were found to be. One color guards it; the papers' server does the same.
 pub(crate) struct Handles {
     entries: Lru<Entry>,
+    /// What an open file weighs, so that there is a bound on them.
+    file_weight: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
@@ -27,8 +29,10 @@ pub(crate) enum Known {
 }
 
 impl Handles {
-    pub(crate) fn new() -> Handles {
-        Handles { entries: Lru::new(WEIGHT_MAX), hits: 0, misses: 0 }
+    /// A cache that keeps at most `files_max` files open.
+    pub(crate) fn new(files_max: u64) -> Handles {
+        let file_weight = WEIGHT_MAX / files_max.max(1);
+        Handles { entries: Lru::new(WEIGHT_MAX), file_weight, hits: 0, misses: 0 }
     }
 
     /// What is known about `key` at `now_ms`.
@@ -51,7 +55,8 @@ impl Handles {
 
     /// Notes what `key` was found to be at `checked_ms`.
     pub(crate) fn note(&mut self, hash: u64, key: &[u8], resolved: Resolved, checked_ms: u64) {
-        let weight = key.len() as u64 + if matches!(resolved, Resolved::File(_)) { FILE_WEIGHT } else { ENTRY_WEIGHT };
+        let weight =
+            key.len() as u64 + if matches!(resolved, Resolved::File(_)) { self.file_weight } else { ENTRY_WEIGHT };
         self.entries.insert(hash, key, Entry { resolved, checked_ms }, weight);
     }
 
@@ -63,20 +68,18 @@ impl Handles {
 
 /// Weights are in bytes, except that an open file weighs as much as its descriptor is worth.
 const WEIGHT_MAX: u64 = 4 << 20;
-/// Bounds the open files of the cache to [`FILES_MAX`].
-const FILE_WEIGHT: u64 = WEIGHT_MAX / FILES_MAX;
 const ENTRY_WEIGHT: u64 = 128;
-/// The most files that this cache keeps open.
+/// The most files that this cache keeps open, however many descriptors there are.
 pub(crate) const FILES_MAX: u64 = 512;
 
 #[cfg(test)]
 mod tests {
-    use super::{FRESH_MS, Handles, Known};
+    use super::{FILES_MAX, FRESH_MS, Handles, Known};
     use crate::serve::disk::Resolved;
 
     #[test]
     fn an_answer_is_good_for_a_while() {
-        let mut handles = Handles::new();
+        let mut handles = Handles::new(FILES_MAX);
         assert!(matches!(handles.look_up(1, b"a", 1_000), Known::Stale(None)));
         handles.note(1, b"a", Resolved::Nothing, 1_000);
         let last_ms = 1_000 + FRESH_MS - 1;
@@ -87,7 +90,7 @@ mod tests {
 
     #[test]
     fn made_up_names_do_not_fill_the_memory() {
-        let mut handles = Handles::new();
+        let mut handles = Handles::new(FILES_MAX);
         for hash in 0..100_000_u64 {
             handles.note(hash, &[b'x'; 1_000], Resolved::Nothing, 0);
         }

@@ -5,26 +5,56 @@ use tracing::warn;
 
 use super::handles::FILES_MAX;
 
-/// Raises the soft limit on descriptors to the hard one, and gives back how many connections, at most `wanted`, it has
-/// room for beside the file-handle cache and the runtime's own.
-pub(crate) fn connections(wanted: usize) -> usize {
+/// How the descriptors of the process are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shares {
+    /// Connections at the same time.
+    pub(crate) connections: usize,
+    /// There are fewer than were asked for: at the limit, accepting pauses until one ends.
+    pub(crate) is_short: bool,
+    /// Open files that the file-handle cache may keep.
+    pub(crate) files: u64,
+}
+
+/// Raises the soft limit on descriptors to the hard one, and shares them out: at most `wanted` for connections, the rest
+/// for the file-handle cache and the runtime.
+pub(crate) fn shares(wanted: usize) -> Shares {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     // Where that is refused, the limit stays what it was.
     let now = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
-    let Some(descriptors) = now.current else {
-        return wanted;
-    };
-    let room = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(FILES_MAX as usize + RESERVE).max(1);
-    if room < wanted {
+    let shares = share_out(now.current.unwrap_or(u64::MAX), wanted);
+    if shares.is_short {
         warn!(
-            descriptors,
-            connections = room,
-            "the limit on open files leaves room for fewer connections (see `ulimit -n`)"
+            descriptors = now.current,
+            connections = shares.connections,
+            "the limit on open files leaves room for fewer connections; raise it with `ulimit -n`"
         );
     }
-    room.min(wanted)
+    shares
 }
 
-/// Descriptors of the runtime and of what streams a file that the cache has let go of.
-const RESERVE: usize = 128;
+fn share_out(descriptors: u64, wanted: usize) -> Shares {
+    let files = (descriptors / 4).clamp(1, FILES_MAX);
+    let reserve = (descriptors / 8 + RESERVE_MIN).min(RESERVE_MAX);
+    let room = usize::try_from(descriptors.saturating_sub(files + reserve)).unwrap_or(usize::MAX).max(1);
+    Shares { connections: room.min(wanted), is_short: room < wanted, files }
+}
+
+/// Descriptors of the runtime, and of what streams a file that the cache has let go of.
+const RESERVE_MIN: u64 = 16;
+const RESERVE_MAX: u64 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::{Shares, share_out};
+
+    #[test]
+    fn few_descriptors_still_serve_several() {
+        assert_eq!(share_out(64, 10_000), Shares { connections: 24, is_short: true, files: 16 });
+        assert_eq!(share_out(1_024, 10_000), Shares { connections: 640, is_short: true, files: 256 });
+        assert_eq!(share_out(20_000, 10_000), Shares { connections: 10_000, is_short: false, files: 512 });
+        assert_eq!(share_out(u64::MAX, 7), Shares { connections: 7, is_short: false, files: 512 });
+        assert_eq!(share_out(3, 10).connections, 1);
+    }
+}

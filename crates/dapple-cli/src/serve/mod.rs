@@ -40,6 +40,7 @@ mod range;
 mod reply;
 mod site;
 mod status;
+mod watched;
 
 /// Serves until a signal says to stop, and then until what is in flight is finished.
 ///
@@ -48,7 +49,7 @@ mod status;
 /// What kept the server from starting.
 pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     let root = Root::open(&args.dir, args.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
-    let connections_max = limits::connections(args.connections as usize);
+    let shares = limits::shares(args.connections as usize);
     let mut builder = dapple::builder();
     if let Some(workers) = args.workers {
         builder = builder.workers(usize::from(workers));
@@ -60,9 +61,14 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     let listener = listen(args)?;
     announce(args, &listener, runtime.handle().workers());
 
-    let options = SiteOptions { cache_bytes: args.cache_mb << 20, serial: args.serial, status: !args.no_status };
+    let options = SiteOptions {
+        cache_bytes: args.cache_mb << 20,
+        files_max: shares.files,
+        serial: args.serial,
+        status: !args.no_status,
+    };
     let site = Arc::new(Site::new(root, &options, runtime.handle().clone()));
-    drop(Color::DEFAULT.spawn(accept::accept(listener, site, connections_max)));
+    drop(Color::DEFAULT.spawn(accept::accept(listener, site, shares)));
 
     runtime.block_on(next_of(&mut signals));
     end_at_once_on(signals);

@@ -92,7 +92,21 @@ pub(crate) fn with_slash(path: &str, query: Option<&str>, head: bool) -> Reply {
 
 /// A small page for a person who came where nothing is.
 pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
-    let (title, text) = match status {
+    let (title, text) = words(status);
+    let mut reply = page(status, title, text, head);
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            drop(reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD")))
+        }
+        StatusCode::SERVICE_UNAVAILABLE => drop(reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"))),
+        _ => {}
+    }
+    reply
+}
+
+/// What a problem's page says.
+fn words(status: StatusCode) -> (&'static str, &'static str) {
+    match status {
         StatusCode::NOT_FOUND => {
             ("Nothing here", "There is no page at this address. It may have moved, or the link is mistyped.")
         }
@@ -105,17 +119,21 @@ pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
         StatusCode::SERVICE_UNAVAILABLE => {
             ("Full house", "The server has all the connections that it can take. Please try again in a moment.")
         }
-        _ => ("That went wrong", "The server could not read this page. Its log says why."),
-    };
-    let mut reply = page(status, title, text, head);
-    match status {
-        StatusCode::METHOD_NOT_ALLOWED => {
-            drop(reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD")))
+        StatusCode::URI_TOO_LONG => ("A very long address", "The address is longer than this server takes."),
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+            ("Too much to carry", "The request has more, or longer, headers than this server takes.")
         }
-        StatusCode::SERVICE_UNAVAILABLE => drop(reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"))),
-        _ => {}
+        _ => ("That went wrong", "The server could not read this page. Its log says why."),
     }
-    reply
+}
+
+/// The same page with its head, for a request that never became one; the connection closes behind it.
+pub(crate) fn raw_problem(status: StatusCode) -> Bytes {
+    let (title, text) = words(status);
+    let page = problem_page(status, title, text);
+    let (code, reason, len) = (status.as_str(), status.canonical_reason().unwrap_or_default(), page.len());
+    let head = "connection: close\r\ncontent-type: text/html; charset=utf-8\r\ncache-control: no-cache\r\n";
+    format!("HTTP/1.1 {code} {reason}\r\n{head}content-length: {len}\r\n\r\n{page}").into()
 }
 
 /// A response with JSON that is true only now.
@@ -124,11 +142,11 @@ pub(crate) fn json(text: String, head: bool) -> Reply {
 }
 
 fn page(status: StatusCode, title: &str, text: &str, head: bool) -> Reply {
-    let page = include_str!("problem.html")
-        .replace("{code}", status.as_str())
-        .replace("{title}", title)
-        .replace("{text}", text);
-    whole(status, "text/html; charset=utf-8", "no-cache", page, head)
+    whole(status, "text/html; charset=utf-8", "no-cache", problem_page(status, title, text), head)
+}
+
+fn problem_page(status: StatusCode, title: &str, text: &str) -> String {
+    include_str!("problem.html").replace("{code}", status.as_str()).replace("{title}", title).replace("{text}", text)
 }
 
 fn whole(status: StatusCode, content_type: &'static str, cache: &'static str, text: String, head: bool) -> Reply {

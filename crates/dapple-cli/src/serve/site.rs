@@ -17,6 +17,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use dapple::blocking::spawn_blocking;
@@ -46,11 +47,15 @@ pub(crate) struct Site {
     pub(crate) serial: bool,
     /// Whether `/-/status` answers.
     pub(crate) status: bool,
+    /// There are more clients than descriptors: connections end with their next response.
+    crowded: AtomicBool,
 }
 
 /// How a site is served.
 pub(crate) struct SiteOptions {
     pub(crate) cache_bytes: u64,
+    /// Open files that the file-handle cache may keep.
+    pub(crate) files_max: u64,
     pub(crate) serial: bool,
     pub(crate) status: bool,
 }
@@ -62,14 +67,24 @@ impl Site {
             root: Arc::new(root),
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| colored(Shard::new(shard_bytes), options.serial)).collect(),
-            handles: colored(Handles::new(), options.serial),
+            handles: colored(Handles::new(options.files_max), options.serial),
             page_len_max: shard_bytes / 2,
             counters: Arc::new(Counters::new(handle.clone())),
             handle,
             started: Instant::now(),
             serial: options.serial,
             status: options.status,
+            crowded: AtomicBool::new(false),
         }
+    }
+
+    /// Whether there are more clients than descriptors.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_crowded(&self, is_crowded: bool) {
+        self.crowded.store(is_crowded, Ordering::Relaxed);
     }
 
     /// Finds what `path` names.

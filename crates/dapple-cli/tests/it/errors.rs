@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::support::{Site, dapple};
+use crate::support::{Server, Site, dapple};
 
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let output = dapple().args(arguments).output().unwrap();
@@ -63,4 +63,24 @@ fn a_bad_command_line_is_code_two() {
         assert_eq!(code, Some(2), "{arguments:?}: {message}");
         assert!(message.contains("--help") || message.contains("Usage"), "{message}");
     }
+}
+
+#[test]
+fn few_descriptors_slow_clients_down_and_lose_none() {
+    let site = Site::with_index();
+    let server = Server::start_short_of_files(&site.path, 64);
+    let got: Vec<String> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..150)
+            .map(|_| {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = server.connect();
+                    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                    client.read_response().text().to_owned()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    assert!(got.iter().all(|body| body == "<h1>start</h1>"));
 }

@@ -85,6 +85,21 @@ fn nonsense_is_refused() {
 }
 
 #[test]
+fn what_is_no_http_gets_a_page_too() {
+    let site = Site::with_index();
+    let server = Server::start(&site.path, &[]);
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(200_000));
+    for (request, code) in [("GARBAGE\r\n\r\n", "400"), ("GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", "400"), (&long, "431")]
+    {
+        let mut client = server.connect();
+        client.send(request);
+        let answer = String::from_utf8(client.read_to_end().unwrap_or_default()).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
+        assert!(answer.contains("</html>"), "{answer}");
+    }
+}
+
+#[test]
 fn one_connection_serves_many_requests() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);

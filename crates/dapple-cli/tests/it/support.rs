@@ -54,6 +54,19 @@ impl Server {
     pub(crate) fn start(site: &Path, options: &[&str]) -> Server {
         let mut command = dapple();
         command.arg("serve").arg(site).args(["--port", "0", "--workers", "2"]).args(options);
+        Server::spawn(command)
+    }
+
+    /// As [`Server::start`], with at most so many open files.
+    pub(crate) fn start_short_of_files(site: &Path, files: u32) -> Server {
+        let dapple = dapple();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(dapple.get_program());
+        command.arg("serve").arg(site).args(["--port", "0", "--workers", "2"]);
+        Server::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
