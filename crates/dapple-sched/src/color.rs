@@ -507,7 +507,11 @@ impl Color {
     /// Makes a cell with its first handle.
     pub(crate) fn allocate(shared: &Arc<Shared>, kind: Kind, id: u64, home: usize) -> NonNull<ColorCell> {
         let cell = ColorCell::new(Arc::into_raw(shared.clone()), kind, id, home);
-        NonNull::from(Box::leak(Box::new(cell)))
+        // Models look for a use after free, and so must not use memory again.
+        #[cfg(any(dapple_loom, dapple_shuttle))]
+        return NonNull::from(Box::leak(Box::new(cell)));
+        #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+        return shared.pool.put(cell);
     }
 
     /// A handle that takes over one count.

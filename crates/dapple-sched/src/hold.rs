@@ -133,8 +133,10 @@ pub(crate) unsafe fn free(color: NonNull<ColorCell>) {
         ColorCell::bury(color);
     }
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-    // SAFETY: allocated as a box in `Color::allocate`; nobody else can reach it.
-    drop(unsafe { Box::from_raw(color.as_ptr()) });
+    // SAFETY: put there by `Color::allocate`; nobody else can reach it.
+    unsafe {
+        runtime.pool.take_back(color);
+    }
     drop(runtime);
 }
 

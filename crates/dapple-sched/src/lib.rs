@@ -42,6 +42,8 @@ mod lock;
 mod monitor;
 mod node;
 mod panics;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+mod pool;
 mod post;
 mod registry;
 mod run_queue;

@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) slots: Box<[Slot]>,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) depot: Depot,
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+    pub(crate) pool: crate::pool::Pool,
     pub(crate) registry: Registry,
     pub(crate) tasks: Box<[Lock<TaskList>]>,
     pub(crate) tasks_live: AtomicUsize,
@@ -186,6 +188,8 @@ impl Shared {
             slots: (0..workers).map(|_| Slot::new()).collect(),
             driver,
             depot: Depot::new(),
+            #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+            pool: crate::pool::Pool::new(),
             registry: Registry::new(),
             tasks: (0..workers).map(|_| Lock::new(TaskList::new())).collect(),
             tasks_live: AtomicUsize::new(0),

@@ -1,0 +1,112 @@
+//! Memory for colors: slabs of 32, each color in two cache lines of its own.
+//!
+//! The allocator's 128 bytes do not start on a line, so neighboring colors shared one, and two workers that ran them
+//! wrote to the same line all the time: W1 at two workers lost a quarter. Slabs cost 128 bytes a color, no more. They
+//! are used again for other colors, and given back when the runtime ends.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+use crate::cell::ColorCell;
+use crate::lock::Lock;
+
+/// The colors of one runtime, in use and free.
+pub(crate) struct Pool {
+    slots: Lock<Slots>,
+}
+
+struct Slots {
+    free: *mut Free,
+    slabs: Vec<NonNull<u8>>,
+}
+
+/// A free slot; the link is stored in the slot itself.
+struct Free {
+    next: *mut Free,
+}
+
+// SAFETY: free slots and slabs are owned by the pool, and touched under its lock.
+unsafe impl Send for Slots {}
+
+impl Slots {
+    fn pop(&mut self) -> Option<NonNull<ColorCell>> {
+        let slot = NonNull::new(self.free)?;
+        // SAFETY: slots on the list are free, and hold a link.
+        self.free = unsafe { slot.as_ref() }.next;
+        Some(slot.cast())
+    }
+
+    /// # Safety
+    /// The slot is of one of the pool's slabs, and nobody uses it.
+    unsafe fn push(&mut self, slot: NonNull<Free>) {
+        // SAFETY: promised by the caller; a slot has room for a link.
+        unsafe { slot.write(Free { next: self.free }) };
+        self.free = slot.as_ptr();
+    }
+}
+
+impl Pool {
+    pub(crate) fn new() -> Pool {
+        Pool { slots: Lock::new(Slots { free: ptr::null_mut(), slabs: Vec::new() }) }
+    }
+
+    /// Moves a color into a slot.
+    pub(crate) fn put(&self, cell: ColorCell) -> NonNull<ColorCell> {
+        loop {
+            let slot = self.slots.lock().pop();
+            if let Some(slot) = slot {
+                // SAFETY: a slot has the size and alignment of a color, and was free.
+                unsafe { slot.write(cell) };
+                return slot;
+            }
+            self.grow();
+        }
+    }
+
+    /// Adds a slab.
+    #[cold]
+    fn grow(&self) {
+        // SAFETY: a slab has a size.
+        let fresh = unsafe { std::alloc::alloc(SLAB) };
+        let Some(slab) = NonNull::new(fresh) else { handle_alloc_error(SLAB) };
+        let mut slots = self.slots.lock();
+        slots.slabs.push(slab);
+        for index in (0..SLAB_COLORS).rev() {
+            // SAFETY: within the slab, which is new.
+            unsafe { slots.push(slab.cast::<ColorCell>().add(index * SPREAD % SLAB_COLORS).cast()) };
+        }
+    }
+
+    /// Takes a slot back.
+    ///
+    /// # Safety
+    /// It came from [`Pool::put`] of this pool, and nobody can reach it any more.
+    pub(crate) unsafe fn take_back(&self, slot: NonNull<ColorCell>) {
+        // SAFETY: promised by the caller; dropped once, here.
+        unsafe {
+            slot.drop_in_place();
+            self.slots.lock().push(slot.cast());
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for slab in self.slots.lock().slabs.drain(..) {
+            // SAFETY: allocated with this layout in `grow`. Colors hold the runtime, so none of them is left.
+            unsafe { std::alloc::dealloc(slab.as_ptr(), SLAB) };
+        }
+    }
+}
+
+/// Colors in a slab: a page.
+const SLAB_COLORS: usize = 32;
+
+/// Slots are handed out in steps of this: colors made one after another often run one after another, and in
+/// neighboring slots the processor would fetch ahead what another worker is writing.
+const SPREAD: usize = 13;
+
+const SLAB: Layout = match Layout::array::<ColorCell>(SLAB_COLORS) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a few kilobytes are a valid layout"),
+};
