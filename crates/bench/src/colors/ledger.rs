@@ -10,9 +10,10 @@ use super::spin::Spin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
-/// The state of one color. Two cache lines, so that neither a neighbor nor its prefetching is in the way.
+/// The state of one color. Far from its neighbors: side by side, the processor fetches ahead what another worker writes,
+/// and the run measures that.
 #[derive(Default)]
-#[repr(align(128))]
+#[repr(align(512))]
 pub(crate) struct Lane {
     /// Callbacks run; only touched by a callback that holds the color (and read by the one who measures).
     count: AtomicU64,
