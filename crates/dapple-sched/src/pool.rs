@@ -1,4 +1,4 @@
-//! Memory for colors: slabs of 32, each color in two cache lines of its own.
+//! Memory for colors: slabs of 64, each color in two cache lines of its own.
 //!
 //! The allocator's 128 bytes do not start on a line, so neighboring colors shared one, and two workers that ran them
 //! wrote to the same line all the time: W1 at two workers lost a quarter. Slabs cost 128 bytes a color, no more. They
@@ -71,9 +71,9 @@ impl Pool {
         let Some(slab) = NonNull::new(fresh) else { handle_alloc_error(SLAB) };
         let mut slots = self.slots.lock();
         slots.slabs.push(slab);
-        for index in (0..SLAB_COLORS).rev() {
+        for order in (0..SLAB_COLORS).rev() {
             // SAFETY: within the slab, which is new.
-            unsafe { slots.push(slab.cast::<ColorCell>().add(index * SPREAD % SLAB_COLORS).cast()) };
+            unsafe { slots.push(slab.cast::<ColorCell>().add(slot_at(order)).cast()) };
         }
     }
 
@@ -99,12 +99,18 @@ impl Drop for Pool {
     }
 }
 
-/// Colors in a slab: a page.
-const SLAB_COLORS: usize = 32;
+/// The slot that is handed out as number `order` of a slab: the even ones first, the odd ones after that, both in steps
+/// of [`SPREAD`]. Colors made one after another often run one after another, and in neighboring slots, or in steps that
+/// are all alike, the processor would fetch ahead what another worker is writing.
+const fn slot_at(order: usize) -> usize {
+    let half = SLAB_COLORS / 2;
+    (order * SPREAD % half) * 2 + order / half
+}
 
-/// Slots are handed out in steps of this: colors made one after another often run one after another, and in
-/// neighboring slots the processor would fetch ahead what another worker is writing.
-const SPREAD: usize = 13;
+const SPREAD: usize = 5;
+
+/// Colors in a slab of two pages.
+const SLAB_COLORS: usize = 64;
 
 const SLAB: Layout = match Layout::array::<ColorCell>(SLAB_COLORS) {
     Ok(layout) => layout,
