@@ -161,7 +161,9 @@ fn a_timer_cancelled_in_its_own_color_does_not_ring_again() {
         let (tx, rx) = std::sync::mpsc::channel();
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let (inner, rings) = (is_cancelled.clone(), tx.clone());
-        let callback = color.wrap(move |()| drop(rings.send(inner.load(Ordering::Relaxed))));
+        let callback = color.wrap(move |()| {
+            let _ = rings.send(inner.load(Ordering::Relaxed));
+        });
         let ticks = every(Duration::from_micros(300), callback).unwrap();
         assert_eq!(rx.recv(), Ok(false));
         color.post(move || {
