@@ -1,8 +1,8 @@
 //! Memory for colors: slabs of 64, each color in two cache lines of its own.
 //!
-//! The allocator's 128 bytes do not start on a line, so neighboring colors shared one, and two workers that ran them
-//! wrote to the same line all the time: W1 at two workers lost a quarter. Slabs cost 128 bytes a color, no more. They
-//! are used again for other colors, and given back when the runtime ends.
+//! The allocator's 128 bytes do not start on a line, so neighboring colors would share one, and two workers that run
+//! them would write to the same line all the time. Slabs cost 128 bytes a color, no more. They are used again for other
+//! colors, and given back when the runtime ends.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
