@@ -1,5 +1,7 @@
 //! A short sequential model of the scheduler, as oracle: random programs run on the real one, and the model must be
 //! able to replay what they did.
+//!
+//! Seen to catch: an inbox that is taken in without being turned round, so that what came last runs first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
