@@ -4,13 +4,21 @@
 //!
 //! | state | in a run queue | who owns the fifo | next |
 //! |---|---|---|---|
-//! | `Idle` | no | the home worker's lock; it is empty | `Queued` (post), `Running` (a nested turn), `Held` (hold in line) |
+//! | `Idle` | no | the home worker's lock; it is empty | `Queued` (post), `Running` (a nested turn), `Held` (hold in line, or by a request for several colors), `Reading` (the same for reading) |
 //! | `Queued` | yes, exactly one | the home worker's lock | `Running` (its worker pops it); stays `Queued` under a new home (steal) |
-//! | `Running` | no | the worker that runs the turn, which is its home | `Queued` (more to run), `Idle`, `Held` (handed to a waiter) |
-//! | `Held` | no | the home worker's lock | `Queued` (something came meanwhile), `Idle` |
+//! | `Running` | no | the worker that runs the turn, which is its home | `Queued` (more to run), `Idle`, `Held` (handed to a waiter), `Reading` (handed to the readers in front) |
+//! | `Held` | no | the home worker's lock | `Queued` (something came meanwhile, or a request for several colors is complete and runs in this one), `Idle` |
+//! | `Reading` | no | the home worker's lock | `Reading` (one reader more or less), `Queued` (the last reader has gone and something waits), `Idle` |
 //!
 //! **One rule:** the running worker owns the fifo; otherwise the home worker's lock does. `home` changes only under the
-//! locks of the old and of the new home, and never while the color is `Running` or `Held`.
+//! locks of the old and of the new home, and never while the color is `Running`, `Held` or `Reading`.
+//!
+//! # Readers (`links.readers`, under the home lock)
+//!
+//! A request to read stands in the fifo like any callback. The turn that reaches one ends, and with it all requests to
+//! read that stand directly behind it hold the color together: a chain. While the color is `Reading`, one more reader
+//! joins only if nothing waits; whatever else comes waits until the chain has gone, in the order of acceptance. So
+//! neither side starves (C5), and a turn of plain callbacks never looks for readers.
 //!
 //! # Inbox
 //!
@@ -27,6 +35,7 @@
 //! An early drain keeps order (C2): whoever appends to the fifo first moves what is in the inbox there, so that a node
 //! whose push happened before stands before.
 
+use std::mem;
 use std::ptr::{self, NonNull};
 
 use crate::node::{Chain, Node};
@@ -41,6 +50,7 @@ pub(crate) enum State {
     Queued,
     Running,
     Held,
+    Reading,
 }
 
 /// Which colors exist once per runtime, which are found by value, and which are known by their handles only.
@@ -97,6 +107,8 @@ pub(crate) struct Links {
     pub(crate) state: State,
     /// The priority under which it is queued.
     pub(crate) queued_priority: u8,
+    /// How many hold the color for reading; not 0 exactly while it is `Reading`.
+    pub(crate) readers: u32,
     pub(crate) prev: *mut ColorCell,
     pub(crate) next: *mut ColorCell,
 }
@@ -148,6 +160,64 @@ impl Fifo {
         Some(node)
     }
 
+    /// Puts back a node that goes before all others: what it waited for is complete.
+    pub(crate) fn push_front(&mut self, node: NonNull<Node>) {
+        // SAFETY: the caller gives the node, which is in no list.
+        let node_ref = unsafe { node.as_ref() };
+        node_ref.next.set(self.head);
+        if self.tail.is_null() {
+            self.tail = node.as_ptr();
+        }
+        self.head = node.as_ptr();
+        self.len += 1;
+        self.priority = self.priority.max(node_ref.priority());
+    }
+
+    /// Whether an urgent node goes first.
+    pub(crate) fn is_urgent(&self) -> bool {
+        // SAFETY: the fifo owns its nodes.
+        unsafe { self.head.as_ref() }.is_some_and(Node::is_urgent)
+    }
+
+    /// Moves urgent nodes to the front, where they keep their order.
+    #[cold]
+    fn sort_urgent(&mut self) {
+        let (mut urgent, mut others) = (ptr::null_mut(), ptr::null_mut());
+        let mut rest = mem::replace(&mut self.head, ptr::null_mut());
+        while let Some(node) = NonNull::new(rest) {
+            // SAFETY: the fifo owns its nodes.
+            let node_ref = unsafe { node.as_ref() };
+            let list = if node_ref.is_urgent() { &mut urgent } else { &mut others };
+            rest = node_ref.next.replace(*list);
+            *list = node.as_ptr();
+        }
+        self.tail = ptr::null_mut();
+        for mut list in [others, urgent] {
+            while let Some(node) = NonNull::new(list) {
+                // SAFETY: as above. Both lists are the wrong way round, and so is pushing to the front.
+                let node_ref = unsafe { node.as_ref() };
+                list = node_ref.next.replace(self.head);
+                if self.head.is_null() {
+                    self.tail = node.as_ptr();
+                }
+                self.head = node.as_ptr();
+            }
+        }
+    }
+
+    /// Puts back a node that the color was to be handed to, behind the urgent ones.
+    pub(crate) fn put_back(&mut self, node: NonNull<Node>) {
+        self.push_front(node);
+        self.sort_urgent();
+    }
+
+    /// Takes the oldest node if it asks to read.
+    fn pop_reader(&mut self) -> Option<NonNull<Node>> {
+        let head = NonNull::new(self.head)?;
+        // SAFETY: the fifo owns its nodes.
+        if unsafe { head.as_ref() }.reads() { self.pop() } else { None }
+    }
+
     /// Takes the oldest node in order to run it, and keeps the counters about the recent past.
     #[inline]
     pub(crate) fn take_for_run(&mut self) -> Option<NonNull<Node>> {
@@ -181,6 +251,7 @@ impl ColorCell {
             links: UnsafeCell::new(Links {
                 state: State::Idle,
                 queued_priority: 0,
+                readers: 0,
                 prev: ptr::null_mut(),
                 next: ptr::null_mut(),
             }),
@@ -327,6 +398,32 @@ impl ColorCell {
         unsafe { self.links(|links| links.state = state) }
     }
 
+    /// Lets the requests to read at the front of the fifo, and `first` before them, hold the color together. Returns
+    /// them as a chain, to be granted once the lock is released.
+    ///
+    /// # Safety
+    /// The caller holds the home lock; the color is `Reading`, or the caller's to make so. `first` is the caller's.
+    #[cold]
+    pub(crate) unsafe fn admit_readers(&self, first: Option<NonNull<Node>>) -> *mut Node {
+        let mut chain = first.map_or(ptr::null_mut(), NonNull::as_ptr);
+        let mut admitted = u32::from(first.is_some());
+        // SAFETY: promised by the caller; popped nodes are ours.
+        unsafe {
+            while let Some(node) = self.fifo(Fifo::pop_reader) {
+                node.as_ref().next.set(chain);
+                chain = node.as_ptr();
+                admitted += 1;
+            }
+            if admitted > 0 {
+                self.links(|links| {
+                    links.state = State::Reading;
+                    links.readers += admitted;
+                });
+            }
+        }
+        chain
+    }
+
     /// Pushes a node from another thread. True: the caller has set NOTIFIED and must link the color.
     pub(crate) fn push_inbox(&self, node: NonNull<Node>) -> bool {
         self.check_alive();
@@ -402,8 +499,12 @@ impl ColorCell {
             if chain.len > 0 {
                 self.inbox_len.fetch_sub(chain.len, Relaxed);
                 let count = chain.len.min(u32::from(u16::MAX)) as u16;
+                let urgent = chain.urgent;
                 self.fifo(|fifo| fifo.posts_foreign = fifo.posts_foreign.saturating_add(count));
                 self.append(chain);
+                if urgent {
+                    self.fifo(Fifo::sort_urgent);
+                }
             }
         }
     }

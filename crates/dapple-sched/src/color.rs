@@ -498,6 +498,11 @@ impl Color {
         self.cell.expect("a color that is stored has been resolved")
     }
 
+    /// Whether the handle knows its cell.
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.cell.is_some()
+    }
+
     /// The runtime of a resolved color.
     pub(crate) fn shared(&self) -> &Shared {
         // SAFETY: a handle keeps its cell alive.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use crate::cell::ColorCell;
+use crate::request::Request;
 use crate::shared::Shared;
 use crate::sync::thread_local;
 use crate::worker::Worker;
@@ -14,6 +15,10 @@ pub(crate) struct Frame {
     color: Cell<Option<NonNull<ColorCell>>>,
     /// The thread runs a turn of the color and owns its fifo; otherwise it only holds it.
     runs: bool,
+    /// The color is held for reading.
+    reads: bool,
+    /// A request for several colors, which are all held; null where it is about one.
+    request: Cell<*const Request>,
     parent: *const Frame,
     /// The task that is being polled right inside this frame.
     task: Cell<*const crate::task::Header>,
@@ -91,6 +96,29 @@ impl Drop for WorkerScope {
 /// Runs `f` while the thread counts as holding `color`.
 #[inline]
 pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce(&Frame) -> R) -> R {
+    in_new_frame(Some(color), runs, false, ptr::null(), f)
+}
+
+/// Runs `f` while the thread counts as one of those who hold `color` for reading.
+#[inline]
+pub(crate) fn in_read_frame<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R) -> R {
+    in_new_frame(Some(color), false, true, ptr::null(), |_| f())
+}
+
+/// Runs `f` while the thread counts as holding all colors of a request.
+#[inline]
+pub(crate) fn in_request_frame<R>(request: NonNull<Request>, f: impl FnOnce(&Frame) -> R) -> R {
+    in_new_frame(None, false, false, request.as_ptr(), f)
+}
+
+#[inline]
+fn in_new_frame<R>(
+    color: Option<NonNull<ColorCell>>,
+    runs: bool,
+    reads: bool,
+    request: *const Request,
+    f: impl FnOnce(&Frame) -> R,
+) -> R {
     struct Restore(*const Frame);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -98,7 +126,14 @@ pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce(
         }
     }
     let parent = CONTEXT.with(|context| context.frame.get());
-    let frame = Frame { color: Cell::new(Some(color)), runs, parent, task: Cell::new(ptr::null()) };
+    let frame = Frame {
+        color: Cell::new(color),
+        runs,
+        reads,
+        request: Cell::new(request),
+        parent,
+        task: Cell::new(ptr::null()),
+    };
     CONTEXT.with(|context| context.frame.set(&frame));
     let _restore = Restore(parent);
     f(&frame)
@@ -107,7 +142,14 @@ pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce(
 impl Frame {
     /// The frame of a worker's turns, which none has yet.
     pub(crate) fn of_worker() -> Frame {
-        Frame { color: Cell::new(None), runs: true, parent: ptr::null(), task: Cell::new(ptr::null()) }
+        Frame {
+            color: Cell::new(None),
+            runs: true,
+            reads: false,
+            request: Cell::new(ptr::null()),
+            parent: ptr::null(),
+            task: Cell::new(ptr::null()),
+        }
     }
 
     /// A turn of `color` begins in a worker's frame.
@@ -131,6 +173,21 @@ impl Frame {
     #[inline]
     pub(crate) fn is_released(&self) -> bool {
         self.color.get().is_none()
+    }
+
+    /// Whether the frame holds `color`, for oneself or, if that is enough, for reading.
+    fn has(&self, color: NonNull<ColorCell>, reads: bool) -> bool {
+        if self.color.get() == Some(color) {
+            return reads || !self.reads;
+        }
+        // SAFETY: a request outlives the frame that it is in, or is taken out before.
+        unsafe { self.request.get().as_ref() }.is_some_and(|request| request.holds(color, reads))
+    }
+
+    /// The request of this frame is released; `kept`: but for this color of it.
+    pub(crate) fn end_request(&self, kept: Option<NonNull<ColorCell>>) {
+        self.request.set(ptr::null());
+        self.color.set(kept);
     }
 }
 
@@ -156,14 +213,24 @@ pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {
     top().filter(|frame| frame.runs).and_then(|frame| frame.color.get())
 }
 
-/// Whether this thread holds `color`, at whatever depth.
+/// Whether this thread holds `color` for itself, at whatever depth.
 pub(crate) fn holds(color: NonNull<ColorCell>) -> bool {
-    frames().any(|frame| frame.color.get() == Some(color))
+    frames().any(|frame| frame.has(color, false))
 }
 
-/// How many colors the thread holds.
+/// Whether this thread holds `color`, if only for reading.
+pub(crate) fn reads(color: NonNull<ColorCell>) -> bool {
+    frames().any(|frame| frame.has(color, true))
+}
+
+/// The frame in which this thread holds the colors of a request.
+pub(crate) fn frame_of_request<'a>(request: NonNull<Request>) -> Option<&'a Frame> {
+    frames().find(|frame| ptr::eq(frame.request.get(), request.as_ptr()))
+}
+
+/// How many colors, or sets of them, the thread holds.
 pub(crate) fn depth() -> usize {
-    frames().filter(|frame| !frame.is_released()).count()
+    frames().filter(|frame| !frame.is_released() || !frame.request.get().is_null()).count()
 }
 
 /// Runs `f` as the poll of a task in the frame on top.
@@ -187,6 +254,12 @@ pub(crate) fn in_task<R>(task: *const crate::task::Header, f: impl FnOnce() -> R
 /// The innermost task that this thread is polling.
 pub(crate) fn current_task() -> Option<NonNull<crate::task::Header>> {
     frames().find_map(|frame| NonNull::new(frame.task.get().cast_mut()))
+}
+
+/// The color of that task.
+pub(crate) fn current_task_color() -> Option<NonNull<ColorCell>> {
+    // SAFETY: the task is alive while it is polled.
+    current_task().map(|task| unsafe { crate::task::color_of(task) })
 }
 
 /// The runtime that the thread has entered.

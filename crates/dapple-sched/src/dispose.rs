@@ -40,21 +40,22 @@ pub(crate) unsafe fn notified(color: NonNull<ColorCell>) {
                 drop(queue);
                 hold::release(color);
             }
-            State::Queued | State::Held => cell.take_notified(),
+            State::Queued | State::Held | State::Reading => cell.take_notified(),
             State::Running => unreachable!("a worker that has stopped runs no color"),
         }
     }
 }
 
-/// Drops every callback of a color that the caller has set to `Held`, until none is left.
+/// Drops every callback of a color that the caller has set to `Held`, until none is left. False: a request for several
+/// colors was reached; the color is `Held` for that now, which will see to the rest.
 ///
 /// # Safety
 /// The color is `Held` by the caller.
-pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) {
+pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) -> bool {
     // SAFETY: `Held` keeps the cell alive.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
-    context::in_frame(color, false, |_| {
+    let waits = context::in_frame(color, false, |_| {
         loop {
             let (_, queue) = shared.lock_home(cell);
             // SAFETY: we hold the home lock, and the color is not running.
@@ -63,11 +64,33 @@ pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) {
                 cell.fifo(|fifo| fifo.pop())
             };
             drop(queue);
-            let Some(node) = node else { return };
+            let node = node?;
             // SAFETY: popped, so ours.
-            unsafe { drop_node(shared, cell, node) };
+            unsafe {
+                if node.as_ref().vtable().granted_when_stopped {
+                    return Some(node);
+                }
+                drop_node(shared, cell, node);
+            }
         }
     });
+    let Some(node) = waits else { return true };
+    // SAFETY: popped, so ours.
+    let Some(grant) = unsafe { node.as_ref() }.vtable().grant else { return true };
+    // SAFETY: the color is `Held` by the caller, who passes it on; no lock is held.
+    unsafe {
+        if node.as_ref().reads() {
+            // Alone for the moment; what stands behind it is reached when it has gone.
+            let (_, queue) = shared.lock_home(cell);
+            cell.links(|links| {
+                links.state = State::Reading;
+                links.readers = 1;
+            });
+            drop(queue);
+        }
+        grant(node);
+    }
+    false
 }
 
 /// Drops one callback without running it.

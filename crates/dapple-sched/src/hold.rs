@@ -20,6 +20,22 @@ use crate::sync::thread_local;
 /// The cell is alive for the call (a handle).
 pub(crate) unsafe fn try_hold(color: NonNull<ColorCell>) -> bool {
     // SAFETY: promised by the caller.
+    unsafe { try_take(color, false) }
+}
+
+/// Takes part in holding a color for reading, if nothing is queued in it and nobody holds it for himself.
+///
+/// # Safety
+/// As [`try_hold`].
+pub(crate) unsafe fn try_read(color: NonNull<ColorCell>) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { try_take(color, true) }
+}
+
+/// # Safety
+/// As [`try_hold`].
+unsafe fn try_take(color: NonNull<ColorCell>, reads: bool) -> bool {
+    // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
     let queue = if context::on_worker() {
@@ -31,12 +47,75 @@ pub(crate) unsafe fn try_hold(color: NonNull<ColorCell>) -> bool {
     };
     // SAFETY: we hold the home lock.
     queue.is_some_and(|_queue| unsafe {
-        let free = cell.state() == State::Idle && !cell.inbox_waits();
+        let free = is_free(cell, reads);
         if free {
-            cell.set_state(State::Held);
+            take(cell, reads);
         }
         free
     })
+}
+
+/// Whether a color can be held at once: nothing waits in it, and nobody has it, but readers where one reader more asks.
+///
+/// # Safety
+/// The caller holds the home lock.
+pub(crate) unsafe fn is_free(cell: &ColorCell, reads: bool) -> bool {
+    // SAFETY: promised by the caller; neither idle nor read means that the home lock owns the fifo.
+    unsafe {
+        match cell.state() {
+            State::Idle => !cell.inbox_waits() && cell.fifo(|fifo| fifo.len) == 0,
+            State::Reading => reads && !cell.inbox_waits() && cell.fifo(|fifo| fifo.len) == 0,
+            State::Queued | State::Running | State::Held => false,
+        }
+    }
+}
+
+/// Holds a color that is free.
+///
+/// # Safety
+/// The caller holds the home lock, and [`is_free`] said so.
+pub(crate) unsafe fn take(cell: &ColorCell, reads: bool) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        cell.links(|links| {
+            links.state = if reads { State::Reading } else { State::Held };
+            links.readers += u32::from(reads);
+        });
+    }
+}
+
+/// One reader of a color goes; the last one lets in what came meanwhile.
+///
+/// # Safety
+/// The caller is one of those for whom the color is `Reading`, and forgets it.
+pub(crate) unsafe fn release_read(color: NonNull<ColorCell>) {
+    // SAFETY: `Reading` keeps the cell alive.
+    let cell = unsafe { color.as_ref() };
+    let (home, queue) = cell.shared().lock_home(cell);
+    // SAFETY: we hold the home lock; one of the readers is ours, and the last one is left with the hold for himself.
+    unsafe {
+        if leave_readers(cell) {
+            release_locked(home, queue, color);
+        }
+    }
+}
+
+/// Takes one reader off; the last one is left with the color `Held`.
+///
+/// # Safety
+/// The caller holds the home lock, and is one of the readers.
+pub(crate) unsafe fn leave_readers(cell: &ColorCell) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        cell.links(|links| {
+            links.readers -= 1;
+            let last = links.readers == 0;
+            if last {
+                links.state = State::Held;
+            }
+            last
+        })
+    }
 }
 
 /// Lets go of a held color: what came meanwhile is queued (or dropped, if its worker has stopped).
@@ -45,10 +124,20 @@ pub(crate) unsafe fn try_hold(color: NonNull<ColorCell>) -> bool {
 /// The color is `Held` by the caller, who forgets it.
 pub(crate) unsafe fn release(color: NonNull<ColorCell>) {
     // SAFETY: `Held` keeps the cell alive.
+    let (home, queue) = unsafe { color.as_ref().shared().lock_home(color.as_ref()) };
+    // SAFETY: promised by the caller.
+    unsafe { release_locked(home, queue, color) };
+}
+
+/// As [`release`].
+///
+/// # Safety
+/// As [`release`]; `queue` is the color's home lock.
+unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) {
+    // SAFETY: `Held` keeps the cell alive.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
     loop {
-        let (home, mut queue) = shared.lock_home(cell);
         // SAFETY: we hold the home lock; `Held` is ours.
         unsafe {
             cell.drain_inbox();
@@ -67,6 +156,8 @@ pub(crate) unsafe fn release(color: NonNull<ColorCell>) {
         if !unsafe { drop_or_defer(color) } {
             return;
         }
+        // SAFETY: `drop_or_defer` left the color `Held` by us.
+        (home, queue) = unsafe { color.as_ref().shared().lock_home(color.as_ref()) };
     }
 }
 
@@ -84,6 +175,22 @@ pub(crate) unsafe fn holding<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R
     }
     let _release = Release(color);
     context::in_frame(color, false, |_| f())
+}
+
+/// Runs `f` as one of the readers of a color, and leaves them, also if `f` unwinds.
+///
+/// # Safety
+/// The caller is one of those for whom the color is `Reading`, and gives that up.
+pub(crate) unsafe fn reading<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R) -> R {
+    struct Release(NonNull<ColorCell>);
+    impl Drop for Release {
+        fn drop(&mut self) {
+            // SAFETY: promised by the caller of `reading`.
+            unsafe { release_read(self.0) };
+        }
+    }
+    let _release = Release(color);
+    context::in_read_frame(color, f)
 }
 
 /// Makes a color idle that has nothing to do, and frees it if nobody knows it any more.
@@ -171,15 +278,16 @@ unsafe fn drop_or_defer(color: NonNull<ColorCell>) -> bool {
     let list = &raw mut deferred;
     DEFERRED.with(|outermost| outermost.set(list));
     // SAFETY: promised by the caller.
-    unsafe { dispose::drop_callbacks(color) };
+    let ours = unsafe { dispose::drop_callbacks(color) };
     // SAFETY: as above; this is the call that owns the list.
     while let Some(next) = unsafe { (*list).pop() } {
         // SAFETY: deferred colors are `Held`, and were left to us. If more came meanwhile, `release` defers it again.
         unsafe {
-            dispose::drop_callbacks(next);
-            release(next);
+            if dispose::drop_callbacks(next) {
+                release(next);
+            }
         }
     }
     DEFERRED.with(|outermost| outermost.set(ptr::null_mut()));
-    true
+    ours
 }

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use crate::cell::{ColorCell, State};
 use crate::hold;
 use crate::lock::Guard;
+use crate::node::Node;
 use crate::post;
 use crate::run_queue::RunQueue;
 use crate::shared::{MONITOR_ASLEEP, Shared, Slot};
@@ -19,6 +20,8 @@ struct Leftovers {
     strays: Vec<NonNull<ColorCell>>,
     /// To be freed.
     dead: Vec<NonNull<ColorCell>>,
+    /// Requests to read that were let in.
+    granted: Vec<*mut Node>,
 }
 
 impl Worker {
@@ -114,6 +117,10 @@ impl Worker {
             // SAFETY: `is_dead` said so.
             unsafe { hold::free(color) };
         }
+        for chain in left.granted {
+            // SAFETY: `enqueue` let them in, and no lock is held.
+            unsafe { post::grant_all(chain) };
+        }
         self.slot().counters.steal(stolen);
         stolen
     }
@@ -171,7 +178,7 @@ impl Worker {
                     // Drained before, and nobody may know it any more.
                     State::Idle if hold::is_dead(color) => left.dead.push(color),
                     State::Idle => {}
-                    State::Queued => post::enqueue(theirs, color),
+                    State::Queued | State::Reading => left.granted.push(post::enqueue(theirs, color)),
                     State::Held | State::Running => {}
                 }
             }

@@ -16,21 +16,31 @@ use crate::block;
 pub(crate) struct Node {
     /// The next one in the same list; written only by the owner of the list.
     pub(crate) next: Cell<*mut Node>,
-    /// Address of the [`VTable`]; its low bits carry the priority and whether the node counts against a capacity.
+    /// Address of the [`VTable`]; its low bits carry the priority, whether the node counts against a capacity, whether it
+    /// asks to hold the color for reading, and whether it goes before all others.
     tagged: Cell<*const VTable>,
 }
 
 /// What a node does. Both functions consume the node.
-#[repr(align(16))]
+#[repr(align(64))]
 pub(crate) struct VTable {
     /// Runs the callback. May unwind; the node is consumed all the same.
     pub(crate) run: unsafe fn(NonNull<Node>),
     /// Drops the callback without running it. May unwind.
     pub(crate) drop: unsafe fn(NonNull<Node>),
+    /// For nodes that wait for the color rather than run in it: `run` has asked for the turn to end, and now the color
+    /// is held for the node (`Held`, or `Reading` where the node reads). Called with no lock held, by whoever ended the
+    /// turn.
+    pub(crate) grant: Option<unsafe fn(NonNull<Node>)>,
+    /// Where the color's worker has stopped, the node is granted the color as well, instead of being dropped.
+    pub(crate) granted_when_stopped: bool,
 }
 
-const PRIORITY_MASK: usize = 0b0111;
-const COUNTED: usize = 0b1000;
+const PRIORITY_MASK: usize = 0b00_0111;
+const COUNTED: usize = 0b00_1000;
+const READS: usize = 0b01_0000;
+const URGENT: usize = 0b10_0000;
+const TAGS: usize = PRIORITY_MASK | COUNTED | READS | URGENT;
 
 impl Node {
     pub(crate) fn new(vtable: &'static VTable, priority: Priority) -> Node {
@@ -43,8 +53,8 @@ impl Node {
 
     #[inline]
     pub(crate) fn vtable(&self) -> &'static VTable {
-        let vtable = self.tagged.get().map_addr(|addr| addr & !(PRIORITY_MASK | COUNTED));
-        // SAFETY: `new` stored a `&'static VTable`, which is 16-aligned, so that masking four bits restores it.
+        let vtable = self.tagged.get().map_addr(|addr| addr & !TAGS);
+        // SAFETY: `new` stored a `&'static VTable`, which is 64-aligned, so that masking six bits restores it.
         unsafe { &*vtable }
     }
 
@@ -57,6 +67,29 @@ impl Node {
     #[inline]
     pub(crate) fn counted(&self) -> bool {
         self.tagged.get().addr() & COUNTED != 0
+    }
+
+    /// Whether the node asks to hold its color for reading.
+    #[inline]
+    pub(crate) fn reads(&self) -> bool {
+        self.tagged.get().addr() & READS != 0
+    }
+
+    pub(crate) fn set_reads(&self) {
+        self.tagged.set(self.tagged.get().map_addr(|addr| addr | READS));
+    }
+
+    /// Whether the node goes before all others of its color: others wait for what it is about to let go of.
+    #[inline]
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.tagged.get().addr() & URGENT != 0
+    }
+
+    /// Gives the node, which is in no list, another purpose, before all others of its color.
+    pub(crate) fn become_urgent(&self, vtable: &'static VTable) {
+        let vtable: *const VTable = vtable;
+        let kept = self.tagged.get().addr() & PRIORITY_MASK;
+        self.tagged.set(vtable.map_addr(|addr| addr | kept | URGENT));
     }
 
     pub(crate) fn set_counted(&self) {
@@ -72,7 +105,8 @@ struct ClosureNode<F> {
 }
 
 impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
-    const VTABLE: &'static VTable = &VTable { run: Self::run, drop: Self::drop };
+    const VTABLE: &'static VTable =
+        &VTable { run: Self::run, drop: Self::drop, grant: None, granted_when_stopped: false };
 
     /// Moves the closure out and frees its block before it is called, so that the block is warm for what the
     /// closure itself posts, and a panic leaks nothing.
@@ -119,6 +153,8 @@ pub(crate) struct Chain {
     pub(crate) tail: *mut Node,
     pub(crate) len: u32,
     pub(crate) priority: u8,
+    /// There is an urgent node among them.
+    pub(crate) urgent: bool,
 }
 
 impl Chain {
@@ -127,7 +163,7 @@ impl Chain {
     /// # Safety
     /// The caller must own every node that hangs on `top`.
     pub(crate) unsafe fn from_stack(top: *mut Node) -> Chain {
-        let mut chain = Chain { head: std::ptr::null_mut(), tail: top, len: 0, priority: 0 };
+        let mut chain = Chain { head: std::ptr::null_mut(), tail: top, len: 0, priority: 0, urgent: false };
         let mut rest = top;
         while let Some(node) = NonNull::new(rest) {
             // SAFETY: owned by the caller.
@@ -136,6 +172,7 @@ impl Chain {
             chain.head = node.as_ptr();
             chain.len += 1;
             chain.priority = chain.priority.max(node_ref.priority());
+            chain.urgent |= node_ref.is_urgent();
         }
         chain
     }

@@ -7,7 +7,7 @@
 //! | a worker to an idle color elsewhere whose home sleeps, or from an I/O event | takes the color home, then as above | two |
 //! | anybody else | inbox, and the home's remote list the first time | one or two |
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use crate::cell::{ColorCell, State};
 use crate::context;
@@ -79,13 +79,18 @@ impl Worker {
             return false;
         }
         // SAFETY: we hold the home lock; a color that is `Running` here runs on this very thread.
-        unsafe {
+        let granted = unsafe {
             cell.drain_inbox();
             cell.push(node);
             if sender.is_some() {
                 cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(1));
             }
-            enqueue(&mut queue, color);
+            enqueue(&mut queue, color)
+        };
+        if !granted.is_null() {
+            drop(queue);
+            // SAFETY: `enqueue` let them join.
+            unsafe { grant_all(granted) };
         }
         true
     }
@@ -135,18 +140,78 @@ impl Worker {
     }
 }
 
-/// Gives a color that has just received something its place in the run queue.
+/// Gives a color that has just received something its place in the run queue. Returns requests to read that join those
+/// who read the color now: to be granted ([`grant_all`]) once the lock is released.
 ///
 /// # Safety
 /// `queue` is the home's, locked and not closed, and the fifo is not empty.
 #[inline]
-pub(crate) unsafe fn enqueue(queue: &mut RunQueue, color: NonNull<ColorCell>) {
+#[must_use]
+pub(crate) unsafe fn enqueue(queue: &mut RunQueue, color: NonNull<ColorCell>) -> *mut Node {
     // SAFETY: promised by the caller.
     unsafe {
         match color.as_ref().state() {
             State::Idle => queue.push(color),
             State::Queued => queue.raise(color),
             State::Running | State::Held => {}
+            State::Reading => return color.as_ref().admit_readers(None),
+        }
+    }
+    ptr::null_mut()
+}
+
+/// Puts a node before all others of a color, from whatever thread. False: somebody holds the color or reads it, and may
+/// have to wait for others before he lets go of it, or the color's worker has stopped; the node is still the caller's.
+///
+/// # Safety
+/// The color is alive, and the node is urgent and the caller's to give.
+pub(crate) unsafe fn post_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
+    // SAFETY: promised by the caller.
+    let cell = unsafe { color.as_ref() };
+    let shared = cell.shared();
+    let here = context::with_worker(|worker| std::ptr::eq(&*worker.shared, shared).then_some(worker.index)).flatten();
+    let (home, mut queue) = shared.lock_home(cell);
+    if queue.closed {
+        return false;
+    }
+    // SAFETY: we hold the home lock; a color that is `Running` here runs on this very thread.
+    unsafe {
+        match cell.state() {
+            State::Held | State::Reading => return false,
+            State::Running if here != Some(home) => {
+                drop(queue);
+                if cell.push_inbox(node) {
+                    crate::worker::pass_on(shared, color);
+                }
+                return true;
+            }
+            State::Running | State::Idle | State::Queued => {
+                cell.fifo(|fifo| fifo.push_front(node));
+                // Nobody reads a color that is in one of these states.
+                let _none = enqueue(&mut queue, color);
+            }
+        }
+    }
+    drop(queue);
+    if here != Some(home) {
+        shared.kick(home);
+    }
+    true
+}
+
+/// Tells the nodes of a chain that their colors are held for them.
+///
+/// # Safety
+/// They are, the chain is the caller's, and he holds no lock.
+pub(crate) unsafe fn grant_all(chain: *mut Node) {
+    let mut rest = chain;
+    while let Some(node) = NonNull::new(rest) {
+        // SAFETY: promised by the caller; who waits has a `grant`, which consumes the node.
+        unsafe {
+            rest = node.as_ref().next.replace(ptr::null_mut());
+            if let Some(grant) = node.as_ref().vtable().grant {
+                grant(node);
+            }
         }
     }
 }

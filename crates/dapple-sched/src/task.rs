@@ -143,7 +143,16 @@ pub(crate) fn drop_all(shared: &Shared) {
     }
 }
 
-const NODE_VTABLE: &VTable = &VTable { run: run_node, drop: drop_node };
+/// The color of a task.
+///
+/// # Safety
+/// The task is alive.
+pub(crate) unsafe fn color_of(task: NonNull<Header>) -> NonNull<ColorCell> {
+    // SAFETY: promised by the caller.
+    unsafe { task.as_ref() }.color_cell()
+}
+
+const NODE_VTABLE: &VTable = &VTable { run: run_node, drop: drop_node, grant: None, granted_when_stopped: false };
 
 /// A queued task has its turn.
 ///
@@ -162,15 +171,8 @@ unsafe fn run_node(node: NonNull<Node>) {
         unsafe { header.end_aborted(task.0) };
         return;
     }
-    // SAFETY: the waker borrows our count, and is not dropped.
-    let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(task.0)) });
-    let mut cx = Context::from_waker(&waker);
     // SAFETY: this is a callback of the task's color, and the task is not done.
-    let done = context::in_task(header, || unsafe { (header.vtable.poll)(task.0, &mut cx) });
-    if done {
-        header.finish(task.0);
-    }
-    header.revoke_grants();
+    unsafe { header.poll(task.0) };
 }
 
 /// A queued task will not have its turn any more.
@@ -198,6 +200,22 @@ impl Header {
 
     fn color_cell(&self) -> NonNull<ColorCell> {
         self.color.cell()
+    }
+
+    /// Polls, and sees to what follows from it.
+    ///
+    /// # Safety
+    /// The caller holds the color and a reference to the task, which is not done.
+    unsafe fn poll(&self, task: NonNull<Header>) {
+        // SAFETY: the waker borrows the caller's count, and is not dropped.
+        let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(task)) });
+        let mut cx = Context::from_waker(&waker);
+        // SAFETY: promised by the caller.
+        let done = context::in_task(self, || unsafe { (self.vtable.poll)(task, &mut cx) });
+        if done {
+            self.finish(task);
+        }
+        self.revoke_grants();
     }
 
     fn schedule(&self, bits: u32) {
@@ -282,9 +300,17 @@ impl TaskRef {
         self.header().color_cell()
     }
 
-    /// Queues the task to be polled, unless it is queued.
-    pub(crate) fn schedule(&self) {
-        self.header().schedule(0);
+    /// Polls the task here. A poll that is queued already will find out by itself that it comes too late; an abort is
+    /// left to it.
+    ///
+    /// # Safety
+    /// This thread holds the task's color.
+    pub(crate) unsafe fn poll_here(&self) {
+        // Acquire: as in `run_node`.
+        if self.header().state.load(Acquire) & (DONE | ABORTED) == 0 {
+            // SAFETY: promised by the caller; the task is not done.
+            unsafe { self.header().poll(self.0) };
+        }
     }
 
     /// Remembers a grant, to be taken back when the task has been polled and has not used it.

@@ -1,10 +1,13 @@
-//! A queued wait for a color: what `Colored::with` posts when the color is not free.
+//! A queued wait for a color, or for several: what `Colored::with` and its kin post when the color is not free.
 //!
 //! The ticket's node stands in the color's fifo like any callback. When its turn comes, the waiting task is polled
 //! *right there*, inside the color's turn, if the task's own color is free; the turn is over as soon as the closure
 //! is, whatever else the task does in that poll. Otherwise the color is handed over and stays `Held` until the task has
 //! been polled. A task that is polled and does not use its grant (its `with` future
 //! sits unpolled in a `select` or a `join`) loses it: it queues again when it asks again, and nobody hangs on it.
+//! A ticket that asks to read is always handed over: its color then is `Reading`, and others read beside it. The ticket
+//! of a request for several colors is not queued itself; the request (`request.rs`) has a node in each color, and comes
+//! here once it holds them all.
 //! A waiter on another executor cannot be watched like that: it holds the color until it is polled or dropped.
 //!
 //! # States
@@ -28,6 +31,8 @@ use crate::hold;
 use crate::lock::Lock;
 use crate::node::{Node, VTable};
 use crate::post;
+use crate::request::Request;
+use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::task::TaskRef;
 
@@ -40,8 +45,8 @@ pub(crate) struct Ticket {
     waker: Lock<Option<Waker>>,
     /// The Dapple task that waits, if it is one.
     task: Option<TaskRef>,
-    /// The color that is waited for; alive at least while it is `Held` for this ticket.
-    color: NonNull<ColorCell>,
+    /// What is waited for; alive at least while it is held for this ticket.
+    wanted: Wanted,
     /// Link in the task's list of grants.
     pub(crate) next_granted: AtomicPtr<Ticket>,
 }
@@ -51,6 +56,15 @@ pub(crate) struct Ticket {
 unsafe impl Send for Ticket {}
 // SAFETY: as above.
 unsafe impl Sync for Ticket {}
+
+/// What a ticket waits for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// One color. The ticket's own node is queued in it, and says whether it is wanted for reading.
+    One(NonNull<ColorCell>),
+    /// Several; the request has nodes of its own, and the ticket's is not used.
+    Many(NonNull<Request>),
+}
 
 /// What a waiter finds when it is polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,28 +80,49 @@ pub(crate) enum Chance {
 }
 
 impl Ticket {
-    const VTABLE: &'static VTable = &VTable { run: Ticket::run, drop: Ticket::drop_node };
+    const VTABLE: &'static VTable =
+        &VTable { run: Ticket::run, drop: Ticket::drop_node, grant: Some(Ticket::grant), granted_when_stopped: false };
 
-    /// Queues a wait for `color` on behalf of whoever polls, who is woken through `waker`.
+    /// Queues a wait for `color`, for reading or for oneself, on behalf of whoever polls, who is woken through `waker`.
     ///
     /// # Safety
     /// `color` is alive for the call.
-    pub(crate) unsafe fn queue(color: NonNull<ColorCell>, waker: &Waker) -> Arc<Ticket> {
+    pub(crate) unsafe fn queue(color: NonNull<ColorCell>, reads: bool, waker: &Waker) -> Arc<Ticket> {
         // SAFETY: promised by the caller.
         let shared = unsafe { color.as_ref() }.shared;
-        let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
-        let ticket = Arc::new(Ticket {
-            node: Node::new(Ticket::VTABLE, Priority::NORMAL),
-            state: AtomicU8::new(QUEUED),
-            waker: Lock::new(Some(waker.clone())),
-            task,
-            color,
-            next_granted: AtomicPtr::new(ptr::null_mut()),
-        });
+        let ticket = Arc::new(Ticket::new(Wanted::One(color), shared, waker));
+        if reads {
+            ticket.node.set_reads();
+        }
         let node = Arc::into_raw(ticket.clone()).cast_mut().cast::<Node>();
         // SAFETY: `Arc::into_raw` is not null; the node carries a count of its own and is given to the color.
         unsafe { post::post(color, NonNull::new_unchecked(node)) };
         ticket
+    }
+
+    /// The wait of whoever polls for all colors of a request.
+    ///
+    /// # Safety
+    /// `request` is alive until it has been released through the ticket.
+    pub(crate) unsafe fn for_request(request: NonNull<Request>, shared: *const Shared, waker: &Waker) -> Arc<Ticket> {
+        Arc::new(Ticket::new(Wanted::Many(request), shared, waker))
+    }
+
+    fn new(wanted: Wanted, shared: *const Shared, waker: &Waker) -> Ticket {
+        let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
+        Ticket {
+            node: Node::new(Ticket::VTABLE, Priority::NORMAL),
+            state: AtomicU8::new(QUEUED),
+            waker: Lock::new(Some(waker.clone())),
+            task,
+            wanted,
+            next_granted: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// The color of the Dapple task that waits, if it is one.
+    pub(crate) fn task_color(&self) -> Option<NonNull<ColorCell>> {
+        self.task.as_ref().map(TaskRef::color_cell)
     }
 
     /// # Safety
@@ -104,15 +139,29 @@ impl Ticket {
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };
-        if ticket.state.load(Acquire) != QUEUED || ticket.poll_in_turn() {
+        let reads = ticket.node.reads();
+        if ticket.state.load(Acquire) != QUEUED || (!reads && ticket.poll_in_turn()) {
             return;
         }
-        // The turn stops here, and its end calls `hand_over`.
-        context::with_worker(|worker| worker.hand_off_after_turn(ticket));
+        let node = NonNull::from(&ticket.node);
+        std::mem::forget(ticket);
+        // The turn stops here, and its end calls `grant`.
+        context::with_worker(|worker| worker.hand_off_after_turn(node));
+    }
+
+    /// The color is held for the ticket.
+    ///
+    /// # Safety
+    /// As [`Ticket::from_node`].
+    unsafe fn grant(node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        let ticket = unsafe { Ticket::from_node(node) };
+        // SAFETY: as above; what was wanted is held for the ticket.
+        unsafe { ticket.hand_over() };
     }
 
     /// Polls the waiting task inside this turn. False: its color is not free, or it is not a task of ours.
-    fn poll_in_turn(&self) -> bool {
+    pub(crate) fn poll_in_turn(&self) -> bool {
         let Some(task) = &self.task else { return false };
         if context::depth() >= NESTING_MAX {
             return false;
@@ -130,28 +179,81 @@ impl Ticket {
         if polled != Some(true) {
             return false;
         }
+        self.end_of_turn();
+        true
+    }
+
+    /// Polls the waiting task here and now, whose own color is among those that are held for it.
+    ///
+    /// # Safety
+    /// This thread holds all that was wanted, and the task's color is a part of it.
+    pub(crate) unsafe fn poll_here(&self) {
+        let Some(task) = &self.task else { return };
+        if self.change(QUEUED, IN_TURN) {
+            // SAFETY: promised by the caller.
+            unsafe { task.poll_here() };
+            self.end_of_turn();
+        }
+    }
+
+    fn end_of_turn(&self) {
         if self.change(IN_TURN, MISSED) {
             // It was polled elsewhere meanwhile, and waits for news.
             self.wake();
         }
-        true
     }
 
-    /// Hands the color, `Held` for this ticket, to the waiter.
+    /// Hands what is held for this ticket to the waiter.
     ///
     /// # Safety
-    /// The color is `Held` by the caller, who gives it up.
-    pub(crate) unsafe fn hand_over(self: &Arc<Ticket>, color: NonNull<ColorCell>) {
+    /// All that was wanted is held by the caller, who gives it up.
+    pub(crate) unsafe fn hand_over(self: &Arc<Ticket>) {
         if !self.change(QUEUED, GRANTED) {
             // SAFETY: promised by the caller; the waiter has gone.
-            return unsafe { hold::release(color) };
+            return unsafe { self.release() };
         }
-        if let Some(task) = &self.task {
-            task.note_grant(self.clone());
-            // Whatever its waker does: the end of this poll sees to it that the grant is used or given back.
-            task.schedule();
-        }
+        let Some(task) = &self.task else { return self.wake() };
+        task.note_grant(self.clone());
         self.wake();
+        // Whatever its waker does: the end of this poll sees to it that the grant is used or given back. It goes before
+        // all else in the task's color, as others wait for what is held.
+        self.node.become_urgent(Ticket::POLL);
+        let node = Arc::into_raw(self.clone()).cast_mut().cast::<Node>();
+        // SAFETY: the task keeps its color alive; the node is in no list, and carries a count.
+        unsafe {
+            let node = NonNull::new_unchecked(node);
+            if !post::post_urgent(task.color_cell(), node) {
+                // Who holds the task's color may wait for what we hold: deadlock. The task asks anew.
+                Ticket::drop_poll(node);
+            }
+        }
+    }
+
+    const POLL: &'static VTable =
+        &VTable { run: Ticket::run_poll, drop: Ticket::drop_poll, grant: None, granted_when_stopped: false };
+
+    /// A turn of the task's color, after the grant.
+    ///
+    /// # Safety
+    /// As [`Ticket::from_node`]; called by a turn of the task's color.
+    unsafe fn run_poll(node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        let ticket = unsafe { Ticket::from_node(node) };
+        if let Some(task) = ticket.task.as_ref().filter(|_| ticket.state.load(Acquire) == GRANTED) {
+            // SAFETY: a turn of the task's color holds it.
+            unsafe { task.poll_here() };
+        }
+        // SAFETY: it was handed over; if the poll, or an earlier one, has not used it, it is given back.
+        unsafe { ticket.revoke() };
+    }
+
+    /// The task will not be polled.
+    ///
+    /// # Safety
+    /// As [`Ticket::from_node`]; the ticket was handed what it wanted.
+    unsafe fn drop_poll(node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe { Ticket::from_node(node).revoke() };
     }
 
     /// Takes back a grant that the task was polled for and did not use.
@@ -161,8 +263,39 @@ impl Ticket {
     pub(crate) unsafe fn revoke(&self) {
         if self.change(GRANTED, MISSED) {
             // SAFETY: the exchange makes the hold ours.
-            unsafe { hold::release(self.color) };
+            unsafe { self.release() };
             self.wake();
+        }
+    }
+
+    /// The runtime has stopped: a waiter is to ask anew.
+    pub(crate) fn miss(&self) {
+        if self.change(QUEUED, MISSED) {
+            self.wake();
+        }
+    }
+
+    /// Lets go of what was wanted.
+    ///
+    /// # Safety
+    /// It is held by the caller, who forgets it; a request is gone afterwards.
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match self.wanted {
+                Wanted::One(color) if self.node.reads() => hold::release_read(color),
+                Wanted::One(color) => hold::release(color),
+                Wanted::Many(request) => Request::release_and_free(request),
+            }
+        }
+    }
+
+    /// Whether this thread holds what was wanted, which is not the case where the future is polled on another thread
+    /// than the one that polls its task in a turn.
+    fn held_here(&self) -> bool {
+        match self.wanted {
+            Wanted::One(color) => context::holds(color),
+            Wanted::Many(request) => context::frame_of_request(request).is_some(),
         }
     }
 
@@ -173,17 +306,12 @@ impl Ticket {
     unsafe fn drop_node(node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };
-        if ticket.change(QUEUED, MISSED) {
-            ticket.wake();
-        }
+        ticket.miss();
     }
 
     /// Called by the future's poll.
-    ///
-    /// # Safety
-    /// `color` is the ticket's, and alive.
-    pub(crate) unsafe fn poll(&self, color: NonNull<ColorCell>, waker: &Waker) -> Chance {
-        if let Some(chance) = self.try_use(color) {
+    pub(crate) fn poll(&self, waker: &Waker) -> Chance {
+        if let Some(chance) = self.try_use() {
             return chance;
         }
         let new = waker.clone();
@@ -191,13 +319,13 @@ impl Ticket {
         drop(old);
         // Whoever changes the state takes the waker under its lock afterwards: either he finds this one, or his
         // section came first and the change is visible here.
-        self.try_use(color).unwrap_or(Chance::Wait)
+        self.try_use().unwrap_or(Chance::Wait)
     }
 
-    fn try_use(&self, color: NonNull<ColorCell>) -> Option<Chance> {
+    fn try_use(&self) -> Option<Chance> {
         match self.state.load(Acquire) {
             GRANTED if self.change(GRANTED, USED) => Some(Chance::Granted),
-            IN_TURN if context::holds(color) && self.change(IN_TURN, USED) => Some(Chance::InTurn),
+            IN_TURN if self.held_here() && self.change(IN_TURN, USED) => Some(Chance::InTurn),
             MISSED => Some(Chance::Missed),
             _ => None,
         }

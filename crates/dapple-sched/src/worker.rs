@@ -15,11 +15,11 @@ use crate::context::{self, Frame};
 use crate::dispose;
 use crate::hold;
 use crate::lock::Guard;
+use crate::node::Node;
 use crate::post;
 use crate::run_queue::RunQueue;
 use crate::shared::{Linked, NO_COLOR, Shared, Slot};
 use crate::sync::atomic::Ordering::*;
-use crate::ticket::Ticket;
 
 /// The private half of a worker; only its own thread touches it.
 pub(crate) struct Worker {
@@ -32,8 +32,8 @@ pub(crate) struct Worker {
     pub(crate) dispatches: Cell<bool>,
     /// The turn that is over but whose color has not been requeued yet.
     ended: Cell<Option<Turn>>,
-    /// A waiter that the current turn has reached and that must be handed the color.
-    handoff: Cell<*const Ticket>,
+    /// A waiter's node that the current turn has reached, and to which the color must be handed.
+    handoff: Cell<*mut Node>,
     /// Turns until one is timed.
     turns_to_look: Cell<u32>,
     /// Time until the kernel is looked at, as far as turns are timed.
@@ -51,17 +51,18 @@ pub(crate) struct Worker {
 /// A color that has had its turn.
 struct Turn {
     color: NonNull<ColorCell>,
-    /// A counted ticket that the color is to be handed to, or null.
-    handoff: *const Ticket,
+    /// The node of a waiter that the color is to be handed to, or null.
+    handoff: *mut Node,
     /// It ended before its batch did, so what waited when it began still does.
     cut: bool,
 }
 
 /// What is to be done once the worker's lock is released.
-struct Afterwards {
+pub(crate) struct Afterwards {
     /// Dead colors, chained through `remote_next`.
     dead: *mut ColorCell,
-    handoff: Option<(NonNull<ColorCell>, Arc<Ticket>)>,
+    /// Waiters for whom a color is held now, chained.
+    granted: *mut Node,
     /// Colors that were taken off our list and whose home is another worker, chained likewise.
     strays: *mut ColorCell,
 }
@@ -83,7 +84,7 @@ impl Worker {
             blocks: Blocks::new(),
             dispatches: Cell::new(false),
             ended: Cell::new(None),
-            handoff: Cell::new(ptr::null()),
+            handoff: Cell::new(ptr::null_mut()),
             turns_to_look: Cell::new(0),
             ns_to_poll: Cell::new(POLL_EVERY_NS),
             ran: Cell::new(0),
@@ -157,7 +158,7 @@ impl Worker {
     fn conclude(&self, color: NonNull<ColorCell>, cut: bool) {
         self.slot().counters.turn(self.ran.get());
         if self.frame.leave() {
-            self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null()), cut }));
+            self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null_mut()), cut }));
         }
     }
 
@@ -165,7 +166,7 @@ impl Worker {
     #[inline]
     fn next_color(&self) -> Option<(NonNull<ColorCell>, Plan)> {
         let slot = self.slot();
-        let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
+        let mut afterwards = Afterwards::new();
         let mut queue = slot.lock();
         if let Some(turn) = self.ended.take() {
             // SAFETY: this worker runs the color, its turn is over, and we hold its home lock.
@@ -294,18 +295,18 @@ impl Worker {
         if !context::release_turn_of(color) {
             return;
         }
-        let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
+        let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
         // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
-        unsafe { self.end_turn(&mut queue, Turn { color, handoff: ptr::null(), cut: true }, &mut afterwards) };
+        unsafe { self.end_turn(&mut queue, Turn { color, handoff: ptr::null_mut(), cut: true }, &mut afterwards) };
         drop(queue);
         afterwards.settle(&self.shared);
     }
 
     /// The current turn has reached a waiter: it ends here, and the color is handed over.
-    pub(crate) fn hand_off_after_turn(&self, ticket: Arc<Ticket>) {
+    pub(crate) fn hand_off_after_turn(&self, node: NonNull<Node>) {
         debug_assert!(self.handoff.get().is_null());
-        self.handoff.set(Arc::into_raw(ticket));
+        self.handoff.set(node.as_ptr());
     }
 
     /// Gives the color of an ended turn its next state.
@@ -340,17 +341,24 @@ impl Worker {
                 let before = cell.links(|links| links.queued_priority);
                 cell.fifo(|fifo| fifo.priority = fifo.priority.max(before));
             }
-            if !turn.handoff.is_null() {
-                cell.set_state(State::Held);
-                // `hand_off_after_turn` put a counted ticket there.
-                afterwards.handoff = Some((turn.color, Arc::from_raw(turn.handoff)));
+            if let Some(node) = NonNull::new(turn.handoff) {
+                if cell.fifo(|fifo| fifo.is_urgent()) {
+                    // Somebody holds another color until his task has been polled in this one. The waiter would keep
+                    // him from it, and perhaps wait for just that other color.
+                    cell.fifo(|fifo| fifo.put_back(node));
+                    queue.push(turn.color);
+                } else if node.as_ref().reads() {
+                    afterwards.grant(cell.admit_readers(Some(node)));
+                } else {
+                    cell.set_state(State::Held);
+                    afterwards.grant(node.as_ptr());
+                }
             } else if cell.fifo(|fifo| fifo.len) > 0 {
                 queue.push(turn.color);
             } else {
                 cell.set_state(State::Idle);
                 if hold::is_dead(turn.color) {
-                    cell.remote_next.store(afterwards.dead, Relaxed);
-                    afterwards.dead = turn.color.as_ptr();
+                    afterwards.bury(cell);
                 } else {
                     self.move_home(cell);
                 }
@@ -404,10 +412,9 @@ impl Worker {
                 }
                 cell.take_notified();
                 if cell.fifo(|fifo| fifo.len) > 0 {
-                    post::enqueue(queue, color);
+                    afterwards.grant(post::enqueue(queue, color));
                 } else if cell.state() == State::Idle && hold::is_dead(color) {
-                    cell.remote_next.store(afterwards.dead, Relaxed);
-                    afterwards.dead = color.as_ptr();
+                    afterwards.bury(cell);
                 }
             }
         }
@@ -436,7 +443,7 @@ impl Worker {
             begin_turn(cell);
         }
         drop(queue);
-        let outer = self.handoff.replace(ptr::null());
+        let outer = self.handoff.replace(ptr::null_mut());
         let ran = Cell::new(0);
         let (released, batch) = context::in_frame(color, true, |frame| {
             // It wakes, and a waker may be anybody's code.
@@ -462,7 +469,7 @@ impl Worker {
         if released {
             return true;
         }
-        let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
+        let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
         // SAFETY: the turn is over, the color is `Running` here, and this is its home lock.
         unsafe { self.end_turn(&mut queue, Turn { color, handoff, cut: ran.get() < batch }, &mut afterwards) };
@@ -481,7 +488,7 @@ impl Worker {
 
     /// The worker's last act: what can no longer run is dropped, while its color is held.
     pub(crate) fn exit(&self) {
-        let mut afterwards = Afterwards { dead: ptr::null_mut(), handoff: None, strays: ptr::null_mut() };
+        let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
         if let Some(turn) = self.ended.take() {
             // SAFETY: as in `next_color`.
@@ -518,12 +525,41 @@ impl Worker {
 
 impl Afterwards {
     #[inline]
+    pub(crate) fn new() -> Afterwards {
+        Afterwards { dead: ptr::null_mut(), granted: ptr::null_mut(), strays: ptr::null_mut() }
+    }
+
+    #[inline]
     fn is_empty(&self) -> bool {
-        self.dead.is_null() && self.handoff.is_none() && self.strays.is_null()
+        self.dead.is_null() && self.granted.is_null() && self.strays.is_null()
+    }
+
+    /// A color that nobody can reach any more: to be freed.
+    ///
+    /// # Safety
+    /// `is_dead` said so.
+    pub(crate) unsafe fn bury(&mut self, cell: &ColorCell) {
+        cell.remote_next.store(self.dead, Relaxed);
+        self.dead = ptr::from_ref(cell).cast_mut();
+    }
+
+    /// Waiters, in a chain, for whom their colors are held now.
+    fn grant(&mut self, chain: *mut Node) {
+        let mut last = chain;
+        while let Some(node) = NonNull::new(last) {
+            // SAFETY: the chain is ours.
+            let next = unsafe { node.as_ref() }.next.get();
+            if next.is_null() {
+                // SAFETY: as above.
+                unsafe { node.as_ref() }.next.set(self.granted);
+                self.granted = chain;
+            }
+            last = next;
+        }
     }
 
     /// Frees, hands over and passes on, with no lock held.
-    fn settle(self, shared: &Shared) {
+    pub(crate) fn settle(self, shared: &Shared) {
         let mut dead = self.dead;
         while let Some(color) = NonNull::new(dead) {
             // SAFETY: `is_dead` said so; the chain is ours.
@@ -540,10 +576,8 @@ impl Afterwards {
                 pass_on(shared, color);
             }
         }
-        if let Some((color, ticket)) = self.handoff {
-            // SAFETY: `end_turn` has set the color to `Held` for this ticket.
-            unsafe { ticket.hand_over(color) };
-        }
+        // SAFETY: each of them has its color, and the chain is ours.
+        unsafe { post::grant_all(self.granted) };
     }
 }
 

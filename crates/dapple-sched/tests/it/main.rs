@@ -4,6 +4,8 @@ mod c10_identity;
 mod c1_serial;
 mod c2_order;
 mod c3_default;
+mod c4_several;
+mod c5_read;
 mod c6_idle;
 mod c7_live;
 mod c8_panic;

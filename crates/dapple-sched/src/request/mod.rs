@@ -1,0 +1,515 @@
+//! Requests: callbacks and waits that hold several colors at once (C4), or that read and are posted (C5).
+//!
+//! A request has a node, its *member*, for each of its colors. All colors accept it in one step: the locks of all their
+//! homes are taken, in the order of the workers; each color that is free is held for the request at once, each that is
+//! not gets the member in its fifo (or, while another worker runs it, in its inbox). Two requests with colors in common
+//! have the locks of the homes of those in common, so all colors that they share accept them in the same order. The
+//! order of acceptance is thus one without cycles, and nobody waits for somebody who was accepted later: no deadlock,
+//! whatever the order in which colors are named, and no color has to be given back.
+//!
+//! # States
+//!
+//! | state | `pending` | who leaves it, to what |
+//! |---|---|---|
+//! | new | – | `submit`: waiting, or complete where all colors are free and none is to be run in |
+//! | waiting | members that wait in fifos | the turn that reaches a member while others wait: the color is `Held` or `Reading`, one less (`grant`); the turn that reaches the last one, for writing: running |
+//! | complete | 0 | `complete`: the runner (a color held for writing) is queued again, the member in front: running; a request that only reads gets a color of its own to run in: running; a waiter on several colors: handed over (`ticket.rs`) |
+//! | running | 0 | the end of the closure: all colors but that of the turn are released, the memory is freed |
+//! | stopped | 0 | its runner's worker has stopped: the closure is dropped while all colors are held, then they are released |
+//!
+//! Where all colors are free, as is usual, the one that is to run it (the *runner*) is queued and the others are held, so
+//! that a request costs one lock, one node in one fifo and one turn, and the release of the others.
+//!
+//! `pending` is written under the locks before any member can be reached. After that, `grant` counts down once a color is
+//! held (AcqRel, so that who sees 1 or 0 also sees the other colors held), and only the turn that finds itself last
+//! leaves the countdown out.
+
+mod place;
+mod posted;
+
+pub(crate) use posted::{holding_all, post_request, try_hold_all, wait_for_all};
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use crate::cell::{ColorCell, Kind, State};
+use crate::color::{Color, Priority};
+use crate::context;
+use crate::hold;
+use crate::lock::Guard;
+use crate::node::{Node, VTable};
+use crate::run_queue::RunQueue;
+use crate::shared::Shared;
+use crate::sync::atomic::{AtomicU32, Ordering::*};
+use crate::ticket::Ticket;
+use crate::worker::Afterwards;
+
+/// What several colors are to be held for.
+pub(crate) struct Request {
+    /// Members whose color is not held yet; see the table.
+    pending: AtomicU32,
+    /// One per color, each color once; in the same allocation, or owned by it.
+    members: Cell<*const [Member]>,
+    shared: *const Shared,
+    /// Who waits, if it is not a closure that was posted.
+    ticket: Cell<*const Ticket>,
+    /// The color in whose turn the waiter is polled.
+    turn: Cell<Option<NonNull<ColorCell>>>,
+    /// The waiter has let go of the colors already.
+    released: Cell<bool>,
+    work: &'static Work,
+}
+
+/// What to do with the closure of a request, and with its memory.
+struct Work {
+    /// Calls the closure.
+    run: unsafe fn(NonNull<Request>),
+    /// Drops the closure.
+    drop: unsafe fn(NonNull<Request>),
+    /// Frees the request, whose closure is gone.
+    free: unsafe fn(NonNull<Request>),
+}
+
+/// One color of a request. Public in name only: [`crate::Set`] is made of them, and nobody outside can reach this module.
+#[repr(C)]
+pub struct Member {
+    /// At offset zero, so that a node is a member.
+    node: Node,
+    request: Cell<*const Request>,
+    color: NonNull<ColorCell>,
+    /// It was held at once, and the node is in no fifo.
+    granted: Cell<bool>,
+    /// It was held, and is no longer.
+    released: Cell<bool>,
+}
+
+impl Member {
+    const VTABLE: &'static VTable = &VTable {
+        run: Member::run,
+        // Never called: a member is granted its color even then, so that the closure is dropped while all are held.
+        drop: Member::grant,
+        grant: Some(Member::grant),
+        granted_when_stopped: true,
+    };
+
+    pub(crate) fn new(color: NonNull<ColorCell>, reads: bool, priority: Priority) -> Member {
+        let node = Node::new(Member::VTABLE, priority);
+        if reads {
+            node.set_reads();
+        }
+        Member { node, request: Cell::new(ptr::null()), color, granted: Cell::new(false), released: Cell::new(false) }
+    }
+
+    pub(crate) fn color(&self) -> NonNull<ColorCell> {
+        self.color
+    }
+
+    fn cell(&self) -> &ColorCell {
+        // SAFETY: alive until the member has been submitted (the caller has handles), and then as long as the color is
+        // held for the request or has the member in its fifo.
+        unsafe { self.color.as_ref() }
+    }
+
+    pub(crate) fn reads(&self) -> bool {
+        self.node.reads()
+    }
+
+    /// Before it is submitted.
+    pub(crate) fn set_reads(&mut self, reads: bool) {
+        *self = Member::new(self.color, reads, Priority::new(self.node.priority()));
+    }
+
+    /// Lets go of a color whose home is this worker, unless it has stopped.
+    ///
+    /// # Safety
+    /// The color is held for the member, and `queue` is the lock of the worker of that index.
+    unsafe fn release_at_home(&self, index: usize, queue: &mut Guard<'_, RunQueue>, afterwards: &mut Afterwards) {
+        let cell = self.cell();
+        if usize::from(cell.home.load(Relaxed)) != index || queue.closed {
+            return;
+        }
+        self.released.set(true);
+        // SAFETY: promised by the caller.
+        unsafe {
+            if self.reads() && !hold::leave_readers(cell) {
+                return;
+            }
+            cell.drain_inbox();
+            if cell.fifo(|fifo| fifo.len) > 0 {
+                queue.push(self.color);
+                return;
+            }
+            cell.set_state(State::Idle);
+            if hold::is_dead(self.color) {
+                afterwards.bury(cell);
+            }
+        }
+    }
+
+    fn request(&self) -> NonNull<Request> {
+        NonNull::new(self.request.get().cast_mut()).expect("a member that is queued belongs to a request")
+    }
+
+    /// The color's turn has reached the member.
+    ///
+    /// # Safety
+    /// The node is a member's, and the caller's to give; called by a turn of its color (or, for a request that only
+    /// reads, of the color that it runs in).
+    unsafe fn run(node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        let (request, reads) = unsafe { (node.cast::<Member>().as_ref().request(), node.as_ref().reads()) };
+        // Acquire pairs with `grant`: the other colors are held.
+        // SAFETY: the request is alive while it has a member that was not reached.
+        let pending = unsafe { request.as_ref() }.pending.load(Acquire);
+        if pending > 1 || (pending == 1 && reads) {
+            // The turn ends here, and its end calls `grant`.
+            context::with_worker(|worker| worker.hand_off_after_turn(node));
+            return;
+        }
+        // SAFETY: all other colors are held, and this turn has the one of the node.
+        unsafe {
+            request.as_ref().pending.store(0, Relaxed);
+            Request::run_in_turn(request, node);
+        }
+    }
+
+    /// The color is held for the request.
+    ///
+    /// # Safety
+    /// It is, the node is a member's and the caller's to give, and he holds no lock.
+    unsafe fn grant(node: NonNull<Node>) {
+        // SAFETY: promised by the caller; the request is alive while one of its members has not been counted.
+        unsafe {
+            let request = node.cast::<Member>().as_ref().request();
+            // Relaxed: 0 was written by the turn that has just ended on this very worker, or under the lock of the
+            // runner's home, from which the node was taken.
+            if request.as_ref().pending.load(Relaxed) == 0 {
+                return Request::hand_over(request);
+            }
+            // AcqRel: releases this color to whoever completes the request, acquires the others if that is us.
+            if request.as_ref().pending.fetch_sub(1, AcqRel) == 1 {
+                Request::complete(request);
+            }
+        }
+    }
+}
+
+impl Request {
+    fn new(shared: *const Shared, work: &'static Work) -> Request {
+        Request {
+            pending: AtomicU32::new(0),
+            members: Cell::new(ptr::slice_from_raw_parts(ptr::null(), 0)),
+            shared,
+            ticket: Cell::new(ptr::null()),
+            turn: Cell::new(None),
+            released: Cell::new(false),
+            work,
+        }
+    }
+
+    fn members(&self) -> &[Member] {
+        let members = self.members.get();
+        // SAFETY: set to members that live as long as the request, or left empty.
+        if members.is_null() { &[] } else { unsafe { &*members } }
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: the colors' runtime: they keep it alive while they are held or have something queued, and whoever
+        // submits has a handle.
+        unsafe { &*self.shared }
+    }
+
+    /// Whether `color` is one of those that are held, for oneself or, if that is enough, for reading.
+    pub(crate) fn holds(&self, color: NonNull<ColorCell>, reads: bool) -> bool {
+        self.members().iter().any(|member| member.color == color && (reads || !member.reads()))
+    }
+
+    /// Gives each member its request. The caller keeps both where they are until the request is over.
+    fn adopt_members(&self, members: *const [Member]) {
+        self.members.set(members);
+        self.members().iter().for_each(|member| member.request.set(self));
+    }
+
+    /// All colors are held, by nobody's turn.
+    ///
+    /// # Safety
+    /// They are, for this request, which is the caller's; he holds no lock.
+    #[cold]
+    unsafe fn complete(this: NonNull<Request>) {
+        // SAFETY: promised by the caller.
+        let request = unsafe { this.as_ref() };
+        request.pending.store(0, Relaxed);
+        let waits_itself = request.ticket().is_none_or(|ticket| request.holds_color_of(ticket));
+        // SAFETY: promised by the caller.
+        unsafe {
+            if !waits_itself {
+                return Request::hand_over(this);
+            }
+            match request.members().iter().find(|member| !member.reads()) {
+                Some(runner) => Request::run_in(this, runner),
+                None => Request::run_in_own_color(this),
+            }
+        }
+    }
+
+    /// Whether the task that waits is of one of these colors, and so can only be polled by whoever holds them.
+    fn holds_color_of(&self, ticket: &Ticket) -> bool {
+        ticket.task_color().is_some_and(|color| self.holds(color, false))
+    }
+
+    /// Queues a color that is held for the request, so that its turn runs the request before anything else.
+    ///
+    /// # Safety
+    /// As [`Request::complete`].
+    unsafe fn run_in(this: NonNull<Request>, runner: &Member) {
+        // SAFETY: promised by the caller.
+        let shared = unsafe { this.as_ref() }.shared;
+        // SAFETY: the colors that are held keep the runtime alive; a clone for the time after they are let go.
+        let shared = unsafe {
+            Arc::increment_strong_count(shared);
+            Arc::from_raw(shared)
+        };
+        let (home, mut queue) = shared.lock_home(runner.cell());
+        if queue.closed {
+            drop(queue);
+            // SAFETY: promised by the caller.
+            return unsafe { Request::stop(this) };
+        }
+        // SAFETY: we hold the home lock, and the color is `Held` by us.
+        unsafe {
+            runner.cell().fifo(|fifo| fifo.push_front(NonNull::from(&runner.node)));
+            runner.cell().drain_inbox();
+            queue.push(runner.color);
+        }
+        drop(queue);
+        shared.kick(home);
+    }
+
+    /// A request that only reads, so that no color is its own to run in.
+    ///
+    /// # Safety
+    /// As [`Request::complete`].
+    unsafe fn run_in_own_color(this: NonNull<Request>) {
+        struct Reads(NonNull<Request>);
+        // SAFETY: closures are `Send` (bounds of `post`), and a request is touched by one thread at a time.
+        unsafe impl Send for Reads {}
+        impl Drop for Reads {
+            fn drop(&mut self) {
+                // SAFETY: all its colors are still held.
+                unsafe { Request::stop(self.0) };
+            }
+        }
+        // SAFETY: promised by the caller; the colors keep the runtime alive.
+        let color = unsafe {
+            let shared = this.as_ref().shared;
+            Arc::increment_strong_count(shared);
+            let shared = Arc::from_raw(shared);
+            let home = context::with_worker(|worker| worker.index).unwrap_or(0) % shared.slots.len();
+            Color::from_counted(Color::allocate(&shared, Kind::Fresh, shared.fresh_id(), home))
+        };
+        let reads = Reads(this);
+        color.post(move || {
+            let reads = ManuallyDrop::new(reads);
+            // SAFETY: all colors are held.
+            unsafe { Request::run_closure(reads.0, None) };
+        });
+    }
+
+    /// All colors are held, one of them by this very turn, which has reached its member.
+    ///
+    /// # Safety
+    /// They are; the node is a member's.
+    unsafe fn run_in_turn(this: NonNull<Request>, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let turn = node.cast::<Member>().as_ref().color;
+            match this.as_ref().ticket() {
+                None => Request::run_closure(this, Some(turn)),
+                Some(_) => Request::poll_waiter(this, turn, node),
+            }
+        }
+    }
+
+    /// Runs the closure, releases the colors but that of the turn, and frees the request.
+    ///
+    /// # Safety
+    /// All colors are held for the request, `turn` by the turn that the caller is in.
+    unsafe fn run_closure(this: NonNull<Request>, turn: Option<NonNull<ColorCell>>) {
+        struct Finish(NonNull<Request>, Option<NonNull<ColorCell>>);
+        impl Drop for Finish {
+            fn drop(&mut self) {
+                // SAFETY: the closure is gone, also if it unwound, and the colors are still held.
+                unsafe {
+                    self.0.as_ref().release_but(self.1, None);
+                    Request::free(self.0);
+                }
+            }
+        }
+        let _finish = Finish(this, turn);
+        // SAFETY: promised by the caller.
+        context::in_request_frame(this, |_| unsafe { (this.as_ref().work.run)(this) });
+    }
+
+    /// Polls the waiting task inside the turn, or has the colors handed over to it.
+    ///
+    /// # Safety
+    /// As [`Request::run_in_turn`]; the request has a ticket.
+    unsafe fn poll_waiter(this: NonNull<Request>, turn: NonNull<ColorCell>, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        let request = unsafe { this.as_ref() };
+        let Some(ticket) = request.ticket_counted() else { return };
+        request.turn.set(Some(turn));
+        let own = ticket.task_color().filter(|color| request.holds(*color, false));
+        let polled = context::in_request_frame(this, |_| match own {
+            Some(_) => {
+                // SAFETY: the frame holds the task's color with the others.
+                unsafe { ticket.poll_here() };
+                true
+            }
+            None => ticket.poll_in_turn(),
+        });
+        // SAFETY: either the colors are still held for the request, or the waiter has let go of all but its own.
+        unsafe {
+            if !polled {
+                context::with_worker(|worker| worker.hand_off_after_turn(node));
+            } else if request.released.get() {
+                if let Some(own) = own.filter(|own| *own != turn) {
+                    hold::release(own);
+                }
+                Request::free(this);
+            } else {
+                request.release_but(Some(turn), None);
+                Request::free(this);
+            }
+        }
+    }
+
+    /// The waiter has used what it was polled in a turn for: lets go of all colors but that of its own task, also of the
+    /// turn, so that what else the task does in this poll does not keep others from them.
+    ///
+    /// # Safety
+    /// Called by the waiter's future while it is polled by [`Request::poll_waiter`].
+    pub(crate) unsafe fn release_in_turn(this: NonNull<Request>) {
+        // SAFETY: promised by the caller.
+        let request = unsafe { this.as_ref() };
+        let own = request.ticket().and_then(Ticket::task_color).filter(|color| request.holds(*color, false));
+        let turn = request.turn.get();
+        let Some(frame) = context::frame_of_request(this) else { return };
+        request.released.set(true);
+        // SAFETY: they are held for the request, and nobody else lets go of them.
+        unsafe { request.release_but(turn, own) };
+        frame.end_request(own.filter(|own| Some(*own) != turn));
+        if let Some(turn) = turn.filter(|turn| Some(*turn) != own) {
+            // SAFETY: it runs here.
+            context::with_worker(|worker| unsafe { worker.release_turn(turn) });
+        }
+    }
+
+    /// Hands all colors to the waiter.
+    ///
+    /// # Safety
+    /// They are held for the request, which is the caller's to give; no lock is held.
+    unsafe fn hand_over(this: NonNull<Request>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match this.as_ref().ticket_counted() {
+                Some(ticket) => ticket.hand_over(),
+                // A closure that was complete, and whose runner's worker has stopped before its turn came.
+                None => Request::stop(this),
+            }
+        }
+    }
+
+    /// It can no longer run: its closure is dropped while all colors are held, or its waiter told to ask anew.
+    ///
+    /// # Safety
+    /// As [`Request::hand_over`].
+    unsafe fn stop(this: NonNull<Request>) {
+        // SAFETY: promised by the caller; the colors that are held keep the runtime alive.
+        unsafe {
+            let request = this.as_ref();
+            match request.ticket() {
+                Some(ticket) => ticket.miss(),
+                None => {
+                    request.shared().callbacks_dropped.fetch_add(1, Relaxed);
+                    let drop = AssertUnwindSafe(|| context::in_request_frame(this, |_| (request.work.drop)(this)));
+                    if let Err(payload) = catch_unwind(drop) {
+                        crate::panics::report(request.shared(), None, payload);
+                    }
+                }
+            }
+            Request::release_and_free(this);
+        }
+    }
+
+    /// # Safety
+    /// All colors are held for the request, which the caller forgets.
+    pub(crate) unsafe fn release_and_free(this: NonNull<Request>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            this.as_ref().release_but(None, None);
+            Request::free(this);
+        }
+    }
+
+    /// Lets go of all colors but these two.
+    ///
+    /// # Safety
+    /// They are held for the request.
+    unsafe fn release_but(&self, one: Option<NonNull<ColorCell>>, other: Option<NonNull<ColorCell>>) {
+        let goes = |member: &&Member| Some(member.color) != one && Some(member.color) != other;
+        if !self.members().iter().any(|member| goes(&member)) {
+            return;
+        }
+        context::with_worker(|worker| {
+            if !ptr::eq(&*worker.shared, self.shared) {
+                return;
+            }
+            let mut afterwards = Afterwards::new();
+            let mut queue = worker.slot().lock();
+            for member in self.members().iter().filter(goes) {
+                // SAFETY: promised by the caller; a color that is held does not move, so those at home here stay here.
+                unsafe { member.release_at_home(worker.index, &mut queue, &mut afterwards) };
+            }
+            drop(queue);
+            afterwards.settle(&worker.shared);
+        });
+        for member in self.members().iter().filter(goes) {
+            if !member.released.get() {
+                // SAFETY: promised by the caller; it was not released above.
+                unsafe { if member.reads() { hold::release_read(member.color) } else { hold::release(member.color) } }
+            }
+        }
+    }
+
+    fn ticket(&self) -> Option<&Ticket> {
+        // SAFETY: counted, until the request is freed.
+        unsafe { self.ticket.get().as_ref() }
+    }
+
+    fn ticket_counted(&self) -> Option<Arc<Ticket>> {
+        self.ticket().map(|ticket| {
+            // SAFETY: it came from an `Arc`, of which the request has a count.
+            unsafe {
+                Arc::increment_strong_count(ticket);
+                Arc::from_raw(ticket)
+            }
+        })
+    }
+
+    /// # Safety
+    /// Nobody uses the request any more.
+    unsafe fn free(this: NonNull<Request>) {
+        // SAFETY: promised by the caller; the count that `wait` put there.
+        unsafe {
+            let ticket = this.as_ref().ticket.get();
+            (this.as_ref().work.free)(this);
+            if !ticket.is_null() {
+                drop(Arc::from_raw(ticket));
+            }
+        }
+    }
+}

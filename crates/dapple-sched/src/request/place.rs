@@ -1,0 +1,238 @@
+//! How the colors of a request accept it: in one step, under the locks of all their homes.
+
+use std::ptr::{self, NonNull};
+
+use super::{Member, Request};
+use crate::cell::{ColorCell, State};
+use crate::context;
+use crate::hold;
+use crate::lock::Guard;
+use crate::node::Node;
+use crate::post::{self, grant_all};
+use crate::run_queue::RunQueue;
+use crate::shared::Shared;
+use crate::sync::atomic::Ordering::*;
+use crate::worker::{self, Worker};
+
+/// The lock of one worker, with its index.
+pub(super) type Home<'a> = (usize, Guard<'a, RunQueue>);
+
+/// What is left to do once the locks are released.
+struct Placed {
+    /// Requests to read, of whomever, that were let in.
+    granted: *mut Node,
+    /// Colors whose notification is ours.
+    notify: Vec<NonNull<ColorCell>>,
+    /// All colors are held.
+    complete: bool,
+}
+
+impl Placed {
+    /// Requests to read that were let in; in practice one chain at most.
+    fn grant(&mut self, chain: *mut Node) {
+        let mut rest = chain;
+        while let Some(node) = NonNull::new(rest) {
+            // SAFETY: the chain is ours.
+            rest = unsafe { node.as_ref() }.next.replace(self.granted);
+            self.granted = node.as_ptr();
+        }
+    }
+}
+
+impl Request {
+    /// Has all colors accept the request, in one step.
+    ///
+    /// # Safety
+    /// The colors are alive for the call, of one runtime, and named once each; the request is allocated, and given up.
+    pub(super) unsafe fn submit(this: NonNull<Request>) {
+        // SAFETY: ours until it is placed.
+        let request = unsafe { this.as_ref() };
+        let shared = request.shared;
+        // SAFETY: the caller has handles to the colors for as long as this takes.
+        let shared = unsafe { &*shared };
+        let placed = context::with_worker(|worker| {
+            // SAFETY: promised by the caller.
+            if ptr::eq(&*worker.shared, shared) { unsafe { Request::place_here(this, worker) } } else { None }
+        });
+        // SAFETY: promised by the caller.
+        let placed = placed.flatten().unwrap_or_else(|| unsafe { Request::place_anywhere(this, shared) });
+        for color in placed.notify {
+            // SAFETY: the notification is ours.
+            unsafe { worker::pass_on(shared, color) };
+        }
+        // SAFETY: let in by `place`, and no lock is held; complete means that all colors are held.
+        unsafe {
+            grant_all(placed.granted);
+            if placed.complete {
+                Request::complete(this);
+            }
+        }
+    }
+
+    /// Places the request if all colors are at home on this worker.
+    ///
+    /// # Safety
+    /// As [`Request::submit`].
+    unsafe fn place_here(this: NonNull<Request>, worker: &Worker) -> Option<Placed> {
+        // SAFETY: promised by the caller.
+        let request = unsafe { this.as_ref() };
+        let at_home =
+            || request.members().iter().all(|member| usize::from(member.cell().home.load(Relaxed)) == worker.index);
+        // Relaxed: decided under the lock.
+        if !at_home() {
+            return None;
+        }
+        let mut homes = [(worker.index, worker.slot().lock())];
+        // SAFETY: promised by the caller; the one lock is that of all homes.
+        if at_home() { Some(unsafe { Request::place(this, &mut homes, Some(worker)) }) } else { None }
+    }
+
+    /// Places the request wherever its colors are at home.
+    ///
+    /// # Safety
+    /// As [`Request::submit`].
+    unsafe fn place_anywhere(this: NonNull<Request>, shared: &Shared) -> Placed {
+        // SAFETY: promised by the caller.
+        let request = unsafe { this.as_ref() };
+        let mut homes = lock_homes(shared, request.members());
+        let placed = context::with_worker(|worker| {
+            let worker = Some(worker).filter(|worker| ptr::eq(&*worker.shared, shared));
+            // SAFETY: promised by the caller; all home locks are held.
+            unsafe { Request::place(this, &mut homes, worker) }
+        });
+        // SAFETY: as above.
+        let placed = placed.unwrap_or_else(|| unsafe { Request::place(this, &mut homes, None) });
+        let homes: Vec<usize> = homes.into_iter().map(|(home, _)| home).collect();
+        homes.into_iter().for_each(|home| _ = shared.kick(home));
+        placed
+    }
+
+    /// Holds what is free and queues the rest, with all home locks held.
+    ///
+    /// # Safety
+    /// As [`Request::submit`]; `homes` are the locks of all homes.
+    unsafe fn place(this: NonNull<Request>, homes: &mut [Home<'_>], worker: Option<&Worker>) -> Placed {
+        // SAFETY: promised by the caller.
+        let request = unsafe { this.as_ref() };
+        let here = worker.map(|worker| worker.index);
+        let mut free = 0;
+        let mut closed = false;
+        let mut runner = None;
+        for member in request.members() {
+            let (home, queue) = home_of(homes, member.cell());
+            closed |= queue.closed;
+            // SAFETY: we hold the home lock; a color that runs elsewhere is left alone.
+            unsafe {
+                if !queue.closed && (member.cell().state() != State::Running || here == Some(home)) {
+                    member.cell().drain_inbox();
+                }
+                member.granted.set(hold::is_free(member.cell(), member.reads()));
+            }
+            if member.granted.get() {
+                free += 1;
+                if !member.reads() && runner.is_none() {
+                    runner = Some(member);
+                }
+            }
+        }
+        if free == request.members().len() && !closed {
+            // It runs in a turn of this one.
+            runner.inspect(|runner| runner.granted.set(false));
+        }
+        let pending = request.members().iter().filter(|member| !member.granted.get()).count();
+        // Relaxed: whoever reaches a member comes through one of the locks, or an inbox.
+        request.pending.store(pending as u32, Relaxed);
+        let mut placed = Placed { granted: ptr::null_mut(), notify: Vec::new(), complete: pending == 0 };
+        let sender = worker.and_then(|worker| worker.frame.color());
+        for member in request.members() {
+            // SAFETY: we hold the home lock, and nothing has changed since the first look.
+            unsafe { member.place(homes, here, sender.is_some(), &mut placed) };
+        }
+        if let Some(sender) = sender {
+            // SAFETY: this thread runs the sender, so it owns its fifo.
+            unsafe { sender.as_ref().fifo(|fifo| fifo.posts_out = fifo.posts_out.saturating_add(1)) };
+        }
+        placed
+    }
+}
+
+impl Member {
+    /// One color of a request that is being placed.
+    ///
+    /// # Safety
+    /// As [`Request::place`], which has looked at it.
+    unsafe fn place(&self, homes: &mut [Home<'_>], here: Option<usize>, from_callback: bool, placed: &mut Placed) {
+        let cell = self.cell();
+        let node = NonNull::from(&self.node);
+        let (home, queue) = home_of(homes, cell);
+        // SAFETY: promised by the caller: the home lock is held, and a color that runs here runs on this very thread.
+        unsafe {
+            if self.granted.get() {
+                hold::take(cell, self.reads());
+            } else if queue.closed || (cell.state() == State::Running && here != Some(home)) {
+                if cell.push_inbox(node) {
+                    placed.notify.push(self.color);
+                }
+            } else {
+                cell.drain_inbox();
+                cell.push(node);
+                if from_callback {
+                    cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(1));
+                }
+                placed.grant(post::enqueue(queue, self.color));
+            }
+        }
+    }
+}
+
+/// Takes the locks of all homes, in the order of the workers, so that two who do so cannot wait for each other (whoever
+/// else holds one lock only tries the next).
+pub(super) fn lock_homes<'a>(shared: &'a Shared, members: &[Member]) -> Vec<Home<'a>> {
+    // Relaxed: decided under the locks.
+    let home = |member: &Member| usize::from(member.cell().home.load(Relaxed));
+    loop {
+        let mut homes: Vec<usize> = members.iter().map(home).collect();
+        homes.sort_unstable();
+        homes.dedup();
+        let locked: Vec<Home<'a>> = homes.into_iter().map(|home| (home, shared.slots[home].lock())).collect();
+        if members.iter().all(|member| locked.binary_search_by_key(&home(member), |(home, _)| *home).is_ok()) {
+            return locked;
+        }
+    }
+}
+
+fn home_of<'a, 'g>(homes: &'a mut [Home<'g>], cell: &ColorCell) -> (usize, &'a mut Guard<'g, RunQueue>) {
+    // Relaxed: its home lock is held.
+    let home = usize::from(cell.home.load(Relaxed));
+    let found = homes.iter_mut().find(|(index, _)| *index == home).expect("the locks of all homes are held");
+    (home, &mut found.1)
+}
+
+/// Leaves each color once in a set of members: what is wanted of it twice is wanted for writing if either is. Returns how
+/// many are left, at the front.
+pub(super) fn merge_duplicates(members: &mut [Member]) -> usize {
+    let sorted = members.len() > FEW;
+    if sorted {
+        members.sort_unstable_by_key(Member::color);
+    }
+    let mut kept = 0;
+    for at in 0..members.len() {
+        let color = members[at].color;
+        // In a sorted set the same color can only stand directly before.
+        let first = if sorted { kept.max(1) - 1 } else { 0 };
+        match (first..kept).find(|&other| members[other].color == color) {
+            Some(same) => {
+                let reads = members[same].reads() && members[at].reads();
+                members[same].set_reads(reads);
+            }
+            None => {
+                members.swap(kept, at);
+                kept += 1;
+            }
+        }
+    }
+    kept
+}
+
+/// Sets up to this size are compared each with each.
+const FEW: usize = 8;

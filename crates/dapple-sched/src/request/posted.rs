@@ -1,0 +1,160 @@
+//! Requests with their members and their closure in one block of memory, and those that wait.
+
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::place::{lock_homes, merge_duplicates};
+use super::{Member, Request, Work};
+use crate::block;
+use crate::context;
+use crate::hold;
+use crate::shared::Shared;
+use crate::sync::UnsafeCell;
+use crate::ticket::Ticket;
+
+/// A request with the memory for its members and its closure.
+#[repr(C)]
+struct Posted<M, F> {
+    request: Request,
+    members: M,
+    closure: UnsafeCell<ManuallyDrop<F>>,
+}
+
+impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
+    const FREE: unsafe fn(NonNull<Request>) = |request| {
+        // SAFETY: made by `allocate` for this type; the closure is gone.
+        unsafe {
+            let posted = request.cast::<Posted<M, F>>();
+            ptr::drop_in_place(&raw mut (*posted.as_ptr()).members);
+            block::free(posted);
+        }
+    };
+
+    /// Puts a request where it can stay.
+    fn allocate(shared: *const Shared, work: &'static Work, mut members: M, closure: F) -> NonNull<Request> {
+        let len = merge_duplicates(members.as_mut());
+        let request = Request::new(shared, work);
+        let posted = block::alloc(Posted { request, members, closure: UnsafeCell::new(ManuallyDrop::new(closure)) });
+        // SAFETY: just made; the members stay with the request.
+        unsafe { posted.as_ref().request.adopt_members(&posted.as_ref().members.as_ref()[..len]) };
+        posted.cast()
+    }
+
+    /// # Safety
+    /// The request was made by `allocate` for this type, and its closure has not been taken.
+    unsafe fn take(request: NonNull<Request>) -> F {
+        // SAFETY: promised by the caller.
+        let posted = unsafe { request.cast::<Posted<M, F>>().as_ref() };
+        // SAFETY: as above.
+        posted.closure.with_mut(|closure| unsafe { ManuallyDrop::take(&mut *closure) })
+    }
+}
+
+impl<M: AsMut<[Member]> + AsRef<[Member]>, F: FnOnce()> Posted<M, F> {
+    const WORK: &'static Work = &Work {
+        // SAFETY: called once, with the request that this is the work of.
+        run: |request| unsafe { Self::take(request)() },
+        // SAFETY: as above.
+        drop: |request| unsafe { drop(Self::take(request)) },
+        free: Self::FREE,
+    };
+}
+
+/// The work of a request that only waits.
+struct Waits<M>(M);
+
+impl<M: AsMut<[Member]> + AsRef<[Member]>> Waits<M> {
+    const WORK: &'static Work = &Work { run: |_| (), drop: |_| (), free: Posted::<M, ()>::FREE };
+}
+
+/// Posts a closure that holds all these colors while it runs.
+///
+/// # Safety
+/// The colors are alive for the call, and of one runtime.
+pub(crate) unsafe fn post_request<M, F>(shared: *const Shared, members: M, closure: F)
+where
+    M: AsMut<[Member]> + AsRef<[Member]>,
+    F: FnOnce() + Send + 'static,
+{
+    let request = Posted::<M, F>::allocate(shared, Posted::<M, F>::WORK, members, closure);
+    // SAFETY: promised by the caller.
+    unsafe { Request::submit(request) };
+}
+
+/// Queues a wait for all these colors, on behalf of whoever polls.
+///
+/// # Safety
+/// As [`post_request`].
+pub(crate) unsafe fn wait_for_all<M>(
+    shared: *const Shared,
+    members: M,
+    waker: &Waker,
+) -> (NonNull<Request>, Arc<Ticket>)
+where
+    M: AsMut<[Member]> + AsRef<[Member]>,
+{
+    let request = Posted::<M, ()>::allocate(shared, Waits::<M>::WORK, members, ());
+    // SAFETY: promised by the caller; the ticket is the only way to let go of the request.
+    unsafe {
+        let ticket = Ticket::for_request(request, shared, waker);
+        request.as_ref().ticket.set(Arc::into_raw(ticket.clone()));
+        Request::submit(request);
+        (request, ticket)
+    }
+}
+
+/// Runs `f` while all these colors are held, if they are free.
+///
+/// # Safety
+/// As [`post_request`].
+pub(crate) unsafe fn try_hold_all<R>(
+    shared: *const Shared,
+    members: &mut [Member],
+    f: impl FnOnce() -> R,
+) -> Option<R> {
+    struct Release<'a>(&'a Request);
+    impl Drop for Release<'_> {
+        fn drop(&mut self) {
+            // SAFETY: held below.
+            unsafe { self.0.release_but(None, None) };
+        }
+    }
+    let len = merge_duplicates(members);
+    let members = &members[..len];
+    // SAFETY: promised by the caller.
+    let homes = lock_homes(unsafe { &*shared }, members);
+    // SAFETY: all home locks are held.
+    unsafe {
+        if !members.iter().all(|member| hold::is_free(member.cell(), member.reads())) {
+            return None;
+        }
+        members.iter().for_each(|member| hold::take(member.cell(), member.reads()));
+    }
+    drop(homes);
+    let request = Request::new(shared, NO_WORK);
+    request.adopt_members(members);
+    let release = Release(&request);
+    let result = context::in_request_frame(NonNull::from(&request), |_| f());
+    drop(release);
+    Some(result)
+}
+
+const NO_WORK: &Work = &Work { run: |_| (), drop: |_| (), free: |_| () };
+
+/// Runs `f` on behalf of a waiter to whom all colors were handed over, and lets go of them.
+///
+/// # Safety
+/// They were, and the caller forgets the request.
+pub(crate) unsafe fn holding_all<R>(request: NonNull<Request>, f: impl FnOnce() -> R) -> R {
+    struct Release(NonNull<Request>);
+    impl Drop for Release {
+        fn drop(&mut self) {
+            // SAFETY: promised by the caller of `holding_all`.
+            unsafe { Request::release_and_free(self.0) };
+        }
+    }
+    let _release = Release(request);
+    context::in_request_frame(request, |_| f())
+}

@@ -1,0 +1,315 @@
+//! What several colors can be named by: the trait [`Set`] and those that implement it.
+
+use std::ptr::NonNull;
+
+use crate::cell::ColorCell;
+use crate::color::{Color, Priority};
+use crate::colored::{Colored, Reading, TryWithError};
+use crate::request::Member;
+
+/// What [`when`](crate::when()) takes. Implemented for tuples, slices, arrays and vectors; nobody else can.
+pub trait Set: part::Sealed {
+    #[doc(hidden)]
+    type Owned: Owned;
+    #[doc(hidden)]
+    type Members: AsMut<[Member]> + AsRef<[Member]>;
+    #[doc(hidden)]
+    fn members(&self, owned: &Self::Owned, priority: Priority) -> Self::Members;
+    #[doc(hidden)]
+    fn own(&self) -> Self::Owned;
+}
+
+/// The states of a set, kept for a closure.
+#[doc(hidden)]
+pub trait Owned: Send + 'static {
+    /// What the closure is given.
+    type Access<'x>;
+    /// The first state that is poisoned or has a closure inside already, as its color, and which of both.
+    ///
+    /// # Safety
+    /// The colors are held.
+    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)>;
+    /// # Safety
+    /// The colors are held.
+    unsafe fn set_borrowed(&self, to: bool);
+    /// # Safety
+    /// The colors are held, the states are all different, and there is no obstacle.
+    unsafe fn access<'x>(&'x self) -> Self::Access<'x>;
+    fn poison(&self);
+    /// Calls `f` with the address of each state.
+    fn each_state(&self, f: &mut dyn FnMut(usize));
+}
+
+pub(crate) mod part {
+    /// Keeps [`super::Set`] to this crate.
+    pub trait Sealed {}
+}
+
+/// One member of a set.
+#[doc(hidden)]
+pub trait Part: part::Sealed {
+    type Owned: Owned;
+    fn member(&self, owned: &Self::Owned, priority: Priority) -> Member;
+    fn own(&self) -> Self::Owned;
+}
+
+impl<T: Send + 'static> part::Sealed for Colored<T> {}
+impl<T: Send + 'static> Part for Colored<T> {
+    type Owned = Colored<T>;
+    fn member(&self, _owned: &Colored<T>, priority: Priority) -> Member {
+        Member::new(self.color().cell(), false, priority)
+    }
+    fn own(&self) -> Colored<T> {
+        self.clone()
+    }
+}
+
+impl<P: Part> part::Sealed for &P {}
+impl<P: Part> Part for &P {
+    type Owned = P::Owned;
+    fn member(&self, owned: &P::Owned, priority: Priority) -> Member {
+        P::member(self, owned, priority)
+    }
+    fn own(&self) -> P::Owned {
+        P::own(self)
+    }
+}
+
+impl<T: Send + 'static> Owned for Colored<T> {
+    type Access<'x> = &'x mut T;
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
+        if self.is_poisoned() {
+            return Some((self.color(), TryWithError::Poisoned));
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.is_borrowed() }.then(|| (self.color(), TryWithError::Busy))
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn set_borrowed(&self, to: bool) {
+        // SAFETY: promised by the caller.
+        unsafe { Colored::set_borrowed(self, to) };
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn access(&self) -> &mut T {
+        // SAFETY: promised by the caller: nobody else is inside.
+        unsafe { &mut *self.value() }
+    }
+    fn poison(&self) {
+        Colored::poison(self);
+    }
+    fn each_state(&self, f: &mut dyn FnMut(usize)) {
+        f(self.address());
+    }
+}
+
+/// A state that is read.
+#[doc(hidden)]
+pub struct Reads<T>(Colored<T>);
+
+impl<T: Send + Sync + 'static> part::Sealed for Reading<'_, T> {}
+impl<T: Send + Sync + 'static> Part for Reading<'_, T> {
+    type Owned = Reads<T>;
+    fn member(&self, _owned: &Reads<T>, priority: Priority) -> Member {
+        Member::new(self.state.color().cell(), true, priority)
+    }
+    fn own(&self) -> Reads<T> {
+        Reads(self.state.clone())
+    }
+}
+
+impl<T: Send + Sync + 'static> Owned for Reads<T> {
+    type Access<'x> = &'x T;
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
+        self.0.is_poisoned().then(|| (self.0.color(), TryWithError::Poisoned))
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn set_borrowed(&self, _to: bool) {}
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn access(&self) -> &T {
+        // SAFETY: promised by the caller: whoever writes holds the color for himself.
+        unsafe { &*self.0.value() }
+    }
+    fn poison(&self) {}
+    fn each_state(&self, f: &mut dyn FnMut(usize)) {
+        f(self.0.address());
+    }
+}
+
+impl part::Sealed for Color {}
+impl Part for Color {
+    type Owned = Kept;
+    fn member(&self, owned: &Kept, priority: Priority) -> Member {
+        Member::new(owned.cell(self), false, priority)
+    }
+    fn own(&self) -> Kept {
+        Kept::new(self)
+    }
+}
+
+/// What keeps a bare color that a request is about: nothing, as what is held or queued keeps it, but for the default
+/// color of whatever runtime was current when it was named.
+#[doc(hidden)]
+pub struct Kept(Color);
+
+impl Kept {
+    fn new(color: &Color) -> Kept {
+        Kept(if color.is_resolved() { Color::DEFAULT } else { color.resolved() })
+    }
+
+    fn cell(&self, color: &Color) -> NonNull<ColorCell> {
+        if color.is_resolved() { color.cell() } else { self.0.cell() }
+    }
+}
+
+impl Owned for Kept {
+    type Access<'x> = ();
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
+        None
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn set_borrowed(&self, _to: bool) {}
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn access(&self) {}
+    fn poison(&self) {}
+    fn each_state(&self, _f: &mut dyn FnMut(usize)) {}
+}
+
+/// A color that takes part in a [`when`](crate::when()) for reading; see [`Color::reading`].
+#[derive(Clone, Copy, Debug)]
+pub struct ReadingColor<'a>(pub(crate) &'a Color);
+
+impl part::Sealed for ReadingColor<'_> {}
+impl Part for ReadingColor<'_> {
+    type Owned = Kept;
+    fn member(&self, owned: &Kept, priority: Priority) -> Member {
+        Member::new(owned.cell(self.0), true, priority)
+    }
+    fn own(&self) -> Kept {
+        Kept::new(self.0)
+    }
+}
+
+impl Color {
+    /// This color, to be held for reading, as a part of a [`when`](crate::when()): closures that hold it so may overlap
+    /// each other, and no callback of the color.
+    pub fn reading(&self) -> ReadingColor<'_> {
+        ReadingColor(self)
+    }
+}
+
+macro_rules! tuples {
+    ($($count:literal: $($part:ident $at:tt),+;)+) => {$(
+        impl<$($part: Part),+> part::Sealed for ($($part,)+) {}
+        impl<$($part: Part),+> Set for ($($part,)+) {
+            type Owned = ($($part::Owned,)+);
+            type Members = [Member; $count];
+            fn members(&self, owned: &Self::Owned, priority: Priority) -> [Member; $count] {
+                [$(self.$at.member(&owned.$at, priority)),+]
+            }
+            fn own(&self) -> Self::Owned {
+                ($(self.$at.own(),)+)
+            }
+        }
+        impl<$($part: Owned),+> Owned for ($($part,)+) {
+            type Access<'x> = ($($part::Access<'x>,)+);
+            /// # Safety
+            /// As in [`Owned`].
+            unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
+                // SAFETY: promised by the caller.
+                None$(.or_else(|| unsafe { self.$at.obstacle() }))+
+            }
+            /// # Safety
+            /// As in [`Owned`].
+            unsafe fn set_borrowed(&self, to: bool) {
+                // SAFETY: promised by the caller.
+                $(unsafe { self.$at.set_borrowed(to) };)+
+            }
+            /// # Safety
+            /// As in [`Owned`].
+            unsafe fn access<'x>(&'x self) -> Self::Access<'x> {
+                // SAFETY: promised by the caller.
+                unsafe { ($(self.$at.access(),)+) }
+            }
+            fn poison(&self) {
+                $(self.$at.poison();)+
+            }
+            fn each_state(&self, f: &mut dyn FnMut(usize)) {
+                $(self.$at.each_state(f);)+
+            }
+        }
+    )+};
+}
+
+tuples! {
+    1: A 0;
+    2: A 0, B 1;
+    3: A 0, B 1, C 2;
+    4: A 0, B 1, C 2, D 3;
+    5: A 0, B 1, C 2, D 3, E 4;
+    6: A 0, B 1, C 2, D 3, E 4, F 5;
+    7: A 0, B 1, C 2, D 3, E 4, F 5, G 6;
+    8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7;
+}
+
+impl<O: Owned> Owned for Vec<O> {
+    type Access<'x> = Vec<O::Access<'x>>;
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
+        // SAFETY: promised by the caller.
+        self.iter().find_map(|state| unsafe { state.obstacle() })
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn set_borrowed(&self, to: bool) {
+        // SAFETY: promised by the caller.
+        self.iter().for_each(|state| unsafe { state.set_borrowed(to) });
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn access<'x>(&'x self) -> Self::Access<'x> {
+        // SAFETY: promised by the caller.
+        self.iter().map(|state| unsafe { state.access() }).collect()
+    }
+    fn poison(&self) {
+        self.iter().for_each(Owned::poison);
+    }
+    fn each_state(&self, f: &mut dyn FnMut(usize)) {
+        self.iter().for_each(|state| state.each_state(f));
+    }
+}
+
+/// Implements [`Set`] for references to many of one kind.
+macro_rules! many {
+    ($([$($generics:tt)*] $many:ty;)+) => {$(
+        impl<$($generics)*> part::Sealed for $many {}
+        impl<$($generics)*> Set for $many {
+            type Owned = Vec<P::Owned>;
+            type Members = Box<[Member]>;
+            fn members(&self, owned: &Vec<P::Owned>, priority: Priority) -> Box<[Member]> {
+                self.iter().zip(owned).map(|(part, owned)| part.member(owned, priority)).collect()
+            }
+            fn own(&self) -> Vec<P::Owned> {
+                self.iter().map(Part::own).collect()
+            }
+        }
+    )+};
+}
+
+many! {
+    [P: Part] &[P];
+    [P: Part] &Vec<P>;
+    [P: Part, const N: usize] &[P; N];
+}

@@ -1,0 +1,411 @@
+//! Several colors at once (C4): the public face of `request.rs`.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::color::Priority;
+use crate::colored::{self, TryWithError};
+use crate::context;
+use crate::request::{self, Member, Request};
+use crate::runtime::Handle;
+use crate::set::{Owned, Set};
+use crate::shared::Shared;
+use crate::ticket::{Chance, Ticket};
+
+/// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`, [`Colored::reading`],
+/// `&Color` and [`Color::reading`], or a reference to a slice, an array or a `Vec` of one of these types.
+///
+/// All of them accept what follows in one step, and it starts when it holds them all. However sets overlap and in
+/// whatever order colors are named, nothing deadlocks: what was accepted first goes first, in all colors that two sets
+/// have in common. No paper built this; it is the several-color callback that libasync-mp's authors wished for (thesis,
+/// section 7.1).
+///
+/// Two states of the same color, or a color named twice, count as that color once, for writing if one of them is. The
+/// same state cannot be named twice, as there would be two `&mut` to it.
+///
+/// ```
+/// use dapple_sched::{Colored, Runtime, when};
+///
+/// let runtime = Runtime::builder().workers(2).build()?;
+/// let _entered = runtime.enter();
+/// let (ann, bob) = (Colored::new(100), Colored::new(0));
+/// runtime.block_on(async {
+///     when((&ann, &bob))
+///         .with(|(ann, bob)| {
+///             *ann -= 30;
+///             *bob += 30;
+///         })
+///         .await;
+/// });
+/// assert_eq!(bob.with_blocking(|bob| *bob), 30);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Panics
+/// [`When::post`], [`When::with`] and their kin panic at once, before anything is accepted, if the same state is named
+/// twice, or the colors belong to different runtimes.
+pub fn when<S: Set>(set: S) -> When<S> {
+    When { set, priority: Priority::NORMAL }
+}
+
+/// Several colors that are to be held at once; see [`when()`].
+#[must_use = "nothing is held until `post` or `with`"]
+pub struct When<S> {
+    set: S,
+    priority: Priority,
+}
+
+impl<S: Set> When<S> {
+    /// The priority of what follows; see [`Color::post_with`].
+    pub fn priority(mut self, priority: Priority) -> When<S> {
+        self.priority = priority;
+        self
+    }
+
+    /// Queues a closure that runs once while all the colors are held. Eager; accepted by all of them at once. A bare
+    /// color gives the closure nothing but `()`.
+    ///
+    /// After shutdown the closure is dropped instead, while the colors are held. Never refused, whatever a color's
+    /// capacity. A panic in the closure poisons the states that it held for writing, and is reported like that of any
+    /// callback (C8).
+    ///
+    /// Cost: where all colors are free and at home on the posting worker, about that of two callbacks; otherwise the
+    /// locks of all their homes, and a turn in each color that was not free.
+    ///
+    /// # Panics
+    /// As [`when()`]; also if the colors are pinned to different workers, as nobody could ever hold them all.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Colored, when};
+    /// use std::sync::mpsc;
+    ///
+    /// let (tx, rx) = mpsc::channel();
+    /// let (log, device) = (Colored::new(Vec::new()), Color::new());
+    /// when((&log, &device)).post(move |(log, ())| {
+    ///     log.push("device reset");
+    ///     tx.send(log.len()).unwrap();
+    /// });
+    /// assert_eq!(rx.recv().unwrap(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn post<F>(self, f: F)
+    where
+        F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) + Send + 'static,
+    {
+        let owned = self.own();
+        let members = self.set.members(&owned, self.priority);
+        let shared = runtime_of(members.as_ref());
+        // SAFETY: the set has handles to its colors; the request holds them all while it runs.
+        unsafe { request::post_request(shared, members, move || access(&owned, f)) };
+    }
+
+    /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if they are all free,
+    /// otherwise when all have reached this request, which they accept, in one step, when the future is first polled.
+    /// Lazy; it may borrow the task's locals; works from any executor, as [`Colored::with`].
+    ///
+    /// In a task whose own color is one of them, the request takes its place in the order of that color too, and the
+    /// task is polled once it holds them all.
+    ///
+    /// Cancel safety: dropping the future before it is ready cancels the request; the closure then never runs. Colors
+    /// that it already held are let go of when it would have held them all.
+    ///
+    /// # Panics
+    /// When called, as [`when()`]. When awaited: if a state is poisoned, or a closure is already inside it. A panic in
+    /// the closure unwinds into the caller and poisons the states that it held for writing (C8).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Colored, when};
+    ///
+    /// let shards: Vec<_> = (1..=3).map(Colored::new).collect();
+    /// // A slice of one type: the closure is given one reference for each.
+    /// let sum = runtime.block_on(when(&shards).with(|shards| shards.iter().map(|shard| **shard).sum::<i32>()));
+    /// assert_eq!(sum, 6);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn with<R, F>(self, f: F) -> WithAll<S, F, R>
+    where
+        F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) -> R,
+    {
+        let owned = self.own();
+        runtime_of(self.set.members(&owned, self.priority).as_ref());
+        WithAll { when: self, owned, closure: Some(f), waiting: None, result: PhantomData }
+    }
+
+    /// Runs a closure now, if all the colors are free or held by the running callback already.
+    ///
+    /// # Errors
+    /// [`TryWithError`]; the closure has not run.
+    ///
+    /// # Panics
+    /// As [`when()`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Colored, TryWithError, when};
+    ///
+    /// let (a, b) = (Colored::new(1), Colored::new(2));
+    /// assert_eq!(when((&a, &b)).try_with(|(a, b)| *a + *b), Ok(3));
+    /// let busy = a.try_with(|_| when((&a, &b)).try_with(|_| ()));
+    /// assert_eq!(busy, Ok(Err(TryWithError::Busy)));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_with<R, F>(self, f: F) -> Result<R, TryWithError>
+    where
+        F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) -> R,
+    {
+        let owned = self.own();
+        let mut closure = Some(f);
+        // SAFETY: `try_now` calls it while all colors are held.
+        let run = || unsafe {
+            let closure = closure.take().expect("called once");
+            match owned.obstacle() {
+                None => Ok(access(&owned, closure)),
+                Some((_, error)) => Err(error),
+            }
+        };
+        self.try_now(&owned, run).unwrap_or(Err(TryWithError::Busy))
+    }
+
+    /// As [`When::with`], for plain threads: blocks until the colors have reached the request.
+    ///
+    /// # Panics
+    /// As [`Colored::with_blocking`] and [`When::with`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Colored, when};
+    ///
+    /// let (a, b) = (Colored::new(1), Colored::new(2));
+    /// when((&a, &b)).with_blocking(|(a, b)| std::mem::swap(a, b));
+    /// assert_eq!(a.with_blocking(|a| *a), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn with_blocking<R, F>(self, f: F) -> R
+    where
+        F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) -> R,
+    {
+        colored::may_block();
+        crate::block_on(self.with(f))
+    }
+
+    /// The states, each named once.
+    fn own(&self) -> S::Owned {
+        let owned = self.set.own();
+        assert_all_different(&owned);
+        owned
+    }
+
+    /// Calls `f` while all colors are held, if they are free or held by this thread.
+    fn try_now<R>(&self, owned: &S::Owned, f: impl FnOnce() -> R) -> Option<R> {
+        let mut members = self.set.members(owned, self.priority);
+        let shared = runtime_of(members.as_ref());
+        let members = members.as_mut();
+        // Those that this thread has already go to the end.
+        let mut wanted = members.len();
+        let mut at = 0;
+        while at < wanted {
+            let (color, reads) = (members[at].color(), members[at].reads());
+            if if reads { context::reads(color) } else { context::holds(color) } {
+                wanted -= 1;
+                members.swap(at, wanted);
+            } else {
+                at += 1;
+            }
+        }
+        // SAFETY: the set has handles to its colors.
+        unsafe { request::try_hold_all(shared, &mut members[..wanted], f) }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for When<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("When").field("set", &self.set).field("priority", &self.priority).finish()
+    }
+}
+
+/// Panics if a state is named twice.
+fn assert_all_different(owned: &impl Owned) {
+    // As many as a tuple has; no allocation for those.
+    let mut few = [0; 8];
+    let mut many = Vec::new();
+    let mut len = 0;
+    owned.each_state(&mut |state| {
+        let twice = if len < few.len() { few[..len].contains(&state) } else { false };
+        assert!(!twice, "{NAMED_TWICE}");
+        if len < few.len() {
+            few[len] = state;
+        } else {
+            many.push(state);
+        }
+        len += 1;
+    });
+    if !many.is_empty() {
+        many.extend(few);
+        many.sort_unstable();
+        assert!(many.windows(2).all(|pair| pair[0] != pair[1]), "{NAMED_TWICE}");
+    }
+}
+
+const NAMED_TWICE: &str =
+    "a `when` names the same state twice, and cannot lend it out twice: name it once, or use two states of one color";
+
+/// The runtime of the colors.
+fn runtime_of(members: &[Member]) -> *const Shared {
+    let Some(first) = members.first() else {
+        // Nothing is held; it only needs somewhere to run.
+        return Arc::as_ptr(Handle::current().shared());
+    };
+    // SAFETY: the caller has handles to all of them.
+    let shared = |member: &Member| unsafe { member.color().as_ref() }.shared;
+    assert!(
+        members.iter().all(|member| ptr::eq(shared(member), shared(first))),
+        "a `when` names colors of different runtimes, which cannot be held at once"
+    );
+    shared(first)
+}
+
+/// Runs a closure on the states of a set.
+///
+/// # Safety
+/// The colors are held, and the states are all different.
+unsafe fn access<O: Owned, R>(owned: &O, f: impl for<'x> FnOnce(O::Access<'x>) -> R) -> R {
+    struct Leave<'a, O: Owned>(&'a O, bool);
+    impl<O: Owned> Drop for Leave<'_, O> {
+        fn drop(&mut self) {
+            // SAFETY: still inside `access`.
+            unsafe { self.0.set_borrowed(false) };
+            if self.1 {
+                self.0.poison();
+            }
+        }
+    }
+    // SAFETY: promised by the caller.
+    unsafe {
+        match owned.obstacle() {
+            Some((color, TryWithError::Poisoned)) => colored::panic_poisoned(color),
+            Some((color, TryWithError::Busy)) => colored::panic_borrowed(color),
+            None => {}
+        }
+        owned.set_borrowed(true);
+        let mut leave = Leave(owned, true);
+        let result = f(owned.access());
+        leave.1 = false;
+        result
+    }
+}
+
+/// The future of [`When::with`].
+#[must_use = "a `with` does nothing until it is awaited; `post` is the eager form"]
+pub struct WithAll<S: Set, F, R> {
+    when: When<S>,
+    owned: S::Owned,
+    closure: Option<F>,
+    waiting: Option<Waiting>,
+    result: PhantomData<fn() -> R>,
+}
+
+/// A request that was submitted, alive until it is released through its ticket.
+struct Waiting {
+    request: NonNull<Request>,
+    ticket: Arc<Ticket>,
+}
+
+// SAFETY: the request is touched by whoever the ticket's state says.
+unsafe impl Send for Waiting {}
+// SAFETY: as above.
+unsafe impl Sync for Waiting {}
+
+// Nothing is pinned: the closure is moved out when it is called.
+impl<S: Set, F, R> Unpin for WithAll<S, F, R> {}
+
+impl<S, F, R> Future for WithAll<S, F, R>
+where
+    S: Set,
+    F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) -> R,
+{
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        let this = &mut *self;
+        let closure = &mut this.closure;
+        let owned = &this.owned;
+        // SAFETY: called below while all colors are held; the states are all different.
+        let mut run =
+            || unsafe { access(owned, closure.take().expect("a `with` is not polled again after it was ready")) };
+        if let Some(Waiting { request, ticket }) = &this.waiting {
+            let request = *request;
+            let chance = ticket.poll(cx.waker());
+            if chance == Chance::Wait {
+                return Poll::Pending;
+            }
+            this.waiting = None;
+            match chance {
+                Chance::InTurn => {
+                    struct Release(NonNull<Request>);
+                    impl Drop for Release {
+                        fn drop(&mut self) {
+                            // SAFETY: still in the poll in which the chance was used.
+                            unsafe { Request::release_in_turn(self.0) };
+                        }
+                    }
+                    let _release = Release(request);
+                    return Poll::Ready(run());
+                }
+                // SAFETY: the chance says that the colors are held for us; the request is alive while they are.
+                Chance::Granted => return Poll::Ready(unsafe { request::holding_all(request, run) }),
+                Chance::Missed | Chance::Wait => {}
+            }
+        }
+        if let Some(result) = this.when.try_now(owned, run) {
+            return Poll::Ready(result);
+        }
+        this.waiting = Some(this.when.submit(owned, cx.waker()));
+        Poll::Pending
+    }
+}
+
+impl<S: Set> When<S> {
+    /// Has all colors accept a request of whoever polls.
+    fn submit(&self, owned: &S::Owned, waker: &std::task::Waker) -> Waiting {
+        let mut members = self.set.members(owned, self.priority);
+        let shared = runtime_of(members.as_ref());
+        // The poll of a task holds its color: as a reader of that it would wait for itself.
+        let own = context::current_task_color();
+        for member in members.as_mut() {
+            if Some(member.color()) == own {
+                member.set_reads(false);
+            }
+        }
+        // SAFETY: the set has handles to its colors.
+        let (request, ticket) = unsafe { request::wait_for_all(shared, members, waker) };
+        Waiting { request, ticket }
+    }
+}
+
+impl<S: Set, F, R> Drop for WithAll<S, F, R> {
+    fn drop(&mut self) {
+        if let Some(Waiting { ticket, .. }) = self.waiting.take()
+            && ticket.cancel()
+        {
+            // SAFETY: the colors were held for this ticket, and now are for us.
+            unsafe { ticket.release() };
+        }
+    }
+}
+
+impl<S: Set + fmt::Debug, F, R> fmt::Debug for WithAll<S, F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WithAll").field("when", &self.when).field("queued", &self.waiting.is_some()).finish()
+    }
+}
