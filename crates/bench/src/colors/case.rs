@@ -46,9 +46,35 @@ impl Peer {
         self != Peer::ParkingLot || workload == Workload::W3
     }
 
+    /// Whether the peer lets its caller say where a color starts.
+    pub(crate) fn places(self) -> bool {
+        self == Peer::Dapple
+    }
+
     /// Whether what one poster sends to one color must arrive in order. A mutex per color does not keep it.
     pub(crate) fn keeps_order(self) -> bool {
         self != Peer::TokioSpawnMutex
+    }
+}
+
+/// Where the colors are at home when the run starts. A hint: colors move. Where a row has none, there is one place only, or
+/// the peer has no say in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Placement {
+    /// All on worker 0: what a program gets that makes them where it starts
+    Gathered,
+    /// By turns on all workers; the poster of W2 and the counter of W3 on worker 0
+    Split,
+}
+
+impl Placement {
+    /// The worker at which the `index`-th color of several is at home.
+    pub(crate) fn home(self, index: usize, workers: usize) -> usize {
+        match self {
+            Placement::Gathered => 0,
+            Placement::Split => index % workers,
+        }
     }
 }
 
@@ -115,6 +141,13 @@ mod tests {
             let json = serde_json::to_value(peer).ok();
             assert_eq!(flag.as_deref(), json.as_ref().and_then(|value| value.as_str()));
         }
+    }
+
+    #[test]
+    fn split_starts_on_worker_0_and_uses_all() {
+        let homes = |placement: Placement| (0..4).map(|index| placement.home(index, 3)).collect::<Vec<_>>();
+        assert_eq!(homes(Placement::Split), [0, 1, 2, 0]);
+        assert_eq!(homes(Placement::Gathered), [0, 0, 0, 0]);
     }
 
     #[test]

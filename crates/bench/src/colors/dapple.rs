@@ -3,27 +3,43 @@
 //! Best form: what a callback needs lives as long as the process and is captured by reference, so a closure is 24 bytes or
 //! less (the scheduler keeps blocks of 64 bytes, 48 of them for the closure) and a post touches no reference count. A
 //! handle that moves along from callback to callback would be cloned at each step, as `post` borrows the color that it
-//! posts to. The colors are made by the main thread (gathered: on no worker yet).
+//! posts to.
 
-use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
+use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
 use super::trial::Started;
 use anyhow::{Context, Result, bail};
-use dapple_sched::{Color, Runtime};
+use dapple_sched::{Color, Handle, Runtime};
 
 /// Starts the run's chains on a runtime with this many workers.
-pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
+pub(crate) fn start(run: &'static Run, workers: usize, placement: Placement) -> Result<Started> {
     let runtime = Runtime::builder().workers(workers).build().context("cannot start Dapple's workers")?;
-    let entered = runtime.enter();
+    let maker = Maker { handle: runtime.handle().clone(), placement };
     let tokens = match run.case.workload {
-        Workload::W1 => start_w1(run),
-        Workload::W2 => start_w2(run),
-        Workload::W3 => start_w3(run),
-        Workload::W4 => start_w4(run),
+        Workload::W1 => start_w1(run, &maker),
+        Workload::W2 => start_w2(run, &maker),
+        Workload::W3 => start_w3(run, &maker),
+        Workload::W4 => start_w4(run, &maker),
         Workload::W5 => bail!("{:?} has no form of W5 yet", Peer::Dapple),
     };
-    drop(entered);
     Ok(Started { tokens, keep: Box::new(runtime) })
+}
+
+/// Makes colors where the placement says.
+struct Maker {
+    handle: Handle,
+    placement: Placement,
+}
+
+impl Maker {
+    /// The `index`-th color of several.
+    fn color(&self, index: usize) -> Color {
+        self.handle.new_color_at(self.placement.home(index, self.handle.workers()))
+    }
+
+    fn colors(&self, count: usize) -> Vec<Color> {
+        (0..count).map(|index| self.color(index)).collect()
+    }
 }
 
 /// A color of W1 and its state.
@@ -33,9 +49,9 @@ struct Chain {
     color: Color,
 }
 
-fn start_w1(run: &'static Run) -> u64 {
-    for lane in &run.lanes {
-        let chain: &'static Chain = Box::leak(Box::new(Chain { run, lane, color: Color::new() }));
+fn start_w1(run: &'static Run, maker: &Maker) -> u64 {
+    for (index, lane) in run.lanes.iter().enumerate() {
+        let chain: &'static Chain = Box::leak(Box::new(Chain { run, lane, color: maker.color(index) }));
         // One callback posts them all: it holds the color, so none of them runs before the last of them is queued, and
         // from then on they take turns in the order of their numbers.
         chain
@@ -63,14 +79,13 @@ struct Net {
 }
 
 impl Net {
-    fn leak(run: &'static Run, posters: usize, targets: usize) -> &'static Net {
-        let colors = |count| (0..count).map(|_| Color::new()).collect();
-        Box::leak(Box::new(Net { run, posters: colors(posters), targets: colors(targets) }))
+    fn leak(run: &'static Run, maker: &Maker, posters: usize, targets: usize) -> &'static Net {
+        Box::leak(Box::new(Net { run, posters: maker.colors(posters), targets: maker.colors(targets) }))
     }
 }
 
-fn start_w2(run: &'static Run) -> u64 {
-    let net = Net::leak(run, 1, run.case.colors);
+fn start_w2(run: &'static Run, maker: &Maker) -> u64 {
+    let net = Net::leak(run, maker, 1, run.case.colors);
     for _ in 0..W2_BURSTS {
         net.posters[0].post(move || burst_w2(net));
     }
@@ -88,8 +103,8 @@ fn burst_w2(net: &'static Net) {
     });
 }
 
-fn start_w3(run: &'static Run) -> u64 {
-    let net = Net::leak(run, run.case.colors, 1);
+fn start_w3(run: &'static Run, maker: &Maker) -> u64 {
+    let net = Net::leak(run, maker, run.case.colors, 1);
     for poster in 0..net.posters.len() {
         for _ in 0..W3_BURSTS {
             net.posters[poster].post(move || burst_w3(net, poster as u32));
@@ -109,8 +124,8 @@ fn burst_w3(net: &'static Net, poster: u32) {
     });
 }
 
-fn start_w4(run: &'static Run) -> u64 {
-    let net = Net::leak(run, 0, 2);
+fn start_w4(run: &'static Run, maker: &Maker) -> u64 {
+    let net = Net::leak(run, maker, 0, 2);
     net.targets[0]
         .post(move || (0..run.case.in_flight).for_each(|token| net.targets[0].post(move || step_w4(net, 0, token))));
     run.case.in_flight

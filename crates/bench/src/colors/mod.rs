@@ -14,7 +14,8 @@ pub(crate) use trial::{TrialArgs, run_trial};
 
 use crate::machine::{Guard, about};
 use anyhow::{Context, Result, bail, ensure};
-use case::{Case, Peer, Workload};
+use case::{Case, Peer, Placement, Workload};
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use trial::{Measured, SETTLE_LIMIT};
@@ -40,8 +41,11 @@ pub(crate) struct Args {
     /// Colors (default: 16; 1000 in W2; W4 always has 2)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     colors: Option<u32>,
+    /// Where colors are at home at first, for peers that let one say so; with one worker there is no choice
+    #[arg(long, value_delimiter = ',', value_name = "WHERE,...", default_value = "gathered,split")]
+    placement: Vec<Placement>,
     /// Numbers of workers
-    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2,8", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
     /// Repetitions; the peers take turns within each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -70,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for run in 0..args.runs as usize {
             eprint!("  run {}/{}:", run + 1, args.runs);
             for trial in trials(args, *case, run, rounds_per_ns) {
-                eprint!(" {}/{}w", report::peer_name(trial.peer), trial.workers);
+                eprint!(" {}", report::place_name(&trial));
                 let measured = run_apart(&trial).unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
                 if args.json {
                     println!("{}", serde_json::to_string(&measured)?);
@@ -121,15 +125,36 @@ fn trials(args: &Args, case: Case, run: usize, rounds_per_ns: f64) -> Vec<TrialA
     let mut peers = peers(args, case.workload);
     let first = run % peers.len();
     peers.rotate_left(first);
-    let trial = |workers: u16, peer: Peer| TrialArgs {
-        case,
-        peer,
-        workers: usize::from(workers),
-        run,
-        secs: args.secs,
-        spin_rounds: (case.work_ns as f64 * rounds_per_ns).round() as u64,
-    };
-    peers.iter().flat_map(|&peer| args.workers.iter().map(move |&workers| trial(workers, peer))).collect()
+    let mut trials = Vec::new();
+    for peer in peers {
+        for workers in in_order(&args.workers) {
+            for placement in placements(args, peer, workers) {
+                trials.push(TrialArgs {
+                    case,
+                    peer,
+                    workers: usize::from(workers),
+                    placement,
+                    run,
+                    secs: args.secs,
+                    spin_rounds: (case.work_ns as f64 * rounds_per_ns).round() as u64,
+                });
+            }
+        }
+    }
+    trials
+}
+
+/// The numbers, each once, from the smallest.
+fn in_order(numbers: &[u16]) -> BTreeSet<u16> {
+    numbers.iter().copied().collect()
+}
+
+fn placements(args: &Args, peer: Peer, workers: u16) -> Vec<Option<Placement>> {
+    if workers == 1 || !peer.places() {
+        return vec![None];
+    }
+    let all = [Placement::Gathered, Placement::Split];
+    all.into_iter().filter(|placement| args.placement.contains(placement)).map(Some).collect()
 }
 
 /// Runs a trial in a process of its own.
@@ -139,17 +164,20 @@ fn run_apart(args: &TrialArgs) -> Result<Measured> {
     command.arg("colors-trial").stdout(Stdio::piped());
     let Case { workload, colors, in_flight, work_ns } = args.case;
     for (flag, value) in [
-        ("--workload", report::workload_name(workload)),
+        ("--workload", report::name(workload)),
         ("--colors", colors.to_string()),
         ("--in-flight", in_flight.to_string()),
         ("--work-ns", work_ns.to_string()),
-        ("--peer", report::peer_name(args.peer)),
+        ("--peer", report::name(args.peer)),
         ("--workers", args.workers.to_string()),
         ("--run", args.run.to_string()),
         ("--secs", args.secs.to_string()),
         ("--spin-rounds", args.spin_rounds.to_string()),
     ] {
         command.arg(flag).arg(value);
+    }
+    if let Some(placement) = args.placement {
+        command.arg("--placement").arg(report::name(placement));
     }
     let limit = Duration::from_secs_f64(args.secs * 2.0) + SETTLE_LIMIT + Duration::from_secs(20);
     let line = Guard::start("the run", &mut command)?.output(limit)?;

@@ -1,28 +1,31 @@
 //! The table of `bench colors`.
 
-use super::case::{Case, Peer, Workload};
-use super::trial::Measured;
+use super::case::{Case, Peer, Placement};
+use super::trial::{Measured, TrialArgs};
 use crate::stats::{Table, median, ratio_text};
 use clap::ValueEnum;
-use std::collections::BTreeSet;
 
-/// A peer's name, as on the command line.
-pub(crate) fn peer_name(peer: Peer) -> String {
-    peer.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+/// A value's name, as on the command line.
+pub(crate) fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// A workload's name, as on the command line.
-pub(crate) fn workload_name(workload: Workload) -> String {
-    workload.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+/// Who runs, on how many workers, from where: a short name of a trial within its case.
+pub(crate) fn place_name(trial: &TrialArgs) -> String {
+    match trial.placement {
+        Some(placement) => format!("{}/{}w/{}", name(trial.peer), trial.workers, name(placement)),
+        None => format!("{}/{}w", name(trial.peer), trial.workers),
+    }
 }
 
 /// One line about a run whose check failed.
 pub(crate) fn failure(run: &Measured) -> String {
     format!(
-        "{} {} workers={} in_flight={} work_ns={} run={}: {}",
-        workload_name(run.case.workload),
-        peer_name(run.peer),
+        "{} {} workers={} placement={} in_flight={} work_ns={} run={}: {}",
+        name(run.case.workload),
+        name(run.peer),
         run.workers,
+        placement_name(run.placement),
         run.case.in_flight,
         run.case.work_ns,
         run.run,
@@ -30,7 +33,11 @@ pub(crate) fn failure(run: &Measured) -> String {
     )
 }
 
-/// A table per case: medians, the ratio to tokio's channels with as many workers, and the peer's own regret.
+fn placement_name(placement: Option<Placement>) -> String {
+    placement.map_or_else(|| "-".to_owned(), name)
+}
+
+/// A table per case: medians, the ratio to the best of the others, and the peer's own regret.
 pub(crate) fn text(all: &[Measured]) -> String {
     let mut cases: Vec<Case> = Vec::new();
     for run in all {
@@ -48,50 +55,76 @@ pub(crate) fn text(all: &[Measured]) -> String {
 }
 
 const LEGEND: &str = "
-M/s, ns CPU: medians. vs mpsc: against tokio-mpsc with as many workers, median of paired runs. vs fewer: against the
-peer's own best with fewer workers; CPU vs: against its own run with the fewest. REGRET marks a rate below 0.95x or CPU
-above 1.5x.
+start: where the colors were at home at first, - where there is no choice. M/s, ns CPU: medians. vs best: the rate against
+the best other peer with as many workers. vs 1w, CPU vs 1w: rate and CPU against the peer's own one worker, which is what
+a second one must not cost; REGRET marks a rate below 0.95x or CPU above 1.5x. Ratios are medians of paired runs.
 ";
 
+/// Runs of one row: the same peer on as many workers from the same placement.
+type Row = (Peer, usize, Option<Placement>);
+
+fn row_of(run: &Measured) -> Row {
+    (run.peer, run.workers, run.placement)
+}
+
 fn case_table(runs: &[&Measured]) -> Table {
-    let mut table =
-        Table::new(&["peer", "workers", "M/s", "min", "max", "ns CPU", "vs mpsc", "vs fewer", "CPU vs", "checked", ""]);
-    let fewest = runs.iter().map(|run| run.workers).min().unwrap_or(1);
-    for peer in Peer::ALL {
-        let mut counts: Vec<usize> = runs.iter().filter(|run| run.peer == peer).map(|run| run.workers).collect();
-        counts.sort_unstable();
-        counts.dedup();
-        for workers in counts {
-            table.row(row(runs, peer, workers, fewest));
-        }
+    let mut table = Table::new(&[
+        "peer",
+        "workers",
+        "start",
+        "M/s",
+        "min",
+        "max",
+        "ns CPU",
+        "vs best",
+        "vs 1w",
+        "CPU vs 1w",
+        "checked",
+        "",
+    ]);
+    for row in rows(runs) {
+        table.row(cells(runs, row));
     }
     table
 }
 
-fn row(runs: &[&Measured], peer: Peer, workers: usize, fewest: usize) -> Vec<String> {
-    let own = select(runs, peer, workers);
+/// The rows that have runs, by peer, workers and placement.
+fn rows(runs: &[&Measured]) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for run in runs {
+        if !rows.contains(&row_of(run)) {
+            rows.push(row_of(run));
+        }
+    }
+    rows.sort_by_key(|&(peer, workers, placement)| (peer as usize, workers, placement.map(|place| place as usize)));
+    rows
+}
+
+fn cells(runs: &[&Measured], row: Row) -> Vec<String> {
+    let own = select(runs, row);
+    let (peer, workers, placement) = row;
     let rates: Vec<f64> = own.iter().map(|run| run.rate_per_s / 1e6).collect();
     let cpu: Vec<f64> = own.iter().map(|run| run.cpu_ns_per_op).collect();
     let rate = |run: &Measured| run.rate_per_s;
-    let mpsc = paired(&own, &select(runs, Peer::TokioMpsc, workers), rate);
-    let base = select(runs, peer, fewest);
-    // The rate against the best of any fewer workers, so the least of the ratios.
-    let fewer: BTreeSet<usize> = runs.iter().map(|run| run.workers).filter(|count| *count < workers).collect();
-    let more = fewer.iter().filter_map(|&count| paired(&own, &select(runs, peer, count), rate)).min_by(f64::total_cmp);
-    let costlier = if workers == fewest { None } else { paired(&own, &base, |run| run.cpu_ns_per_op) };
+    let others = rows(runs).into_iter().filter(|other| other.0 != peer && other.1 == workers);
+    // Against the best of the others, so the least of the ratios.
+    let against_best = others.filter_map(|other| paired(&own, &select(runs, other), rate)).min_by(f64::total_cmp);
+    let one = if workers == 1 { Vec::new() } else { select(runs, (peer, 1, None)) };
+    let (more, costlier) = (paired(&own, &one, rate), paired(&own, &one, |run| run.cpu_ns_per_op));
     let regret = more.is_some_and(|ratio| ratio < 0.95) || costlier.is_some_and(|ratio| ratio > 1.5);
     let checked = match own.iter().filter(|run| !run.checked).count() {
         0 => "yes".to_owned(),
         failed => format!("{failed} FAILED"),
     };
     vec![
-        peer_name(peer),
+        name(peer),
         workers.to_string(),
+        placement_name(placement),
         format!("{:.2}", median(&rates)),
         format!("{:.2}", rates.iter().copied().fold(f64::INFINITY, f64::min)),
         format!("{:.2}", rates.iter().copied().fold(0.0, f64::max)),
         format!("{:.1}", median(&cpu)),
-        ratio_text(mpsc),
+        ratio_text(against_best),
         ratio_text(more),
         ratio_text(costlier),
         checked,
@@ -99,8 +132,8 @@ fn row(runs: &[&Measured], peer: Peer, workers: usize, fewest: usize) -> Vec<Str
     ]
 }
 
-fn select<'a>(runs: &[&'a Measured], peer: Peer, workers: usize) -> Vec<&'a Measured> {
-    runs.iter().copied().filter(|run| run.peer == peer && run.workers == workers).collect()
+fn select<'a>(runs: &[&'a Measured], row: Row) -> Vec<&'a Measured> {
+    runs.iter().copied().filter(|run| row_of(run) == row).collect()
 }
 
 /// The median of the ratios of runs of the same repetition: what drifts between repetitions cancels out.

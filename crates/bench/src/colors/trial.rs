@@ -3,7 +3,7 @@
 //! A process a run, so that no peer inherits another's heap, threads or stuck state, a hang costs one run, and the CPU time
 //! of the process is the CPU time of the run. State that lives as long as the run may then live as long as the process.
 
-use super::case::{Case, Peer};
+use super::case::{Case, Peer, Placement};
 use super::ledger::Run;
 use super::spin::Spin;
 use super::{dapple, threads, tokio_mpsc, tokio_mutex};
@@ -22,6 +22,8 @@ pub(crate) struct TrialArgs {
     pub(crate) peer: Peer,
     #[arg(long)]
     pub(crate) workers: usize,
+    #[arg(long)]
+    pub(crate) placement: Option<Placement>,
     #[arg(long)]
     pub(crate) run: usize,
     #[arg(long)]
@@ -48,8 +50,8 @@ pub(crate) struct Measured {
     pub(crate) peer: Peer,
     /// Threads that ran callbacks.
     pub(crate) workers: usize,
-    /// Where the colors were at the start; `gathered` is the only placement so far.
-    pub(crate) placement: String,
+    /// Where the colors were at home at the start; null with one worker, and for a peer that has no say in it.
+    pub(crate) placement: Option<Placement>,
     /// Number of the repetition, from 0.
     pub(crate) run: usize,
     /// Seconds measured, after the warm-up.
@@ -74,7 +76,7 @@ impl Measured {
             case: args.case,
             peer: args.peer,
             workers: args.workers,
-            placement: "gathered".to_owned(),
+            placement: args.placement,
             run: args.run,
             secs: 0.0,
             rate_per_s: 0.0,
@@ -101,13 +103,12 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
 
 fn measure(args: &TrialArgs) -> Result<Measured> {
     let run: &'static Run = Box::leak(Box::new(Run::new(args.case, Spin::of_rounds(args.spin_rounds))));
-    let start = match args.peer {
-        Peer::Dapple => dapple::start,
-        Peer::TokioMpsc => tokio_mpsc::start,
-        Peer::TokioSpawnMutex => tokio_mutex::start,
-        Peer::ParkingLot => threads::start,
-    };
-    let started = start(run, args.workers)?;
+    let started = match args.peer {
+        Peer::Dapple => dapple::start(run, args.workers, args.placement.unwrap_or(Placement::Gathered)),
+        Peer::TokioMpsc => tokio_mpsc::start(run, args.workers),
+        Peer::TokioSpawnMutex => tokio_mutex::start(run, args.workers),
+        Peer::ParkingLot => threads::start(run, args.workers),
+    }?;
 
     // Warm-up: threads are up, chains are in their stride, colors have moved where the scheduler wants them.
     std::thread::sleep(Duration::from_secs_f64((args.secs / 4.0).clamp(0.1, 0.5)));
@@ -139,9 +140,9 @@ mod tests {
     use super::super::case::Workload;
     use super::*;
 
-    fn check(peer: Peer, workload: Workload, in_flight: u64) {
+    fn check(peer: Peer, workload: Workload, placement: Option<Placement>, in_flight: u64) {
         let case = Case::new(workload, Some(4), in_flight, 0);
-        let args = TrialArgs { case, peer, workers: 2, run: 0, secs: 0.05, spin_rounds: 0 };
+        let args = TrialArgs { case, peer, workers: 2, placement, run: 0, secs: 0.05, spin_rounds: 0 };
         let measured = measure(&args).expect("the peer starts");
         // On a busy machine, the time measured may pass without a turn for this process. All else is checked before that.
         let idle = measured.problem.as_deref() == Some(NOTHING_MEASURED);
@@ -153,8 +154,11 @@ mod tests {
         for peer in Peer::ALL {
             for workload in [Workload::W1, Workload::W2, Workload::W3, Workload::W4] {
                 if peer.runs(workload) {
-                    check(peer, workload, 1);
-                    check(peer, workload, 8);
+                    check(peer, workload, None, 1);
+                    check(peer, workload, None, 8);
+                }
+                if peer.runs(workload) && peer.places() {
+                    check(peer, workload, Some(Placement::Split), 8);
                 }
             }
         }
