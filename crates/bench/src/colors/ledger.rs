@@ -7,6 +7,7 @@
 
 use super::case::{BURST, Case, Workload};
 use super::spin::Spin;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ pub(crate) struct Lane {
     breaks: AtomicU64,
     /// Callbacks that must have run at the end; added to once per token or poster, when it ends.
     due: AtomicU64,
+    /// For peers that lock: beside what it guards, as in a `Mutex<T>`. In a row of their own, the locks of 64 colors would
+    /// share a cache line.
+    pub(crate) lock: Mutex<()>,
 }
 
 impl Lane {

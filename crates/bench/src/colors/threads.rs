@@ -7,7 +7,6 @@ use super::case::Workload;
 use super::ledger::Run;
 use super::trial::Started;
 use anyhow::{Result, ensure};
-use parking_lot::Mutex;
 
 /// Starts a thread per worker.
 pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
@@ -16,12 +15,11 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
         workers <= run.case.colors,
         "W3 on threads needs as many colors as workers: pass --colors {workers} or more"
     );
-    let lock: &'static Mutex<()> = Box::leak(Box::new(Mutex::new(())));
     for poster in 0..workers {
         std::thread::Builder::new().spawn(move || {
             let mut number = 0;
             while !run.stopping() {
-                let held = lock.lock();
+                let held = run.counter.lock.lock();
                 run.step_w3(poster, number);
                 drop(held);
                 number += 1;

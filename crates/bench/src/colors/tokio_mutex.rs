@@ -9,7 +9,6 @@ use super::ledger::{Lane, Run};
 use super::tokio_mpsc::runtime;
 use super::trial::Started;
 use anyhow::{Result, bail};
-use parking_lot::Mutex;
 
 /// Starts the run's tasks on a runtime with this many workers.
 pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
@@ -26,113 +25,87 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
     Ok(Started { tokens, keep: Box::new(runtime) })
 }
 
-/// A color of W1.
-struct Chain {
-    run: &'static Run,
-    lane: &'static Lane,
-    lock: Mutex<()>,
-}
-
 fn start_w1(run: &'static Run) -> u64 {
     for lane in &run.lanes {
-        let chain: &'static Chain = Box::leak(Box::new(Chain { run, lane, lock: Mutex::new(()) }));
-        (0..run.case.in_flight).for_each(|token| spawn_w1(chain, token));
+        (0..run.case.in_flight).for_each(|token| spawn_w1(run, lane, token));
     }
     run.case.colors as u64 * run.case.in_flight
 }
 
-fn spawn_w1(chain: &'static Chain, expected: u64) {
+fn spawn_w1(run: &'static Run, lane: &'static Lane, expected: u64) {
     tokio::spawn(async move {
-        let run = chain.run;
         if run.stopping() {
-            return run.end_w1(chain.lane, expected);
+            return run.end_w1(lane, expected);
         }
-        let held = chain.lock.lock();
-        chain.lane.step(expected, run.spin);
+        let held = lane.lock.lock();
+        lane.step(expected, run.spin);
         drop(held);
-        spawn_w1(chain, expected + run.case.in_flight);
+        spawn_w1(run, lane, expected + run.case.in_flight);
     });
-}
-
-/// The locks of W2, W3 and W4, one a color.
-struct Net {
-    run: &'static Run,
-    posters: Vec<Mutex<()>>,
-    targets: Vec<Mutex<()>>,
-}
-
-impl Net {
-    fn leak(run: &'static Run, posters: usize, targets: usize) -> &'static Net {
-        let locks = |count| (0..count).map(|_| Mutex::new(())).collect();
-        Box::leak(Box::new(Net { run, posters: locks(posters), targets: locks(targets) }))
-    }
 }
 
 fn start_w2(run: &'static Run) -> u64 {
-    let net = Net::leak(run, 1, run.case.colors);
-    (0..W2_BURSTS).for_each(|_| spawn_burst_w2(net));
+    (0..W2_BURSTS).for_each(|_| spawn_burst_w2(run));
     W2_BURSTS
 }
 
-fn spawn_burst_w2(net: &'static Net) {
+fn spawn_burst_w2(run: &'static Run) {
     tokio::spawn(async move {
-        let _held = net.posters[0].lock();
-        net.run.burst_w2(|index, number, last| spawn_target_w2(net, index, number, last));
+        let _held = run.posters[0].lock.lock();
+        run.burst_w2(|index, number, last| spawn_target_w2(run, index, number, last));
     });
 }
 
-fn spawn_target_w2(net: &'static Net, index: usize, number: u64, last: bool) {
+fn spawn_target_w2(run: &'static Run, index: usize, number: u64, last: bool) {
     tokio::spawn(async move {
-        let held = net.targets[index].lock();
-        net.run.lanes[index].step(number, net.run.spin);
+        let lane = &run.lanes[index];
+        let held = lane.lock.lock();
+        lane.step(number, run.spin);
         drop(held);
         if last {
-            spawn_burst_w2(net);
+            spawn_burst_w2(run);
         }
     });
 }
 
 fn start_w3(run: &'static Run) -> u64 {
-    let net = Net::leak(run, run.case.colors, 1);
-    for poster in 0..net.posters.len() {
-        (0..W3_BURSTS).for_each(|_| spawn_burst_w3(net, poster));
+    for poster in 0..run.case.colors {
+        (0..W3_BURSTS).for_each(|_| spawn_burst_w3(run, poster));
     }
-    net.posters.len() as u64 * W3_BURSTS
+    run.case.colors as u64 * W3_BURSTS
 }
 
-fn spawn_burst_w3(net: &'static Net, poster: usize) {
+fn spawn_burst_w3(run: &'static Run, poster: usize) {
     tokio::spawn(async move {
-        let _held = net.posters[poster].lock();
-        net.run.burst_w3(poster, |number, last| spawn_count_w3(net, poster, number, last));
+        let _held = run.posters[poster].lock.lock();
+        run.burst_w3(poster, |number, last| spawn_count_w3(run, poster, number, last));
     });
 }
 
-fn spawn_count_w3(net: &'static Net, poster: usize, number: u64, last: bool) {
+fn spawn_count_w3(run: &'static Run, poster: usize, number: u64, last: bool) {
     tokio::spawn(async move {
-        let held = net.targets[0].lock();
-        net.run.step_w3(poster, number);
+        let held = run.counter.lock.lock();
+        run.step_w3(poster, number);
         drop(held);
         if last {
-            spawn_burst_w3(net, poster);
+            spawn_burst_w3(run, poster);
         }
     });
 }
 
 fn start_w4(run: &'static Run) -> u64 {
-    let net = Net::leak(run, 0, 2);
-    (0..run.case.in_flight).for_each(|token| spawn_w4(net, 0, token));
+    (0..run.case.in_flight).for_each(|token| spawn_w4(run, 0, token));
     run.case.in_flight
 }
 
-fn spawn_w4(net: &'static Net, side: usize, expected: u64) {
+fn spawn_w4(run: &'static Run, side: usize, expected: u64) {
     tokio::spawn(async move {
-        let run = net.run;
         if run.stopping() {
             return run.end_w4(side, expected);
         }
-        let held = net.targets[side].lock();
+        let held = run.lanes[side].lock.lock();
         run.lanes[side].step(expected, run.spin);
         drop(held);
-        spawn_w4(net, 1 - side, expected + side as u64 * run.case.in_flight);
+        spawn_w4(run, 1 - side, expected + side as u64 * run.case.in_flight);
     });
 }
