@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The workloads of the color experiments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
     /// Many colors, each callback posts one child of its own color
     W1,
@@ -13,6 +13,8 @@ pub(crate) enum Workload {
     W2,
     /// Many colors post to one that holds a counter, queued
     W3,
+    /// The same counter, run in line where it is free and queued where it is not
+    W3InLine,
     /// Two colors post to each other
     W4,
     /// Two colors held at once (not measured yet)
@@ -30,7 +32,7 @@ pub(crate) enum Peer {
     TokioMpsc,
     /// tokio, a spawned task per callback and a mutex per color
     TokioSpawnMutex,
-    /// Plain threads and one `parking_lot` mutex (W3 only)
+    /// Plain threads and one `parking_lot` mutex (W3 in line)
     #[serde(rename = "parking_lot")]
     #[value(name = "parking_lot", alias = "parking-lot")]
     ParkingLot,
@@ -40,10 +42,14 @@ impl Peer {
     /// All peers, in the order of the table.
     pub(crate) const ALL: [Peer; 4] = [Peer::Dapple, Peer::TokioMpsc, Peer::TokioSpawnMutex, Peer::ParkingLot];
 
-    /// Whether the peer has a form of the workload. Threads that share a mutex have no queue, so the only workload that
-    /// means the same for them is the counter that everyone wants.
+    /// Whether the peer has a form of the workload. Threads that share a mutex have no queue, so they run only what runs
+    /// in line; whose callbacks are messages has nothing but queues.
     pub(crate) fn runs(self, workload: Workload) -> bool {
-        self != Peer::ParkingLot || workload == Workload::W3
+        match self {
+            Peer::Dapple => true,
+            Peer::TokioMpsc | Peer::TokioSpawnMutex => workload != Workload::W3InLine,
+            Peer::ParkingLot => workload == Workload::W3InLine,
+        }
     }
 
     /// Whether the peer lets its caller say where a color starts.
@@ -78,13 +84,18 @@ impl Placement {
     }
 }
 
+/// A value's name, as on the command line.
+pub(crate) fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// The sizes of one measured case.
 #[derive(Clone, Copy, PartialEq, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Which workload
     #[arg(long)]
     pub(crate) workload: Workload,
-    /// W1: colors; W2: colors posted to; W3: colors that post; W4: always 2
+    /// W1: colors; W2: colors posted to; W3: colors that post, or threads; W4: always 2
     #[arg(long)]
     pub(crate) colors: usize,
     /// W1: callbacks in flight per color; W4: in all; W2: by the one poster; W3: per poster
@@ -110,7 +121,7 @@ impl Case {
         let (colors, in_flight) = match workload {
             Workload::W1 | Workload::W5 => (colors, in_flight),
             Workload::W2 => (colors, W2_BURSTS * BURST),
-            Workload::W3 => (colors, W3_BURSTS * BURST),
+            Workload::W3 | Workload::W3InLine => (colors, W3_BURSTS * BURST),
             Workload::W4 => (2, in_flight),
         };
         Case { workload, colors, in_flight, work_ns }
@@ -122,11 +133,13 @@ impl Case {
             Workload::W1 => "each callback posts one child of its own color",
             Workload::W2 => "one color posts round-robin to the others",
             Workload::W3 => "everyone posts to one color with a counter",
+            Workload::W3InLine => "everyone adds to one color's counter, in line where it is free",
             Workload::W4 => "two colors post to each other",
             Workload::W5 => "two colors held at once",
         };
         let Case { colors, in_flight, work_ns, .. } = self;
-        format!("{:?}: {what}; {colors} colors, {in_flight} in flight, {work_ns} ns of work", self.workload)
+        let name = name(self.workload);
+        format!("{name}: {what}; {colors} colors, {in_flight} in flight, {work_ns} ns of work")
     }
 }
 
@@ -136,11 +149,17 @@ mod tests {
 
     #[test]
     fn names_are_the_same_on_the_command_line_and_in_json() {
-        for peer in Peer::ALL {
-            let flag = peer.to_possible_value().map(|value| value.get_name().to_owned());
-            let json = serde_json::to_value(peer).ok();
-            assert_eq!(flag.as_deref(), json.as_ref().and_then(|value| value.as_str()));
+        fn check<T: ValueEnum + Serialize>() {
+            for value in T::value_variants() {
+                assert_eq!(
+                    serde_json::to_value(value).ok(),
+                    value.to_possible_value().map(|flag| flag.get_name().into())
+                );
+            }
         }
+        check::<Peer>();
+        check::<Workload>();
+        check::<Placement>();
     }
 
     #[test]

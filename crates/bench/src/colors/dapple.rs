@@ -5,11 +5,11 @@
 //! handle that moves along from callback to callback would be cloned at each step, as `post` borrows the color that it
 //! posts to.
 
-use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload};
+use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload, name};
 use super::ledger::{Lane, Run};
 use super::trial::Started;
 use anyhow::{Context, Result, bail};
-use dapple_sched::{Color, Handle, Runtime};
+use dapple_sched::{Color, Colored, Handle, Runtime};
 
 /// Starts the run's chains on a runtime with this many workers.
 pub(crate) fn start(run: &'static Run, workers: usize, placement: Placement) -> Result<Started> {
@@ -19,8 +19,9 @@ pub(crate) fn start(run: &'static Run, workers: usize, placement: Placement) -> 
         Workload::W1 => start_w1(run, &maker),
         Workload::W2 => start_w2(run, &maker),
         Workload::W3 => start_w3(run, &maker),
+        Workload::W3InLine => start_w3_in_line(run, &maker),
         Workload::W4 => start_w4(run, &maker),
-        Workload::W5 => bail!("{:?} has no form of W5 yet", Peer::Dapple),
+        Workload::W5 => bail!("{} has no form of {}", name(Peer::Dapple), name(Workload::W5)),
     };
     Ok(Started { tokens, keep: Box::new(runtime) })
 }
@@ -122,6 +123,40 @@ fn burst_w3(net: &'static Net, poster: u32) {
             }
         });
     });
+}
+
+/// The posters of W3 in line, and the counter's color as a state: what is tried in line are states.
+struct Tally {
+    run: &'static Run,
+    posters: Vec<Color>,
+    counter: Colored<()>,
+}
+
+fn start_w3_in_line(run: &'static Run, maker: &Maker) -> u64 {
+    let (posters, counter) = (maker.colors(run.case.colors), Colored::with_color((), &maker.color(0)));
+    let tally: &'static Tally = Box::leak(Box::new(Tally { run, posters, counter }));
+    for poster in 0..tally.posters.len() {
+        for _ in 0..W3_BURSTS {
+            tally.posters[poster].post(move || burst_w3_in_line(tally, poster as u32));
+        }
+    }
+    tally.posters.len() as u64 * W3_BURSTS
+}
+
+fn burst_w3_in_line(tally: &'static Tally, poster: u32) {
+    tally.run.burst_w3(poster as usize, |number, last| {
+        // Whoever is queued comes first, so a poster's callbacks keep their order however each of them gets there.
+        if tally.counter.try_with(|()| count_w3_in_line(tally, poster, number, last)).is_err() {
+            tally.counter.color().post(move || count_w3_in_line(tally, poster, number, last));
+        }
+    });
+}
+
+fn count_w3_in_line(tally: &'static Tally, poster: u32, number: u64, last: bool) {
+    tally.run.step_w3(poster as usize, number);
+    if last {
+        tally.posters[poster as usize].post(move || burst_w3_in_line(tally, poster));
+    }
 }
 
 fn start_w4(run: &'static Run, maker: &Maker) -> u64 {

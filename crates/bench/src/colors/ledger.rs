@@ -76,7 +76,7 @@ impl Run {
     pub(crate) fn new(case: Case, spin: Spin) -> Run {
         let posters = match case.workload {
             Workload::W2 => 1,
-            Workload::W3 => case.colors,
+            Workload::W3 | Workload::W3InLine => case.colors,
             _ => 0,
         };
         Run {
@@ -175,7 +175,7 @@ impl Run {
     /// Callbacks run so far, without those that only steer.
     pub(crate) fn ops(&self) -> u64 {
         match self.case.workload {
-            Workload::W3 => self.counter.count.load(Relaxed),
+            Workload::W3 | Workload::W3InLine => self.counter.count.load(Relaxed),
             _ => self.lanes.iter().map(|lane| lane.count.load(Relaxed)).sum(),
         }
     }
@@ -214,7 +214,7 @@ impl Run {
                     lane.due.store(posted / lanes + extra, Relaxed);
                 }
             }
-            Workload::W3 => {
+            Workload::W3 | Workload::W3InLine => {
                 for (lane, poster) in self.lanes.iter().zip(&self.posters) {
                     lane.due.store(poster.count.load(Relaxed), Relaxed);
                 }

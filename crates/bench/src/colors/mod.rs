@@ -14,7 +14,7 @@ pub(crate) use trial::{TrialArgs, run_trial};
 
 use crate::machine::{Guard, about};
 use anyhow::{Context, Result, bail, ensure};
-use case::{Case, Peer, Placement, Workload};
+use case::{Case, Peer, Placement, Workload, name};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -100,7 +100,8 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
         );
         ensure!(
             !peers(args, workload).is_empty(),
-            "none of the peers asked for has a form of {workload:?}; parking_lot runs w3 only"
+            "none of the peers asked for has a form of {}: leave --peer out to see who has",
+            name(workload)
         );
         for &in_flight in &args.in_flight {
             for &work_ns in &args.work_ns {
@@ -164,11 +165,11 @@ fn run_apart(args: &TrialArgs) -> Result<Measured> {
     command.arg("colors-trial").stdout(Stdio::piped());
     let Case { workload, colors, in_flight, work_ns } = args.case;
     for (flag, value) in [
-        ("--workload", report::name(workload)),
+        ("--workload", name(workload)),
         ("--colors", colors.to_string()),
         ("--in-flight", in_flight.to_string()),
         ("--work-ns", work_ns.to_string()),
-        ("--peer", report::name(args.peer)),
+        ("--peer", name(args.peer)),
         ("--workers", args.workers.to_string()),
         ("--run", args.run.to_string()),
         ("--secs", args.secs.to_string()),
@@ -177,7 +178,7 @@ fn run_apart(args: &TrialArgs) -> Result<Measured> {
         command.arg(flag).arg(value);
     }
     if let Some(placement) = args.placement {
-        command.arg("--placement").arg(report::name(placement));
+        command.arg("--placement").arg(name(placement));
     }
     let limit = Duration::from_secs_f64(args.secs * 2.0) + SETTLE_LIMIT + Duration::from_secs(20);
     let line = Guard::start("the run", &mut command)?.output(limit)?;

@@ -1,14 +1,8 @@
 //! The table of `bench colors`.
 
-use super::case::{Case, Peer, Placement};
+use super::case::{Case, Peer, Placement, name};
 use super::trial::{Measured, TrialArgs};
 use crate::stats::{Table, median, ratio_text};
-use clap::ValueEnum;
-
-/// A value's name, as on the command line.
-pub(crate) fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
 
 /// Who runs, on how many workers, from where: a short name of a trial within its case.
 pub(crate) fn place_name(trial: &TrialArgs) -> String {

@@ -5,7 +5,7 @@
 //! messages wait, they are taken together (`recv_many`: a quarter faster with 64 in flight, slower with one). The cooperative
 //! budget stays as tokio has it: without it a task that finds its channel full never lets the next color run.
 
-use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
+use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload, name};
 use super::ledger::{Lane, Run};
 use super::trial::Started;
 use anyhow::{Result, bail};
@@ -25,7 +25,7 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
         Workload::W2 => start_w2(run),
         Workload::W3 => start_w3(run, workers),
         Workload::W4 => start_w4(run),
-        Workload::W5 => bail!("{:?} has no form of W5 yet", Peer::TokioMpsc),
+        other => bail!("{} has no form of {}", name(Peer::TokioMpsc), name(other)),
     };
     drop(entered);
     Ok(Started { tokens, keep: Box::new(runtime) })

@@ -4,7 +4,7 @@
 //! spawned after the lock is released. A mutex does not keep the order in which tasks were spawned: here order is counted
 //! (`order_breaks`), not demanded.
 
-use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
+use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload, name};
 use super::ledger::{Lane, Run};
 use super::tokio_mpsc::runtime;
 use super::trial::Started;
@@ -19,7 +19,7 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
         Workload::W2 => start_w2(run),
         Workload::W3 => start_w3(run),
         Workload::W4 => start_w4(run),
-        Workload::W5 => bail!("{:?} has no form of W5 yet", Peer::TokioSpawnMutex),
+        other => bail!("{} has no form of {}", name(Peer::TokioSpawnMutex), name(other)),
     };
     drop(entered);
     Ok(Started { tokens, keep: Box::new(runtime) })

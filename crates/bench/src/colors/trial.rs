@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn every_peer_passes_its_check_on_every_workload() {
         for peer in Peer::ALL {
-            for workload in [Workload::W1, Workload::W2, Workload::W3, Workload::W4] {
+            for workload in [Workload::W1, Workload::W2, Workload::W3, Workload::W3InLine, Workload::W4] {
                 if peer.runs(workload) {
                     check(peer, workload, None, 1);
                     check(peer, workload, None, 8);
