@@ -17,7 +17,7 @@ pub(crate) enum Workload {
     W3InLine,
     /// Two colors post to each other
     W4,
-    /// Two colors held at once (not measured yet)
+    /// Accounts, each a color, held two at a time
     W5,
 }
 
@@ -32,7 +32,9 @@ pub(crate) enum Peer {
     TokioMpsc,
     /// tokio, a spawned task per callback and a mutex per color
     TokioSpawnMutex,
-    /// Plain threads and one `parking_lot` mutex (W3 in line)
+    /// tokio, a task per token and one of tokio's mutexes per account (W5 only)
+    TokioMutex,
+    /// Plain threads and `parking_lot` mutexes (W3 in line, W5)
     #[serde(rename = "parking_lot")]
     #[value(name = "parking_lot", alias = "parking-lot")]
     ParkingLot,
@@ -40,15 +42,18 @@ pub(crate) enum Peer {
 
 impl Peer {
     /// All peers, in the order of the table.
-    pub(crate) const ALL: [Peer; 4] = [Peer::Dapple, Peer::TokioMpsc, Peer::TokioSpawnMutex, Peer::ParkingLot];
+    pub(crate) const ALL: [Peer; 5] =
+        [Peer::Dapple, Peer::TokioMpsc, Peer::TokioSpawnMutex, Peer::TokioMutex, Peer::ParkingLot];
 
-    /// Whether the peer has a form of the workload. Threads that share a mutex have no queue, so they run only what runs
-    /// in line; whose callbacks are messages has nothing but queues.
+    /// Whether the peer has a form of the workload. Threads that share mutexes have no queue, so they run only what runs
+    /// in line; whose callbacks are messages has nothing but queues, and holds one at a time.
     pub(crate) fn runs(self, workload: Workload) -> bool {
         match self {
-            Peer::Dapple => true,
-            Peer::TokioMpsc | Peer::TokioSpawnMutex => workload != Workload::W3InLine,
-            Peer::ParkingLot => workload == Workload::W3InLine,
+            Peer::Dapple => workload != Workload::W5,
+            Peer::TokioMpsc => !matches!(workload, Workload::W3InLine | Workload::W5),
+            Peer::TokioSpawnMutex => workload != Workload::W3InLine,
+            Peer::TokioMutex => workload == Workload::W5,
+            Peer::ParkingLot => matches!(workload, Workload::W3InLine | Workload::W5),
         }
     }
 
@@ -95,10 +100,10 @@ pub(crate) struct Case {
     /// Which workload
     #[arg(long)]
     pub(crate) workload: Workload,
-    /// W1: colors; W2: colors posted to; W3: colors that post, or threads; W4: always 2
+    /// W1: colors; W2: colors posted to; W3: colors that post, or threads; W4: always 2; W5: accounts
     #[arg(long)]
     pub(crate) colors: usize,
-    /// W1: callbacks in flight per color; W4: in all; W2: by the one poster; W3: per poster
+    /// W1: callbacks in flight per color; W4, W5: in all; W2: by the one poster; W3: per poster
     #[arg(long)]
     pub(crate) in_flight: u64,
     /// Nanoseconds of work in each callback
@@ -113,16 +118,20 @@ pub(crate) const W2_BURSTS: u64 = 16;
 /// W3: bursts in flight per poster.
 pub(crate) const W3_BURSTS: u64 = 2;
 
+/// How many are in flight where a workload leaves it open and nobody says.
+pub(crate) const USUAL_IN_FLIGHT: [u64; 2] = [1, 64];
+
 impl Case {
-    /// The case with the sizes that its workload dictates; `colors` of `None` is the workload's usual number.
-    pub(crate) fn new(workload: Workload, colors: Option<usize>, in_flight: u64, work_ns: u64) -> Case {
-        let usual = if workload == Workload::W2 { 1_000 } else { 16 };
+    /// The case with the sizes that its workload dictates; `None` is the workload's usual number.
+    pub(crate) fn new(workload: Workload, colors: Option<usize>, in_flight: Option<u64>, work_ns: u64) -> Case {
+        let usual = if matches!(workload, Workload::W2 | Workload::W5) { 1_000 } else { 16 };
         let colors = colors.unwrap_or(usual);
+        let usual = USUAL_IN_FLIGHT[1];
         let (colors, in_flight) = match workload {
-            Workload::W1 | Workload::W5 => (colors, in_flight),
+            Workload::W1 | Workload::W5 => (colors, in_flight.unwrap_or(usual)),
             Workload::W2 => (colors, W2_BURSTS * BURST),
             Workload::W3 | Workload::W3InLine => (colors, W3_BURSTS * BURST),
-            Workload::W4 => (2, in_flight),
+            Workload::W4 => (2, in_flight.unwrap_or(usual)),
         };
         Case { workload, colors, in_flight, work_ns }
     }
@@ -135,7 +144,7 @@ impl Case {
             Workload::W3 => "everyone posts to one color with a counter",
             Workload::W3InLine => "everyone adds to one color's counter, in line where it is free",
             Workload::W4 => "two colors post to each other",
-            Workload::W5 => "two colors held at once",
+            Workload::W5 => "each callback holds two accounts and moves a unit",
         };
         let Case { colors, in_flight, work_ns, .. } = self;
         let name = name(self.workload);
@@ -171,10 +180,11 @@ mod tests {
 
     #[test]
     fn sizes_that_the_workload_dictates() {
-        assert_eq!(Case::new(Workload::W4, Some(99), 1, 0).colors, 2);
-        assert_eq!(Case::new(Workload::W2, None, 1, 0).colors, 1_000);
+        assert_eq!(Case::new(Workload::W4, Some(99), None, 0).colors, 2);
+        assert_eq!(Case::new(Workload::W2, None, Some(1), 0).colors, 1_000);
+        assert_eq!(Case::new(Workload::W5, None, None, 0).colors, 1_000);
         assert_eq!(
-            Case::new(Workload::W1, None, 7, 0),
+            Case::new(Workload::W1, None, Some(7), 0),
             Case { workload: Workload::W1, colors: 16, in_flight: 7, work_ns: 0 }
         );
     }

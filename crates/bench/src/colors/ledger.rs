@@ -5,11 +5,14 @@
 //! by a read-modify-write. Two callbacks of one color that overlap thus lose an update, and the count misses what was due.
 //! Relaxed atomics rather than a `Cell`, so that a peer that breaks the rule shows a wrong sum instead of being undefined.
 
+mod transfers;
+
 use super::case::{BURST, Case, Workload};
 use super::spin::Spin;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
+use transfers::Token;
 
 /// The state of one color. Far from its neighbors: side by side, the processor fetches ahead what another worker writes,
 /// and the run measures that.
@@ -22,9 +25,13 @@ pub(crate) struct Lane {
     breaks: AtomicU64,
     /// Callbacks that must have run at the end; added to once per token or poster, when it ends.
     due: AtomicU64,
+    /// W5: units in the account; touched as `count`.
+    balance: AtomicU64,
     /// For peers that lock: beside what it guards, as in a `Mutex<T>`. In a row of their own, the locks of 64 colors would
     /// share a cache line.
     pub(crate) lock: Mutex<()>,
+    /// Likewise, for tasks that wait for it.
+    pub(crate) task_lock: tokio::sync::Mutex<()>,
 }
 
 impl Lane {
@@ -57,12 +64,14 @@ pub(crate) struct Run {
     pub(crate) case: Case,
     /// The work in each callback.
     pub(crate) spin: Spin,
-    /// W1, W2, W4: a lane per color. W3: what came from each poster, touched under the counter's color only.
+    /// W1, W2, W4: a lane per color. W5: one per account. W3: what came from each poster, touched under the counter's color only.
     pub(crate) lanes: Vec<Lane>,
     /// W3: the counter that everyone posts to.
     pub(crate) counter: Lane,
     /// W2, W3: the position of each poster, touched under the poster's color only.
     pub(crate) posters: Vec<Lane>,
+    /// W5: what each token did.
+    tokens: Vec<Token>,
     /// On a line of its own: every callback reads it, and it is written once.
     stop: Line<AtomicBool>,
     finished: Line<AtomicU64>,
@@ -79,12 +88,17 @@ impl Run {
             Workload::W3 | Workload::W3InLine => case.colors,
             _ => 0,
         };
+        let (lane, tokens): (fn() -> Lane, _) = match case.workload {
+            Workload::W5 => (Lane::account, case.in_flight),
+            _ => (Lane::default, 0),
+        };
         Run {
             case,
             spin,
-            lanes: (0..case.colors).map(|_| Lane::default()).collect(),
+            lanes: (0..case.colors).map(|_| lane()).collect(),
             counter: Lane::default(),
             posters: (0..posters).map(|_| Lane::default()).collect(),
+            tokens: (0..tokens).map(|_| Token::default()).collect(),
             stop: Line(AtomicBool::new(false)),
             finished: Line(AtomicU64::new(0)),
         }
@@ -176,6 +190,8 @@ impl Run {
     pub(crate) fn ops(&self) -> u64 {
         match self.case.workload {
             Workload::W3 | Workload::W3InLine => self.counter.count.load(Relaxed),
+            // Each transfer counts on both of its accounts.
+            Workload::W5 => self.lanes.iter().map(|lane| lane.count.load(Relaxed)).sum::<u64>() / 2,
             _ => self.lanes.iter().map(|lane| lane.count.load(Relaxed)).sum(),
         }
     }
@@ -183,10 +199,13 @@ impl Run {
     /// Waits until `tokens` chains have ended and everything owed has run, at most `limit`.
     pub(crate) fn settle(&self, tokens: u64, limit: Duration) -> Result<(), String> {
         let end = Instant::now() + limit;
+        let mut settled = false;
         loop {
             let finished = self.finished.0.load(Acquire);
             if finished == tokens {
-                self.settle_posted();
+                if !std::mem::replace(&mut settled, true) {
+                    self.settle_posted();
+                }
                 if self.all_lanes().all(|lane| lane.count.load(Relaxed) >= lane.due.load(Relaxed)) {
                     return Ok(());
                 }
@@ -204,7 +223,7 @@ impl Run {
         }
     }
 
-    /// W2 and W3: what the posters' final positions say that each color must have run.
+    /// What the final positions of posters and tokens say that each color must have run.
     fn settle_posted(&self) {
         match self.case.workload {
             Workload::W2 => {
@@ -220,6 +239,7 @@ impl Run {
                 }
                 self.counter.due.store(self.posters.iter().map(|poster| poster.count.load(Relaxed)).sum(), Relaxed);
             }
+            Workload::W5 => self.settle_transfers(),
             _ => {}
         }
     }
@@ -243,6 +263,9 @@ impl Run {
                 ));
             }
         }
+        if self.case.workload == Workload::W5 {
+            self.verify_balances()?;
+        }
         match self.order_breaks() {
             breaks if ordered && breaks > 0 => Err(format!("{breaks} callbacks ran out of order")),
             _ if self.ops() == 0 => Err("nothing ran".to_owned()),
@@ -256,7 +279,7 @@ mod tests {
     use super::*;
 
     fn run(workload: Workload) -> Run {
-        Run::new(Case::new(workload, Some(2), 1, 0), Spin::none())
+        Run::new(Case::new(workload, Some(2), Some(1), 0), Spin::none())
     }
 
     #[test]

@@ -8,13 +8,14 @@ mod spin;
 mod threads;
 mod tokio_mpsc;
 mod tokio_mutex;
+mod tokio_spawn_mutex;
 mod trial;
 
 pub(crate) use trial::{TrialArgs, run_trial};
 
 use crate::machine::{Guard, about};
 use anyhow::{Context, Result, bail, ensure};
-use case::{Case, Peer, Placement, Workload, name};
+use case::{Case, Peer, Placement, USUAL_IN_FLIGHT, Workload, name};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -35,10 +36,11 @@ pub(crate) struct Args {
     /// Nanoseconds of work in each callback
     #[arg(long, value_delimiter = ',', value_name = "NS,...", default_value = "0,100,1000", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     work_ns: Vec<u64>,
-    /// Callbacks in flight: per color in W1, in all in W4; W2 and W3 have their own
-    #[arg(long, value_delimiter = ',', value_name = "K,...", default_value = "1,64", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    /// Callbacks in flight: per color in W1 and in all in W4 (default: 1 and 64), in all in W5 (default: 64); W2 and W3
+    /// have their own
+    #[arg(long, value_delimiter = ',', value_name = "K,...", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     in_flight: Vec<u64>,
-    /// Colors (default: 16; 1000 in W2; W4 always has 2)
+    /// Colors (default: 16; 1000 in W2 and W5; W4 always has 2)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     colors: Option<u32>,
     /// Where colors are at home at first, for peers that let one say so; with one worker there is no choice
@@ -95,15 +97,15 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for &workload in &args.workload {
         ensure!(
-            workload != Workload::W5,
-            "w5 (two colors held at once) is not measured yet, as the scheduler cannot hold several colors: pass --workload w1,w2,w3,w4 or some of these"
+            workload != Workload::W5 || args.colors != Some(1),
+            "w5 moves units between two accounts: pass --colors 2 or more"
         );
         ensure!(
             !peers(args, workload).is_empty(),
             "none of the peers asked for has a form of {}: leave --peer out to see who has",
             name(workload)
         );
-        for &in_flight in &args.in_flight {
+        for in_flight in in_flight(args, workload) {
             for &work_ns in &args.work_ns {
                 let case = Case::new(workload, args.colors.map(|count| count as usize), in_flight, work_ns);
                 if !cases.contains(&case) {
@@ -113,6 +115,15 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
         }
     }
     Ok(cases)
+}
+
+/// How many in flight were asked for; `None` is the workload's usual number.
+fn in_flight(args: &Args, workload: Workload) -> Vec<Option<u64>> {
+    match workload {
+        _ if !args.in_flight.is_empty() => args.in_flight.iter().copied().map(Some).collect(),
+        Workload::W1 | Workload::W4 => USUAL_IN_FLIGHT.map(Some).to_vec(),
+        _ => vec![None],
+    }
 }
 
 fn peers(args: &Args, workload: Workload) -> Vec<Peer> {
