@@ -2,6 +2,7 @@
 
 mod case;
 mod dapple;
+mod kameo;
 mod ledger;
 mod report;
 mod spin;

@@ -6,7 +6,7 @@
 use super::case::{Case, Peer, Placement};
 use super::ledger::Run;
 use super::spin::Spin;
-use super::{dapple, threads, tokio_mpsc, tokio_mutex, tokio_spawn_mutex};
+use super::{dapple, kameo, threads, tokio_mpsc, tokio_mutex, tokio_spawn_mutex};
 use crate::machine::{end_with_parent, own_cpu};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -107,6 +107,7 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
         Peer::Dapple => dapple::start(run, args.workers, args.placement.unwrap_or(Placement::Gathered)),
         Peer::TokioMpsc => tokio_mpsc::start(run, args.workers),
         Peer::TokioSpawnMutex => tokio_spawn_mutex::start(run, args.workers),
+        Peer::Kameo => kameo::start(run, args.workers),
         Peer::TokioMutex => tokio_mutex::start(run, args.workers),
         Peer::ParkingLot => threads::start(run, args.workers),
     }?;
