@@ -167,33 +167,39 @@ fn stat_ticks(stat: &str) -> Option<u64> {
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
-/// Machine, kernel, commit and command, as every published figure must name them; and whether the machine is busy.
-pub(crate) fn about() -> String {
-    let uname = rustix::system::uname();
+/// Where and how figures are taken, as every published one must name it.
+pub(crate) struct About {
+    /// Processor and number of cores.
+    pub(crate) machine: String,
+    /// Version of the kernel.
+    pub(crate) kernel: String,
+    /// Short hash, with `-dirty` where files have changed since.
+    pub(crate) commit: String,
+    /// The command line.
+    pub(crate) command: String,
+    /// The load average, where other programs are running.
+    pub(crate) busy: Option<f64>,
+}
+
+/// Asks the machine.
+pub(crate) fn about() -> About {
     let cpus = std::thread::available_parallelism().map_or(0, |count| count.get());
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = model
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .map(|text| text.trim_start_matches([' ', '\t', ':']));
-    let commit = Command::new("git").args(["describe", "--always", "--dirty"]).stderr(Stdio::null()).output();
+    let model = model.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.map_or("unknown CPU", |text| text.trim_start_matches([' ', '\t', ':']));
+    let commit =
+        Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).stderr(Stdio::null()).output();
     let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     let command: Vec<String> = std::env::args().skip(1).collect();
-    let mut about = format!(
-        "machine: {}, {cpus} cores; kernel {}; commit {}; command: bench {}",
-        model.unwrap_or("unknown CPU"),
-        uname.release().to_string_lossy(),
-        if commit.is_empty() { "unknown" } else { &commit },
-        command.join(" "),
-    );
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
-    if let Some(load) = load.filter(|load| *load > 0.5) {
-        about.push_str(&format!(
-            "\nwarning: the load average is {load}: with other programs running, not even the ratios mean much"
-        ));
+    About {
+        machine: format!("{model}, {cpus} cores"),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        commit: if commit.is_empty() { "unknown".to_owned() } else { commit },
+        command: format!("bench {}", command.join(" ")),
+        busy: load.filter(|load| *load > 0.5),
     }
-    about
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod colors;
 mod machine;
+mod output;
 mod serve;
 mod stats;
 

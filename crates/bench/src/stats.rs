@@ -53,6 +53,18 @@ impl Table {
         }
         text
     }
+
+    /// The table in Markdown.
+    pub(crate) fn render_markdown(&self) -> String {
+        let mut text = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            text.push_str(&format!("| {} |\n", row.join(" | ")));
+            if index == 0 {
+                text.push_str(&format!("|:-|{}\n", "-:|".repeat(row.len() - 1)));
+            }
+        }
+        text
+    }
 }
 
 /// A ratio for the table, or a dash where there is nothing to compare.

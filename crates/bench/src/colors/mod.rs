@@ -14,7 +14,8 @@ mod trial;
 
 pub(crate) use trial::{TrialArgs, run_trial};
 
-use crate::machine::{Guard, about};
+use crate::machine::Guard;
+use crate::output::Output;
 use anyhow::{Context, Result, bail, ensure};
 use case::{Case, Peer, Placement, USUAL_IN_FLIGHT, Workload, name};
 use std::collections::BTreeSet;
@@ -25,9 +26,8 @@ use trial::{Measured, SETTLE_LIMIT};
 /// Arguments of `bench colors`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON line per run instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Who runs (default: all that have a form of the workload)
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     peer: Vec<Peer>,
@@ -66,10 +66,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args.secs
     );
     let cases = cases(args)?;
-    eprintln!("{}", about());
-    if cfg!(debug_assertions) {
-        eprintln!("warning: built without optimization, the figures mean nothing: use cargo run --release -p bench");
-    }
+    let about = args.output.begin();
+    eprintln!("{} runs, about {:.0} s", planned(args, &cases), planned(args, &cases) as f64 * (args.secs * 1.25 + 0.1));
     let rounds_per_ns = spin::calibrate();
     let mut all = Vec::new();
     for (index, case) in cases.iter().enumerate() {
@@ -79,17 +77,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             for trial in trials(args, *case, run, rounds_per_ns) {
                 eprint!(" {}", report::place_name(&trial));
                 let measured = run_apart(&trial).unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
-                if args.json {
-                    println!("{}", serde_json::to_string(&measured)?);
-                }
+                args.output.run(&measured)?;
                 all.push(measured);
             }
             eprintln!();
         }
     }
-    if !args.json {
-        print!("{}", report::text(&all));
-    }
+    args.output.end(&about, &report::report(&all, args.runs, args.secs));
     verdict(&all)
 }
 
@@ -155,6 +149,11 @@ fn trials(args: &Args, case: Case, run: usize, rounds_per_ns: f64) -> Vec<TrialA
         }
     }
     trials
+}
+
+/// How many runs are coming.
+fn planned(args: &Args, cases: &[Case]) -> usize {
+    cases.iter().map(|case| trials(args, *case, 0, 0.0).len() * args.runs as usize).sum()
 }
 
 /// The numbers, each once, from the smallest.

@@ -2,6 +2,7 @@
 
 use super::case::{Case, Peer, Placement, name};
 use super::trial::{Measured, TrialArgs};
+use crate::output::Report;
 use crate::stats::{Table, median, ratio_text};
 
 /// Who runs, on how many workers, from where: a short name of a trial within its case.
@@ -32,27 +33,24 @@ fn placement_name(placement: Option<Placement>) -> String {
 }
 
 /// A table per case: medians, the ratio to the best of the others, and the peer's own regret.
-pub(crate) fn text(all: &[Measured]) -> String {
+pub(crate) fn report(all: &[Measured], runs: u32, secs: f64) -> Report {
     let mut cases: Vec<Case> = Vec::new();
     for run in all {
         if !cases.contains(&run.case) {
             cases.push(run.case);
         }
     }
-    let mut text = String::new();
-    for case in cases {
-        let runs: Vec<&Measured> = all.iter().filter(|run| run.case == case).collect();
-        text.push_str(&format!("\n{}\n{}", case.title(), case_table(&runs).render()));
-    }
-    text.push_str(LEGEND);
-    text
+    let tables = cases.iter().map(|case| {
+        let runs: Vec<&Measured> = all.iter().filter(|run| run.case == *case).collect();
+        (case.title(), case_table(&runs))
+    });
+    Report { runs: format!("{runs} of {secs} s each, the peers by turns"), tables: tables.collect(), legend: LEGEND }
 }
 
-const LEGEND: &str = "
+const LEGEND: &str = "\
 start: where the colors were at home at first, - where there is no choice. M/s, ns CPU: medians. vs best: the rate against
 the best other peer with as many workers. vs 1w, CPU vs 1w: rate and CPU against the peer's own one worker, which is what
-a second one must not cost; REGRET marks a rate below 0.95x or CPU above 1.5x. Ratios are medians of paired runs.
-";
+a second one must not cost; REGRET marks a rate below 0.95x or CPU above 1.5x. Ratios are medians of paired runs.";
 
 /// Runs of one row: the same peer on as many workers from the same placement.
 type Row = (Peer, usize, Option<Placement>);

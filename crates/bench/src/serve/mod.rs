@@ -8,7 +8,8 @@ mod wrk;
 
 pub(crate) use self::hyper::{HyperArgs, run_hyper};
 
-use crate::machine::{about, family_cpu};
+use crate::machine::family_cpu;
+use crate::output::Output;
 use anyhow::{Context, Result, bail, ensure};
 use report::Measured;
 use server::Server;
@@ -18,9 +19,8 @@ use wrk::{CONNECTIONS, Wrk};
 /// Arguments of `bench serve`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON line per run instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Who serves (default: all that are installed)
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     peer: Vec<Server>,
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let load = server::find_program("wrk").context("wrk is not installed: apt-get install nginx wrk")?;
     let servers = servers(args)?;
-    eprintln!("{}", about());
+    let about = args.output.begin();
     let site = Site::small()?;
     remove_on_interrupt(&site)?;
     let wrk = Wrk::new(&load, &site)?;
@@ -54,17 +54,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 let plan = Plan { server, workers: usize::from(workers), run, secs: u64::from(args.secs) };
                 let measured =
                     measure(&plan, &site, &wrk).unwrap_or_else(|error| Measured::failed(&plan, format!("{error:#}")));
-                if args.json {
-                    println!("{}", serde_json::to_string(&measured)?);
-                }
+                args.output.run(&measured)?;
                 all.push(measured);
             }
         }
         eprintln!();
     }
-    if !args.json {
-        print!("{}", report::text(&all));
-    }
+    args.output.end(&about, &report::report(&all, args.runs, args.secs));
     report::verdict(&all)
 }
 

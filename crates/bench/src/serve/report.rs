@@ -2,6 +2,7 @@
 
 use super::server::Server;
 use super::{Plan, fail_with};
+use crate::output::Report;
 use crate::stats::{Table, median, ratio_text};
 use anyhow::Result;
 use serde::Serialize;
@@ -63,7 +64,7 @@ impl Measured {
 }
 
 /// The table: medians of the repetitions.
-pub(crate) fn text(all: &[Measured]) -> String {
+pub(crate) fn report(all: &[Measured], runs: u32, secs: u32) -> Report {
     let mut table = Table::new(&[
         "peer",
         "workers",
@@ -87,7 +88,11 @@ pub(crate) fn text(all: &[Measured]) -> String {
             }
         }
     }
-    format!("\nsmall: 4 KB files over kept connections; medians; ratios are medians of paired runs\n{}", table.render())
+    Report {
+        runs: format!("{runs} of {secs} s each, the servers by turns"),
+        tables: vec![("small: 4 KB files over kept connections".to_owned(), table)],
+        legend: "Medians; ratios are medians of paired runs.",
+    }
 }
 
 fn row(all: &[Measured], own: &[&Measured]) -> Vec<String> {

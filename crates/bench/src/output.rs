@@ -1,0 +1,108 @@
+//! What an experiment prints: JSON lines, a table for people, or Markdown to be pasted.
+
+use crate::machine::{About, about};
+use crate::stats::Table;
+use anyhow::Result;
+use serde::Serialize;
+
+/// How results are printed. Progress goes to standard error, results to standard output.
+#[derive(clap::Args)]
+pub(crate) struct Output {
+    /// Print one JSON line per run, as it ends, instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Print the table in Markdown, with machine, kernel, commit and command above it, to be pasted into a document
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+}
+
+/// The tables of one experiment.
+pub(crate) struct Report {
+    /// What was run how often, as in "5 runs of 1 s each".
+    pub(crate) runs: String,
+    /// Each with a line above it.
+    pub(crate) tables: Vec<(String, Table)>,
+    /// What the columns mean.
+    pub(crate) legend: &'static str,
+}
+
+impl Output {
+    /// Says on standard error where and how the figures are taken.
+    pub(crate) fn begin(&self) -> About {
+        let about = about();
+        eprintln!(
+            "machine: {}; kernel {}; commit {}; command: {}",
+            about.machine, about.kernel, about.commit, about.command
+        );
+        if let Some(load) = about.busy {
+            eprintln!(
+                "warning: the load average is {load}: with other programs running, not even the ratios mean much"
+            );
+        }
+        if cfg!(debug_assertions) {
+            eprintln!(
+                "warning: built without optimization, the figures mean nothing: use cargo run --release -p bench"
+            );
+        }
+        about
+    }
+
+    /// One run has ended.
+    pub(crate) fn run(&self, run: &impl Serialize) -> Result<()> {
+        if self.json {
+            println!("{}", serde_json::to_string(run)?);
+        }
+        Ok(())
+    }
+
+    /// All runs have ended.
+    pub(crate) fn end(&self, about: &About, report: &Report) {
+        if self.markdown {
+            print!("{}", report.markdown(about));
+        } else if !self.json {
+            print!("{}", report.text());
+        }
+    }
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (title, table) in &self.tables {
+            text.push_str(&format!("\n{title}\n{}", table.render()));
+        }
+        format!("{text}\n{}\n", self.legend)
+    }
+
+    fn markdown(&self, about: &About) -> String {
+        let mut text = format!("- machine: {}\n- kernel: {}\n", about.machine, about.kernel);
+        text.push_str(&format!("- commit: {}\n- command: `{}`\n", about.commit, about.command));
+        text.push_str(&format!("- runs: {}\n", self.runs));
+        if let Some(load) = about.busy {
+            text.push_str(&format!("- load average when it began: {load}\n"));
+        }
+        for (title, table) in &self.tables {
+            text.push_str(&format!("\n**{title}**\n\n{}", table.render_markdown()));
+        }
+        format!("{text}\n{}\n", self.legend)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markdown_names_what_a_published_figure_must_name() {
+        let mut table = Table::new(&["peer", "rate"]);
+        table.row(vec!["a".into(), "1".into()]);
+        let tables = vec![("W1".to_owned(), table)];
+        let (machine, kernel) = ("M".to_owned(), "K".to_owned());
+        let about = About { machine, kernel, commit: "C".to_owned(), command: "bench colors".to_owned(), busy: None };
+        let markdown = Report { runs: "5 of 1 s".to_owned(), tables, legend: "Medians." }.markdown(&about);
+        for part in ["- machine: M", "- kernel: K", "- commit: C", "- command: `bench colors`", "- runs: 5 of 1 s"] {
+            assert!(markdown.contains(part), "{part} is missing: {markdown}");
+        }
+        assert!(markdown.ends_with("\n\n**W1**\n\n| peer | rate |\n|:-|-:|\n| a | 1 |\n\nMedians.\n"), "{markdown}");
+    }
+}
