@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -42,11 +43,23 @@ pub(crate) fn end_with_parent() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot bind to the parent's life")
 }
 
-/// A command that starts `program` through `launch`.
-pub(crate) fn bound_command(program: &Path, core: Option<usize>) -> Result<Command> {
+/// A command that starts this program again, with this subcommand.
+pub(crate) fn own_command(subcommand: &str) -> Result<Command> {
     let own = std::env::current_exe().context("cannot find the bench's own executable")?;
     let mut command = Command::new(own);
-    command.arg("launch");
+    command.arg(subcommand);
+    Ok(command)
+}
+
+/// Runs a trial in a process of its own and reads the line that it prints.
+pub(crate) fn run_apart<T: DeserializeOwned>(mut command: Command, limit: Duration) -> Result<T> {
+    let line = Guard::start("the run", command.stdout(Stdio::piped()))?.output(limit)?;
+    serde_json::from_str(&line).context("the run printed no result")
+}
+
+/// A command that starts `program` through `launch`.
+pub(crate) fn bound_command(program: &Path, core: Option<usize>) -> Result<Command> {
+    let mut command = own_command("launch")?;
     if let Some(core) = core {
         command.arg("--core").arg(core.to_string());
     }
@@ -131,6 +144,27 @@ pub(crate) fn own_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Anonymous resident memory of this process: heap and stacks, not the pages of its program. Counted page by page;
+/// `/proc/self/statm` is quicker and lags by some pages per core. Reading it takes nothing from the heap.
+pub(crate) fn own_memory_bytes() -> Result<u64> {
+    let mut text = [0; 4_096];
+    let mut length = 0;
+    let mut file = std::fs::File::open("/proc/self/smaps_rollup").context("cannot open /proc/self/smaps_rollup")?;
+    loop {
+        match file.read(&mut text[length..]).context("cannot read /proc/self/smaps_rollup")? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    let text = std::str::from_utf8(&text[..length]).unwrap_or_default();
+    anonymous_bytes(text).context("no line `Anonymous: N kB` in /proc/self/smaps_rollup")
+}
+
+fn anonymous_bytes(rollup: &str) -> Option<u64> {
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
 /// User and system time of a process and of its living descendants; what the kernel counts in ticks of 10 ms.
 pub(crate) fn family_cpu(id: u32) -> Result<Duration> {
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
@@ -211,6 +245,13 @@ mod tests {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 50 60 9 9 20 0 1 0";
         assert_eq!(stat_ticks(stat), Some(110));
         assert_eq!(stat_ticks("garbage"), None);
+    }
+
+    #[test]
+    fn memory_is_read() {
+        assert_eq!(anonymous_bytes("Rss: 9 kB\nAnonymous:           112 kB\nKSM: 0 kB\n"), Some(112 * 1024));
+        assert_eq!(anonymous_bytes("Rss: 9 kB\n"), None);
+        assert!(own_memory_bytes().is_ok_and(|bytes| bytes > 0));
     }
 
     #[test]

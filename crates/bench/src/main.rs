@@ -7,9 +7,11 @@
 
 mod colors;
 mod machine;
+mod memory;
 mod output;
 mod serve;
 mod stats;
+mod words;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -26,11 +28,16 @@ struct Cli {
 enum Command {
     /// Callbacks that are serial per color and parallel across colors, beside what people use today
     Colors(colors::Args),
+    /// Bytes per color, per handle and per waiting callback
+    Memory(memory::Args),
     /// `dapple serve` beside nginx and hyper on tokio, under wrk
     Serve(serve::Args),
     /// One run of `colors`, in a process of its own
     #[command(hide = true)]
     ColorsTrial(colors::TrialArgs),
+    /// One run of `memory`, in a process of its own
+    #[command(hide = true)]
+    MemoryTrial(memory::TrialArgs),
     /// The hyper-on-tokio peer of `serve`
     #[command(hide = true)]
     HyperTokioServer(serve::HyperArgs),
@@ -42,8 +49,10 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Colors(args) => colors::run(&args),
+        Command::Memory(args) => memory::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ColorsTrial(args) => colors::run_trial(&args),
+        Command::MemoryTrial(args) => memory::run_trial(&args),
         Command::HyperTokioServer(args) => serve::run_hyper(&args),
         Command::Launch(args) => machine::launch(&args),
     };

@@ -1,5 +1,6 @@
 //! What is measured: workloads, peers, and the sizes of one case.
 
+use crate::words::name;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -89,11 +90,6 @@ impl Placement {
             Placement::Split => index % workers,
         }
     }
-}
-
-/// A value's name, as on the command line.
-pub(crate) fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// The sizes of one measured case.

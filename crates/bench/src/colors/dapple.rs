@@ -5,9 +5,10 @@
 //! handle that moves along from callback to callback would be cloned at each step, as `post` borrows the color that it
 //! posts to.
 
-use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload, name};
+use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
 use super::trial::Started;
+use crate::words::name;
 use anyhow::{Context, Result, bail};
 use dapple_sched::{Color, Colored, Handle, Runtime};
 

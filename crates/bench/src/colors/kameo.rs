@@ -7,10 +7,11 @@
 //! refs that are made once; no tracing compiled in. A message is boxed and takes a count of its receiver's ref: that is
 //! the crate's way, and not ours to leave out. W5 has no sensible form: who holds one actor cannot hold another.
 
-use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload, name};
+use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
 use super::tokio_mpsc::runtime;
 use super::trial::Started;
+use crate::words::name;
 use anyhow::{Result, bail};
 use kameo::Actor;
 use kameo::actor::{ActorRef, PreparedActor, Spawn};

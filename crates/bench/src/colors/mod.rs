@@ -14,12 +14,12 @@ mod trial;
 
 pub(crate) use trial::{TrialArgs, run_trial};
 
-use crate::machine::Guard;
+use crate::machine::{own_command, run_apart};
 use crate::output::Output;
-use anyhow::{Context, Result, bail, ensure};
-use case::{Case, Peer, Placement, USUAL_IN_FLIGHT, Workload, name};
+use crate::words::{name, verdict};
+use anyhow::{Result, ensure};
+use case::{Case, Peer, Placement, USUAL_IN_FLIGHT, Workload};
 use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 use trial::{Measured, SETTLE_LIMIT};
 
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             eprint!("  run {}/{}:", run + 1, args.runs);
             for trial in trials(args, *case, run, rounds_per_ns) {
                 eprint!(" {}", report::place_name(&trial));
-                let measured = run_apart(&trial).unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
+                let measured = apart(&trial).unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
                 args.output.run(&measured)?;
                 all.push(measured);
             }
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     args.output.end(&about, &report::report(&all, args.runs, args.secs));
-    verdict(&all)
+    verdict(&all, report::failure)
 }
 
 /// The cases asked for, each once, or what is wrong with the request.
@@ -170,10 +170,8 @@ fn placements(args: &Args, peer: Peer, workers: u16) -> Vec<Option<Placement>> {
 }
 
 /// Runs a trial in a process of its own.
-fn run_apart(args: &TrialArgs) -> Result<Measured> {
-    let own = std::env::current_exe().context("cannot find the bench's own executable")?;
-    let mut command = Command::new(own);
-    command.arg("colors-trial").stdout(Stdio::piped());
+fn apart(args: &TrialArgs) -> Result<Measured> {
+    let mut command = own_command("colors-trial")?;
     let Case { workload, colors, in_flight, work_ns } = args.case;
     for (flag, value) in [
         ("--workload", name(workload)),
@@ -192,15 +190,5 @@ fn run_apart(args: &TrialArgs) -> Result<Measured> {
         command.arg("--placement").arg(name(placement));
     }
     let limit = Duration::from_secs_f64(args.secs * 2.0) + SETTLE_LIMIT + Duration::from_secs(20);
-    let line = Guard::start("the run", &mut command)?.output(limit)?;
-    serde_json::from_str(&line).context("the run printed no result")
-}
-
-/// An error that names the runs whose check failed.
-fn verdict(all: &[Measured]) -> Result<()> {
-    let failed: Vec<String> = all.iter().filter(|run| !run.checked).map(report::failure).collect();
-    if failed.is_empty() {
-        return Ok(());
-    }
-    bail!("{} of {} runs failed their check:\n  {}", failed.len(), all.len(), failed.join("\n  "))
+    run_apart(command, limit)
 }

@@ -1,9 +1,10 @@
 //! The table of `bench colors`.
 
-use super::case::{Case, Peer, Placement, name};
+use super::case::{Case, Peer, Placement};
 use super::trial::{Measured, TrialArgs};
 use crate::output::Report;
 use crate::stats::{Table, median, ratio_text};
+use crate::words::{checked, name};
 
 /// Who runs, on how many workers, from where: a short name of a trial within its case.
 pub(crate) fn place_name(trial: &TrialArgs) -> String {
@@ -13,9 +14,12 @@ pub(crate) fn place_name(trial: &TrialArgs) -> String {
     }
 }
 
-/// One line about a run whose check failed.
-pub(crate) fn failure(run: &Measured) -> String {
-    format!(
+/// One line about a run, if its check failed.
+pub(crate) fn failure(run: &Measured) -> Option<String> {
+    if run.checked {
+        return None;
+    }
+    Some(format!(
         "{} {} workers={} placement={} in_flight={} work_ns={} run={}: {}",
         name(run.case.workload),
         name(run.peer),
@@ -25,7 +29,7 @@ pub(crate) fn failure(run: &Measured) -> String {
         run.case.work_ns,
         run.run,
         run.problem.as_deref().unwrap_or("check failed"),
-    )
+    ))
 }
 
 fn placement_name(placement: Option<Placement>) -> String {
@@ -104,10 +108,6 @@ fn cells(runs: &[&Measured], row: Row) -> Vec<String> {
     let one = if workers == 1 { Vec::new() } else { select(runs, (peer, 1, None)) };
     let (more, costlier) = (paired(&own, &one, rate), paired(&own, &one, |run| run.cpu_ns_per_op));
     let regret = more.is_some_and(|ratio| ratio < 0.95) || costlier.is_some_and(|ratio| ratio > 1.5);
-    let checked = match own.iter().filter(|run| !run.checked).count() {
-        0 => "yes".to_owned(),
-        failed => format!("{failed} FAILED"),
-    };
     vec![
         name(peer),
         workers.to_string(),
@@ -119,7 +119,7 @@ fn cells(runs: &[&Measured], row: Row) -> Vec<String> {
         ratio_text(against_best),
         ratio_text(more),
         ratio_text(costlier),
-        checked,
+        checked(own.iter().map(|run| run.checked)),
         if regret { "REGRET".to_owned() } else { String::new() },
     ]
 }

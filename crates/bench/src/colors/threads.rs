@@ -3,9 +3,10 @@
 //! There is no queue here: callbacks run in line, as a lock allows and a queue does not. It bounds from above what tiny work
 //! can reach. A thread that meets a held lock spins and then sleeps; a runtime would have something else to run.
 
-use super::case::{Peer, Workload, name};
+use super::case::{Peer, Workload};
 use super::ledger::Run;
 use super::trial::Started;
+use crate::words::name;
 use anyhow::{Result, bail, ensure};
 
 /// Starts a thread per worker.

@@ -5,9 +5,10 @@
 //! messages wait, they are taken together (`recv_many`: a quarter faster with 64 in flight, slower with one). The cooperative
 //! budget stays as tokio has it: without it a task that finds its channel full never lets the next color run.
 
-use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload, name};
+use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
 use super::trial::Started;
+use crate::words::name;
 use anyhow::{Result, bail};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 

@@ -3,10 +3,11 @@
 //! Best form: the task of a token goes on to its next transfer by itself, so nothing is spawned while it runs; the mutexes
 //! are taken in the order of their addresses, so nobody waits in a circle.
 
-use super::case::{Peer, Workload, name};
+use super::case::{Peer, Workload};
 use super::ledger::Run;
 use super::tokio_mpsc::runtime;
 use super::trial::Started;
+use crate::words::name;
 use anyhow::{Result, ensure};
 
 /// Starts a task per token on a runtime with this many workers.

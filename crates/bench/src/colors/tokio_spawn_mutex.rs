@@ -4,10 +4,11 @@
 //! spawned after the lock is released; who needs two takes them in the order of their addresses. A mutex does not keep the order in which tasks were spawned: here order is counted
 //! (`order_breaks`), not demanded.
 
-use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload, name};
+use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
 use super::tokio_mpsc::runtime;
 use super::trial::Started;
+use crate::words::name;
 use anyhow::{Result, bail};
 
 /// Starts the run's tasks on a runtime with this many workers.

@@ -10,7 +10,7 @@ pub(crate) use self::hyper::{HyperArgs, run_hyper};
 
 use crate::machine::family_cpu;
 use crate::output::Output;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use report::Measured;
 use server::Server;
 use site::Site;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         eprintln!();
     }
     args.output.end(&about, &report::report(&all, args.runs, args.secs));
-    report::verdict(&all)
+    report::check(&all)
 }
 
 /// The servers asked for; one that is not installed is left out with a line that says so, `dapple` is an error.
@@ -138,12 +138,4 @@ fn remove_on_interrupt(site: &Site) -> Result<()> {
         std::process::exit(130);
     })
     .context("cannot watch for Ctrl-C")
-}
-
-/// Fails with the runs whose check failed, if any.
-fn fail_with(failures: &[String], runs: usize) -> Result<()> {
-    if failures.is_empty() {
-        return Ok(());
-    }
-    bail!("{} of {runs} runs failed their check:\n  {}", failures.len(), failures.join("\n  "))
 }

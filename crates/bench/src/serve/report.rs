@@ -1,9 +1,10 @@
 //! The result lines and the table of `bench serve`.
 
+use super::Plan;
 use super::server::Server;
-use super::{Plan, fail_with};
 use crate::output::Report;
 use crate::stats::{Table, median, ratio_text};
+use crate::words::{checked, verdict};
 use anyhow::Result;
 use serde::Serialize;
 
@@ -106,7 +107,6 @@ fn row(all: &[Measured], own: &[&Measured]) -> Vec<String> {
         let ratios: Vec<f64> = own.iter().filter_map(|run| pair(run)).collect();
         (!ratios.is_empty()).then(|| median(&ratios))
     };
-    let failed = own.iter().filter(|run| !run.checked).count();
     vec![
         own[0].peer.name(),
         own[0].workers.to_string(),
@@ -117,12 +117,12 @@ fn row(all: &[Measured], own: &[&Measured]) -> Vec<String> {
         own.iter().map(|run| run.errors).sum::<u64>().to_string(),
         ratio_text(against_nginx(|run| run.rate_per_s)),
         ratio_text(against_nginx(|run| run.cpu_us_per_op)),
-        if failed == 0 { "yes".to_owned() } else { format!("{failed} FAILED") },
+        checked(own.iter().map(|run| run.checked)),
     ]
 }
 
 /// An error that names the runs whose check failed.
-pub(crate) fn verdict(all: &[Measured]) -> Result<()> {
+pub(crate) fn check(all: &[Measured]) -> Result<()> {
     let describe = |run: &Measured| {
         format!(
             "{} workers={} run={}: {}",
@@ -132,6 +132,5 @@ pub(crate) fn verdict(all: &[Measured]) -> Result<()> {
             run.problem.as_deref().unwrap_or("check failed")
         )
     };
-    let failures: Vec<String> = all.iter().filter(|run| !run.checked).map(describe).collect();
-    fail_with(&failures, all.len())
+    verdict(all, |run| (!run.checked).then(|| describe(run)))
 }
