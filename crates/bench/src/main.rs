@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod colors;
+mod idle;
 mod machine;
 mod memory;
 mod output;
@@ -30,6 +31,8 @@ enum Command {
     Colors(colors::Args),
     /// Bytes per color, per handle and per waiting callback
     Memory(memory::Args),
+    /// CPU time of a runtime that has nothing to do
+    Idle(idle::Args),
     /// `dapple serve` beside nginx and hyper on tokio, under wrk
     Serve(serve::Args),
     /// One run of `colors`, in a process of its own
@@ -38,6 +41,9 @@ enum Command {
     /// One run of `memory`, in a process of its own
     #[command(hide = true)]
     MemoryTrial(memory::TrialArgs),
+    /// One run of `idle`, in a process of its own
+    #[command(hide = true)]
+    IdleTrial(idle::TrialArgs),
     /// The hyper-on-tokio peer of `serve`
     #[command(hide = true)]
     HyperTokioServer(serve::HyperArgs),
@@ -50,9 +56,11 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Colors(args) => colors::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Idle(args) => idle::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ColorsTrial(args) => colors::run_trial(&args),
         Command::MemoryTrial(args) => memory::run_trial(&args),
+        Command::IdleTrial(args) => idle::run_trial(&args),
         Command::HyperTokioServer(args) => serve::run_hyper(&args),
         Command::Launch(args) => machine::launch(&args),
     };
