@@ -134,6 +134,17 @@ impl Case {
         Case { workload, colors, in_flight, work_ns }
     }
 
+    /// The different cases of some runs, in the order of the runs.
+    pub(crate) fn of_runs(runs: impl Iterator<Item = Case>) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for case in runs {
+            if !cases.contains(&case) {
+                cases.push(case);
+            }
+        }
+        cases
+    }
+
     /// One line for people.
     pub(crate) fn title(&self) -> String {
         let what = match self.workload {

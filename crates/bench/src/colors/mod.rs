@@ -4,6 +4,7 @@ mod case;
 mod dapple;
 mod kameo;
 mod ledger;
+mod plot;
 mod report;
 mod spin;
 mod threads;
@@ -19,7 +20,9 @@ use crate::output::Output;
 use crate::words::{name, verdict};
 use anyhow::{Result, ensure};
 use case::{Case, Peer, Placement, USUAL_IN_FLIGHT, Workload};
+use plot::Plots;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 use trial::{Measured, SETTLE_LIMIT};
 
@@ -56,6 +59,9 @@ pub(crate) struct Args {
     /// Seconds measured per run, after a warm-up of a quarter of that
     #[arg(long, default_value_t = 1.0)]
     secs: f64,
+    /// Also draw rates over workers and CPU per callback, two SVG files per case, into this folder
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
 }
 
 /// Runs what the arguments ask for and reports it; an error if a run's check failed.
@@ -66,6 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args.secs
     );
     let cases = cases(args)?;
+    let plots = args.plot.as_deref().map(Plots::in_folder).transpose()?;
     let about = args.output.begin();
     eprintln!("{} runs, about {:.0} s", planned(args, &cases), planned(args, &cases) as f64 * (args.secs * 1.25 + 0.1));
     let rounds_per_ns = spin::calibrate();
@@ -81,6 +88,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 all.push(measured);
             }
             eprintln!();
+        }
+    }
+    if let Some(plots) = plots {
+        for file in plots.write(&about, &all)? {
+            eprintln!("drew {}", file.display());
         }
     }
     args.output.end(&about, &report::report(&all, args.runs, args.secs));

@@ -38,12 +38,7 @@ fn placement_name(placement: Option<Placement>) -> String {
 
 /// A table per case: medians, the ratio to the best of the others, and the peer's own regret.
 pub(crate) fn report(all: &[Measured], runs: u32, secs: f64) -> Report {
-    let mut cases: Vec<Case> = Vec::new();
-    for run in all {
-        if !cases.contains(&run.case) {
-            cases.push(run.case);
-        }
-    }
+    let cases = Case::of_runs(all.iter().map(|run| run.case));
     let tables = cases.iter().map(|case| {
         let runs: Vec<&Measured> = all.iter().filter(|run| run.case == *case).collect();
         (case.title(), case_table(&runs))

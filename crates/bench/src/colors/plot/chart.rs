@@ -1,0 +1,242 @@
+//! Lines and bars over groups, as SVG.
+//!
+//! Numbers of workers stand side by side as words do, not at their distance: on a scale, 1 and 2 would be pressed together
+//! by 16, and that is where most happens.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
+
+/// What is drawn.
+pub(crate) struct Chart {
+    /// One line above.
+    pub(crate) title: String,
+    /// Small print below.
+    pub(crate) footer: String,
+    /// What is measured, and its unit.
+    pub(crate) y_title: String,
+    /// Numbers of workers.
+    pub(crate) groups: Vec<usize>,
+    /// What is compared.
+    pub(crate) series: Vec<Series>,
+}
+
+/// One line, or the bars of one color.
+pub(crate) struct Series {
+    /// Its name in the legend.
+    pub(crate) label: String,
+    /// Its place in the palette.
+    pub(crate) style: usize,
+    /// One per group; none where nothing was measured.
+    pub(crate) points: Vec<Option<Spread>>,
+}
+
+/// What several runs of the same thing measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Spread {
+    pub(crate) least: f64,
+    pub(crate) median: f64,
+    pub(crate) most: f64,
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Groups, RangedCoordf64>>;
+
+const SIZE: (u32, u32) = (960, 540);
+const LEGEND_WIDTH: u32 = 200;
+const FONT: &str = "sans-serif";
+const INK: RGBColor = RGBColor(40, 40, 40);
+const PALE: RGBColor = RGBColor(225, 225, 225);
+
+/// Okabe and Ito's palette, which the color-blind can tell apart.
+const PALETTE: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(90, 90, 90),
+];
+
+impl Chart {
+    /// A line per series, with a bar from least to most at each point.
+    pub(crate) fn lines(&self) -> Result<String> {
+        self.draw(Chart::draw_lines)
+    }
+
+    /// Bars side by side, with the median written above each.
+    pub(crate) fn bars(&self) -> Result<String> {
+        self.draw(Chart::draw_bars)
+    }
+
+    fn draw(&self, content: impl Fn(&Chart, &mut Plane) -> Result<()>) -> Result<String> {
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            root.fill(&WHITE).map_err(drawing)?;
+            let left = (20, 14);
+            root.draw(&Text::new(self.title.clone(), left, text(18, HPos::Left, VPos::Top))).map_err(drawing)?;
+            let below = (20, SIZE.1 as i32 - 10);
+            root.draw(&Text::new(self.footer.clone(), below, text(12, HPos::Left, VPos::Bottom))).map_err(drawing)?;
+            let (_, rest) = root.split_vertically(44);
+            let (rest, _) = rest.split_vertically(SIZE.1 - 44 - 30);
+            let (plot, legend) = rest.split_horizontally(SIZE.0 - LEGEND_WIDTH);
+            self.draw_legend(&legend)?;
+            content(self, &mut self.plane(&plot)?)?;
+            root.present().map_err(drawing)?;
+        }
+        Ok(svg)
+    }
+
+    /// Axes, titles and grid.
+    fn plane<'a, 'b>(&self, area: &'a Area<'b>) -> Result<Plane<'a, 'b>> {
+        let most = self.series.iter().flat_map(|series| series.points.iter().flatten()).map(|spread| spread.most);
+        let top = most.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.08;
+        let mut plane = ChartBuilder::on(area)
+            .margin_left(14)
+            .margin_right(10)
+            .margin_top(6)
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(Groups(self.groups.clone()), 0.0..top)
+            .map_err(drawing)?;
+        plane
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(PALE)
+            .light_line_style(TRANSPARENT)
+            .axis_style(INK)
+            .x_desc("workers")
+            .y_desc(self.y_title.clone())
+            .axis_desc_style((FONT, 14).into_font().color(&INK))
+            .label_style((FONT, 13).into_font().color(&INK))
+            .y_label_formatter(&|y| short(*y))
+            .draw()
+            .map_err(drawing)?;
+        Ok(plane)
+    }
+
+    fn draw_legend(&self, area: &Area) -> Result<()> {
+        for (index, series) in self.series.iter().enumerate() {
+            let y = 20 + 24 * index as i32;
+            let ink = PALETTE[series.style % PALETTE.len()];
+            area.draw(&Rectangle::new([(8, y - 6), (24, y + 6)], ink.filled())).map_err(drawing)?;
+            let label = Text::new(series.label.clone(), (32, y), text(13, HPos::Left, VPos::Center));
+            area.draw(&label).map_err(drawing)?;
+        }
+        Ok(())
+    }
+
+    fn draw_lines(&self, plane: &mut Plane) -> Result<()> {
+        // The first series last, so that it lies on top.
+        for (order, series) in self.series.iter().enumerate().rev() {
+            let ink = PALETTE[series.style % PALETTE.len()];
+            let width = if series.style < 2 { 3 } else { 2 };
+            // A little aside of each other, so that no spread hides another.
+            let aside = (order as f64 - (self.series.len() - 1) as f64 / 2.0) * 0.018;
+            let points = series.points.iter().enumerate();
+            let points: Vec<(f64, Spread)> =
+                points.filter_map(|(index, spread)| Some((index as f64 + aside, (*spread)?))).collect();
+            let line = points.iter().map(|&(x, spread)| (x, spread.median));
+            plane.draw_series(LineSeries::new(line.clone(), ink.stroke_width(width))).map_err(drawing)?;
+            plane.draw_series(line.map(|point| Circle::new(point, 4, ink.filled()))).map_err(drawing)?;
+            let spreads = points.iter();
+            let spreads = spreads.map(|&(x, spread)| PathElement::new([(x, spread.least), (x, spread.most)], ink));
+            plane.draw_series(spreads).map_err(drawing)?;
+        }
+        Ok(())
+    }
+
+    fn draw_bars(&self, plane: &mut Plane) -> Result<()> {
+        let width = 0.84 / self.series.len().max(1) as f64;
+        for (order, series) in self.series.iter().enumerate() {
+            let ink = PALETTE[series.style % PALETTE.len()];
+            for (index, spread) in series.points.iter().enumerate() {
+                let Some(spread) = spread else { continue };
+                let left = index as f64 - 0.42 + width * order as f64;
+                let bar = Rectangle::new([(left, 0.0), (left + width * 0.9, spread.median)], ink.filled());
+                let above = (left + width * 0.45, spread.median);
+                let value = EmptyElement::at(above)
+                    + Text::new(short(spread.median), (0, -3), text(11, HPos::Center, VPos::Bottom));
+                plane.draw_series([bar]).map_err(drawing)?;
+                plane.draw_series([value]).map_err(drawing)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The horizontal axis: a place for each number of workers, 1.0 apart.
+struct Groups(Vec<usize>);
+
+impl Ranged for Groups {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (left, right): (i32, i32)) -> i32 {
+        let share = (value + 0.5) / self.0.len() as f64;
+        left + (share * f64::from(right - left)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        (0..self.0.len()).map(|index| index as f64).collect()
+    }
+
+    fn range(&self) -> Range<f64> {
+        -0.5..self.0.len() as f64 - 0.5
+    }
+}
+
+impl ValueFormatter<f64> for Groups {
+    fn format_ext(&self, value: &f64) -> String {
+        self.0.get(value.round() as usize).map_or_else(String::new, usize::to_string)
+    }
+}
+
+fn text(size: i32, h_pos: HPos, v_pos: VPos) -> TextStyle<'static> {
+    (FONT, size).into_font().color(&INK).pos(Pos::new(h_pos, v_pos))
+}
+
+/// A number with as many decimals as matter.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 1.0 => format!("{value:.2}"),
+        size if size < 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// The errors of drawing differ in type and say little; the file's name is added by the caller.
+fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("{error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([0.0, 0.256, 2.56, 25.6, 2560.0].map(short), ["0", "0.26", "2.6", "26", "2560"]);
+    }
+
+    #[test]
+    fn empty_chart_is_drawn() {
+        let chart = Chart {
+            title: "nothing".to_owned(),
+            footer: String::new(),
+            y_title: "ns".to_owned(),
+            groups: vec![1],
+            series: Vec::new(),
+        };
+        assert!(chart.lines().is_ok_and(|svg| svg.contains("nothing")));
+        assert!(chart.bars().is_ok());
+    }
+}
