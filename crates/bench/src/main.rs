@@ -29,6 +29,8 @@ struct Cli {
 enum Command {
     /// Callbacks that are serial per color and parallel across colors, beside what people use today
     Colors(colors::Args),
+    /// Table 2 of the libasync-smp paper: what each part of the scheduler brings
+    Table2(colors::table2::Args),
     /// Bytes per color, per handle and per waiting callback
     Memory(memory::Args),
     /// CPU time of a runtime that has nothing to do
@@ -38,6 +40,9 @@ enum Command {
     /// One run of `colors`, in a process of its own
     #[command(hide = true)]
     ColorsTrial(colors::TrialArgs),
+    /// One run of `table2`, in a process of its own
+    #[command(hide = true)]
+    Table2Trial(colors::table2::TrialArgs),
     /// One run of `memory`, in a process of its own
     #[command(hide = true)]
     MemoryTrial(memory::TrialArgs),
@@ -55,10 +60,12 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Colors(args) => colors::run(&args),
+        Command::Table2(args) => colors::table2::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Idle(args) => idle::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ColorsTrial(args) => colors::run_trial(&args),
+        Command::Table2Trial(args) => colors::table2::run_trial(&args),
         Command::MemoryTrial(args) => memory::run_trial(&args),
         Command::IdleTrial(args) => idle::run_trial(&args),
         Command::HyperTokioServer(args) => serve::run_hyper(&args),

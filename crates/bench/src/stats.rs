@@ -12,6 +12,23 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The median of the ratios of runs of the same repetition: what drifts between repetitions cancels out.
+pub(crate) fn paired<T>(
+    own: &[&T],
+    base: &[&T],
+    repetition: impl Fn(&T) -> usize,
+    figure: impl Fn(&T) -> f64,
+) -> Option<f64> {
+    let ratios: Vec<f64> = own
+        .iter()
+        .filter_map(|run| {
+            let other = base.iter().find(|other| repetition(other) == repetition(run))?;
+            Some(figure(run) / figure(other))
+        })
+        .collect();
+    (!ratios.is_empty()).then(|| median(&ratios))
+}
+
 /// Rows of text with aligned columns: the first to the left, the others to the right.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -84,6 +101,14 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn paired_ratios_are_of_the_same_repetition() {
+        let (own, base) = ([(0, 2.0), (1, 9.0)], [(1, 3.0), (0, 1.0), (2, 1.0)]);
+        let ratio = paired(&own.each_ref(), &base.each_ref(), |run| run.0, |run| run.1);
+        assert_eq!(ratio, Some(2.5));
+        assert_eq!(paired(&own.each_ref(), &[], |run| run.0, |run| run.1), None);
     }
 
     #[test]

@@ -15,7 +15,12 @@ use dapple_sched::{Color, Colored, Handle, Runtime};
 /// Starts the run's chains on a runtime with this many workers.
 pub(crate) fn start(run: &'static Run, workers: usize, placement: Placement) -> Result<Started> {
     let runtime = Runtime::builder().workers(workers).build().context("cannot start Dapple's workers")?;
-    let maker = Maker { handle: runtime.handle().clone(), placement };
+    start_on(runtime, run, &|index| placement.home(index, workers))
+}
+
+/// Starts the run's chains on a runtime; `home` names the worker where the `index`-th color of several begins.
+pub(crate) fn start_on(runtime: Runtime, run: &'static Run, home: &dyn Fn(usize) -> usize) -> Result<Started> {
+    let maker = Maker { handle: runtime.handle(), home };
     let tokens = match run.case.workload {
         Workload::W1 => start_w1(run, &maker),
         Workload::W2 => start_w2(run, &maker),
@@ -27,16 +32,16 @@ pub(crate) fn start(run: &'static Run, workers: usize, placement: Placement) -> 
     Ok(Started { tokens, keep: Box::new(runtime) })
 }
 
-/// Makes colors where the placement says.
-struct Maker {
-    handle: Handle,
-    placement: Placement,
+/// Makes colors where they are to begin.
+struct Maker<'a> {
+    handle: &'a Handle,
+    home: &'a dyn Fn(usize) -> usize,
 }
 
-impl Maker {
+impl Maker<'_> {
     /// The `index`-th color of several.
     fn color(&self, index: usize) -> Color {
-        self.handle.new_color_at(self.placement.home(index, self.handle.workers()))
+        self.handle.new_color_at((self.home)(index))
     }
 
     fn colors(&self, count: usize) -> Vec<Color> {

@@ -7,6 +7,7 @@ mod ledger;
 mod plot;
 mod report;
 mod spin;
+pub(crate) mod table2;
 mod threads;
 mod tokio_mpsc;
 mod tokio_mutex;
@@ -66,11 +67,7 @@ pub(crate) struct Args {
 
 /// Runs what the arguments ask for and reports it; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(
-        args.secs > 0.0 && args.secs <= 600.0,
-        "--secs {} makes no sense: pass a number above 0 and up to 600",
-        args.secs
-    );
+    check_secs(args.secs)?;
     let cases = cases(args)?;
     let plots = args.plot.as_deref().map(Plots::in_folder).transpose()?;
     let about = args.output.begin();
@@ -90,13 +87,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             eprintln!();
         }
     }
+    args.output.end(&about, &report::report(&all, args.runs, args.secs));
     if let Some(plots) = plots {
         for file in plots.write(&about, &all)? {
             eprintln!("drew {}", file.display());
         }
     }
-    args.output.end(&about, &report::report(&all, args.runs, args.secs));
     verdict(&all, report::failure)
+}
+
+fn check_secs(secs: f64) -> Result<()> {
+    ensure!(secs > 0.0 && secs <= 600.0, "--secs {secs} makes no sense: pass a number above 0 and up to 600");
+    Ok(())
 }
 
 /// The cases asked for, each once, or what is wrong with the request.

@@ -3,7 +3,7 @@
 use super::case::{Case, Peer, Placement};
 use super::trial::{Measured, TrialArgs};
 use crate::output::Report;
-use crate::stats::{Table, median, ratio_text};
+use crate::stats::{Table, median, paired, ratio_text};
 use crate::words::{checked, name};
 
 /// Who runs, on how many workers, from where: a short name of a trial within its case.
@@ -96,12 +96,13 @@ fn cells(runs: &[&Measured], row: Row) -> Vec<String> {
     let (peer, workers, placement) = row;
     let rates: Vec<f64> = own.iter().map(|run| run.rate_per_s / 1e6).collect();
     let cpu: Vec<f64> = own.iter().map(|run| run.cpu_ns_per_op).collect();
+    let against = |base: &[&Measured], figure: fn(&Measured) -> f64| paired(&own, base, |run| run.run, figure);
     let rate = |run: &Measured| run.rate_per_s;
     let others = rows(runs).into_iter().filter(|other| other.0 != peer && other.1 == workers);
     // Against the best of the others, so the least of the ratios.
-    let against_best = others.filter_map(|other| paired(&own, &select(runs, other), rate)).min_by(f64::total_cmp);
+    let against_best = others.filter_map(|other| against(&select(runs, other), rate)).min_by(f64::total_cmp);
     let one = if workers == 1 { Vec::new() } else { select(runs, (peer, 1, None)) };
-    let (more, costlier) = (paired(&own, &one, rate), paired(&own, &one, |run| run.cpu_ns_per_op));
+    let (more, costlier) = (against(&one, rate), against(&one, |run| run.cpu_ns_per_op));
     let regret = more.is_some_and(|ratio| ratio < 0.95) || costlier.is_some_and(|ratio| ratio > 1.5);
     vec![
         name(peer),
@@ -121,16 +122,4 @@ fn cells(runs: &[&Measured], row: Row) -> Vec<String> {
 
 fn select<'a>(runs: &[&'a Measured], row: Row) -> Vec<&'a Measured> {
     runs.iter().copied().filter(|run| row_of(run) == row).collect()
-}
-
-/// The median of the ratios of runs of the same repetition: what drifts between repetitions cancels out.
-fn paired(own: &[&Measured], base: &[&Measured], figure: impl Fn(&Measured) -> f64) -> Option<f64> {
-    let ratios: Vec<f64> = own
-        .iter()
-        .filter_map(|run| {
-            let other = base.iter().find(|other| other.run == run.run)?;
-            Some(figure(run) / figure(other))
-        })
-        .collect();
-    (!ratios.is_empty()).then(|| median(&ratios))
 }

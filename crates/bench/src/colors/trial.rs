@@ -112,29 +112,44 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
         Peer::ParkingLot => threads::start(run, args.workers),
     }?;
 
+    let Outcome { secs, rate_per_s, cpu_ns_per_op, verdict } = watch(run, started, args.secs, args.peer.keeps_order());
+    Ok(Measured {
+        secs,
+        rate_per_s,
+        cpu_ns_per_op,
+        checked: verdict.is_ok(),
+        order_breaks: run.order_breaks(),
+        problem: verdict.err(),
+        ..Measured::failed(args, String::new())
+    })
+}
+
+/// What one run did.
+pub(crate) struct Outcome {
+    pub(crate) secs: f64,
+    pub(crate) rate_per_s: f64,
+    pub(crate) cpu_ns_per_op: f64,
+    pub(crate) verdict: Result<(), String>,
+}
+
+/// Measures what has been started, stops it, and checks what it did.
+pub(crate) fn watch(run: &Run, started: Started, secs: f64, ordered: bool) -> Outcome {
     // Warm-up: threads are up, chains are in their stride, colors have moved where the scheduler wants them.
-    std::thread::sleep(Duration::from_secs_f64((args.secs / 4.0).clamp(0.1, 0.5)));
+    std::thread::sleep(Duration::from_secs_f64((secs / 4.0).clamp(0.1, 0.5)));
     let (ops, cpu, begin) = (run.ops(), own_cpu(), Instant::now());
-    std::thread::sleep(Duration::from_secs_f64(args.secs));
+    std::thread::sleep(Duration::from_secs_f64(secs));
     let (ops, cpu, secs) = (run.ops() - ops, own_cpu() - cpu, begin.elapsed().as_secs_f64());
 
     run.stop();
-    let verdict = run.settle(started.tokens, SETTLE_LIMIT).and_then(|()| run.verify(args.peer.keeps_order()));
+    let verdict = run.settle(started.tokens, SETTLE_LIMIT).and_then(|()| run.verify(ordered));
     let verdict = verdict.and_then(|()| match ops {
         0 => Err(NOTHING_MEASURED.to_owned()),
         _ => Ok(()),
     });
     // How a peer stops is not measured here, and one that cannot stop must not hide its verdict.
     std::mem::forget(started.keep);
-    Ok(Measured {
-        secs,
-        rate_per_s: ops as f64 / secs,
-        cpu_ns_per_op: if ops == 0 { 0.0 } else { cpu.as_nanos() as f64 / ops as f64 },
-        checked: verdict.is_ok(),
-        order_breaks: run.order_breaks(),
-        problem: verdict.err(),
-        ..Measured::failed(args, String::new())
-    })
+    let cpu_ns_per_op = if ops == 0 { 0.0 } else { cpu.as_nanos() as f64 / ops as f64 };
+    Outcome { secs, rate_per_s: ops as f64 / secs, cpu_ns_per_op, verdict }
 }
 
 #[cfg(test)]
