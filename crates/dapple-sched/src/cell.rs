@@ -42,6 +42,7 @@ use crate::node::{Chain, Node};
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::*};
+use crate::worker::TINY_CALLBACK_NS;
 
 /// See the table of states above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +131,9 @@ pub(crate) struct Fifo {
     pub(crate) posts_in: u16,
     pub(crate) posts_out: u16,
     pub(crate) posts_foreign: u16,
+    /// Posts made to colors at home on other workers, and the last one of those workers.
+    pub(crate) posts_away: u16,
+    pub(crate) away_to: u16,
 }
 
 impl Fifo {
@@ -227,8 +231,26 @@ impl Fifo {
             self.posts_in /= 2;
             self.posts_out /= 2;
             self.posts_foreign /= 2;
+            self.posts_away /= 2;
         }
         self.pop()
+    }
+
+    /// The worker with which the color has most of its traffic, if that traffic costs more than its callbacks take.
+    pub(crate) fn partner(&self, last_poster: u16) -> Option<u16> {
+        let run = u32::from(self.run);
+        let most = |crossings: u16| {
+            let crossings = u32::from(crossings);
+            crossings * 2 > run && u32::from(self.mean_ns) * run < TINY_CALLBACK_NS * crossings
+        };
+        if run < HABIT_CALLBACKS {
+            return None;
+        }
+        let (from, to) = (most(self.posts_foreign), most(self.posts_away));
+        // The lower one, where both have a claim.
+        let from = if from { last_poster } else { NO_WORKER };
+        let to = if to { self.away_to } else { NO_WORKER };
+        Some(from.min(to)).filter(|partner| *partner != NO_WORKER)
     }
 
     /// Records a timed stretch of callbacks.
@@ -266,6 +288,8 @@ impl ColorCell {
                 posts_in: 0,
                 posts_out: 0,
                 posts_foreign: 0,
+                posts_away: 0,
+                away_to: NO_WORKER,
             }),
             capacity: AtomicU32::new(u32::MAX),
             counted: AtomicU32::new(0),
@@ -525,6 +549,9 @@ const NOTIFIED: usize = 1;
 
 /// No worker has posted from elsewhere yet.
 pub(crate) const NO_WORKER: u16 = u16::MAX;
+
+/// A color has shown its habits after this many callbacks.
+const HABIT_CALLBACKS: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 16 };
 
 /// Past this many callbacks the counters of a color are halved.
 const HISTORY_CALLBACKS: u16 = 1024;

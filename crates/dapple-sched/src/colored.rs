@@ -6,9 +6,11 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
+use crate::cell::ColorCell;
 use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
@@ -574,6 +576,24 @@ impl<T> Drop for Inner<T> {
     }
 }
 
+/// Queues a wait for `color`; `outrun`: together with the color of the task that waits.
+///
+/// # Safety
+/// `color` is alive for the call.
+unsafe fn queue(color: NonNull<ColorCell>, reads: bool, outrun: bool, waker: &Waker) -> Arc<Ticket> {
+    // SAFETY: promised by the caller; the task that is polled keeps its color alive.
+    unsafe {
+        let shared = color.as_ref().shared;
+        match context::current_task_color().filter(|own| outrun && ptr::eq(own.as_ref().shared, shared)) {
+            Some(own) => {
+                let member = |color, reads| Member::new(color, reads, Priority::NORMAL);
+                request::wait_for_all(shared, [member(color, reads), member(own, false)], waker)
+            }
+            None => Ticket::queue(color, reads, waker),
+        }
+    }
+}
+
 #[cold]
 pub(crate) fn panic_poisoned(color: &Color) -> ! {
     panic!(
@@ -621,12 +641,22 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
         if chance == Some(Chance::Wait) {
             return Poll::Pending;
         }
-        // Used up, or missed.
-        self.ticket = None;
+        let ticket = self.ticket.take();
         let mut closure = || self.closure.take().expect("a `read` is not polled again after it was ready");
         // SAFETY: our handle keeps the color alive; each branch holds it as it says.
         unsafe {
-            if chance == Some(Chance::Granted) || (!context::reads(color) && hold::try_read(color)) {
+            match (chance, ticket) {
+                (Some(Chance::Granted), Some(ticket)) => {
+                    let closure = closure();
+                    return Poll::Ready(ticket.with_granted(|| state.access_read(closure)));
+                }
+                (Some(Chance::InTurn), Some(ticket)) => {
+                    let closure = closure();
+                    return Poll::Ready(ticket.with_turn(|| state.access_read(closure)));
+                }
+                _ => {}
+            }
+            if !context::reads(color) && hold::try_read(color) {
                 let closure = closure();
                 return Poll::Ready(hold::reading(color, || state.access_read(closure)));
             }
@@ -636,7 +666,7 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
                 }
                 return Poll::Ready(state.access_read(closure()));
             }
-            self.ticket = Some(Ticket::queue(color, true, cx.waker()));
+            self.ticket = Some(queue(color, true, chance == Some(Chance::Outrun), cx.waker()));
         }
         Poll::Pending
     }
@@ -673,7 +703,6 @@ impl<T, F, R> Unpin for With<'_, T, F, R> {}
 
 impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> With<'_, T, F, R> {
     fn take_closure(&mut self) -> F {
-        self.ticket = None;
         self.closure.take().expect("a `with` is not polled again after it was ready")
     }
 }
@@ -684,23 +713,26 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         let state = self.state;
         let color = state.inner.color.cell();
+        let mut outrun = false;
         if let Some(ticket) = &self.ticket {
+            let chance = ticket.poll(cx.waker());
+            if chance == Chance::Wait {
+                return Poll::Pending;
+            }
+            let ticket = self.ticket.take().expect("it was just polled");
+            outrun = chance == Chance::Outrun;
             // SAFETY: our handle keeps the color alive; the chance says who holds it.
             unsafe {
-                match ticket.poll(cx.waker()) {
-                    Chance::Wait => return Poll::Pending,
+                match chance {
                     Chance::InTurn => {
                         let closure = self.take_closure();
-                        let result = context::in_frame(color, false, |_| state.access(closure));
-                        // What else the task does in this poll is not to keep others from the state.
-                        context::with_worker(|worker| worker.release_turn(color));
-                        return Poll::Ready(result);
+                        return Poll::Ready(ticket.with_turn(|| state.access(closure)));
                     }
                     Chance::Granted => {
                         let closure = self.take_closure();
-                        return Poll::Ready(hold::holding(color, || state.access(closure)));
+                        return Poll::Ready(ticket.with_granted(|| state.access(closure)));
                     }
-                    Chance::Missed => self.ticket = None,
+                    Chance::Missed | Chance::Outrun | Chance::Wait => {}
                 }
             }
         }
@@ -714,7 +746,7 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
                 let closure = self.take_closure();
                 return Poll::Ready(hold::holding(color, || state.access(closure)));
             }
-            self.ticket = Some(Ticket::queue(color, false, cx.waker()));
+            self.ticket = Some(queue(color, false, outrun, cx.waker()));
         }
         Poll::Pending
     }

@@ -42,6 +42,7 @@ mod lock;
 mod monitor;
 mod node;
 mod panics;
+mod placement;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 mod pool;
 mod post;

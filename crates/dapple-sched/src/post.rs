@@ -116,6 +116,15 @@ impl Worker {
             // Relaxed: a hint for home moves.
             cell.last_poster.store(self.index as u16, Relaxed);
         }
+        if let Some(sender) = context::running_color() {
+            // SAFETY: this thread runs the sender, so it owns its fifo.
+            unsafe {
+                sender.as_ref().fifo(|fifo| {
+                    fifo.posts_away = fifo.posts_away.saturating_add(1);
+                    fifo.away_to = home as u16;
+                });
+            }
+        }
         false
     }
 

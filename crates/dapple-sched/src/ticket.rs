@@ -5,6 +5,12 @@
 //! is, whatever else the task does in that poll. Otherwise the color is handed over and stays `Held` until the task has
 //! been polled. A task that is polled and does not use its grant (its `with` future
 //! sits unpolled in a `select` or a `join`) loses it: it queues again when it asks again, and nobody hangs on it.
+//! What is granted is held until the task has been polled in its own color. That must not be held by somebody who waits
+//! in his turn, or they wait in a circle. So the poll goes before all else in the task's color (urgent nodes, `cell.rs`),
+//! and a turn that would hand the color to a waiter gives way to it; and where the color is held already, the waiter is
+//! outrun: it gives back what it was granted and asks once more, for its own color together with the others. Such a
+//! request needs no poll in another color, and cannot be outrun. (Only then is a task's color held while the task waits.)
+//!
 //! A ticket that asks to read is always handed over: its color then is `Reading`, and others read beside it. The ticket
 //! of a request for several colors is not queued itself; the request (`request.rs`) has a node in each color, and comes
 //! here once it holds them all.
@@ -16,7 +22,8 @@
 //! |---|---|---|
 //! | `QUEUED` | the node is in the fifo | the color's turn: `IN_TURN` or `GRANTED`; the future, dropped: `CANCELED` |
 //! | `IN_TURN` | the color's turn polls the task right now | the future, in that poll: `USED`; dropped: `CANCELED`; the turn, afterwards: `MISSED` |
-//! | `GRANTED` | the color is `Held` for the waiter | the future: `USED`; dropped: `CANCELED` and release; the task's poll, afterwards: `MISSED` and release |
+//! | `GRANTED` | the color is `Held` for the waiter, whose poll goes before all else in its task's color | the future: `USED`; dropped: `CANCELED` and release; the task's poll, afterwards: `MISSED` and release; whoever hands it over and finds the task's color held: `OUTRUN` and release |
+//! | `OUTRUN` | the task's own color was held by somebody else when it was granted what it waits for | the future asks anew, for its own color with the others |
 //! | `MISSED` | the chance has passed, or the runtime has stopped | the future asks anew |
 //! | `USED`, `CANCELED` | over | nobody |
 
@@ -31,7 +38,7 @@ use crate::hold;
 use crate::lock::Lock;
 use crate::node::{Node, VTable};
 use crate::post;
-use crate::request::Request;
+use crate::request::{self, Request};
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::task::TaskRef;
@@ -47,6 +54,8 @@ pub(crate) struct Ticket {
     task: Option<TaskRef>,
     /// What is waited for; alive at least while it is held for this ticket.
     wanted: Wanted,
+    /// One color is wanted for reading. (The node says so too, until it gets another purpose.)
+    node_reads: bool,
     /// Link in the task's list of grants.
     pub(crate) next_granted: AtomicPtr<Ticket>,
 }
@@ -77,6 +86,8 @@ pub(crate) enum Chance {
     Granted,
     /// Ask anew.
     Missed,
+    /// Ask anew, for the task's own color with the others.
+    Outrun,
 }
 
 impl Ticket {
@@ -90,10 +101,7 @@ impl Ticket {
     pub(crate) unsafe fn queue(color: NonNull<ColorCell>, reads: bool, waker: &Waker) -> Arc<Ticket> {
         // SAFETY: promised by the caller.
         let shared = unsafe { color.as_ref() }.shared;
-        let ticket = Arc::new(Ticket::new(Wanted::One(color), shared, waker));
-        if reads {
-            ticket.node.set_reads();
-        }
+        let ticket = Arc::new(Ticket::new(Wanted::One(color), reads, shared, waker));
         let node = Arc::into_raw(ticket.clone()).cast_mut().cast::<Node>();
         // SAFETY: `Arc::into_raw` is not null; the node carries a count of its own and is given to the color.
         unsafe { post::post(color, NonNull::new_unchecked(node)) };
@@ -105,13 +113,18 @@ impl Ticket {
     /// # Safety
     /// `request` is alive until it has been released through the ticket.
     pub(crate) unsafe fn for_request(request: NonNull<Request>, shared: *const Shared, waker: &Waker) -> Arc<Ticket> {
-        Arc::new(Ticket::new(Wanted::Many(request), shared, waker))
+        Arc::new(Ticket::new(Wanted::Many(request), false, shared, waker))
     }
 
-    fn new(wanted: Wanted, shared: *const Shared, waker: &Waker) -> Ticket {
+    fn new(wanted: Wanted, reads: bool, shared: *const Shared, waker: &Waker) -> Ticket {
         let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
+        let node = Node::new(Ticket::VTABLE, Priority::NORMAL);
+        if reads {
+            node.set_reads();
+        }
         Ticket {
-            node: Node::new(Ticket::VTABLE, Priority::NORMAL),
+            node,
+            node_reads: reads,
             state: AtomicU8::new(QUEUED),
             waker: Lock::new(Some(waker.clone())),
             task,
@@ -139,7 +152,7 @@ impl Ticket {
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };
-        let reads = ticket.node.reads();
+        let reads = ticket.node_reads;
         if ticket.state.load(Acquire) != QUEUED || (!reads && ticket.poll_in_turn()) {
             return;
         }
@@ -223,9 +236,18 @@ impl Ticket {
         unsafe {
             let node = NonNull::new_unchecked(node);
             if !post::post_urgent(task.color_cell(), node) {
-                // Who holds the task's color may wait for what we hold: deadlock. The task asks anew.
-                Ticket::drop_poll(node);
+                Ticket::from_node(node).be_outrun();
             }
+        }
+    }
+
+    /// Somebody holds the task's color, and may wait for what is held here: a circle. The task is to ask anew, for its
+    /// own color with the others.
+    fn be_outrun(&self) {
+        if self.change(GRANTED, OUTRUN) {
+            // SAFETY: the exchange makes the hold ours.
+            unsafe { self.release() };
+            self.wake();
         }
     }
 
@@ -283,10 +305,50 @@ impl Ticket {
         // SAFETY: promised by the caller.
         unsafe {
             match self.wanted {
-                Wanted::One(color) if self.node.reads() => hold::release_read(color),
+                Wanted::One(color) if self.node_reads => hold::release_read(color),
                 Wanted::One(color) => hold::release(color),
                 Wanted::Many(request) => Request::release_and_free(request),
             }
+        }
+    }
+
+    /// Runs `f` with what was granted, and lets go of it.
+    ///
+    /// # Safety
+    /// The ticket's future was told [`Chance::Granted`].
+    pub(crate) unsafe fn with_granted<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: promised by the caller: it is held for us.
+        unsafe {
+            match self.wanted {
+                Wanted::One(color) if self.node_reads => hold::reading(color, f),
+                Wanted::One(color) => hold::holding(color, f),
+                Wanted::Many(request) => request::holding_all(request, f),
+            }
+        }
+    }
+
+    /// Runs `f` in the turn that polls the waiter, and lets go of what is held: what else the task does in this poll is
+    /// not to keep others from it.
+    ///
+    /// # Safety
+    /// The ticket's future was told [`Chance::InTurn`], in this poll.
+    pub(crate) unsafe fn with_turn<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Release(Wanted);
+        impl Drop for Release {
+            fn drop(&mut self) {
+                // SAFETY: promised by the caller of `with_turn`.
+                unsafe {
+                    match self.0 {
+                        Wanted::One(color) => _ = context::with_worker(|worker| worker.release_turn(color)),
+                        Wanted::Many(request) => Request::release_in_turn(request),
+                    }
+                }
+            }
+        }
+        let _release = Release(self.wanted);
+        match self.wanted {
+            Wanted::One(color) => context::in_frame(color, false, |_| f()),
+            Wanted::Many(_) => f(),
         }
     }
 
@@ -327,6 +389,7 @@ impl Ticket {
             GRANTED if self.change(GRANTED, USED) => Some(Chance::Granted),
             IN_TURN if self.held_here() && self.change(IN_TURN, USED) => Some(Chance::InTurn),
             MISSED => Some(Chance::Missed),
+            OUTRUN => Some(Chance::Outrun),
             _ => None,
         }
     }
@@ -356,6 +419,7 @@ const GRANTED: u8 = 2;
 const USED: u8 = 3;
 const CANCELED: u8 = 4;
 const MISSED: u8 = 5;
+const OUTRUN: u8 = 6;
 
 /// Turns inside turns: past this depth the color is handed over instead.
 const NESTING_MAX: usize = 4;

@@ -4,14 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use crate::color::Priority;
 use crate::colored::{self, TryWithError};
 use crate::context;
-use crate::request::{self, Member, Request};
+use crate::request::{self, Member};
 use crate::runtime::Handle;
 use crate::set::{Owned, Set};
 use crate::shared::Shared;
@@ -137,7 +137,7 @@ impl<S: Set> When<S> {
     {
         let owned = self.own();
         runtime_of(self.set.members(&owned, self.priority).as_ref());
-        WithAll { when: self, owned, closure: Some(f), waiting: None, result: PhantomData }
+        WithAll { when: self, owned, closure: Some(f), ticket: None, result: PhantomData }
     }
 
     /// Runs a closure now, if all the colors are free or held by the running callback already.
@@ -311,20 +311,9 @@ pub struct WithAll<S: Set, F, R> {
     when: When<S>,
     owned: S::Owned,
     closure: Option<F>,
-    waiting: Option<Waiting>,
+    ticket: Option<Arc<Ticket>>,
     result: PhantomData<fn() -> R>,
 }
-
-/// A request that was submitted, alive until it is released through its ticket.
-struct Waiting {
-    request: NonNull<Request>,
-    ticket: Arc<Ticket>,
-}
-
-// SAFETY: the request is touched by whoever the ticket's state says.
-unsafe impl Send for Waiting {}
-// SAFETY: as above.
-unsafe impl Sync for Waiting {}
 
 // Nothing is pinned: the closure is moved out when it is called.
 impl<S: Set, F, R> Unpin for WithAll<S, F, R> {}
@@ -341,61 +330,63 @@ where
         let closure = &mut this.closure;
         let owned = &this.owned;
         // SAFETY: called below while all colors are held; the states are all different.
-        let mut run =
-            || unsafe { access(owned, closure.take().expect("a `with` is not polled again after it was ready")) };
-        if let Some(Waiting { request, ticket }) = &this.waiting {
-            let request = *request;
+        let run = || unsafe { access(owned, closure.take().expect("a `with` is not polled again after it was ready")) };
+        let mut outrun = false;
+        if let Some(ticket) = &this.ticket {
             let chance = ticket.poll(cx.waker());
             if chance == Chance::Wait {
                 return Poll::Pending;
             }
-            this.waiting = None;
+            let ticket = this.ticket.take().expect("it was just polled");
+            outrun = chance == Chance::Outrun;
             match chance {
-                Chance::InTurn => {
-                    struct Release(NonNull<Request>);
-                    impl Drop for Release {
-                        fn drop(&mut self) {
-                            // SAFETY: still in the poll in which the chance was used.
-                            unsafe { Request::release_in_turn(self.0) };
-                        }
-                    }
-                    let _release = Release(request);
-                    return Poll::Ready(run());
-                }
-                // SAFETY: the chance says that the colors are held for us; the request is alive while they are.
-                Chance::Granted => return Poll::Ready(unsafe { request::holding_all(request, run) }),
-                Chance::Missed | Chance::Wait => {}
+                // SAFETY: the chance says that this turn holds the colors.
+                Chance::InTurn => return Poll::Ready(unsafe { ticket.with_turn(run) }),
+                // SAFETY: the chance says that the colors are held for us.
+                Chance::Granted => return Poll::Ready(unsafe { ticket.with_granted(run) }),
+                Chance::Missed | Chance::Outrun | Chance::Wait => {}
             }
         }
         if let Some(result) = this.when.try_now(owned, run) {
             return Poll::Ready(result);
         }
-        this.waiting = Some(this.when.submit(owned, cx.waker()));
+        this.ticket = Some(this.when.submit(owned, outrun, cx.waker()));
         Poll::Pending
     }
 }
 
 impl<S: Set> When<S> {
-    /// Has all colors accept a request of whoever polls.
-    fn submit(&self, owned: &S::Owned, waker: &std::task::Waker) -> Waiting {
+    /// Has all colors accept a request of whoever polls; `outrun`: with the color of the task that is polled.
+    fn submit(&self, owned: &S::Owned, outrun: bool, waker: &Waker) -> Arc<Ticket> {
         let mut members = self.set.members(owned, self.priority);
         let shared = runtime_of(members.as_ref());
         // The poll of a task holds its color: as a reader of that it would wait for itself.
         let own = context::current_task_color();
+        let mut has_own = false;
         for member in members.as_mut() {
             if Some(member.color()) == own {
                 member.set_reads(false);
+                has_own = true;
             }
         }
-        // SAFETY: the set has handles to its colors.
-        let (request, ticket) = unsafe { request::wait_for_all(shared, members, waker) };
-        Waiting { request, ticket }
+        // SAFETY: the set has handles to its colors; the task that is polled keeps its own alive.
+        unsafe {
+            match own.filter(|own| outrun && !has_own && ptr::eq(own.as_ref().shared, shared)) {
+                Some(own) => {
+                    let copy = |member: &Member| Member::new(member.color(), member.reads(), self.priority);
+                    let mut all: Vec<Member> = members.as_ref().iter().map(copy).collect();
+                    all.push(Member::new(own, false, self.priority));
+                    request::wait_for_all(shared, all, waker)
+                }
+                None => request::wait_for_all(shared, members, waker),
+            }
+        }
     }
 }
 
 impl<S: Set, F, R> Drop for WithAll<S, F, R> {
     fn drop(&mut self) {
-        if let Some(Waiting { ticket, .. }) = self.waiting.take()
+        if let Some(ticket) = self.ticket.take()
             && ticket.cancel()
         {
             // SAFETY: the colors were held for this ticket, and now are for us.
@@ -406,6 +397,6 @@ impl<S: Set, F, R> Drop for WithAll<S, F, R> {
 
 impl<S: Set + fmt::Debug, F, R> fmt::Debug for WithAll<S, F, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithAll").field("when", &self.when).field("queued", &self.waiting.is_some()).finish()
+        f.debug_struct("WithAll").field("when", &self.when).field("queued", &self.ticket.is_some()).finish()
     }
 }

@@ -55,6 +55,8 @@ struct Turn {
     handoff: *mut Node,
     /// It ended before its batch did, so what waited when it began still does.
     cut: bool,
+    /// It was a sample: time to see whether the color is where it belongs.
+    looked: bool,
 }
 
 /// What is to be done once the worker's lock is released.
@@ -65,6 +67,8 @@ pub(crate) struct Afterwards {
     granted: *mut Node,
     /// Colors that were taken off our list and whose home is another worker, chained likewise.
     strays: *mut ColorCell,
+    /// A worker to whose queue a color was moved.
+    kick: usize,
 }
 
 /// A turn that begins.
@@ -130,7 +134,7 @@ impl Worker {
         let color = self.frame.color();
         crate::panics::report(&self.shared, color, payload);
         if let Some(color) = color {
-            self.conclude(color, true);
+            self.conclude(color, true, false);
         }
     }
 
@@ -144,10 +148,10 @@ impl Worker {
         if plan.batch == 1 && to_look > 0 && (1..LONG_CALLBACK_NS).contains(&plan.mean_ns) {
             self.turns_to_look.set(to_look - 1);
             self.run_one(color);
-            self.conclude(color, false);
+            self.conclude(color, false, false);
         } else {
             self.run_many(color, &plan);
-            self.conclude(color, self.ran.get() < plan.batch);
+            self.conclude(color, self.ran.get() < plan.batch, to_look == 0);
             self.poll_if_due();
         }
         true
@@ -155,10 +159,10 @@ impl Worker {
 
     /// A turn is over; the next step requeues its color.
     #[inline]
-    fn conclude(&self, color: NonNull<ColorCell>, cut: bool) {
+    fn conclude(&self, color: NonNull<ColorCell>, cut: bool, looked: bool) {
         self.slot().counters.turn(self.ran.get());
         if self.frame.leave() {
-            self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null_mut()), cut }));
+            self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null_mut()), cut, looked }));
         }
     }
 
@@ -298,7 +302,13 @@ impl Worker {
         let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
         // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
-        unsafe { self.end_turn(&mut queue, Turn { color, handoff: ptr::null_mut(), cut: true }, &mut afterwards) };
+        unsafe {
+            self.end_turn(
+                &mut queue,
+                Turn { color, handoff: ptr::null_mut(), cut: true, looked: false },
+                &mut afterwards,
+            )
+        };
         drop(queue);
         afterwards.settle(&self.shared);
     }
@@ -319,7 +329,7 @@ impl Worker {
         unsafe {
             let cell = turn.color.as_ref();
             cell.drain_inbox();
-            if !turn.cut && turn.handoff.is_null() && cell.fifo(|fifo| fifo.len) > 0 {
+            if !(turn.cut | turn.looked) && turn.handoff.is_null() && cell.fifo(|fifo| fifo.len) > 0 {
                 queue.push(turn.color);
             } else {
                 self.end_turn_otherwise(queue, turn, afterwards);
@@ -354,45 +364,18 @@ impl Worker {
                     afterwards.grant(node.as_ptr());
                 }
             } else if cell.fifo(|fifo| fifo.len) > 0 {
-                queue.push(turn.color);
+                match if turn.looked { self.gather(cell) } else { None } {
+                    Some(target) => afterwards.kick = target,
+                    None => queue.push(turn.color),
+                }
             } else {
                 cell.set_state(State::Idle);
                 if hold::is_dead(turn.color) {
                     afterwards.bury(cell);
-                } else {
-                    self.move_home(cell);
+                } else if turn.looked || cell.last_poster.load(Relaxed) != NO_WORKER {
+                    self.gather(cell);
                 }
             }
-        }
-    }
-
-    /// Moves the home of a color that has fallen idle to the worker that posts nearly all of its tiny callbacks, so
-    /// that they no longer cross between cores.
-    ///
-    /// # Safety
-    /// The color is idle, and its home lock is held.
-    unsafe fn move_home(&self, cell: &ColorCell) {
-        // Relaxed: a hint.
-        let poster = cell.last_poster.load(Relaxed);
-        if poster == NO_WORKER {
-            return;
-        }
-        // SAFETY: promised by the caller.
-        let moves = unsafe {
-            cell.fifo(|fifo| {
-                fifo.run >= HOME_MOVE_AFTER
-                    && u32::from(fifo.posts_foreign) * 4 > u32::from(fifo.run) * 3
-                    && u32::from(fifo.mean_ns) < TINY_CALLBACK_NS
-            })
-        };
-        // The new home's lock orders what we did with the color before what is done there. Only tried, as everywhere
-        // where one is held already; it fails where the poster is this worker.
-        let slot = self.shared.slots.get(usize::from(poster)).filter(|_| moves);
-        if let Some(theirs) = slot.and_then(Slot::try_lock)
-            && !theirs.closed
-        {
-            cell.home.store(poster, Relaxed);
-            cell.last_poster.store(NO_WORKER, Relaxed);
         }
     }
 
@@ -472,7 +455,9 @@ impl Worker {
         let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
         // SAFETY: the turn is over, the color is `Running` here, and this is its home lock.
-        unsafe { self.end_turn(&mut queue, Turn { color, handoff, cut: ran.get() < batch }, &mut afterwards) };
+        unsafe {
+            self.end_turn(&mut queue, Turn { color, handoff, cut: ran.get() < batch, looked: false }, &mut afterwards)
+        };
         drop(queue);
         afterwards.settle(&self.shared);
         true
@@ -526,12 +511,12 @@ impl Worker {
 impl Afterwards {
     #[inline]
     pub(crate) fn new() -> Afterwards {
-        Afterwards { dead: ptr::null_mut(), granted: ptr::null_mut(), strays: ptr::null_mut() }
+        Afterwards { dead: ptr::null_mut(), granted: ptr::null_mut(), strays: ptr::null_mut(), kick: NOBODY }
     }
 
     #[inline]
     fn is_empty(&self) -> bool {
-        self.dead.is_null() && self.granted.is_null() && self.strays.is_null()
+        self.dead.is_null() && self.granted.is_null() && self.strays.is_null() && self.kick == NOBODY
     }
 
     /// A color that nobody can reach any more: to be freed.
@@ -560,6 +545,9 @@ impl Afterwards {
 
     /// Frees, hands over and passes on, with no lock held.
     pub(crate) fn settle(self, shared: &Shared) {
+        if self.kick != NOBODY {
+            shared.kick(self.kick);
+        }
         let mut dead = self.dead;
         while let Some(color) = NonNull::new(dead) {
             // SAFETY: `is_dead` said so; the chain is ours.
@@ -638,8 +626,8 @@ const LONG_CALLBACK_NS: u16 = 10_000;
 /// Turns longer than this are timed more often.
 const LONG_TURN_NS: u32 = 1_000;
 
-/// A color has shown its habits after this many callbacks.
-const HOME_MOVE_AFTER: u16 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 64 };
+/// No worker.
+const NOBODY: usize = usize::MAX;
 
 /// Shorter callbacks cost less than moving them between cores: about 130 ns, two cache-line transfers.
 pub(crate) const TINY_CALLBACK_NS: u32 = 150;

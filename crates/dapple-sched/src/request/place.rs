@@ -8,6 +8,7 @@ use crate::context;
 use crate::hold;
 use crate::lock::Guard;
 use crate::node::Node;
+use crate::placement;
 use crate::post::{self, grant_all};
 use crate::run_queue::RunQueue;
 use crate::shared::Shared;
@@ -138,6 +139,15 @@ impl Request {
         if free == request.members().len() && !closed {
             // It runs in a turn of this one.
             runner.inspect(|runner| runner.granted.set(false));
+        }
+        if free == request.members().len() {
+            // SAFETY: we hold all home locks; free means idle, but for those that others read.
+            unsafe {
+                let free = request.members().iter().map(Member::cell);
+                if !request.members().iter().any(|member| member.cell().state() == State::Reading) {
+                    placement::bring_together(homes, free);
+                }
+            }
         }
         let pending = request.members().iter().filter(|member| !member.granted.get()).count();
         // Relaxed: whoever reaches a member comes through one of the locks, or an inbox.

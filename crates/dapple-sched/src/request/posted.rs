@@ -87,11 +87,7 @@ where
 ///
 /// # Safety
 /// As [`post_request`].
-pub(crate) unsafe fn wait_for_all<M>(
-    shared: *const Shared,
-    members: M,
-    waker: &Waker,
-) -> (NonNull<Request>, Arc<Ticket>)
+pub(crate) unsafe fn wait_for_all<M>(shared: *const Shared, members: M, waker: &Waker) -> Arc<Ticket>
 where
     M: AsMut<[Member]> + AsRef<[Member]>,
 {
@@ -101,7 +97,7 @@ where
         let ticket = Ticket::for_request(request, shared, waker);
         request.as_ref().ticket.set(Arc::into_raw(ticket.clone()));
         Request::submit(request);
-        (request, ticket)
+        ticket
     }
 }
 

@@ -393,3 +393,34 @@ fn c4_another_executor_can_wait_for_a_set() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(a.with_blocking(|a| *a), 800);
 }
+
+#[test]
+fn c4_tasks_that_wait_for_each_others_colors_get_out() {
+    for workers in [2, 4] {
+        let runtime = runtime(workers);
+        let _entered = runtime.enter();
+        let colors = [Color::new(), Color::new()];
+        let states = colors.each_ref().map(|color| Colored::with_color(0u64, color));
+        let tasks: Vec<_> = (0..16usize)
+            .map(|n| {
+                let (mine, other) = (states[n % 2].clone(), states[(n + 1) % 2].clone());
+                colors[n % 2].spawn(async move {
+                    for round in 0..100 {
+                        other.with(|other| *other += 1).await;
+                        when((&other, &mine)).post(|(other, mine)| std::mem::swap(other, mine));
+                        if round % 4 == 0 {
+                            other.read(|other| std::hint::black_box(*other)).await;
+                            yield_now().await;
+                        }
+                    }
+                })
+            })
+            .collect();
+        runtime.block_on(async {
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        assert_eq!(when(&states).with_blocking(|states| *states[0] + *states[1]), 1600);
+    }
+}
