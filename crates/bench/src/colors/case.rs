@@ -35,6 +35,8 @@ pub(crate) enum Peer {
     TokioSpawnMutex,
     /// Actors: `kameo` on tokio, an actor per color
     Kameo,
+    /// Actors: `actix`, an actor per color, which stays on its thread
+    Actix,
     /// tokio, a task per token and one of tokio's mutexes per account (W5 only)
     TokioMutex,
     /// Plain threads and `parking_lot` mutexes (W3 in line, W5)
@@ -45,15 +47,22 @@ pub(crate) enum Peer {
 
 impl Peer {
     /// All peers, in the order of the table.
-    pub(crate) const ALL: [Peer; 6] =
-        [Peer::Dapple, Peer::TokioMpsc, Peer::TokioSpawnMutex, Peer::Kameo, Peer::TokioMutex, Peer::ParkingLot];
+    pub(crate) const ALL: [Peer; 7] = [
+        Peer::Dapple,
+        Peer::TokioMpsc,
+        Peer::TokioSpawnMutex,
+        Peer::Kameo,
+        Peer::Actix,
+        Peer::TokioMutex,
+        Peer::ParkingLot,
+    ];
 
     /// Whether the peer has a form of the workload. Threads that share mutexes have no queue, so they run only what runs
     /// in line; whose callbacks are messages has nothing but queues, and holds one at a time.
     pub(crate) fn runs(self, workload: Workload) -> bool {
         match self {
             Peer::Dapple => workload != Workload::W5,
-            Peer::TokioMpsc | Peer::Kameo => !matches!(workload, Workload::W3InLine | Workload::W5),
+            Peer::TokioMpsc | Peer::Kameo | Peer::Actix => !matches!(workload, Workload::W3InLine | Workload::W5),
             Peer::TokioSpawnMutex => workload != Workload::W3InLine,
             Peer::TokioMutex => workload == Workload::W5,
             Peer::ParkingLot => matches!(workload, Workload::W3InLine | Workload::W5),
@@ -62,7 +71,7 @@ impl Peer {
 
     /// Whether the peer lets its caller say where a color starts.
     pub(crate) fn places(self) -> bool {
-        self == Peer::Dapple
+        matches!(self, Peer::Dapple | Peer::Actix)
     }
 
     /// Whether what one poster sends to one color must arrive in order. A mutex per color does not keep it.

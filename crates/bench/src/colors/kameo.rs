@@ -1,7 +1,7 @@
 //! The workloads on actors: `kameo`, an actor per color.
 //!
-//! Why this one of the actor crates: it is kept up, and its actors are tasks that run on all workers. `actix` nails an actor
-//! to the thread that made it, so that spreading the colors is left to the program.
+//! Of the actor crates, this is the one that changes most these days, and whose actors are tasks that run on all workers;
+//! `actix`, beside it, is older and faster.
 //!
 //! Best form: unbounded mailboxes and `tell` by `try_send`, which neither waits for room nor makes a place for an answer;
 //! refs that are made once; no tracing compiled in. A message is boxed and takes a count of its receiver's ref: that is

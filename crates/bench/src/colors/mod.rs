@@ -1,5 +1,6 @@
 //! `bench colors`: serial per color, parallel across colors, beside what people use today.
 
+mod actix;
 mod case;
 mod dapple;
 mod kameo;

@@ -6,7 +6,7 @@
 use super::case::{Case, Peer, Placement};
 use super::ledger::Run;
 use super::spin::Spin;
-use super::{dapple, kameo, threads, tokio_mpsc, tokio_mutex, tokio_spawn_mutex};
+use super::{actix, dapple, kameo, threads, tokio_mpsc, tokio_mutex, tokio_spawn_mutex};
 use crate::machine::{end_with_parent, own_cpu};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -103,11 +103,13 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
 
 fn measure(args: &TrialArgs) -> Result<Measured> {
     let run: &'static Run = Box::leak(Box::new(Run::new(args.case, Spin::of_rounds(args.spin_rounds))));
+    let placement = args.placement.unwrap_or(Placement::Gathered);
     let started = match args.peer {
-        Peer::Dapple => dapple::start(run, args.workers, args.placement.unwrap_or(Placement::Gathered)),
+        Peer::Dapple => dapple::start(run, args.workers, placement),
         Peer::TokioMpsc => tokio_mpsc::start(run, args.workers),
         Peer::TokioSpawnMutex => tokio_spawn_mutex::start(run, args.workers),
         Peer::Kameo => kameo::start(run, args.workers),
+        Peer::Actix => actix::start(run, args.workers, placement),
         Peer::TokioMutex => tokio_mutex::start(run, args.workers),
         Peer::ParkingLot => threads::start(run, args.workers),
     }?;

@@ -53,14 +53,16 @@ const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
 const PALE: RGBColor = RGBColor(225, 225, 225);
 
-/// Okabe and Ito's palette, which the color-blind can tell apart.
-const PALETTE: [RGBColor; 7] = [
+/// Okabe and Ito's palette, which the color-blind can tell apart; two shades of one where a peer has two placements.
+const PALETTE: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
     RGBColor(213, 94, 0),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
+    RGBColor(136, 68, 119),
+    RGBColor(214, 150, 190),
+    RGBColor(153, 153, 51),
     RGBColor(90, 90, 90),
 ];
 

@@ -107,8 +107,10 @@ fn style(peer: Peer, placement: Option<Placement>) -> usize {
         (Peer::TokioMpsc, _) => 2,
         (Peer::TokioSpawnMutex, _) => 3,
         (Peer::Kameo, _) => 4,
-        (Peer::TokioMutex, _) => 5,
-        (Peer::ParkingLot, _) => 6,
+        (Peer::Actix, Some(Placement::Split)) => 6,
+        (Peer::Actix, _) => 5,
+        (Peer::TokioMutex, _) => 7,
+        (Peer::ParkingLot, _) => 8,
     }
 }
 
