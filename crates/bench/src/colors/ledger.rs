@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Rela
 use std::time::{Duration, Instant};
 use transfers::Token;
 
+/// What the check says of a run in which no callback ran at all.
+pub(crate) const NOTHING_RAN: &str = "no callback ran";
+
 /// The state of one color. Far from its neighbors: side by side, the processor fetches ahead what another worker writes,
 /// and the run measures that.
 #[derive(Default)]
@@ -268,7 +271,7 @@ impl Run {
         }
         match self.order_breaks() {
             breaks if ordered && breaks > 0 => Err(format!("{breaks} callbacks ran out of order")),
-            _ if self.ops() == 0 => Err("nothing ran".to_owned()),
+            _ if self.ops() == 0 => Err(NOTHING_RAN.to_owned()),
             _ => Ok(()),
         }
     }

@@ -283,6 +283,7 @@ fn table(runs: &[&Measured]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::trial::unless_starved;
     use super::*;
 
     fn trial(configuration: Configuration) -> TrialArgs {
@@ -293,7 +294,10 @@ mod tests {
     fn what_is_available_passes_its_check() {
         for &configuration in Configuration::value_variants() {
             if configuration.is_available() {
-                let measured = measure(&trial(configuration)).expect("it starts");
+                let measured = unless_starved(|secs| {
+                    let measured = measure(&TrialArgs { secs, ..trial(configuration) }).expect("it starts");
+                    (measured.problem.clone(), measured)
+                });
                 assert!(measured.checked, "{measured:?}");
             } else {
                 assert!(measure(&trial(configuration)).is_err());
