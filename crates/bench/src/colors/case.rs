@@ -61,7 +61,7 @@ impl Peer {
     /// in line; whose callbacks are messages has nothing but queues, and holds one at a time.
     pub(crate) fn runs(self, workload: Workload) -> bool {
         match self {
-            Peer::Dapple => workload != Workload::W5,
+            Peer::Dapple => true,
             Peer::TokioMpsc | Peer::Kameo | Peer::Actix => !matches!(workload, Workload::W3InLine | Workload::W5),
             Peer::TokioSpawnMutex => workload != Workload::W3InLine,
             Peer::TokioMutex => workload == Workload::W5,

@@ -5,12 +5,11 @@
 //! handle that moves along from callback to callback would be cloned at each step, as `post` borrows the color that it
 //! posts to.
 
-use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload};
+use super::case::{Placement, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
 use super::trial::Started;
-use crate::words::name;
-use anyhow::{Context, Result, bail};
-use dapple_sched::{Color, Colored, Handle, Runtime};
+use anyhow::{Context, Result};
+use dapple_sched::{Color, Colored, Handle, Runtime, when};
 
 /// Starts the run's chains on a runtime with this many workers.
 pub(crate) fn start(run: &'static Run, workers: usize, placement: Placement) -> Result<Started> {
@@ -27,7 +26,7 @@ pub(crate) fn start_on(runtime: Runtime, run: &'static Run, home: &dyn Fn(usize)
         Workload::W3 => start_w3(run, &maker),
         Workload::W3InLine => start_w3_in_line(run, &maker),
         Workload::W4 => start_w4(run, &maker),
-        Workload::W5 => bail!("{} has no form of {}", name(Peer::Dapple), name(Workload::W5)),
+        Workload::W5 => start_w5(run, &maker),
     };
     Ok(Started { tokens, keep: Box::new(runtime) })
 }
@@ -78,7 +77,7 @@ fn step_w1(chain: &'static Chain, expected: u64) {
     chain.color.post(move || step_w1(chain, next));
 }
 
-/// The colors of W2, W3 and W4.
+/// The colors of W2, W3, W4 and W5.
 struct Net {
     run: &'static Run,
     posters: Vec<Color>,
@@ -181,4 +180,21 @@ fn step_w4(net: &'static Net, side: usize, expected: u64) {
     // Color 1 is visited as often as color 0 before the next round starts.
     let next = expected + side as u64 * run.case.in_flight;
     net.targets[1 - side].post(move || step_w4(net, 1 - side, next));
+}
+
+fn start_w5(run: &'static Run, maker: &Maker) -> u64 {
+    let net = Net::leak(run, maker, 0, run.case.colors);
+    (0..run.case.in_flight as u32).for_each(|token| post_w5(net, token, 0));
+    run.case.in_flight
+}
+
+fn post_w5(net: &'static Net, token: u32, number: u64) {
+    let pair = net.run.pair(token, number);
+    when((&net.targets[pair.from as usize], &net.targets[pair.to as usize])).post(move |_| {
+        if net.run.stopping() {
+            return net.run.end_w5(token, number);
+        }
+        net.run.transfer(pair);
+        post_w5(net, token, number + 1);
+    });
 }
