@@ -24,7 +24,8 @@
 //!
 //! A stack of nodes with one bit, `NOTIFIED`. Whoever pushes and finds the bit unset has set it, and links the color
 //! into its home's remote list; only the worker that takes the color off that list clears it. So a color is linked in
-//! at most one remote list, and a color whose bit is set is not freed.
+//! at most one remote list, and a color whose bit is set is not freed. A second bit, `OUTSIDE`, goes with the nodes: one
+//! of them came from no worker's callback, and the color is to go by the express list (`run_queue`).
 //!
 //! | inbox | meaning | next |
 //! |---|---|---|
@@ -39,6 +40,7 @@ use std::mem;
 use std::ptr::{self, NonNull};
 
 use crate::node::{Chain, Node};
+use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::*};
@@ -106,8 +108,8 @@ unsafe impl Sync for ColorCell {}
 /// Where a color stands.
 pub(crate) struct Links {
     pub(crate) state: State,
-    /// The priority under which it is queued.
-    pub(crate) queued_priority: u8,
+    /// The [`Fifo::rank`] under which it is queued: the list that it stands in.
+    pub(crate) queued_rank: u8,
     /// How many hold the color for reading; not 0 exactly while it is `Reading`.
     pub(crate) readers: u32,
     pub(crate) prev: *mut ColorCell,
@@ -119,8 +121,8 @@ pub(crate) struct Fifo {
     head: *mut Node,
     tail: *mut Node,
     pub(crate) len: u32,
-    /// Highest priority that waits (an upper bound after a turn was cut off).
-    pub(crate) priority: u8,
+    /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
+    pub(crate) rank: u8,
     /// Sampled turns, saturating.
     pub(crate) samples: u8,
     /// Mean callback time, sampled.
@@ -139,7 +141,7 @@ pub(crate) struct Fifo {
 impl Fifo {
     /// Appends a chain that is not empty.
     #[inline]
-    fn append(&mut self, chain: Chain) {
+    fn append(&mut self, chain: Chain, outside: bool) {
         if self.tail.is_null() {
             self.head = chain.head;
         } else {
@@ -148,7 +150,7 @@ impl Fifo {
         }
         self.tail = chain.tail;
         self.len += chain.len;
-        self.priority = self.priority.max(chain.priority);
+        self.rank = self.rank.max(rank(chain.priority)) | if outside { EXPRESS } else { 0 };
     }
 
     /// Takes the oldest node.
@@ -174,7 +176,8 @@ impl Fifo {
         }
         self.head = node.as_ptr();
         self.len += 1;
-        self.priority = self.priority.max(node_ref.priority());
+        // Whoever is here waits for less, or holds other colors until it has run.
+        self.rank = self.rank.max(rank(node_ref.priority())) | EXPRESS;
     }
 
     /// Whether an urgent node goes first.
@@ -272,7 +275,7 @@ impl ColorCell {
             refs: AtomicU32::new(1),
             links: UnsafeCell::new(Links {
                 state: State::Idle,
-                queued_priority: 0,
+                queued_rank: 0,
                 readers: 0,
                 prev: ptr::null_mut(),
                 next: ptr::null_mut(),
@@ -281,7 +284,7 @@ impl ColorCell {
                 head: ptr::null_mut(),
                 tail: ptr::null_mut(),
                 len: 0,
-                priority: 0,
+                rank: 0,
                 samples: 0,
                 mean_ns: 0,
                 run: 0,
@@ -366,7 +369,7 @@ impl ColorCell {
                 }
                 fifo.tail = node.as_ptr();
                 fifo.len += 1;
-                fifo.priority = fifo.priority.max(priority);
+                fifo.rank = fifo.rank.max(rank(priority));
                 fifo.len
             })
         };
@@ -376,11 +379,11 @@ impl ColorCell {
     /// # Safety
     /// As [`ColorCell::fifo`]; the nodes are the caller's to give.
     #[inline]
-    unsafe fn append(&self, chain: Chain) {
+    unsafe fn append(&self, chain: Chain, outside: bool) {
         // SAFETY: promised by the caller.
         let len = unsafe {
             self.fifo(|fifo| {
-                fifo.append(chain);
+                fifo.append(chain, outside);
                 fifo.len
             })
         };
@@ -448,18 +451,21 @@ impl ColorCell {
         chain
     }
 
-    /// Pushes a node from another thread. True: the caller has set NOTIFIED and must link the color.
-    pub(crate) fn push_inbox(&self, node: NonNull<Node>) -> bool {
+    /// Pushes a node from another thread; `outside`: of no worker's callback. True: the caller has set NOTIFIED and must
+    /// link the color.
+    pub(crate) fn push_inbox(&self, node: NonNull<Node>, outside: bool) -> bool {
         self.check_alive();
         // Relaxed, and counted before it is there: a number to show, which may be ahead for a moment.
         self.note_len(self.inbox_len.fetch_add(1, Relaxed) + 1);
+        let bits = NOTIFIED | if outside { OUTSIDE } else { 0 };
         let mut old = self.inbox.load(Relaxed);
         loop {
             // SAFETY: the node is the caller's until the exchange succeeds.
-            unsafe { node.as_ref() }.next.set(without_bit(old));
+            unsafe { node.as_ref() }.next.set(without_bits(old));
+            let new = node.as_ptr().map_addr(|addr| addr | bits | (old.addr() & OUTSIDE));
             // Success releases the node to `drain_inbox` and `take_notified`; it acquires, from the latter, that
             // `remote_next` has been read and may be written again.
-            match self.inbox.compare_exchange_weak(old, with_bit(node.as_ptr()), AcqRel, Relaxed) {
+            match self.inbox.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => return old.addr() & NOTIFIED == 0,
                 Err(now) => old = now,
             }
@@ -470,7 +476,7 @@ impl ColorCell {
     #[inline]
     pub(crate) fn inbox_waits(&self) -> bool {
         // Relaxed: a push that happened before is seen by coherence; `drain_inbox` acquires.
-        !without_bit(self.inbox.load(Relaxed)).is_null()
+        !without_bits(self.inbox.load(Relaxed)).is_null()
     }
 
     /// Neither nodes nor the bit: nobody will come for this color.
@@ -500,7 +506,7 @@ impl ColorCell {
         // kept.
         let top = self.inbox.swap(ptr::without_provenance_mut(NOTIFIED), AcqRel);
         // SAFETY: promised by the caller; the swap made the nodes ours.
-        unsafe { self.append_stack(without_bit(top)) };
+        unsafe { self.append_stack(top) };
     }
 
     /// Clears NOTIFIED and moves what came from outside to the end of the fifo.
@@ -511,21 +517,23 @@ impl ColorCell {
         // AcqRel: acquires the nodes, releases our read of `remote_next` to the next `push_inbox`.
         let top = self.inbox.swap(ptr::null_mut(), AcqRel);
         // SAFETY: promised by the caller; the swap made the nodes ours.
-        unsafe { self.append_stack(without_bit(top)) };
+        unsafe { self.append_stack(top) };
     }
 
+    /// Appends what an inbox held.
+    ///
     /// # Safety
     /// The caller owns the nodes on `top` and the fifo.
     unsafe fn append_stack(&self, top: *mut Node) {
         // SAFETY: promised by the caller.
         unsafe {
-            let chain = Chain::from_stack(top);
+            let chain = Chain::from_stack(without_bits(top));
             if chain.len > 0 {
                 self.inbox_len.fetch_sub(chain.len, Relaxed);
                 let count = chain.len.min(u32::from(u16::MAX)) as u16;
                 let urgent = chain.urgent;
                 self.fifo(|fifo| fifo.posts_foreign = fifo.posts_foreign.saturating_add(count));
-                self.append(chain);
+                self.append(chain, top.addr() & OUTSIDE != 0);
                 if urgent {
                     self.fifo(Fifo::sort_urgent);
                 }
@@ -535,17 +543,19 @@ impl ColorCell {
 }
 
 #[inline]
-fn with_bit(node: *mut Node) -> *mut Node {
-    node.map_addr(|addr| addr | NOTIFIED)
+fn without_bits(node: *mut Node) -> *mut Node {
+    node.map_addr(|addr| addr & !(NOTIFIED | OUTSIDE))
 }
 
+/// The rank of a priority.
 #[inline]
-fn without_bit(node: *mut Node) -> *mut Node {
-    node.map_addr(|addr| addr & !NOTIFIED)
+fn rank(priority: u8) -> u8 {
+    priority << 1
 }
 
-/// The bit in the inbox; nodes are 16-aligned.
+/// Bits in the inbox; nodes are 16-aligned.
 const NOTIFIED: usize = 1;
+const OUTSIDE: usize = 2;
 
 /// No worker has posted from elsewhere yet.
 pub(crate) const NO_WORKER: u16 = u16::MAX;

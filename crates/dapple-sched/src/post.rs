@@ -6,6 +6,9 @@
 //! | a worker to a color at home there | appends under its own lock | one |
 //! | a worker to an idle color elsewhere whose home sleeps, or from an I/O event | takes the color home, then as above | two |
 //! | anybody else | inbox, and the home's remote list the first time | one or two |
+//!
+//! What no callback of the runtime posts (other threads, I/O events, timers) comes from outside: its color goes by the
+//! express list of its run queue.
 
 use std::ptr::{self, NonNull};
 
@@ -13,7 +16,7 @@ use crate::cell::{ColorCell, State};
 use crate::context;
 use crate::dispose;
 use crate::node::Node;
-use crate::run_queue::RunQueue;
+use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Linked;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::Worker;
@@ -82,9 +85,12 @@ impl Worker {
         let granted = unsafe {
             cell.drain_inbox();
             cell.push(node);
-            if sender.is_some() {
-                cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(1));
-            }
+            cell.fifo(|fifo| {
+                fifo.rank |= self.express();
+                if sender.is_some() {
+                    fifo.posts_in = fifo.posts_in.saturating_add(1);
+                }
+            });
             enqueue(&mut queue, color)
         };
         if !granted.is_null() {
@@ -93,6 +99,12 @@ impl Worker {
             unsafe { grant_all(granted) };
         }
         true
+    }
+
+    /// What an I/O event or a timer adds to the rank of its color.
+    #[inline]
+    fn express(&self) -> u8 {
+        u8::from(self.dispatches.get()) * EXPRESS
     }
 
     /// # Safety
@@ -107,6 +119,7 @@ impl Worker {
                 // SAFETY: we hold the lock of what is now the home.
                 unsafe {
                     cell.push(node);
+                    cell.fifo(|fifo| fifo.rank |= self.express());
                     queue.push(color);
                 }
                 return true;
@@ -189,7 +202,7 @@ pub(crate) unsafe fn post_urgent(color: NonNull<ColorCell>, node: NonNull<Node>)
             State::Held | State::Reading => return false,
             State::Running if here != Some(home) => {
                 drop(queue);
-                if cell.push_inbox(node) {
+                if cell.push_inbox(node, true) {
                     crate::worker::pass_on(shared, color);
                 }
                 return true;
@@ -236,7 +249,9 @@ unsafe fn post_foreign(color: NonNull<ColorCell>, node: NonNull<Node>) {
     if !context::on_worker() {
         shared.posts_outside.fetch_add(1, Relaxed);
     }
-    if cell.push_inbox(node) && shared.link_remote(color) == Linked::Closed {
+    let of_callback = |worker: &Worker| std::ptr::eq(&*worker.shared, shared) && !worker.dispatches.get();
+    let outside = !context::with_worker(of_callback).unwrap_or(false);
+    if cell.push_inbox(node, outside) && shared.link_remote(color) == Linked::Closed {
         // SAFETY: the home has stopped, and the notification is ours.
         unsafe { dispose::notified(color) };
     }

@@ -17,7 +17,7 @@ use crate::hold;
 use crate::lock::Guard;
 use crate::node::Node;
 use crate::post;
-use crate::run_queue::RunQueue;
+use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::{Linked, NO_COLOR, Shared, Slot};
 use crate::sync::atomic::Ordering::*;
 
@@ -53,10 +53,19 @@ struct Turn {
     color: NonNull<ColorCell>,
     /// The node of a waiter that the color is to be handed to, or null.
     handoff: *mut Node,
-    /// It ended before its batch did, so what waited when it began still does.
-    cut: bool,
+    cut: Cut,
     /// It was a sample: time to see whether the color is where it belongs.
     looked: bool,
+}
+
+/// Whether a turn ended before its batch did, so that what waited when it began still does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    No,
+    /// By the time slice: what is left waits like anything else.
+    Slice,
+    /// By a panic, or for a waiter: it has not had its time.
+    Early,
 }
 
 /// What is to be done once the worker's lock is released.
@@ -134,7 +143,7 @@ impl Worker {
         let color = self.frame.color();
         crate::panics::report(&self.shared, color, payload);
         if let Some(color) = color {
-            self.conclude(color, true, false);
+            self.conclude(color, Cut::Early, false);
         }
     }
 
@@ -148,10 +157,10 @@ impl Worker {
         if plan.batch == 1 && to_look > 0 && (1..LONG_CALLBACK_NS).contains(&plan.mean_ns) {
             self.turns_to_look.set(to_look - 1);
             self.run_one(color);
-            self.conclude(color, false, false);
+            self.conclude(color, Cut::No, false);
         } else {
             self.run_many(color, &plan);
-            self.conclude(color, self.ran.get() < plan.batch, to_look == 0);
+            self.conclude(color, Cut::slice_if(self.ran.get() < plan.batch), to_look == 0);
             self.poll_if_due();
         }
         true
@@ -159,7 +168,7 @@ impl Worker {
 
     /// A turn is over; the next step requeues its color.
     #[inline]
-    fn conclude(&self, color: NonNull<ColorCell>, cut: bool, looked: bool) {
+    fn conclude(&self, color: NonNull<ColorCell>, cut: Cut, looked: bool) {
         self.slot().counters.turn(self.ran.get());
         if self.frame.leave() {
             self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null_mut()), cut, looked }));
@@ -305,7 +314,7 @@ impl Worker {
         unsafe {
             self.end_turn(
                 &mut queue,
-                Turn { color, handoff: ptr::null_mut(), cut: true, looked: false },
+                Turn { color, handoff: ptr::null_mut(), cut: Cut::Early, looked: false },
                 &mut afterwards,
             )
         };
@@ -329,7 +338,7 @@ impl Worker {
         unsafe {
             let cell = turn.color.as_ref();
             cell.drain_inbox();
-            if !(turn.cut | turn.looked) && turn.handoff.is_null() && cell.fifo(|fifo| fifo.len) > 0 {
+            if turn.cut == Cut::No && !turn.looked && turn.handoff.is_null() && cell.fifo(|fifo| fifo.len) > 0 {
                 queue.push(turn.color);
             } else {
                 self.end_turn_otherwise(queue, turn, afterwards);
@@ -346,10 +355,13 @@ impl Worker {
         // SAFETY: promised by the caller.
         unsafe {
             let cell = turn.color.as_ref();
-            if turn.cut {
-                // What waited when the turn began still does.
-                let before = cell.links(|links| links.queued_priority);
-                cell.fifo(|fifo| fifo.priority = fifo.priority.max(before));
+            if turn.cut != Cut::No && cell.fifo(|fifo| fifo.len) > 0 {
+                // What waited when the turn began still does. Who has used up a time slice goes by the express list
+                // for news only: others would have hardly any time beside a long queue from outside.
+                let used_up = turn.cut == Cut::Slice && turn.handoff.is_null();
+                let kept = if used_up { !EXPRESS } else { !0 };
+                let before = cell.links(|links| links.queued_rank) & kept;
+                cell.fifo(|fifo| fifo.rank = fifo.rank.max(before));
             }
             if let Some(node) = NonNull::new(turn.handoff) {
                 if cell.fifo(|fifo| fifo.is_urgent()) {
@@ -370,6 +382,7 @@ impl Worker {
                 }
             } else {
                 cell.set_state(State::Idle);
+                cell.fifo(|fifo| fifo.rank = 0);
                 if hold::is_dead(turn.color) {
                     afterwards.bury(cell);
                 } else if turn.looked || cell.last_poster.load(Relaxed) != NO_WORKER {
@@ -424,6 +437,8 @@ impl Worker {
                 return false;
             }
             begin_turn(cell);
+            // It was not queued, so there is nothing that a cut could leave as it was.
+            cell.links(|links| links.queued_rank = 0);
         }
         drop(queue);
         let outer = self.handoff.replace(ptr::null_mut());
@@ -456,7 +471,11 @@ impl Worker {
         let mut queue = self.slot().lock();
         // SAFETY: the turn is over, the color is `Running` here, and this is its home lock.
         unsafe {
-            self.end_turn(&mut queue, Turn { color, handoff, cut: ran.get() < batch, looked: false }, &mut afterwards)
+            self.end_turn(
+                &mut queue,
+                Turn { color, handoff, cut: Cut::slice_if(ran.get() < batch), looked: false },
+                &mut afterwards,
+            )
         };
         drop(queue);
         afterwards.settle(&self.shared);
@@ -505,6 +524,13 @@ impl Worker {
             crate::task::drop_all(&self.shared);
             self.shared.driver.shutdown();
         }
+    }
+}
+
+impl Cut {
+    #[inline]
+    fn slice_if(cut: bool) -> Cut {
+        if cut { Cut::Slice } else { Cut::No }
     }
 }
 
@@ -590,7 +616,7 @@ unsafe fn begin_turn(cell: &ColorCell) -> Plan {
     unsafe {
         cell.set_state(State::Running);
         cell.fifo(|fifo| {
-            fifo.priority = 0;
+            fifo.rank = 0;
             Plan { batch: fifo.len, mean_ns: fifo.mean_ns }
         })
     }

@@ -10,7 +10,7 @@ use crate::lock::Guard;
 use crate::node::Node;
 use crate::placement;
 use crate::post::{self, grant_all};
-use crate::run_queue::RunQueue;
+use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::{self, Worker};
@@ -154,9 +154,10 @@ impl Request {
         request.pending.store(pending as u32, Relaxed);
         let mut placed = Placed { granted: ptr::null_mut(), notify: Vec::new(), complete: pending == 0 };
         let sender = worker.and_then(|worker| worker.frame.color());
+        let outside = worker.is_none_or(|worker| worker.dispatches.get());
         for member in request.members() {
             // SAFETY: we hold the home lock, and nothing has changed since the first look.
-            unsafe { member.place(homes, here, sender.is_some(), &mut placed) };
+            unsafe { member.place(homes, here, (sender.is_some(), outside), &mut placed) };
         }
         if let Some(sender) = sender {
             // SAFETY: this thread runs the sender, so it owns its fifo.
@@ -167,11 +168,17 @@ impl Request {
 }
 
 impl Member {
-    /// One color of a request that is being placed.
+    /// One color of a request that is being placed: by a callback or not, and from outside or not.
     ///
     /// # Safety
     /// As [`Request::place`], which has looked at it.
-    unsafe fn place(&self, homes: &mut [Home<'_>], here: Option<usize>, from_callback: bool, placed: &mut Placed) {
+    unsafe fn place(
+        &self,
+        homes: &mut [Home<'_>],
+        here: Option<usize>,
+        (from_callback, outside): (bool, bool),
+        placed: &mut Placed,
+    ) {
         let cell = self.cell();
         let node = NonNull::from(&self.node);
         let (home, queue) = home_of(homes, cell);
@@ -180,15 +187,16 @@ impl Member {
             if self.granted.get() {
                 hold::take(cell, self.reads());
             } else if queue.closed || (cell.state() == State::Running && here != Some(home)) {
-                if cell.push_inbox(node) {
+                if cell.push_inbox(node, outside) {
                     placed.notify.push(self.color);
                 }
             } else {
                 cell.drain_inbox();
                 cell.push(node);
-                if from_callback {
-                    cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(1));
-                }
+                cell.fifo(|fifo| {
+                    fifo.rank |= if outside { EXPRESS } else { 0 };
+                    fifo.posts_in = fifo.posts_in.saturating_add(u16::from(from_callback));
+                });
                 placed.grant(post::enqueue(queue, self.color));
             }
         }
