@@ -108,10 +108,12 @@ unsafe impl Sync for ColorCell {}
 /// Where a color stands.
 pub(crate) struct Links {
     pub(crate) state: State,
-    /// The [`Fifo::rank`] under which it is queued: the list that it stands in.
+    /// The [`Fifo::rank`] under which it is queued.
     pub(crate) queued_rank: u8,
     /// How many hold the color for reading; not 0 exactly while it is `Reading`.
     pub(crate) readers: u32,
+    /// The list that it stands in: that of its rank, or one of a policy's.
+    pub(crate) list: u8,
     pub(crate) prev: *mut ColorCell,
     pub(crate) next: *mut ColorCell,
 }
@@ -136,6 +138,8 @@ pub(crate) struct Fifo {
     /// Posts made to colors at home on other workers, and the last one of those workers.
     pub(crate) posts_away: u16,
     pub(crate) away_to: u16,
+    /// What a policy knows the color by while it is queued; see `policed`. Here, where there is room for it.
+    pub(crate) policy_slot: u32,
 }
 
 impl Fifo {
@@ -277,6 +281,7 @@ impl ColorCell {
                 state: State::Idle,
                 queued_rank: 0,
                 readers: 0,
+                list: 0,
                 prev: ptr::null_mut(),
                 next: ptr::null_mut(),
             }),
@@ -293,6 +298,7 @@ impl ColorCell {
                 posts_foreign: 0,
                 posts_away: 0,
                 away_to: NO_WORKER,
+                policy_slot: 0,
             }),
             capacity: AtomicU32::new(u32::MAX),
             counted: AtomicU32::new(0),

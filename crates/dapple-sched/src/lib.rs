@@ -43,6 +43,8 @@ mod monitor;
 mod node;
 mod panics;
 mod placement;
+mod policed;
+mod policy;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 mod pool;
 mod post;
@@ -72,6 +74,7 @@ pub use context::on_worker;
 pub use driver::Driver;
 pub use monitor::SlowCallback;
 pub use panics::PanicInfo;
+pub use policy::{Policy, Runnable, RunnableKey, SeededRandom};
 pub use runtime::{Builder, EnterGuard, Handle, Runtime, ShutdownReport};
 pub use set::{ReadingColor, Set};
 pub use stats::{RuntimeStats, WorkerStats};

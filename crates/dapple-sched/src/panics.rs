@@ -68,7 +68,7 @@ pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
 }
 
 /// Drops a payload whose destructor may itself panic.
-fn discard(payload: Box<dyn Any + Send>) {
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }

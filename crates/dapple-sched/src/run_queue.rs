@@ -18,12 +18,17 @@
 use std::ptr::{self, NonNull};
 
 use crate::cell::{ColorCell, State};
+use crate::policed::Board;
 
 /// Runnable colors, by rank.
 pub(crate) struct RunQueue {
     lists: [List; RANKS],
-    /// Bit `n` is set where list `n` is not empty.
+    /// Bit `n` is set where list `n` is not empty, [`POLICED`] where a policy of the program's own picks.
     occupied: u32,
+    /// Those bits of a rank that choose a list: all of them, or none under a policy.
+    rank_mask: u8,
+    /// Above every rank under a policy, which is told of each change of a color; 0 otherwise.
+    raise_always: u8,
     len: usize,
     /// Counts picks where several lists have colors, for the share of the lower levels.
     picks: u32,
@@ -31,6 +36,8 @@ pub(crate) struct RunQueue {
     express_last: u32,
     /// The worker has stopped for good: nothing may be queued here again.
     pub(crate) closed: bool,
+    /// What the policy knows, if there is one.
+    pub(crate) board: Option<Box<Board>>,
 }
 
 #[derive(Clone, Copy)]
@@ -45,7 +52,17 @@ unsafe impl Send for RunQueue {}
 impl RunQueue {
     pub(crate) fn new() -> RunQueue {
         let empty = List { head: ptr::null_mut(), tail: ptr::null_mut() };
-        RunQueue { lists: [empty; RANKS], occupied: 0, len: 0, picks: 0, express_last: 0, closed: false }
+        RunQueue {
+            lists: [empty; RANKS],
+            occupied: 0,
+            rank_mask: RANKS as u8 - 1,
+            raise_always: 0,
+            len: 0,
+            picks: 0,
+            express_last: 0,
+            closed: false,
+            board: None,
+        }
     }
 
     #[inline]
@@ -64,10 +81,24 @@ impl RunQueue {
         unsafe {
             let cell = color.as_ref();
             let rank = cell.fifo(|fifo| fifo.rank);
-            let list = &mut self.lists[usize::from(rank) & (RANKS - 1)];
             cell.links(|links| {
                 links.state = State::Queued;
                 links.queued_rank = rank;
+            });
+            self.append(color, rank & self.rank_mask);
+        }
+        self.len += 1;
+    }
+
+    /// # Safety
+    /// The color is in no list, and may stand in that one.
+    #[inline]
+    unsafe fn append(&mut self, color: NonNull<ColorCell>, at: u8) {
+        let list = &mut self.lists[usize::from(at) & (RANKS - 1)];
+        // SAFETY: `&mut self` is the home lock of the color, and of the one that stands last.
+        unsafe {
+            color.as_ref().links(|links| {
+                links.list = at;
                 links.prev = list.tail;
                 links.next = ptr::null_mut();
             });
@@ -75,10 +106,9 @@ impl RunQueue {
                 Some(tail) => tail.as_ref().links(|links| links.next = color.as_ptr()),
                 None => list.head = color.as_ptr(),
             }
-            list.tail = color.as_ptr();
-            self.occupied |= 1 << rank;
         }
-        self.len += 1;
+        list.tail = color.as_ptr();
+        self.occupied |= 1 << at;
     }
 
     /// Takes a color out of its list; the caller gives it its next state.
@@ -87,10 +117,24 @@ impl RunQueue {
     /// The color is in this queue.
     #[inline]
     pub(crate) unsafe fn remove(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: as in `push`; neighbors are in this queue too.
+        // SAFETY: promised by the caller.
         unsafe {
-            let (rank, prev, next) = color.as_ref().links(|links| (links.queued_rank, links.prev, links.next));
-            let list = &mut self.lists[usize::from(rank) & (RANKS - 1)];
+            if let Some(board) = &mut self.board {
+                board.forget(color);
+            }
+            self.unlink(color);
+        }
+        self.len -= 1;
+    }
+
+    /// # Safety
+    /// The color is in this queue.
+    #[inline]
+    unsafe fn unlink(&mut self, color: NonNull<ColorCell>) {
+        // SAFETY: as in `append`; neighbors are in this queue too.
+        unsafe {
+            let (at, prev, next) = color.as_ref().links(|links| (links.list, links.prev, links.next));
+            let list = &mut self.lists[usize::from(at) & (RANKS - 1)];
             match NonNull::new(prev) {
                 Some(prev) => prev.as_ref().links(|links| links.next = next),
                 None => list.head = next,
@@ -100,10 +144,9 @@ impl RunQueue {
                 None => list.tail = prev,
             }
             if list.head.is_null() {
-                self.occupied &= !(1 << rank);
+                self.occupied &= !(1 << at);
             }
         }
-        self.len -= 1;
     }
 
     /// Moves a queued color up if what waits in it has a higher rank than the one it is queued under.
@@ -115,15 +158,32 @@ impl RunQueue {
         // SAFETY: promised by the caller; `&mut self` is the home lock.
         unsafe {
             let cell = color.as_ref();
-            if cell.fifo(|fifo| fifo.rank) > cell.links(|links| links.queued_rank) {
-                self.remove(color);
-                self.push(color);
+            let rank = cell.fifo(|fifo| fifo.rank);
+            if rank | self.raise_always > cell.links(|links| links.queued_rank) {
+                self.raise_to(color, rank);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`RunQueue::raise`].
+    unsafe fn raise_to(&mut self, color: NonNull<ColorCell>, rank: u8) {
+        // SAFETY: promised by the caller; `&mut self` is the home lock.
+        unsafe {
+            color.as_ref().links(|links| links.queued_rank = rank);
+            match &mut self.board {
+                // Its place is its age.
+                Some(board) => board.note_change(color),
+                None => {
+                    self.unlink(color);
+                    self.append(color, rank);
+                }
             }
         }
     }
 
     /// Takes the next color: of the highest priority the oldest, in turn of those from outside and of the others; but
-    /// every [`FAIR_PICK`]-th time that of another priority in turn.
+    /// every [`FAIR_PICK`]-th time that of another priority in turn. `None` also where a policy is to be asked.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<NonNull<ColorCell>> {
         // Nearly always only the first list has colors.
@@ -132,7 +192,7 @@ impl RunQueue {
 
     #[inline(never)]
     fn pop_ranked(&mut self) -> Option<NonNull<ColorCell>> {
-        if self.occupied == 0 {
+        if self.occupied == 0 || self.is_policed() {
             return None;
         }
         let rank = self.pick_rank();
@@ -180,8 +240,10 @@ impl RunQueue {
     /// Visits the queued colors, lowest rank and oldest first, until `visit` returns false. `visit` may remove the
     /// color that it is given, and no other.
     pub(crate) fn each(&mut self, mut visit: impl FnMut(&mut RunQueue, NonNull<ColorCell>) -> bool) {
+        // Under a policy the second list is the older one.
+        let older = usize::from(self.is_policed());
         for rank in 0..RANKS {
-            let mut at = self.lists[rank].head;
+            let mut at = self.lists[rank ^ older].head;
             while let Some(color) = NonNull::new(at) {
                 // SAFETY: the color is in this queue, and `&mut self` is its home lock.
                 at = unsafe { color.as_ref().links(|links| links.next) };
@@ -191,7 +253,64 @@ impl RunQueue {
             }
         }
     }
+
+    /// From now on a policy picks, which has not been told of any color yet; what is queued keeps the order of `pop`.
+    pub(crate) fn police(&mut self) {
+        let queued: Vec<_> = std::iter::from_fn(|| self.pop()).collect();
+        self.occupied |= POLICED;
+        self.rank_mask = 0;
+        self.raise_always = 1 << 7;
+        self.board = Some(Box::default());
+        for color in queued {
+            // SAFETY: just taken out, under this lock.
+            unsafe { self.push(color) };
+        }
+    }
+
+    /// From now on [`RunQueue::pop`] picks again. What is queued stays where it is: of two lists, the oldest in turn.
+    pub(crate) fn end_policing(&mut self) {
+        self.occupied &= !POLICED;
+        self.rank_mask = RANKS as u8 - 1;
+        self.raise_always = 0;
+        self.board = None;
+    }
+
+    #[inline]
+    pub(crate) fn is_policed(&self) -> bool {
+        self.occupied & POLICED != 0
+    }
+
+    /// The oldest of the colors that a policy has not been told of.
+    pub(crate) fn untold(&self) -> Option<NonNull<ColorCell>> {
+        NonNull::new(self.lists[usize::from(UNTOLD)].head)
+    }
+
+    /// The oldest of the colors that a policy has been told of: older than all the others.
+    pub(crate) fn told(&self) -> Option<NonNull<ColorCell>> {
+        NonNull::new(self.lists[usize::from(TOLD)].head)
+    }
+
+    /// A policy is told of a color.
+    ///
+    /// # Safety
+    /// It is [`RunQueue::untold`].
+    pub(crate) unsafe fn move_to_told(&mut self, color: NonNull<ColorCell>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.unlink(color);
+            self.append(color, TOLD);
+        }
+    }
 }
+
+/// Under a policy, the list of colors that it has not been told of: where a masked rank leads.
+const UNTOLD: u8 = 0;
+
+/// Under a policy, the list of colors that it knows.
+pub(crate) const TOLD: u8 = 1;
+
+/// A policy of the program's own picks. Never alone, so that [`RunQueue::pop`] needs no test of its own for it.
+const POLICED: u32 = 1 << 31;
 
 /// Priorities from 0 to 7.
 const LEVELS: usize = 8;

@@ -15,6 +15,7 @@ use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
 use crate::monitor::{self, SlowCallback, SlowRule};
 use crate::panics::PanicInfo;
+use crate::policy::Policy;
 use crate::shared::Shared;
 use crate::stats::RuntimeStats;
 use crate::sync::atomic::Ordering::*;
@@ -22,6 +23,7 @@ use crate::task::{self, JoinHandle};
 use crate::worker::Worker;
 
 pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
+type MakePolicy = Arc<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>;
 type MakeDriver = Box<dyn FnOnce(usize) -> io::Result<Arc<dyn Driver>>>;
 
 /// The runtimes of this process that have not shut down, oldest first.
@@ -257,6 +259,7 @@ pub struct Builder {
     panic_handler: Option<PanicHandler>,
     slow_rule: SlowRule,
     driver: Option<MakeDriver>,
+    policy: Option<MakePolicy>,
 }
 
 impl Builder {
@@ -268,6 +271,7 @@ impl Builder {
             panic_handler: None,
             slow_rule: SlowRule::default(),
             driver: None,
+            policy: None,
         }
     }
 
@@ -319,6 +323,22 @@ impl Builder {
         self
     }
 
+    /// What picks the next color, instead of the default (the highest priority, then whoever has waited longest): called
+    /// once for each worker, with its index and on its thread, for a policy of its own. See [`Policy`] for what holds
+    /// under each.
+    ///
+    /// ```
+    /// use dapple_sched::{Runtime, SeededRandom};
+    ///
+    /// let runtime = Runtime::builder().policy(|worker| Box::new(SeededRandom::new(7 + worker as u64))).build()?;
+    /// assert!(runtime.block_on(runtime.spawn(async {})).is_ok());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn policy(mut self, make: impl Fn(usize) -> Box<dyn Policy> + Send + Sync + 'static) -> Builder {
+        self.policy = Some(Arc::new(make));
+        self
+    }
+
     /// Starts the workers.
     ///
     /// # Errors
@@ -339,10 +359,10 @@ impl Builder {
         let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule);
         let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::new() };
         for index in 0..workers {
-            let shared = shared.clone();
+            let (shared, policy) = (shared.clone(), self.policy.clone());
             let thread = thread::Builder::new().name(format!("{}-{index}", self.thread_name));
             // An error drops `runtime`, which stops the workers that have started.
-            runtime.threads.push(thread.spawn(move || work(shared, index))?);
+            runtime.threads.push(thread.spawn(move || work(shared, index, policy))?);
         }
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
@@ -369,10 +389,13 @@ impl fmt::Debug for Builder {
 }
 
 /// A worker's thread.
-fn work(shared: Arc<Shared>, index: usize) {
+fn work(shared: Arc<Shared>, index: usize, policy: Option<MakePolicy>) {
     shared.driver.attach(index);
     let worker = Worker::new(shared, index);
     let _scope = WorkerScope::enter(&worker);
+    if let Some(make) = policy {
+        worker.adopt_policy(|| make(index));
+    }
     worker.run();
 }
 

@@ -16,6 +16,7 @@ use crate::dispose;
 use crate::hold;
 use crate::lock::Guard;
 use crate::node::Node;
+use crate::policed::Policed;
 use crate::post;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::{Linked, NO_COLOR, Shared, Slot};
@@ -46,6 +47,8 @@ pub(crate) struct Worker {
     /// Turns until this worker may call for help again.
     pub(crate) help_pause: Cell<u32>,
     pub(crate) random: Cell<u32>,
+    /// What picks the next color, where the program has a policy of its own.
+    pub(crate) policed: Cell<Option<Box<Policed>>>,
 }
 
 /// A color that has had its turn.
@@ -81,7 +84,7 @@ pub(crate) struct Afterwards {
 }
 
 /// A turn that begins.
-struct Plan {
+pub(crate) struct Plan {
     /// What was queued when it began.
     batch: u32,
     /// What callbacks of the color take, 0 if not known.
@@ -105,6 +108,7 @@ impl Worker {
             spin_rounds: Cell::new(4),
             help_pause: Cell::new(0),
             random: Cell::new(0x9e37_79b9 ^ (index as u32 + 1)),
+            policed: Cell::new(None),
         }
     }
 
@@ -119,7 +123,8 @@ impl Worker {
         while !self.shared.is_stopping() {
             self.catching(|| {
                 while !self.shared.is_stopping() {
-                    if !self.try_step() && !self.find_work() {
+                    // Under a policy the first finds nothing, and the second asks it.
+                    if !self.try_step() && !self.policed_step() && !self.find_work() {
                         self.sleep();
                     }
                 }
@@ -151,6 +156,13 @@ impl Worker {
     #[inline]
     fn try_step(&self) -> bool {
         let Some((color, plan)) = self.next_color() else { return false };
+        self.turn(color, plan);
+        true
+    }
+
+    /// Runs the turn of a color that this worker has set to `Running`. A panic of a callback passes through.
+    #[inline(always)]
+    pub(crate) fn turn(&self, color: NonNull<ColorCell>, plan: Plan) {
         let to_look = self.turns_to_look.get();
         self.ran.set(0);
         self.frame.enter(color);
@@ -163,7 +175,6 @@ impl Worker {
             self.conclude(color, Cut::slice_if(self.ran.get() < plan.batch), to_look == 0);
             self.poll_if_due();
         }
-        true
     }
 
     /// A turn is over; the next step requeues its color.
@@ -493,6 +504,7 @@ impl Worker {
     /// The worker's last act: what can no longer run is dropped, while its color is held.
     pub(crate) fn exit(&self) {
         let mut afterwards = Afterwards::new();
+        self.drop_policy();
         let mut queue = self.slot().lock();
         if let Some(turn) = self.ended.take() {
             // SAFETY: as in `next_color`.
@@ -611,7 +623,7 @@ pub(crate) unsafe fn pass_on(shared: &Shared, color: NonNull<ColorCell>) {
 /// # Safety
 /// The caller holds the home lock and is the home worker.
 #[inline]
-unsafe fn begin_turn(cell: &ColorCell) -> Plan {
+pub(crate) unsafe fn begin_turn(cell: &ColorCell) -> Plan {
     // SAFETY: promised by the caller.
     unsafe {
         cell.set_state(State::Running);

@@ -37,6 +37,7 @@
 //! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
 //! | the same as callbacks | [`mod@event`] |
 //! | call what blocks | [`blocking`] |
+//! | choose what runs next | [`Priority`], or a [`Policy`] of your own |
 //!
 //! Who knows tokio starts best with [`coming_from_tokio`].
 //!
@@ -57,9 +58,9 @@ pub use dapple_io::{blocking, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{
-    Builder, Callback, Closed, Color, Colored, Driver, EnterGuard, Handle, JoinError, JoinHandle, PanicInfo, PostError,
-    Posted, Priority, Runtime, RuntimeStats, ShutdownReport, TryWithError, With, WorkerStats, YieldNow, on_worker,
-    spawn, yield_now,
+    Builder, Callback, Closed, Color, Colored, Driver, EnterGuard, Handle, JoinError, JoinHandle, PanicInfo, Policy,
+    PostError, Posted, Priority, Runnable, RunnableKey, Runtime, RuntimeStats, SeededRandom, ShutdownReport,
+    TryWithError, With, WorkerStats, YieldNow, on_worker, spawn, yield_now,
 };
 
 pub mod coming_from_tokio;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::Sender;
 
-use dapple_sched::{Color, Colored, PostError, Runtime};
+use dapple_sched::{Color, Colored, PostError, Runtime, SeededRandom};
 use proptest::prelude::*;
 
 use crate::support::collector;
@@ -195,10 +195,15 @@ fn run(world: &Arc<World>, op: &Op, alive: &Sender<()>) {
     });
 }
 
-fn check(workers: usize, mut program: Vec<Vec<Op>>, capacity: Option<usize>) {
+/// `seed`: of a policy that picks colors at random.
+fn check(workers: usize, mut program: Vec<Vec<Op>>, capacity: Option<usize>, seed: Option<u64>) {
     let mut count = 0;
     program.iter_mut().for_each(|ops| number(ops, &mut count));
-    let runtime = Runtime::builder().workers(workers).panic_handler(|_| ()).build().unwrap();
+    let mut builder = Runtime::builder().workers(workers).panic_handler(|_| ());
+    if let Some(seed) = seed {
+        builder = builder.policy(move |worker| Box::new(SeededRandom::new(seed ^ worker as u64)));
+    }
+    let runtime = builder.build().unwrap();
     let _entered = runtime.enter();
     let colors: Vec<Color> = (0..COLORS).map(|_| Color::new()).collect();
     // Only the first color is ever full.
@@ -286,7 +291,8 @@ proptest! {
         workers in 1usize..9,
         program in prop::collection::vec(prop::collection::vec(op(), 0..16), 1..4),
         capacity in prop::option::of(0usize..3),
+        seed in prop::option::of(any::<u64>()),
     ) {
-        check(workers, program, capacity);
+        check(workers, program, capacity, seed);
     }
 }

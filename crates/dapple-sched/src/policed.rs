@@ -1,0 +1,307 @@
+//! How a worker asks a policy of the program's own: what the policy has been told, and what it has to be told.
+//!
+//! The policy belongs to its worker's thread and runs while no lock is held. So it is told late: the run queue keeps a
+//! *board* of what has happened since it was last asked, under the home lock, where thieves and posters reach it. To
+//! pick, the worker takes what is on the board, releases the lock, tells and asks, and takes the lock again.
+//!
+//! | list of the run queue | holds | order |
+//! |---|---|---|
+//! | `UNTOLD` | colors queued since the policy was last told | by age |
+//! | `TOLD` | colors that it knows, each with a slot of the board | by age, all older than those |
+//!
+//! A policy names a color by a key: a slot, and a number of which each wait has its own, so that a key of a color that
+//! has left since is seen to be stale. Nothing that it answers can do harm: what is not the key of a color that waits means the oldest.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+
+use crate::Priority;
+use crate::cell::ColorCell;
+use crate::panics;
+use crate::policy::{Policy, Runnable, RunnableKey};
+use crate::run_queue::{EXPRESS, RunQueue, TOLD};
+use crate::sync::atomic::Ordering::*;
+use crate::worker::{Worker, begin_turn};
+
+/// A worker's policy.
+pub(crate) struct Policed {
+    policy: Box<dyn Policy>,
+    news: News,
+    /// Counts picks, for the age bound.
+    picks: u32,
+}
+
+/// What a policy is told before it is asked.
+#[derive(Default)]
+struct News {
+    removed: Vec<RunnableKey>,
+    queued: Vec<Runnable>,
+    changed: Vec<Runnable>,
+}
+
+/// What a policy knows of a run queue, and what has changed since; under the home lock.
+#[derive(Default)]
+pub(crate) struct Board {
+    slots: Vec<BoardSlot>,
+    free: Vec<u32>,
+    next_serial: u64,
+    removed: Vec<RunnableKey>,
+    /// Slots of colors in which more waits than the policy knows.
+    changed: Vec<u32>,
+}
+
+struct BoardSlot {
+    /// Null: free.
+    color: *mut ColorCell,
+    serial: u64,
+    /// It is listed in `changed`.
+    changed: bool,
+}
+
+// SAFETY: the pointers are those of colors in the run queue that the board belongs to, followed under its lock only.
+unsafe impl Send for Board {}
+
+impl Board {
+    /// Gives a color a slot.
+    ///
+    /// # Safety
+    /// The caller holds the color's home lock.
+    unsafe fn enter(&mut self, color: NonNull<ColorCell>) -> Runnable {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(BoardSlot { color: ptr::null_mut(), serial: 0, changed: false });
+            self.slots.len() as u32 - 1
+        });
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        self.slots[slot as usize] = BoardSlot { color: color.as_ptr(), serial, changed: false };
+        // SAFETY: promised by the caller.
+        unsafe {
+            color.as_ref().fifo(|fifo| fifo.policy_slot = slot);
+            describe(color, RunnableKey { serial, slot })
+        }
+    }
+
+    /// Frees the slot of a color, if it has one.
+    ///
+    /// # Safety
+    /// The color is in the board's queue, whose lock the caller holds.
+    unsafe fn leave(&mut self, color: NonNull<ColorCell>) -> Option<RunnableKey> {
+        // SAFETY: promised by the caller.
+        let (list, slot) = unsafe { slot_of(color) };
+        if list != TOLD {
+            return None;
+        }
+        let entry = &mut self.slots[slot as usize];
+        entry.color = ptr::null_mut();
+        self.free.push(slot);
+        Some(RunnableKey { serial: entry.serial, slot })
+    }
+
+    /// A color leaves the queue although the policy did not pick it.
+    ///
+    /// # Safety
+    /// As [`Board::leave`].
+    pub(crate) unsafe fn forget(&mut self, color: NonNull<ColorCell>) {
+        // SAFETY: promised by the caller.
+        let key = unsafe { self.leave(color) };
+        self.removed.extend(key);
+    }
+
+    /// Something has come to a color in the queue.
+    ///
+    /// # Safety
+    /// As [`Board::leave`].
+    pub(crate) unsafe fn note_change(&mut self, color: NonNull<ColorCell>) {
+        // SAFETY: promised by the caller.
+        let (list, slot) = unsafe { slot_of(color) };
+        if list == TOLD && !std::mem::replace(&mut self.slots[slot as usize].changed, true) {
+            self.changed.push(slot);
+        }
+    }
+
+    /// The color of a key that the policy has named, if it still waits.
+    fn find(&self, key: RunnableKey) -> Option<NonNull<ColorCell>> {
+        let entry = self.slots.get(key.slot as usize)?;
+        if entry.serial == key.serial { NonNull::new(entry.color) } else { None }
+    }
+
+    /// Takes the changes. The lock is held.
+    fn take_changed(&mut self, news: &mut Vec<Runnable>) {
+        for slot in self.changed.drain(..) {
+            let entry = &mut self.slots[slot as usize];
+            entry.changed = false;
+            if let Some(color) = NonNull::new(entry.color) {
+                // SAFETY: a color with a slot is in the queue, and `&mut self` is its home lock.
+                news.push(unsafe { describe(color, RunnableKey { serial: entry.serial, slot }) });
+            }
+        }
+    }
+}
+
+/// The list of a color, and its slot, if that is [`TOLD`].
+///
+/// # Safety
+/// The caller holds the color's home lock, and it is queued.
+unsafe fn slot_of(color: NonNull<ColorCell>) -> (u8, u32) {
+    // SAFETY: promised by the caller.
+    unsafe { (color.as_ref().links(|links| links.list), color.as_ref().fifo(|fifo| fifo.policy_slot)) }
+}
+
+/// What a policy sees of a color.
+///
+/// # Safety
+/// The caller holds the color's home lock, and it is queued.
+unsafe fn describe(color: NonNull<ColorCell>, key: RunnableKey) -> Runnable {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let cell = color.as_ref();
+        cell.fifo(|fifo| Runnable {
+            key,
+            color_id: cell.id,
+            priority: Priority::new(fifo.rank / 2),
+            from_outside: fifo.rank & EXPRESS != 0,
+            queued: fifo.len as usize,
+            mean_ns: u64::from(fifo.mean_ns),
+        })
+    }
+}
+
+impl RunQueue {
+    /// Takes what the policy has to be told, and tells it.
+    fn take_news(&mut self, news: &mut News) {
+        let Some(mut board) = self.board.take() else { return };
+        std::mem::swap(&mut news.removed, &mut board.removed);
+        // Before the new ones, which are told as they are now.
+        board.take_changed(&mut news.changed);
+        while let Some(color) = self.untold() {
+            // SAFETY: it is in this queue, and `&mut self` is its lock.
+            unsafe {
+                self.move_to_told(color);
+                news.queued.push(board.enter(color));
+            }
+        }
+        self.board = Some(board);
+    }
+
+    /// Takes the color that the policy has picked, if it waits.
+    fn take_picked(&mut self, key: RunnableKey) -> Option<NonNull<ColorCell>> {
+        let mut board = self.board.take()?;
+        let color = board.find(key);
+        if let Some(color) = color {
+            // SAFETY: a color with a slot is in this queue, and `&mut self` is its lock. The policy has forgotten it.
+            unsafe {
+                board.leave(color);
+                self.remove(color);
+            }
+        }
+        self.board = Some(board);
+        color
+    }
+
+    /// Takes the oldest color, which the policy is told of later.
+    fn take_oldest(&mut self) -> Option<NonNull<ColorCell>> {
+        let color = self.told().or_else(|| self.untold())?;
+        // SAFETY: it is in this queue.
+        unsafe { self.remove(color) };
+        Some(color)
+    }
+}
+
+impl Policed {
+    /// Tells the news, and asks.
+    fn ask(&mut self) -> Option<RunnableKey> {
+        let News { removed, queued, changed } = &mut self.news;
+        removed.drain(..).for_each(|key| self.policy.removed(key));
+        queued.drain(..).for_each(|color| self.policy.queued(&color));
+        changed.drain(..).for_each(|color| self.policy.changed(&color));
+        self.policy.pick()
+    }
+}
+
+impl Worker {
+    /// From now on a policy picks. One that cannot be made leaves the default.
+    pub(crate) fn adopt_policy(&self, make: impl FnOnce() -> Box<dyn Policy>) {
+        match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(policy) => {
+                self.policed.set(Some(Box::new(Policed { policy, news: News::default(), picks: 0 })));
+                self.slot().lock().police();
+            }
+            Err(payload) => self.report_policy(payload),
+        }
+    }
+
+    /// Runs a turn of the color that the policy picks; false if there is none.
+    #[inline]
+    pub(crate) fn policed_step(&self) -> bool {
+        match self.policed.take() {
+            Some(policed) => self.step_by(policed),
+            None => false,
+        }
+    }
+
+    #[inline(never)]
+    fn step_by(&self, mut policed: Box<Policed>) -> bool {
+        let slot = self.slot();
+        let mut queue = slot.lock();
+        if queue.len() == 0 {
+            drop(queue);
+            self.policed.set(Some(policed));
+            return false;
+        }
+        policed.picks = policed.picks.wrapping_add(1);
+        let mut picked = None;
+        if !policed.picks.is_multiple_of(OLDEST_PICK) {
+            queue.take_news(&mut policed.news);
+            drop(queue);
+            let answer = catch_unwind(AssertUnwindSafe(|| policed.ask()));
+            let key = match answer {
+                Ok(key) => key,
+                Err(payload) => {
+                    self.policed.set(Some(policed));
+                    self.report_policy(payload);
+                    self.drop_policy();
+                    return true;
+                }
+            };
+            queue = slot.lock();
+            picked = key.and_then(|key| queue.take_picked(key));
+        }
+        let next = picked.or_else(|| queue.take_oldest()).map(|color| {
+            // SAFETY: taken out under our lock, which is its home's.
+            let cell = unsafe { color.as_ref() };
+            // Relaxed: for reports.
+            slot.running.store(cell.id, Relaxed);
+            // SAFETY: as above.
+            (color, unsafe { begin_turn(cell) })
+        });
+        let waiting = queue.len();
+        drop(queue);
+        // Relaxed: a hint for thieves.
+        slot.len.store(waiting, Relaxed);
+        self.policed.set(Some(policed));
+        // None: while the policy was asked, others have taken all there was.
+        let Some((color, plan)) = next else { return false };
+        self.turn(color, plan);
+        true
+    }
+
+    /// Goes back to the default, for good.
+    pub(crate) fn drop_policy(&self) {
+        let Some(policed) = self.policed.take() else { return };
+        self.slot().lock().end_policing();
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(policed))) {
+            self.report_policy(payload);
+        }
+    }
+
+    fn report_policy(&self, payload: Box<dyn Any + Send>) {
+        let message =
+            format!("the policy of worker {} is replaced by the default: {}", self.index, panics::message(&*payload));
+        panics::discard(payload);
+        panics::report(&self.shared, None, Box::new(message));
+    }
+}
+
+/// One pick in so many is that of the oldest color, whatever the policy says.
+const OLDEST_PICK: u32 = 32;
