@@ -318,5 +318,22 @@ fn proxies_refuse_what_they_cannot_do() {
     }
 }
 
+/// Runs an example to its end, and returns the numbers that end its lines, or stand before `of`.
+fn figures(name: &str) -> Vec<f64> {
+    let output = Command::new(executable(name)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let figure = |line: &str| line.split(": ").nth(1)?.split_whitespace().next()?.parse().ok();
+    text.lines().map(|line| figure(line).unwrap_or_else(|| panic!("{name}: {line:?}"))).collect()
+}
+
+#[test]
+fn policies_of_ones_own_are_worth_it() {
+    let [by_default, by_deadline] = figures("policy_deadline")[..] else { panic!("two lines") };
+    assert!(by_default < 150.0 && by_deadline == 200.0, "{by_default} {by_deadline}");
+    let [by_default, by_length] = figures("policy_longest")[..] else { panic!("two lines") };
+    assert!(by_length < by_default, "{by_length} {by_default}");
+}
+
 /// How long a test waits for an example to say something.
 const PATIENCE: Duration = Duration::from_secs(20);
