@@ -54,14 +54,41 @@ unsafe impl Sync for Color {}
 
 /// Which runnable color goes first: a hint, never a promise (thesis, section 3.4).
 ///
-/// A color ranks by the highest priority that waits in it. Priorities order colors, never the callbacks of one color,
-/// and every so often a lower level is served, so that none starves.
+/// A color ranks by the highest priority that waits in it; of equal ones the oldest goes first. Priorities order colors,
+/// never the callbacks of one color (C2), and not across workers: each worker looks at its own run queue. Every so often a
+/// lower level is served, so that none starves (C7). Nothing may depend on the order that comes of it.
+///
+/// What it is good for: **the color that has most to do should start first**, because its callbacks cannot run beside each
+/// other. Take four callbacks of equal length on two workers, where 1 and 2 have colors of their own, and 3 and 4 have the
+/// default color, as in a program of which little has been colored yet (Figure 3-4):
+///
+/// ```text
+///   without priorities          with a higher priority for 3 and 4
+///   worker 0   1  3  4          worker 0   3  4
+///   worker 1   2                worker 1   1  2
+///   time       1  2  3          time       1  2
+/// ```
 ///
 /// ```
 /// use dapple_sched::Priority;
 ///
 /// assert!(Priority::NORMAL < Priority::new(3));
 /// assert_eq!(Priority::new(200), Priority::HIGHEST);
+///
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// use dapple_sched::Color;
+/// use std::sync::mpsc;
+///
+/// let (tx, rx) = mpsc::channel();
+/// // Posted by a callback, so that both wait before either runs.
+/// Color::new().post(move || {
+///     let tx2 = tx.clone();
+///     Color::new().post(move || tx.send("colored").unwrap());
+///     Color::DEFAULT.post_with(Priority::new(1), move || tx2.send("not colored yet").unwrap());
+/// });
+/// assert_eq!(rx.recv(), Ok("not colored yet")); // on one worker; a second one could take the other
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Priority(u8);

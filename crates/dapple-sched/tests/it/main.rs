@@ -15,6 +15,7 @@ mod compile_fail;
 mod express;
 mod oracle;
 mod policy;
+mod priority;
 mod shutdown;
 mod state;
 mod support;
