@@ -11,7 +11,8 @@
 //! | `Reading` | no | the home worker's lock | `Reading` (one reader more or less), `Queued` (the last reader has gone and something waits), `Idle` |
 //!
 //! **One rule:** the running worker owns the fifo; otherwise the home worker's lock does. `home` changes only under the
-//! locks of the old and of the new home, and never while the color is `Running`, `Held` or `Reading`.
+//! locks of the old and of the new home, and never while the color is `Running`, `Held` or `Reading`; that of a pinned
+//! color never changes.
 //!
 //! # Readers (`links.readers`, under the home lock)
 //!
@@ -62,6 +63,8 @@ pub(crate) enum Kind {
     Default,
     Named,
     Fresh,
+    /// Fresh, and its home never changes.
+    Pinned,
 }
 
 /// One color. Reached through handles ([`crate::Color`]), through a run queue or a remote list, or as what runs.
@@ -310,6 +313,12 @@ impl ColorCell {
             #[cfg(any(dapple_loom, dapple_shuttle))]
             buried: std::sync::atomic::AtomicBool::new(false),
         }
+    }
+
+    /// Whether its home never changes.
+    #[inline]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.kind == Kind::Pinned
     }
 
     /// The runtime of this color.

@@ -639,6 +639,8 @@ impl fmt::Debug for Color {
         match self.cell.map(|cell| unsafe { cell.as_ref() }) {
             Some(cell) if cell.kind == Kind::Named => write!(f, "Color(named {})", cell.id),
             Some(cell) if cell.kind == Kind::Fresh => write!(f, "Color(#{})", cell.id),
+            // Relaxed: it never changes.
+            Some(cell) if cell.is_pinned() => write!(f, "Color(#{}, worker {})", cell.id, cell.home.load(Relaxed)),
             _ => f.write_str("Color(default)"),
         }
     }

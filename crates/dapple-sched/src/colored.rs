@@ -101,6 +101,10 @@ pub enum TryWithError {
     Busy,
     /// A closure panicked while it had the value, which may be half changed. See [`Colored::clear_poison`].
     Poisoned,
+    /// The value is pinned to another thread, a worker, which this one is not. See [`crate::Pinned`].
+    Elsewhere,
+    /// The pinned value is not there: it has not been made yet, its maker panicked, or its worker is about to end.
+    Absent,
 }
 
 impl fmt::Display for TryWithError {
@@ -108,6 +112,10 @@ impl fmt::Display for TryWithError {
         f.write_str(match self {
             TryWithError::Busy => "the color is held or has callbacks waiting: await `with`, or use `post`",
             TryWithError::Poisoned => "the state is poisoned by a panic: inspect it after `clear_poison`",
+            TryWithError::Elsewhere => {
+                "the state is pinned to a worker, and this is not its thread: await `with`, or use `post`"
+            }
+            TryWithError::Absent => "the pinned state is not there: it has not been made yet, or its maker panicked",
         })
     }
 }

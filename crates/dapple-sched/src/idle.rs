@@ -135,7 +135,7 @@ impl Worker {
             // SAFETY: both locks are held; the color is in the victim's queue, hence at home there and not running.
             unsafe {
                 let cell = color.as_ref();
-                if any || pays(cell) {
+                if !cell.is_pinned() && (any || pays(cell)) {
                     theirs.remove(color);
                     cell.home.store(self.index as u16, Relaxed);
                     own.push(color);
@@ -163,8 +163,9 @@ impl Worker {
             unsafe {
                 let cell = color.as_ref();
                 rest = cell.remote_next.load(Relaxed);
-                if usize::from(cell.home.load(Relaxed)) != victim || cell.state() == State::Running {
-                    // Running: its fifo is its worker's; put back, still notified.
+                let elsewhere = usize::from(cell.home.load(Relaxed)) != victim;
+                if elsewhere || cell.is_pinned() || cell.state() == State::Running {
+                    // Running: its fifo is its worker's; put back, still notified. So is what is pinned.
                     left.strays.push(color);
                     continue;
                 }

@@ -11,7 +11,7 @@
 //! | a worker posts to an idle color whose home sleeps, or from an I/O event (`post.rs`) | the color | to that worker |
 //!
 //! **Always to the lower index**: two colors that post to each other would otherwise pass each other by for ever, each
-//! moving to where the other was. And not to a worker whose queue is long, where they would wait.
+//! moving to where the other was. And not to a worker whose queue is long, where they would wait. And never what is pinned.
 
 use crate::cell::{ColorCell, NO_WORKER, State};
 use crate::lock::Guard;
@@ -27,6 +27,9 @@ impl Worker {
     /// # Safety
     /// The home lock, that of this worker, is held; the color is in no queue, and `Idle`, or has something to run.
     pub(crate) unsafe fn gather(&self, cell: &ColorCell) -> Option<usize> {
+        if cell.is_pinned() {
+            return None;
+        }
         // SAFETY: promised by the caller.
         let target = unsafe { cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed))) }?;
         if usize::from(target) >= self.index {
@@ -67,7 +70,7 @@ pub(crate) unsafe fn bring_together<'a>(
     let tiny =
         |cell: &ColorCell| unsafe { cell.fifo(|fifo| (1..2 * TINY_CALLBACK_NS).contains(&u32::from(fifo.mean_ns))) };
     if !queue.closed && free.clone().all(tiny) {
-        free.for_each(|cell| cell.home.store(*lowest as u16, Relaxed));
+        free.filter(|cell| !cell.is_pinned()).for_each(|cell| cell.home.store(*lowest as u16, Relaxed));
     }
 }
 

@@ -154,6 +154,7 @@ impl Worker {
         let idle = usize::from(cell.home.load(Relaxed)) == home
             && unsafe { cell.state() } == State::Idle
             && !cell.inbox_waits()
+            && !cell.is_pinned()
             && !theirs.closed;
         if idle {
             cell.home.store(self.index as u16, Relaxed);

@@ -144,6 +144,17 @@ impl Handle {
         Color::from_counted(Color::allocate(&self.shared, Kind::Fresh, id, worker % self.workers()))
     }
 
+    /// A fresh color of this runtime that stays on one worker; see [`Color::pinned`].
+    ///
+    /// # Panics
+    /// If there is no worker with that index.
+    pub fn pinned_color(&self, worker: usize) -> Color {
+        let workers = self.workers();
+        assert!(worker < workers, "worker {worker}: this runtime has the workers 0 to {}", workers - 1);
+        let id = self.shared.fresh_id();
+        Color::from_counted(Color::allocate(&self.shared, Kind::Pinned, id, worker))
+    }
+
     /// The color of that name in this runtime; see [`Color::named`].
     pub fn named_color(&self, name: u64) -> Color {
         if name == 0 {

@@ -294,7 +294,7 @@ unsafe fn access<O: Owned, R>(owned: &O, f: impl for<'x> FnOnce(O::Access<'x>) -
     unsafe {
         match owned.obstacle() {
             Some((color, TryWithError::Poisoned)) => colored::panic_poisoned(color),
-            Some((color, TryWithError::Busy)) => colored::panic_borrowed(color),
+            Some((color, _)) => colored::panic_borrowed(color),
             None => {}
         }
         owned.set_borrowed(true);

@@ -14,6 +14,7 @@ use crate::clock::Slice;
 use crate::context::{self, Frame};
 use crate::dispose;
 use crate::hold;
+use crate::local::Locals;
 use crate::lock::Guard;
 use crate::node::Node;
 use crate::policed::Policed;
@@ -47,6 +48,8 @@ pub(crate) struct Worker {
     /// Turns until this worker may call for help again.
     pub(crate) help_pause: Cell<u32>,
     pub(crate) random: Cell<u32>,
+    /// What may not leave this thread: state and futures of pinned colors.
+    pub(crate) locals: Locals,
     /// What picks the next color, where the program has a policy of its own.
     pub(crate) policed: Cell<Option<Box<Policed>>>,
 }
@@ -108,6 +111,7 @@ impl Worker {
             spin_rounds: Cell::new(4),
             help_pause: Cell::new(0),
             random: Cell::new(0x9e37_79b9 ^ (index as u32 + 1)),
+            locals: Locals::default(),
             policed: Cell::new(None),
         }
     }
@@ -531,10 +535,13 @@ impl Worker {
             // SAFETY: set to `Held` above.
             unsafe { hold::release(color) };
         }
+        self.locals.drop_all(&self.shared);
         // AcqRel: the last one sees all that the others did.
         if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
             crate::task::drop_all(&self.shared);
             self.shared.driver.shutdown();
+            // What their destructors have made.
+            self.locals.drop_all(&self.shared);
         }
     }
 }

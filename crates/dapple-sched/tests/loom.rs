@@ -288,6 +288,51 @@ fn an_overdue_worker_is_robbed() {
     });
 }
 
+// The same with a color that is pinned: the thief takes nothing, and what he puts back is found.
+//
+// Caught: `steal_news` that forgets about the pin (it runs on the thief), or that does not put it back (lost callback).
+#[test]
+fn what_is_pinned_is_left_to_an_overdue_worker() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let color = model.handle().pinned_color(0);
+        let log = Log::new();
+        let post = |entry: u32| {
+            let (log, handle) = (log.clone(), model.handle());
+            move || {
+                assert_eq!(handle.worker_index(), Some(0));
+                log.add(entry);
+            }
+        };
+        color.post(post(1));
+        model.mark_overdue(0);
+        let thief = crossing.spawn({
+            let model = model.clone();
+            move || {
+                model.worker(1, |worker| {
+                    worker.steal();
+                    worker.drain();
+                });
+            }
+        });
+        let poster = crossing.spawn({
+            let (color, second) = (color.clone(), post(2));
+            move || color.post(second)
+        });
+        crossing.pass();
+        model.worker(0, |worker| {
+            worker.drain();
+            thief.join().unwrap();
+            poster.join().unwrap();
+            worker.drain();
+        });
+        in_order(&log.all(), &[&[1, 2]]);
+        drop(color);
+        finish(&model);
+    });
+}
+
 // A color moves home to the worker that posts to it, while that worker posts.
 //
 // Caught, in the shipped code: a home moved without the lock of the new home (data race). And: `take_news` that drops

@@ -32,7 +32,7 @@
 //! | start a runtime | [`#[dapple::main]`](main), [`block_on`], or [`builder`] for every choice |
 //! | run a task in parallel with all others | [`spawn`]: it gets a color of its own |
 //! | run tasks one at a time | [`Color::spawn`] with one color; [`Color::DEFAULT`] for the papers' behavior |
-//! | share state | [`Colored`] |
+//! | share state | [`Colored`]; what is not `Send`: [`Pinned`], [`Color::spawn_pinned`] |
 //! | post a callback (the papers' `cpucb`), wrap one (`cwrap`) | [`Color::post`], [`Color::wrap`] |
 //! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
 //! | the same as callbacks | [`mod@event`] |
@@ -58,9 +58,9 @@ pub use dapple_io::{blocking, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{
-    Builder, Callback, Closed, Color, Colored, Driver, EnterGuard, Handle, JoinError, JoinHandle, PanicInfo, Policy,
-    PostError, Posted, Priority, Runnable, RunnableKey, Runtime, RuntimeStats, SeededRandom, ShutdownReport,
-    TryWithError, With, WorkerStats, YieldNow, on_worker, spawn, yield_now,
+    Builder, Callback, Closed, Color, Colored, Driver, EnterGuard, Handle, JoinError, JoinHandle, PanicInfo, Pinned,
+    PinnedWith, Policy, PostError, Posted, Priority, Runnable, RunnableKey, Runtime, RuntimeStats, SeededRandom,
+    ShutdownReport, TryWithError, With, WorkerStats, YieldNow, on_worker, spawn, yield_now,
 };
 
 pub mod coming_from_tokio;

@@ -14,6 +14,7 @@ mod callbacks;
 mod compile_fail;
 mod express;
 mod oracle;
+mod pinned;
 mod policy;
 mod priority;
 mod shutdown;

@@ -1,0 +1,131 @@
+//! What may not leave a worker's thread: state and futures that are not `Send`.
+//!
+//! Each worker keeps its own, in its private half. Handles know a number, and whoever looks it up is on that thread, or
+//! finds nothing: so no unsafe code is needed, and nothing is ever touched or dropped elsewhere. What is left when the
+//! worker stops is dropped there, tasks first, then state, each in the order of their making.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::color::Color;
+use crate::context;
+use crate::hold;
+use crate::panics;
+use crate::shared::Shared;
+use crate::sync::yield_now;
+
+/// The state and the futures of one worker's pinned colors.
+#[derive(Default)]
+pub(crate) struct Locals {
+    futures: RefCell<BTreeMap<u64, Item>>,
+    values: RefCell<BTreeMap<u64, Item>>,
+}
+
+struct Item {
+    color: Color,
+    /// `None` while somebody uses it.
+    content: Option<Box<dyn Any>>,
+}
+
+/// What became of a look-up.
+pub(crate) enum Found {
+    /// Taken out, to be given back with [`Locals::give_back`].
+    Free(Box<dyn Any>),
+    InUse,
+    Absent,
+}
+
+/// Whether a value can be taken.
+pub(crate) enum Presence {
+    Free,
+    InUse,
+    Absent,
+}
+
+impl Locals {
+    pub(crate) fn add_value(&self, key: u64, color: Color, value: Box<dyn Any>) {
+        self.values.borrow_mut().insert(key, Item { color, content: Some(value) });
+    }
+
+    pub(crate) fn find(&self, key: u64) -> Presence {
+        match self.values.borrow().get(&key) {
+            None => Presence::Absent,
+            Some(item) if item.content.is_none() => Presence::InUse,
+            Some(_) => Presence::Free,
+        }
+    }
+
+    /// Takes a value for as long as it is used.
+    pub(crate) fn take_value(&self, key: u64) -> Found {
+        match self.values.borrow_mut().get_mut(&key) {
+            None => Found::Absent,
+            Some(item) => item.content.take().map_or(Found::InUse, Found::Free),
+        }
+    }
+
+    /// Ends a use. A value that was removed meanwhile is dropped.
+    pub(crate) fn give_back(&self, key: u64, value: Box<dyn Any>) {
+        if let Some(item) = self.values.borrow_mut().get_mut(&key) {
+            item.content = Some(value);
+        }
+    }
+
+    /// Takes a value out for good, for the caller to drop.
+    #[must_use]
+    pub(crate) fn remove_value(&self, key: u64) -> Option<Box<dyn Any>> {
+        let item = self.values.borrow_mut().remove(&key);
+        item?.content
+    }
+
+    pub(crate) fn add_future(&self, key: u64, color: Color, future: Box<dyn Any>) {
+        self.futures.borrow_mut().insert(key, Item { color, content: Some(future) });
+    }
+
+    /// Takes a future out, to be polled or dropped.
+    pub(crate) fn remove_future(&self, key: u64) -> Option<Box<dyn Any>> {
+        let item = self.futures.borrow_mut().remove(&key);
+        item?.content
+    }
+
+    /// Drops everything. Called by the worker when it has stopped.
+    pub(crate) fn drop_all(&self, shared: &Shared) {
+        loop {
+            // Not held while something is dropped, which may remove others.
+            let next = self.futures.borrow_mut().pop_first();
+            let Some((_, item)) = next.or_else(|| self.values.borrow_mut().pop_first()) else { return };
+            item.drop_held(shared);
+        }
+    }
+}
+
+impl Item {
+    /// Drops the content while its color is held (C1). Somebody on another thread may be in a closure of that color,
+    /// and is waited for; but not for ever, because a hold that nobody polls is never released.
+    fn drop_held(self, shared: &Shared) {
+        let Item { color, content } = self;
+        let drop_it = || {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(content))) {
+                panics::report(shared, context::current_color(), payload);
+            }
+        };
+        let held = (0..HOLD_TRIES).any(|_| {
+            // SAFETY: our handle keeps the color alive.
+            let held = unsafe { hold::try_hold(color.cell()) };
+            if !held {
+                yield_now();
+            }
+            held
+        });
+        if held {
+            // SAFETY: just held by us.
+            unsafe { hold::holding(color.cell(), drop_it) };
+        } else {
+            drop_it();
+        }
+    }
+}
+
+/// How often a worker that has stopped tries to hold a color, about a second.
+const HOLD_TRIES: u32 = 100_000;

@@ -1,0 +1,531 @@
+//! Colors that stay on one worker, and what is not `Send`: state and futures that never leave its thread.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::ptr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::color::Color;
+use crate::colored::TryWithError;
+use crate::context;
+use crate::hold;
+use crate::local::{Found, Locals, Presence};
+use crate::runtime::Handle;
+use crate::sync::atomic::{AtomicBool, Ordering::*};
+use crate::task::{self, JoinHandle};
+use crate::worker::Worker;
+
+impl Color {
+    /// A fresh color that stays on one worker, whose index is below [`Handle::workers`]: its callbacks and the polls of
+    /// its tasks run on that worker's thread and nowhere else. For what is bound to a thread: [`Pinned`] state,
+    /// [`Color::spawn_pinned`], libraries that want to be called from one thread.
+    ///
+    /// It is never stolen, not even from behind a callback that does not end: what is pinned waits for its worker while
+    /// others sleep (the exception to C6). So pin what must be pinned, and nothing else.
+    ///
+    /// Callbacks of a pinned color are `Send` like any others, and may be *dropped* elsewhere, after a shutdown. A
+    /// [`crate::Colored`] with a pinned color guards a `Send` value: a closure that finds the color free runs in line,
+    /// on the thread that asks.
+    ///
+    /// # Panics
+    /// If there is no such worker; if no runtime is current.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Handle};
+    ///
+    /// let display = Color::pinned(1);
+    /// let task = display.spawn(async { Handle::current().worker_index() });
+    /// assert_eq!(runtime.block_on(task).unwrap(), Some(1));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn pinned(worker: usize) -> Color {
+        Handle::current().pinned_color(worker)
+    }
+
+    /// The index of the worker that this color stays on; `None` if it may move.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// assert_eq!(Color::pinned(0).pinned_to(), Some(0));
+    /// assert_eq!(Color::new().pinned_to(), None);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn pinned_to(&self) -> Option<usize> {
+        if self.is_default() {
+            return None;
+        }
+        // SAFETY: a handle keeps its cell alive.
+        let cell = unsafe { self.cell().as_ref() };
+        // Relaxed: it never changes.
+        cell.is_pinned().then(|| usize::from(cell.home.load(Relaxed)))
+    }
+
+    /// As [`Color::spawn`], for a future that is not `Send`: one that keeps an `Rc` or a `RefCell` across its awaits.
+    /// Only the closure that makes it is sent to the worker, and the output back. It is polled and dropped on that
+    /// worker's thread, also at shutdown.
+    ///
+    /// Cost: two allocations more than [`Color::spawn`], and two look-ups for each poll.
+    ///
+    /// # Panics
+    /// If the color is not pinned.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, yield_now};
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// let task = Color::pinned(1).spawn_pinned(|| async {
+    ///     let count = Rc::new(Cell::new(1));
+    ///     yield_now().await;
+    ///     count.set(count.get() + 1);
+    ///     count.get()
+    /// });
+    /// assert_eq!(runtime.block_on(task).unwrap(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn spawn_pinned<M, F>(&self, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let place = Place::of(self);
+        task::spawn(place.color.clone(), false, Local { place, make: Some(make), future: PhantomData::<fn() -> F> })
+    }
+}
+
+/// A color's worker, and the number by which something is found there.
+struct Place {
+    color: Color,
+    worker: usize,
+    key: u64,
+}
+
+impl Place {
+    fn of(color: &Color) -> Place {
+        let color = color.resolved();
+        let worker =
+            color.pinned_to().expect("only a pinned color keeps what is not `Send`: make it with Color::pinned");
+        let key = color.shared().fresh_id();
+        Place { color, worker, key }
+    }
+
+    /// Calls `f` if this is the worker's own thread.
+    fn here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
+        context::with_worker(|worker| {
+            let here = worker.index == self.worker && ptr::eq(&*worker.shared, self.color.shared());
+            here.then(|| f(worker))
+        })
+        .flatten()
+    }
+}
+
+/// A task's future that keeps the real one, which is not `Send`, on its worker.
+struct Local<M, F> {
+    place: Place,
+    /// `None` once the future was made.
+    make: Option<M>,
+    future: PhantomData<F>,
+}
+
+// Nothing in it is pinned: the future itself has a box of its own.
+impl<M, F> Unpin for Local<M, fn() -> F> {}
+
+impl<M: FnOnce() -> F, F: Future + 'static> Future for Local<M, fn() -> F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let make = self.make.take();
+        let place = &self.place;
+        let polled = place.here(|worker| {
+            let mut future: Box<Pin<Box<F>>> = match make {
+                Some(make) => Box::new(Box::pin(make())),
+                None => {
+                    let kept = worker.locals.remove_future(place.key).and_then(|kept| kept.downcast().ok());
+                    kept.expect("a task that has not ended has its future on its worker")
+                }
+            };
+            // While it is polled it is nobody else's: a panic drops it right here.
+            let polled = future.as_mut().as_mut().poll(cx);
+            if polled.is_pending() {
+                worker.locals.add_future(place.key, place.color.clone(), future);
+            }
+            polled
+        });
+        polled.expect("a pinned color runs on its worker")
+    }
+}
+
+impl<M, F> Drop for Local<M, F> {
+    fn drop(&mut self) {
+        // Elsewhere, its worker has stopped, and drops it by itself.
+        let future = self.place.here(|worker| worker.locals.remove_future(self.place.key));
+        drop(future);
+    }
+}
+
+/// State that stays on the thread of one worker, and so need not be `Send`: an `Rc`, a `RefCell`, a handle of a library
+/// that is bound to a thread. The counterpart of [`crate::Colored`] for a [pinned](Color::pinned) color.
+///
+/// Cloning makes another handle to the same value; handles are `Send`. The value is dropped with the last handle, on its
+/// worker's thread while its color is held; at shutdown, after the tasks that are pinned to that worker, in the order
+/// of making.
+///
+/// ```
+/// use dapple_sched::{Color, Pinned, Runtime};
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// let runtime = Runtime::builder().workers(2).build()?;
+/// let _entered = runtime.enter();
+/// let hits = Pinned::new(&Color::pinned(1), || Rc::new(Cell::new(0)));
+/// hits.post(|hits| hits.set(hits.get() + 1));
+/// assert_eq!(runtime.block_on(hits.with(|hits| hits.get())), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Pinned<T> {
+    inner: Arc<Inner>,
+    /// Handles are `Send` and `Sync` whatever `T` is: they hold none.
+    value: PhantomData<fn(T) -> T>,
+}
+
+struct Inner {
+    place: Place,
+    /// A closure, or the maker, has panicked.
+    poisoned: AtomicBool,
+}
+
+impl<T: 'static> Pinned<T> {
+    /// Makes a value on the worker of a pinned color: right here, if that is what holds the color now, otherwise in a
+    /// callback of it. What is done with the handle meanwhile comes after that.
+    ///
+    /// A maker that panics leaves no value: the state is poisoned for good.
+    ///
+    /// # Panics
+    /// If the color is not pinned.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Pinned};
+    /// use std::cell::RefCell;
+    /// use std::rc::Rc;
+    ///
+    /// let color = Color::pinned(0);
+    /// let log = Pinned::new(&color, || Rc::new(RefCell::new(vec!["made"])));
+    /// assert_eq!(runtime.block_on(log.with(|log| log.borrow().len())), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn new<M: FnOnce() -> T + Send + 'static>(color: &Color, make: M) -> Pinned<T> {
+        let inner = Inner { place: Place::of(color), poisoned: AtomicBool::new(false) };
+        let pinned = Pinned { inner: Arc::new(inner), value: PhantomData };
+        if pinned.is_held_here() {
+            pinned.make(make);
+        } else {
+            let this = pinned.clone();
+            pinned.color().post(move || this.make(make));
+        }
+        pinned
+    }
+
+    fn make(&self, make: impl FnOnce() -> T) {
+        let place = &self.inner.place;
+        let poison = PoisonUnlessDone(&self.inner.poisoned);
+        let value = make();
+        std::mem::forget(poison);
+        let made = place.here(|worker| worker.locals.add_value(place.key, place.color.clone(), Box::new(value)));
+        made.expect("a pinned color runs on its worker");
+    }
+
+    /// Queues a closure to run on the value. Eager; yields no result. After shutdown it is dropped instead.
+    ///
+    /// A panic in the closure poisons the value and is reported like that of any callback (C8).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Pinned};
+    /// use std::rc::Rc;
+    ///
+    /// let state = Pinned::new(&Color::pinned(0), || Rc::new(1));
+    /// state.post(|state| *state = Rc::new(2));
+    /// assert_eq!(runtime.block_on(state.with(|state| **state)), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, f: F) {
+        let this = self.clone();
+        self.color().post(move || this.access(f));
+    }
+
+    /// Runs a closure on the value on its worker, and awaits what it returns. Lazy: nothing happens before the future is
+    /// first polled. On that worker, if the color is free and nothing waits in it or if it is held already, at once.
+    ///
+    /// Works from any thread and any executor.
+    ///
+    /// Cancel safety: dropping the future before it is ready cancels the request; the closure has run to its end by
+    /// then, or never runs.
+    ///
+    /// # Panics
+    /// When awaited: if the value is poisoned; if the runtime has shut down; if a closure is already inside this very
+    /// value. A panic in the closure goes on in the caller and poisons the value (C8).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Pinned, spawn};
+    /// use std::rc::Rc;
+    ///
+    /// let name = Pinned::new(&Color::pinned(1), || Rc::<str>::from("Ann"));
+    /// let task = spawn(async move { name.with(|name| name.to_string()).await });
+    /// assert_eq!(runtime.block_on(task).unwrap(), "Ann");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn with<R, F>(&self, f: F) -> PinnedWith<T, F, R>
+    where
+        R: Send + 'static,
+        F: FnOnce(&mut T) -> R + Send + 'static,
+    {
+        PinnedWith { state: self.clone(), closure: Some(f), task: None }
+    }
+
+    /// Runs a closure on the value now, on its worker only: if the color is free and nothing waits in it, or is held by
+    /// the running callback already. Neither the closure nor what it returns need be `Send`.
+    ///
+    /// # Errors
+    /// [`TryWithError`]; the closure has not run.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Pinned, TryWithError};
+    /// use std::rc::Rc;
+    ///
+    /// let color = Color::pinned(0);
+    /// let state = Pinned::new(&color, || Rc::new(5));
+    /// assert_eq!(state.try_with(|state| **state), Err(TryWithError::Elsewhere));
+    /// let task = color.spawn_pinned(move || async move {
+    ///     let rc: Rc<i32> = state.try_with(|state| state.clone()).unwrap();
+    ///     *rc
+    /// });
+    /// assert_eq!(runtime.block_on(task).unwrap(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> Result<R, TryWithError> {
+        let state = self.inner.place.here(|worker| match worker.locals.find(self.inner.place.key) {
+            _ if self.is_poisoned() => Err(TryWithError::Poisoned),
+            Presence::Absent => Err(TryWithError::Absent),
+            Presence::InUse => Err(TryWithError::Busy),
+            Presence::Free => Ok(()),
+        });
+        state.unwrap_or(Err(TryWithError::Elsewhere))?;
+        let color = self.color().cell();
+        if context::holds(color) {
+            return Ok(context::in_frame(color, false, |_| self.access(f)));
+        }
+        // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
+        unsafe {
+            if hold::try_hold(color) { Ok(hold::holding(color, || self.access(f))) } else { Err(TryWithError::Busy) }
+        }
+    }
+
+    /// Whether this is the worker's thread, and it holds the color.
+    fn is_held_here(&self) -> bool {
+        context::holds(self.color().cell()) && self.inner.place.here(|_| ()).is_some()
+    }
+
+    /// Runs a closure on the value, on its worker, while the color is held.
+    fn access<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let place = &self.inner.place;
+        assert!(
+            !self.is_poisoned(),
+            "the state pinned to worker {} is poisoned: a closure, or its maker, panicked; clear_poison() makes a value \
+             that is there accessible",
+            place.worker
+        );
+        let result = place.here(|worker| match worker.locals.take_value(place.key) {
+            Found::Free(value) => {
+                let mut using = Using { locals: &worker.locals, key: place.key, value: Some(value) };
+                let poison = PoisonUnlessDone(&self.inner.poisoned);
+                let result = f(using.value());
+                std::mem::forget(poison);
+                result
+            }
+            Found::InUse => panic!(
+                "a closure is already inside this state, pinned to worker {}: use what it was given",
+                place.worker
+            ),
+            Found::Absent => panic!("the state pinned to worker {} is not there: its maker panicked", place.worker),
+        });
+        result.expect("a pinned color runs on its worker")
+    }
+}
+
+impl<T> Pinned<T> {
+    /// The color of the value, which is pinned.
+    pub fn color(&self) -> &Color {
+        &self.inner.place.color
+    }
+
+    /// Whether a closure has panicked while it had the value, or its maker has.
+    pub fn is_poisoned(&self) -> bool {
+        // Acquire pairs with the release of whoever sets or clears it.
+        self.inner.poisoned.load(Acquire)
+    }
+
+    /// Makes a poisoned value accessible again, once you know that it is sound, or in order to mend it.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).panic_handler(|_| ()).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Pinned};
+    ///
+    /// let state = Pinned::new(&Color::pinned(0), || std::rc::Rc::new(1));
+    /// state.post(|_| panic!("in the middle"));
+    /// while !state.is_poisoned() {
+    ///     std::thread::yield_now();
+    /// }
+    /// state.clear_poison();
+    /// assert_eq!(runtime.block_on(state.with(|state| **state)), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn clear_poison(&self) {
+        // Release pairs with `is_poisoned`.
+        self.inner.poisoned.store(false, Release);
+    }
+}
+
+/// Sets the poison when it is dropped, by a panic.
+struct PoisonUnlessDone<'a>(&'a AtomicBool);
+
+impl Drop for PoisonUnlessDone<'_> {
+    fn drop(&mut self) {
+        // Release pairs with `is_poisoned`.
+        self.0.store(true, Release);
+    }
+}
+
+/// A value that was taken out to be used, and goes back also where a closure panics.
+struct Using<'a> {
+    locals: &'a Locals,
+    key: u64,
+    value: Option<Box<dyn Any>>,
+}
+
+impl Using<'_> {
+    fn value<T: 'static>(&mut self) -> &mut T {
+        let value = self.value.as_mut().and_then(|value| value.downcast_mut());
+        value.expect("a key belongs to one value, of the type of its handles")
+    }
+}
+
+impl Drop for Using<'_> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take() {
+            self.locals.give_back(self.key, value);
+        }
+    }
+}
+
+impl<T> Clone for Pinned<T> {
+    fn clone(&self) -> Self {
+        Pinned { inner: self.inner.clone(), value: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for Pinned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned")
+            .field("color", self.color())
+            .field("poisoned", &self.is_poisoned())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Place { color, key, .. } = &self.place;
+        let key = *key;
+        let held = context::holds(color.cell());
+        let here = self.place.here(|worker| held.then(|| worker.locals.remove_value(key)));
+        if let Some(Some(value)) = here {
+            return drop(value);
+        }
+        // Dropping counts as running (C1). Where the worker has stopped it drops the value by itself.
+        color.post(move || drop(context::with_worker(|worker| worker.locals.remove_value(key))));
+    }
+}
+
+/// The future of [`Pinned::with`].
+#[must_use = "a `with` does nothing until it is awaited; `post` is the eager form"]
+pub struct PinnedWith<T, F, R> {
+    state: Pinned<T>,
+    closure: Option<F>,
+    /// The closure as a callback of the color.
+    task: Option<JoinHandle<R>>,
+}
+
+// The closure is never pinned: it is moved out when it is called.
+impl<T, F, R> Unpin for PinnedWith<T, F, R> {}
+
+impl<T, F, R> Future for PinnedWith<T, F, R>
+where
+    T: 'static,
+    F: FnOnce(&mut T) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        if let Some(closure) = self.closure.take() {
+            let state = self.state.clone();
+            let color = state.color().cell();
+            if state.is_held_here() {
+                return Poll::Ready(context::in_frame(color, false, |_| state.access(closure)));
+            }
+            // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
+            unsafe {
+                if state.inner.place.here(|_| hold::try_hold(color)) == Some(true) {
+                    return Poll::Ready(hold::holding(color, || state.access(closure)));
+                }
+            }
+            let own = state.clone();
+            self.task = Some(state.color().spawn(async move { own.access(closure) }));
+        }
+        let task = self.task.as_mut().expect("a `with` is not polled again after it was ready");
+        let Poll::Ready(result) = Pin::new(task).poll(cx) else { return Poll::Pending };
+        self.task = None;
+        match result {
+            Ok(result) => Poll::Ready(result),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => panic!(
+                "the state pinned to worker {} is gone: its runtime has shut down",
+                self.state.inner.place.worker
+            ),
+        }
+    }
+}
+
+impl<T, F, R> Drop for PinnedWith<T, F, R> {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl<T, F, R> fmt::Debug for PinnedWith<T, F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedWith").field("color", self.state.color()).field("queued", &self.task.is_some()).finish()
+    }
+}
