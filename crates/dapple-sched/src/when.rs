@@ -15,6 +15,7 @@ use crate::request::{self, Member};
 use crate::runtime::Handle;
 use crate::set::{Owned, Set};
 use crate::shared::Shared;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::ticket::{Chance, Ticket};
 
 /// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`, [`Colored::reading`],
@@ -100,8 +101,9 @@ impl<S: Set> When<S> {
         F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) + Send + 'static,
     {
         let owned = self.own();
-        let members = self.set.members(&owned, self.priority);
+        let mut members = self.set.members(&owned, self.priority);
         let shared = runtime_of(members.as_ref());
+        settle_pins(members.as_mut());
         // SAFETY: the set has handles to its colors; the request holds them all while it runs.
         unsafe { request::post_request(shared, members, move || access(&owned, f)) };
     }
@@ -273,6 +275,26 @@ fn runtime_of(members: &[Member]) -> *const Shared {
         "a `when` names colors of different runtimes, which cannot be held at once"
     );
     shared(first)
+}
+
+/// Panics if colors are pinned to different workers. A pinned one is held for writing: the closure runs in a turn of it.
+fn settle_pins(members: &mut [Member]) {
+    let mut pinned_to = None;
+    for member in members {
+        // SAFETY: the caller has handles to all of them.
+        let cell = unsafe { member.color().as_ref() };
+        if cell.is_pinned() {
+            // Relaxed: it never changes.
+            let home = cell.home.load(Relaxed);
+            let first = *pinned_to.get_or_insert(home);
+            assert!(
+                first == home,
+                "a `when` names colors pinned to the workers {first} and {home}: no callback could run on both; post \
+                 to one of them what the other needs"
+            );
+            member.set_reads(false);
+        }
+    }
 }
 
 /// Runs a closure on the states of a set.

@@ -163,8 +163,9 @@ impl Member {
         let (request, reads) = unsafe { (node.cast::<Member>().as_ref().request(), node.as_ref().reads()) };
         // Acquire pairs with `grant`: the other colors are held.
         // SAFETY: the request is alive while it has a member that was not reached.
-        let pending = unsafe { request.as_ref() }.pending.load(Acquire);
-        if pending > 1 || (pending == 1 && reads) {
+        let (pending, may_run) =
+            unsafe { (request.as_ref().pending.load(Acquire), || request.as_ref().may_run_here()) };
+        if pending > 1 || (pending == 1 && (reads || !may_run())) {
             // The turn ends here, and its end calls `grant`.
             context::with_worker(|worker| worker.hand_off_after_turn(node));
             return;
@@ -248,11 +249,26 @@ impl Request {
             if !waits_itself {
                 return Request::hand_over(this);
             }
-            match request.members().iter().find(|member| !member.reads()) {
+            match request.pin().or_else(|| request.members().iter().find(|member| !member.reads())) {
                 Some(runner) => Request::run_in(this, runner),
                 None => Request::run_in_own_color(this),
             }
         }
+    }
+
+    /// The member whose worker must run this, because its color is pinned: that of the task which waits, if it is held
+    /// with the others, or for a closure any.
+    fn pin(&self) -> Option<&Member> {
+        let own = self.ticket().map(Ticket::task_color);
+        let runs = |member: &&Member| own.is_none_or(|own| own == Some(member.color));
+        self.members().iter().find(|member| member.cell().is_pinned() && !member.reads() && runs(member))
+    }
+
+    /// Whether no color is pinned to another worker than this.
+    fn may_run_here(&self) -> bool {
+        let Some(pin) = self.pin() else { return true };
+        // Relaxed: the home of a pinned color never changes.
+        context::with_worker(|worker| worker.index) == Some(usize::from(pin.cell().home.load(Relaxed)))
     }
 
     /// Whether the task that waits is of one of these colors, and so can only be polled by whoever holds them.

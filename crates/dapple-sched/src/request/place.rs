@@ -131,7 +131,7 @@ impl Request {
             }
             if member.granted.get() {
                 free += 1;
-                if !member.reads() && runner.is_none() {
+                if !member.reads() && (runner.is_none() || member.cell().is_pinned()) {
                     runner = Some(member);
                 }
             }

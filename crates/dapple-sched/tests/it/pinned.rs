@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use dapple_sched::{Color, Colored, Handle, Pinned, Runtime, TryWithError, block_on, spawn, yield_now};
+use dapple_sched::{Color, Colored, Handle, Pinned, Runtime, TryWithError, block_on, spawn, when, yield_now};
 
 use crate::support::{LONG, collector, occupy, runtime};
 
@@ -510,6 +510,80 @@ fn shutdown_races_with_what_is_pinned() {
         }
         assert_eq!((alive.load(Ordering::Relaxed), wrong.load(Ordering::Relaxed)), (0, 0));
     }
+}
+
+#[test]
+fn c4_a_closure_with_a_pinned_color_runs_on_its_worker() {
+    let runtime = runtime(3);
+    let _entered = runtime.enter();
+    let handle = runtime.handle();
+    let shared = Colored::with_color(0, &handle.new_color_at(0));
+    let pins: Vec<Color> = (0..3).map(Color::pinned).collect();
+    let local = Pinned::new(&pins[1], || Rc::new(Cell::new(0)));
+    let (tx, done) = collector::<()>();
+    let wrong = Arc::new(AtomicUsize::new(0));
+    for n in 0..3_000 {
+        let (shared, pins, tx, wrong) = (shared.clone(), pins.clone(), tx.clone(), wrong.clone());
+        let local = local.clone();
+        let poster = if n % 2 == 0 { Color::new() } else { pins[n % 3].clone() };
+        poster.post(move || {
+            let closure = move |expected: usize| {
+                let right =
+                    here() == Some(expected) && (expected != 1 || local.try_with(|n| n.set(n.get() + 1)).is_ok());
+                wrong.fetch_add(usize::from(!right), Ordering::Relaxed);
+                drop(tx);
+            };
+            match n % 4 {
+                0 => when((&shared, &pins[1])).post(move |(n, ())| (*n += 1, closure(1)).1),
+                1 => when((&pins[2], &shared)).post(move |((), n)| (*n += 1, closure(2)).1),
+                2 => when((&shared.reading(), &pins[1].reading())).post(move |_| closure(1)),
+                _ => when((&Color::new(), &pins[0], &shared)).post(move |((), (), n)| (*n += 1, closure(0)).1),
+            }
+        });
+    }
+    drop(tx);
+    done.all();
+    assert_eq!(wrong.load(Ordering::Relaxed), 0);
+    assert_eq!(shared.with_blocking(|n| *n), 2_250);
+    assert_eq!(block_on(local.with(|n| n.get())), 1_500);
+}
+
+#[test]
+fn c4_a_pinned_task_that_waits_for_several_colors_stays_where_it_is() {
+    let runtime = runtime(3);
+    let _entered = runtime.enter();
+    let others: Vec<_> = (0..4).map(|n| Colored::with_color(0, &runtime.handle().new_color_at(n % 3))).collect();
+    let tasks: Vec<_> = (0..60)
+        .map(|n| {
+            let color = Color::pinned(n % 3);
+            let (own, others) = (Colored::with_color(0, &color), others.clone());
+            color.spawn_pinned(move || async move {
+                let bound = Rc::new(());
+                for turn in 0..100 {
+                    let other = &others[(n + turn) % 4];
+                    if (n + turn) % 4 == 3 {
+                        when((&own, other)).with(|(a, b)| (*a += 1, *b += 1)).await;
+                    } else {
+                        when((&own, other, &others[3].reading())).with(|(a, b, _)| (*a += 1, *b += 1)).await;
+                    }
+                    assert_eq!(here(), Some(n % 3));
+                }
+                drop(bound);
+            })
+        })
+        .collect();
+    for task in tasks {
+        block_on(task).unwrap();
+    }
+    assert_eq!(others.iter().map(|other| other.with_blocking(|n| *n)).sum::<i32>(), 6_000);
+}
+
+#[test]
+#[should_panic(expected = "pinned to the workers 0 and 1: no callback could run on both")]
+fn c4_colors_pinned_to_different_workers_are_refused() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    when((&Color::pinned(0), &Color::new(), &Color::pinned(1))).post(|_| ());
 }
 
 #[test]
