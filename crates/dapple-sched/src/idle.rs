@@ -1,5 +1,6 @@
 //! A worker with nothing to do: looks at the kernel, steals, spins briefly, sleeps.
 
+use std::mem;
 use std::ptr::NonNull;
 
 use crate::cell::{ColorCell, State};
@@ -126,16 +127,26 @@ impl Worker {
     }
 
     /// Moves half of the colors, or `all`; `any` of them, or only those that are worth moving.
+    ///
+    /// Half means every other one. Colors often stand in the queue in the order in which they and their state were
+    /// made, so that a worker which has a stretch of them walks through memory in equal steps; behind the last of the
+    /// stretch the processor fetches ahead the next one, which is what the other worker is writing. With halves in one
+    /// piece two workers ran empty callbacks at 1.0 to 1.4 times the rate of one (and 1.4 to 2 times the CPU per
+    /// callback), with every other one at 1.9 to 2.0 (1.03).
     fn steal_colors(&self, own: &mut RunQueue, theirs: &mut Guard<'_, RunQueue>, all: bool, any: bool) -> usize {
         let wanted = if all { theirs.len() } else { theirs.len().div_ceil(2) };
         let mut looked = 0;
         let mut stolen = 0;
+        let mut passed = false;
         theirs.each(|theirs, color| {
             looked += 1;
             // SAFETY: both locks are held; the color is in the victim's queue, hence at home there and not running.
             unsafe {
                 let cell = color.as_ref();
-                if !cell.is_pinned() && (any || pays(cell)) {
+                let moves = !cell.is_pinned() && (any || pays(cell));
+                // Every other one of those.
+                if moves && (all || !mem::replace(&mut passed, false)) {
+                    passed = true;
                     theirs.remove(color);
                     cell.home.store(self.index as u16, Relaxed);
                     own.push(color);
