@@ -1,73 +1,70 @@
-//! Memory for queued callbacks: 64-byte blocks from per-worker free lists.
+//! Memory for queued callbacks: blocks of 64 and of 256 bytes from per-worker free lists.
 //!
 //! An allocator call per callback costs a third of the scheduler's speed, so a worker keeps the blocks that it frees
 //! and hands them out again. Where one worker frees what another allocates, chains of [`CHAIN_LEN`] blocks travel
-//! through a depot with a bound; what does not fit there goes back to the allocator, so memory follows the load down.
+//! through a store (`slab.rs`), which gives memory back that nobody uses.
+//!
+//! The small size holds a node and 40 bytes of closure, the large one a request for two or three colors. What is larger
+//! has an allocation of its own.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::cell::Cell;
 use std::mem;
 use std::ptr::{self, NonNull};
 
 use crate::context;
-use crate::lock::Lock;
 
 /// A free block; the link is stored in the block itself.
-struct Free {
-    next: *mut Free,
+pub(crate) struct Free {
+    pub(crate) next: *mut Free,
 }
 
-/// The free blocks of one worker. Only its own thread touches it.
+/// The free blocks of one worker. Only its own thread touches them.
 pub(crate) struct Blocks {
+    lists: [FreeList; CLASSES.len()],
+}
+
+/// Those of one size.
+struct FreeList {
     head: Cell<*mut Free>,
     len: Cell<usize>,
 }
 
-/// Whole chains of free blocks, shared by the workers of a runtime.
-pub(crate) struct Depot {
-    chains: Lock<Vec<ChainPtr>>,
-}
-
-/// The head of a chain of exactly [`CHAIN_LEN`] free blocks.
-struct ChainPtr(*mut Free);
-
-// SAFETY: a chain is owned by whoever holds its head; it is moved as a whole, under the depot's lock.
-unsafe impl Send for ChainPtr {}
-
-impl Blocks {
-    pub(crate) fn new() -> Blocks {
-        Blocks { head: Cell::new(ptr::null_mut()), len: Cell::new(0) }
+impl FreeList {
+    const fn new() -> FreeList {
+        FreeList { head: Cell::new(ptr::null_mut()), len: Cell::new(0) }
     }
 
     #[inline]
-    fn pop(&self) -> Option<NonNull<Free>> {
-        let block = NonNull::new(self.head.get())?;
+    fn pop(&self, class: usize) -> NonNull<Free> {
+        let block = NonNull::new(self.head.get()).unwrap_or_else(|| self.refill(class));
         // SAFETY: blocks on the list are free and owned by this worker's thread, which is the caller.
         self.head.set(unsafe { block.as_ref().next });
         self.len.set(self.len.get() - 1);
-        Some(block)
+        block
     }
 
     #[inline]
-    fn push(&self, block: NonNull<Free>) {
+    fn push(&self, class: usize, block: NonNull<Free>) {
         // SAFETY: the caller gives up the block, which is large enough and aligned for a link.
         unsafe { block.write(Free { next: self.head.get() }) };
         self.head.set(block.as_ptr());
         self.len.set(self.len.get() + 1);
+        if self.len.get() > LOCAL_MAX {
+            self.spill(class);
+        }
     }
 
-    /// Refills from the depot; false where it is empty.
+    /// Takes a chain from the store; returns its head.
     #[cold]
-    fn refill(&self, depot: &Depot) -> bool {
-        let Some(chain) = depot.chains.lock().pop() else { return false };
-        self.head.set(chain.0);
+    fn refill(&self, class: usize) -> NonNull<Free> {
+        self.head.set(store::take_chain(class));
         self.len.set(CHAIN_LEN);
-        true
+        NonNull::new(self.head.get()).expect("a chain has a head")
     }
 
-    /// Gives one chain away, to the depot if it has room and to the allocator otherwise.
+    /// Gives one chain to the store.
     #[cold]
-    fn spill(&self, depot: &Depot) {
+    fn spill(&self, class: usize) {
         let head = self.head.get();
         let mut last = head;
         for _ in 1..CHAIN_LEN {
@@ -77,72 +74,48 @@ impl Blocks {
         // SAFETY: as above; `last` is the CHAIN_LEN-th block.
         self.head.set(unsafe { mem::replace(&mut (*last).next, ptr::null_mut()) });
         self.len.set(self.len.get() - CHAIN_LEN);
-        let mut chains = depot.chains.lock();
-        if chains.len() < DEPOT_CHAINS_MAX {
-            chains.push(ChainPtr(head));
-        } else {
-            drop(chains);
-            free_list(head);
-        }
+        // SAFETY: cut off above, so ours to give.
+        unsafe { store::give_chain(class, head) };
+    }
+}
+
+impl Blocks {
+    pub(crate) const fn new() -> Blocks {
+        Blocks { lists: [const { FreeList::new() }; CLASSES.len()] }
     }
 }
 
 impl Drop for Blocks {
     fn drop(&mut self) {
-        free_list(self.head.get());
-    }
-}
-
-impl Depot {
-    pub(crate) fn new() -> Depot {
-        Depot { chains: Lock::new(Vec::with_capacity(DEPOT_CHAINS_MAX)) }
-    }
-}
-
-impl Drop for Depot {
-    fn drop(&mut self) {
-        for chain in self.chains.lock().drain(..) {
-            free_list(chain.0);
+        for (class, list) in self.lists.iter().enumerate() {
+            // SAFETY: the worker's own free blocks, which it gives up.
+            unsafe { store::give_all(class, list.head.get()) };
         }
     }
 }
 
-/// Returns a list of free blocks to the allocator.
-fn free_list(mut head: *mut Free) {
-    while let Some(block) = NonNull::new(head) {
-        // SAFETY: a free block on a list that the caller gives up; allocated with `BLOCK`.
-        unsafe {
-            head = block.as_ref().next;
-            std::alloc::dealloc(block.as_ptr().cast(), BLOCK);
+/// The size of block into which a `T` fits; `None` if it fits into none.
+const fn class_of<T>() -> Option<usize> {
+    let mut class = 0;
+    while class < CLASSES.len() {
+        if mem::size_of::<T>() <= CLASSES[class] && mem::align_of::<T>() <= 64 {
+            return Some(class);
         }
+        class += 1;
     }
-}
-
-/// Whether a `T` fits into a block.
-const fn fits<T>() -> bool {
-    mem::size_of::<T>() <= BLOCK.size() && mem::align_of::<T>() <= BLOCK.align()
+    None
 }
 
 /// Moves `value` into a block, or into an allocation of its own where it is larger than one.
 #[inline]
 pub(crate) fn alloc<T>(value: T) -> NonNull<T> {
-    if !fits::<T>() {
+    let Some(class) = (const { class_of::<T>() }) else {
         // SAFETY: `Box::into_raw` is never null.
         return unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(value))) };
-    }
-    let recycled = context::with_worker(|worker| {
-        let blocks = &worker.blocks;
-        blocks.pop().or_else(|| if blocks.refill(&worker.shared.depot) { blocks.pop() } else { None })
-    });
-    let block: NonNull<T> = match recycled.flatten() {
-        Some(block) => block.cast(),
-        None => {
-            // SAFETY: `BLOCK` has a non-zero size.
-            let fresh = unsafe { std::alloc::alloc(BLOCK) };
-            NonNull::new(fresh.cast()).unwrap_or_else(|| handle_alloc_error(BLOCK))
-        }
     };
-    // SAFETY: a block of at least the size and alignment of `T` (`fits`), owned by us.
+    let recycled = context::with_worker(|worker| worker.blocks.lists[class].pop(class));
+    let block: NonNull<T> = recycled.unwrap_or_else(|| store::take(class)).cast();
+    // SAFETY: a block of at least the size and alignment of `T`, owned by us.
     unsafe { block.write(value) };
     block
 }
@@ -153,35 +126,122 @@ pub(crate) fn alloc<T>(value: T) -> NonNull<T> {
 /// `value` must come from [`alloc`] for the same `T`, and its contents must have been moved out or dropped.
 #[inline]
 pub(crate) unsafe fn free<T>(value: NonNull<T>) {
-    if !fits::<T>() {
+    let Some(class) = (const { class_of::<T>() }) else {
         // SAFETY: it was a `Box<T>`; `MaybeUninit` keeps the contents from being dropped again.
         drop(unsafe { Box::from_raw(value.cast::<mem::MaybeUninit<T>>().as_ptr()) });
         return;
-    }
-    let kept = context::with_worker(|worker| {
-        worker.blocks.push(value.cast());
-        if worker.blocks.len.get() > LOCAL_MAX {
-            worker.blocks.spill(&worker.shared.depot);
-        }
-    });
+    };
+    let kept = context::with_worker(|worker| worker.blocks.lists[class].push(class, value.cast()));
     if kept.is_none() {
-        // SAFETY: allocated with `BLOCK` in `alloc`, and given up by the caller.
-        unsafe { std::alloc::dealloc(value.as_ptr().cast(), BLOCK) };
+        // SAFETY: a block of this class (`alloc`), given up by the caller.
+        unsafe { store::give(class, value.cast()) };
     }
 }
 
-/// Sixty-four bytes: a node and 48 bytes of closure. A cache line of its own: blocks that two workers use may be neighbors,
-/// and both write to theirs for every callback.
-const BLOCK: Layout = match Layout::from_size_align(64, 64) {
-    Ok(layout) => layout,
-    Err(_) => panic!("64 bytes aligned to 64 is a valid layout"),
-};
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+mod store {
+    //! The stores of the process.
+
+    use std::ptr::NonNull;
+
+    use super::{CLASSES, Free};
+    use crate::slab::Store;
+
+    static STORES: [Store; CLASSES.len()] = [Store::new(CLASSES[0]), Store::new(CLASSES[1])];
+
+    pub(super) fn take(class: usize) -> NonNull<Free> {
+        STORES[class].take()
+    }
+
+    pub(super) fn take_chain(class: usize) -> *mut Free {
+        STORES[class].take_chain()
+    }
+
+    /// # Safety
+    /// As [`Store::give`].
+    pub(super) unsafe fn give(class: usize, block: NonNull<Free>) {
+        // SAFETY: promised by the caller.
+        unsafe { STORES[class].give(block) };
+    }
+
+    /// # Safety
+    /// As [`Store::give_chain`].
+    pub(super) unsafe fn give_chain(class: usize, head: *mut Free) {
+        // SAFETY: promised by the caller.
+        unsafe { STORES[class].give_chain(head) };
+    }
+
+    /// # Safety
+    /// As [`Store::give_all`].
+    pub(super) unsafe fn give_all(class: usize, head: *mut Free) {
+        // SAFETY: promised by the caller.
+        unsafe { STORES[class].give_all(head) };
+    }
+}
+
+#[cfg(any(dapple_loom, dapple_shuttle))]
+mod store {
+    //! Models have no static atomics: each block is an allocation of its own.
+
+    use std::alloc::{Layout, handle_alloc_error};
+    use std::ptr::{self, NonNull};
+
+    use super::{CHAIN_LEN, CLASSES, Free};
+
+    fn layout(class: usize) -> Layout {
+        Layout::from_size_align(CLASSES[class], 64).expect("a valid layout")
+    }
+
+    pub(super) fn take(class: usize) -> NonNull<Free> {
+        // SAFETY: a class has a size.
+        let fresh = unsafe { std::alloc::alloc(layout(class)) };
+        NonNull::new(fresh.cast()).unwrap_or_else(|| handle_alloc_error(layout(class)))
+    }
+
+    pub(super) fn take_chain(class: usize) -> *mut Free {
+        let mut head = ptr::null_mut();
+        for _ in 0..CHAIN_LEN {
+            let block = take(class);
+            // SAFETY: just made.
+            unsafe { block.write(Free { next: head }) };
+            head = block.as_ptr();
+        }
+        head
+    }
+
+    /// # Safety
+    /// The block came from [`take`], and is the caller's to give.
+    pub(super) unsafe fn give(class: usize, block: NonNull<Free>) {
+        // SAFETY: promised by the caller.
+        unsafe { std::alloc::dealloc(block.as_ptr().cast(), layout(class)) };
+    }
+
+    /// # Safety
+    /// As [`give`], for each of a list.
+    pub(super) unsafe fn give_chain(class: usize, head: *mut Free) {
+        // SAFETY: promised by the caller.
+        unsafe { give_all(class, head) };
+    }
+
+    /// # Safety
+    /// As [`give`], for each of a list.
+    pub(super) unsafe fn give_all(class: usize, mut head: *mut Free) {
+        while let Some(block) = NonNull::new(head) {
+            // SAFETY: promised by the caller.
+            unsafe {
+                head = block.as_ref().next;
+                give(class, block);
+            }
+        }
+    }
+}
+
+/// The sizes of block, each a multiple of a cache line, on which they begin: blocks that two workers use may be
+/// neighbors, and both write to theirs for every callback.
+const CLASSES: [usize; 2] = [64, 256];
 
 /// Blocks that move between workers at a time.
-const CHAIN_LEN: usize = 64;
+pub(crate) const CHAIN_LEN: usize = 64;
 
 /// Free blocks that a worker keeps before it gives a chain away.
 const LOCAL_MAX: usize = 4 * CHAIN_LEN;
-
-/// Chains that a runtime keeps: 4,096 blocks, 256 KiB.
-const DEPOT_CHAINS_MAX: usize = 64;

@@ -56,6 +56,8 @@ mod run_queue;
 mod runtime;
 mod set;
 mod shared;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+mod slab;
 mod stats;
 mod sync;
 mod task;

@@ -31,6 +31,12 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<T> Lock<T> {
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+    pub(crate) const fn new(value: T) -> Self {
+        Lock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[cfg(any(dapple_loom, dapple_shuttle))]
     pub(crate) fn new(value: T) -> Self {
         Lock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }

@@ -25,7 +25,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::block::Depot;
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
 use crate::driver::Driver;
@@ -42,7 +41,6 @@ use crate::task::TaskList;
 pub(crate) struct Shared {
     pub(crate) slots: Box<[Slot]>,
     pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) depot: Depot,
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     pub(crate) pool: crate::pool::Pool,
     pub(crate) registry: Registry,
@@ -187,7 +185,6 @@ impl Shared {
         Arc::new_cyclic(|weak| Shared {
             slots: (0..workers).map(|_| Slot::new()).collect(),
             driver,
-            depot: Depot::new(),
             #[cfg(not(any(dapple_loom, dapple_shuttle)))]
             pool: crate::pool::Pool::new(),
             registry: Registry::new(),

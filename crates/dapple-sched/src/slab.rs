@@ -1,0 +1,282 @@
+//! Where blocks come from: slabs of one size of block each, shared by all runtimes of the process.
+//!
+//! The allocator needs 80 to 192 bytes for 64 that start on a cache line of their own; a slab, 64.3. Workers take and
+//! give back whole chains (`block.rs`), so its lock is seldom taken by them; threads that are no workers take one block
+//! at a time. A slab of which no block is in use goes back to the allocator, but for one that is kept.
+//!
+//! # A slab
+//!
+//! | | in the list of the store | next |
+//! |---|---|---|
+//! | some blocks free | yes | the last one taken: out of the list; the last one given back: freed, or kept as the spare |
+//! | none free | no | one given back: into the list |
+//!
+//! All under the store's lock. The slab of a block is found by its address: slabs are aligned to their size.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+use crate::block::{CHAIN_LEN, Free};
+use crate::lock::Lock;
+
+/// Slabs of one size of block.
+pub(crate) struct Store {
+    block_size: usize,
+    state: Lock<State>,
+}
+
+struct State {
+    /// Whole chains of free blocks, as workers gave them.
+    chains: [*mut Free; CHAINS_MAX],
+    chains_len: usize,
+    /// Slabs with free blocks.
+    partial: *mut Slab,
+    /// Slabs in all, and free blocks in those of the list.
+    slabs: usize,
+}
+
+// SAFETY: chains and slabs are owned by the store and touched under its lock.
+unsafe impl Send for State {}
+
+/// The first block of a slab.
+struct Slab {
+    prev: *mut Slab,
+    next: *mut Slab,
+    free: *mut Free,
+    /// Blocks that were handed out at least once, the header among them.
+    fresh: u32,
+    /// Blocks in use.
+    used: u32,
+}
+
+impl Store {
+    pub(crate) const fn new(block_size: usize) -> Store {
+        let state = State { chains: [ptr::null_mut(); CHAINS_MAX], chains_len: 0, partial: ptr::null_mut(), slabs: 0 };
+        Store { block_size, state: Lock::new(state) }
+    }
+
+    /// One free block.
+    pub(crate) fn take(&self) -> NonNull<Free> {
+        loop {
+            let block = self.state.lock().take(self.block_size);
+            match block {
+                Some(block) => return block,
+                None => self.grow(),
+            }
+        }
+    }
+
+    /// A chain of [`CHAIN_LEN`] free blocks.
+    pub(crate) fn take_chain(&self) -> *mut Free {
+        let (mut head, mut len) = (ptr::null_mut(), 0);
+        while len < CHAIN_LEN {
+            let mut state = self.state.lock();
+            if len == 0
+                && let Some(last) = state.chains_len.checked_sub(1)
+            {
+                state.chains_len = last;
+                return state.chains[last];
+            }
+            while len < CHAIN_LEN
+                && let Some(block) = state.take(self.block_size)
+            {
+                // SAFETY: free, and ours.
+                unsafe { block.write(Free { next: head }) };
+                head = block.as_ptr();
+                len += 1;
+            }
+            drop(state);
+            if len < CHAIN_LEN {
+                self.grow();
+            }
+        }
+        head
+    }
+
+    /// # Safety
+    /// The chain is the caller's to give: free blocks of this store.
+    pub(crate) unsafe fn give_chain(&self, head: *mut Free) {
+        let mut state = self.state.lock();
+        if state.chains_len < CHAINS_MAX {
+            let at = state.chains_len;
+            state.chains[at] = head;
+            state.chains_len += 1;
+            return;
+        }
+        drop(state);
+        // SAFETY: promised by the caller.
+        unsafe { self.give_all(head) };
+    }
+
+    /// # Safety
+    /// As [`Store::give_chain`], for a list of any length.
+    pub(crate) unsafe fn give_all(&self, head: *mut Free) {
+        let mut rest = head;
+        while let Some(block) = NonNull::new(rest) {
+            // SAFETY: promised by the caller.
+            unsafe {
+                rest = block.as_ref().next;
+                self.give(block);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The block is the caller's to give: a free block of this store.
+    pub(crate) unsafe fn give(&self, block: NonNull<Free>) {
+        // SAFETY: promised by the caller.
+        let unused = unsafe { self.state.lock().give(block) };
+        if let Some(slab) = unused {
+            // SAFETY: allocated with this layout in `grow`; none of its blocks is in use, and it is in no list.
+            unsafe { std::alloc::dealloc(slab.as_ptr().cast(), LAYOUT) };
+        }
+    }
+
+    #[cold]
+    fn grow(&self) {
+        // SAFETY: a slab has a size.
+        let fresh = unsafe { std::alloc::alloc(LAYOUT) };
+        let Some(slab) = NonNull::new(fresh.cast::<Slab>()) else { handle_alloc_error(LAYOUT) };
+        let header = Slab { prev: ptr::null_mut(), next: ptr::null_mut(), free: ptr::null_mut(), fresh: 1, used: 0 };
+        // SAFETY: new, and large enough for its header.
+        unsafe { slab.write(header) };
+        let mut state = self.state.lock();
+        state.slabs += 1;
+        // SAFETY: in no list, and with free blocks.
+        unsafe { state.link(slab) };
+    }
+}
+
+impl State {
+    fn take(&mut self, block_size: usize) -> Option<NonNull<Free>> {
+        let mut slab = NonNull::new(self.partial)?;
+        // SAFETY: slabs in the list are the store's, and have free blocks; `fresh` ones were never handed out.
+        unsafe {
+            let header = slab.as_mut();
+            let block = match NonNull::new(header.free) {
+                Some(block) => {
+                    header.free = block.as_ref().next;
+                    block
+                }
+                None => {
+                    let block = slab.cast::<u8>().add(header.fresh as usize * block_size).cast();
+                    header.fresh += 1;
+                    block
+                }
+            };
+            header.used += 1;
+            if header.free.is_null() && (header.fresh as usize + 1) * block_size > SLAB_SIZE {
+                self.unlink(slab);
+            }
+            Some(block)
+        }
+    }
+
+    /// # Safety
+    /// As [`Store::give`]. A slab that is returned is the caller's.
+    unsafe fn give(&mut self, block: NonNull<Free>) -> Option<NonNull<Slab>> {
+        let mut slab: NonNull<Slab> = block.cast::<Slab>().map_addr(|addr| {
+            // The header is the first block, which is never handed out, so the address is not null.
+            std::num::NonZero::new(addr.get() & !(SLAB_SIZE - 1)).expect("a slab does not begin at address 0")
+        });
+        // SAFETY: promised by the caller; slabs are aligned to their size.
+        unsafe {
+            let header = slab.as_mut();
+            let was_full = header.prev.is_null() && header.next.is_null() && !ptr::eq(self.partial, slab.as_ptr());
+            block.write(Free { next: header.free });
+            header.free = block.as_ptr();
+            header.used -= 1;
+            if header.used == 0 && self.slabs > 1 {
+                if !was_full {
+                    self.unlink(slab);
+                }
+                self.slabs -= 1;
+                return Some(slab);
+            }
+            if was_full {
+                self.link(slab);
+            }
+        }
+        None
+    }
+
+    /// # Safety
+    /// The slab is the store's, and in no list.
+    unsafe fn link(&mut self, mut slab: NonNull<Slab>) {
+        // SAFETY: promised by the caller; the head is in the list.
+        unsafe {
+            slab.as_mut().prev = ptr::null_mut();
+            slab.as_mut().next = self.partial;
+            if let Some(head) = self.partial.as_mut() {
+                head.prev = slab.as_ptr();
+            }
+        }
+        self.partial = slab.as_ptr();
+    }
+
+    /// # Safety
+    /// The slab is in the list.
+    unsafe fn unlink(&mut self, mut slab: NonNull<Slab>) {
+        // SAFETY: promised by the caller; neighbors are in the list.
+        unsafe {
+            let (prev, next) = (slab.as_ref().prev, slab.as_ref().next);
+            match prev.as_mut() {
+                Some(prev) => prev.next = next,
+                None => self.partial = next,
+            }
+            if let Some(next) = next.as_mut() {
+                next.prev = prev;
+            }
+            slab.as_mut().prev = ptr::null_mut();
+            slab.as_mut().next = ptr::null_mut();
+        }
+    }
+}
+
+/// Sixteen kilobytes: 255 small blocks, 63 large ones.
+const SLAB_SIZE: usize = 16 * 1024;
+
+const LAYOUT: Layout = match Layout::from_size_align(SLAB_SIZE, SLAB_SIZE) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a power of two is a valid size and alignment"),
+};
+
+/// Chains that are kept for workers: 4,096 blocks.
+const CHAINS_MAX: usize = 64;
+
+const _: () = assert!(size_of::<Slab>() <= 64, "a header takes one block");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_apart_and_come_back() {
+        for size in [64, 256] {
+            let store = Store::new(size);
+            let mut taken: Vec<_> = (0..1_000).map(|_| store.take()).collect();
+            taken.sort();
+            for pair in taken.windows(2) {
+                assert!(pair[1].addr().get() - pair[0].addr().get() >= size);
+                assert_eq!(pair[0].addr().get() % 64, 0);
+            }
+            let slabs = store.state.lock().slabs;
+            assert_eq!(slabs, 1_000usize.div_ceil(SLAB_SIZE / size - 1));
+            for block in taken.drain(..) {
+                // SAFETY: written whole, so that an overlap would destroy a neighbor's link or header.
+                unsafe {
+                    ptr::write_bytes(block.as_ptr().cast::<u8>(), 0xff, size);
+                    store.give(block);
+                }
+            }
+            assert_eq!(store.state.lock().slabs, 1);
+            let chain = store.take_chain();
+            // SAFETY: just taken.
+            unsafe { store.give_chain(chain) };
+            assert_eq!(store.take_chain(), chain);
+            // SAFETY: as above.
+            unsafe { store.give_all(chain) };
+            assert_eq!(store.state.lock().slabs, 1);
+        }
+    }
+}
