@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::color::{Color, Priority};
+use crate::node::Origin;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, Ordering::*};
 
@@ -41,13 +43,15 @@ pub struct Callback<A> {
 }
 
 trait Run<A>: Send + Sync {
-    fn call(self: Arc<Self>, arg: A, canceled: Option<Arc<AtomicBool>>);
+    fn call(self: Arc<Self>, origin: Option<Origin>, arg: A, canceled: Option<Arc<AtomicBool>>);
     fn color(&self) -> &Color;
 }
 
 struct Wrapped<F: Send + 'static> {
     color: Color,
     priority: Priority,
+    /// Where it was wrapped.
+    origin: Origin,
     /// Called and dropped by callbacks of the color only.
     closure: UnsafeCell<ManuallyDrop<F>>,
 }
@@ -58,9 +62,9 @@ unsafe impl<F: Send + 'static> Send for Wrapped<F> {}
 unsafe impl<F: Send + 'static> Sync for Wrapped<F> {}
 
 impl<A: Send + 'static, F: FnMut(A) + Send + 'static> Run<A> for Wrapped<F> {
-    fn call(self: Arc<Self>, arg: A, canceled: Option<Arc<AtomicBool>>) {
+    fn call(self: Arc<Self>, origin: Option<Origin>, arg: A, canceled: Option<Arc<AtomicBool>>) {
         let this = self.clone();
-        self.color.post_with(self.priority, move || {
+        self.color.post_from(origin.unwrap_or(self.origin), self.priority, move || {
             if canceled.is_some_and(|canceled| canceled.load(Acquire)) {
                 return;
             }
@@ -86,19 +90,26 @@ impl<F: Send + 'static> Drop for Wrapped<F> {
 }
 
 impl<A: Send + 'static> Callback<A> {
-    pub(crate) fn new<F: FnMut(A) + Send + 'static>(color: Color, priority: Priority, closure: F) -> Callback<A> {
-        Callback { inner: Arc::new(Wrapped { color, priority, closure: UnsafeCell::new(ManuallyDrop::new(closure)) }) }
+    pub(crate) fn new<F>(color: Color, priority: Priority, origin: Origin, closure: F) -> Callback<A>
+    where
+        F: FnMut(A) + Send + 'static,
+    {
+        let closure = UnsafeCell::new(ManuallyDrop::new(closure));
+        Callback { inner: Arc::new(Wrapped { color, priority, origin, closure }) }
     }
 
     /// Posts a run of the closure with `arg` to the color. It never runs in line.
+    #[track_caller]
     pub fn call(&self, arg: A) {
-        self.inner.clone().call(arg, None);
+        self.inner.clone().call(Some(Location::caller()), arg, None);
     }
 
     /// As [`Callback::call`], but the run is skipped (and `arg` dropped, in the color) if `canceled` is set when its turn
     /// comes. Whoever sets it in the callback's own color knows that no run comes after that.
+    ///
+    /// Made for sources of events: the run counts as posted from where the closure was wrapped, not from here.
     pub fn call_unless(&self, canceled: &Arc<AtomicBool>, arg: A) {
-        self.inner.clone().call(arg, Some(canceled.clone()));
+        self.inner.clone().call(None, arg, Some(canceled.clone()));
     }
 
     /// The color in which the closure runs.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -10,8 +11,8 @@ use crate::callback::{Callback, Posted};
 use crate::cell::{ColorCell, Kind};
 use crate::context;
 use crate::hold;
-use crate::node::closure_node;
-use crate::post::post;
+use crate::node::{Origin, closure_node};
+use crate::post::{accept, post};
 use crate::runtime::Handle;
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
@@ -280,6 +281,7 @@ impl Color {
     /// assert_eq!(rx.recv(), Ok("on a worker"));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     #[inline]
     pub fn post<F: FnOnce() + Send + 'static>(&self, f: F) {
         self.post_with(Priority::NORMAL, f);
@@ -298,19 +300,22 @@ impl Color {
     /// assert!(rx.recv().is_ok());
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     #[inline]
     pub fn post_with<F: FnOnce() + Send + 'static>(&self, priority: Priority, f: F) {
-        self.with_cell(|color| {
-            let node = closure_node(priority, f);
-            // SAFETY: the handle keeps the cell alive; the node is fresh.
-            unsafe {
-                if color.as_ref().capacity.load(Relaxed) != u32::MAX {
-                    color.as_ref().counted.fetch_add(1, Relaxed);
-                    node.as_ref().set_counted();
-                }
-                post(color, node);
-            }
-        });
+        self.post_from(Location::caller(), priority, f);
+    }
+
+    /// As [`Color::post_with`], on behalf of the given line of the program.
+    #[inline]
+    pub(crate) fn post_from<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
+        if self.cell.is_none() {
+            // Panics where none is, before there is a node to lose.
+            Handle::check_current();
+        }
+        let node = closure_node(priority, origin, f);
+        // SAFETY: the handle keeps the cell alive; the node is fresh.
+        self.with_cell(|color| unsafe { accept(color, node) });
     }
 
     /// As [`Color::post`], but refuses where as many callbacks wait as the capacity allows, or where the runtime has
@@ -342,7 +347,9 @@ impl Color {
     /// open.send(()).unwrap();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn try_post<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), PostError<F>> {
+        let origin = Location::caller();
         self.with_cell(|color| {
             // SAFETY: the handle keeps the cell alive.
             let cell = unsafe { color.as_ref() };
@@ -354,7 +361,7 @@ impl Color {
                 cell.counted.fetch_sub(1, Relaxed);
                 return Err(PostError::Full(f));
             }
-            let node = closure_node(Priority::NORMAL, f);
+            let node = closure_node(Priority::NORMAL, origin, f);
             // SAFETY: the handle keeps the cell alive; the node is fresh.
             unsafe {
                 if capacity != u32::MAX {
@@ -380,6 +387,7 @@ impl Color {
     /// }
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn post_cancellable<F: FnOnce() + Send + 'static>(&self, f: F) -> Posted {
         let (posted, closure) = Posted::new(f);
         self.post(closure);
@@ -406,13 +414,15 @@ impl Color {
     /// assert_eq!((rx.recv(), rx.recv()), (Ok(1), Ok(3)));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn wrap<A: Send + 'static, F: FnMut(A) + Send + 'static>(&self, f: F) -> Callback<A> {
         self.wrap_with(Priority::NORMAL, f)
     }
 
     /// As [`Color::wrap`], with a priority (the papers' `cpwrap`).
+    #[track_caller]
     pub fn wrap_with<A: Send + 'static, F: FnMut(A) + Send + 'static>(&self, priority: Priority, f: F) -> Callback<A> {
-        Callback::new(self.resolved(), priority, f)
+        Callback::new(self.resolved(), priority, Location::caller(), f)
     }
 
     /// Starts a task of this color: each poll runs as a callback of it. `Color::DEFAULT.spawn` gives the papers'
@@ -427,12 +437,13 @@ impl Color {
     /// assert_eq!(runtime.block_on(task).unwrap(), 42);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn(self.clone(), false, future)
+        task::spawn(self.clone(), false, Location::caller(), future)
     }
 
     /// As [`Color::spawn`], for a task that only serves others, such as one that passes on what a device reports: it
@@ -451,12 +462,13 @@ impl Color {
     /// assert_eq!(report.workers_stuck, 0);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn spawn_background<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn(self.clone(), true, future)
+        task::spawn(self.clone(), true, Location::caller(), future)
     }
 
     /// Sets how many callbacks may wait before [`Color::try_post`] refuses; `None` for no limit. What waited before

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::cell::ColorCell;
 use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
+use crate::node::Origin;
 use crate::request::{self, Member};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
@@ -196,8 +198,9 @@ impl<T: Send + 'static> Colored<T> {
     /// });
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> With<'_, T, F, R> {
-        With { state: self, closure: Some(f), ticket: None, result: PhantomData }
+        With { state: self, closure: Some(f), ticket: None, origin: Location::caller(), result: PhantomData }
     }
 
     /// Queues a closure to run on the value. Eager; yields no result. After shutdown it is dropped instead.
@@ -215,6 +218,7 @@ impl<T: Send + 'static> Colored<T> {
     /// assert_eq!(runtime.block_on(log.with(|log| log.len())), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, f: F) {
         let state = self.clone();
         // SAFETY: a callback of the color holds it.
@@ -280,6 +284,7 @@ impl<T: Send + 'static> Colored<T> {
     /// assert_eq!(total.with_blocking(|total| *total), 1);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn with_blocking<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> R {
         may_block();
         crate::block_on(self.with(f))
@@ -372,8 +377,9 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// assert_eq!(sum, 6);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn read<R, F: FnOnce(&T) -> R>(&self, f: F) -> Read<'_, T, F, R> {
-        Read { state: self, closure: Some(f), ticket: None, result: PhantomData }
+        Read { state: self, closure: Some(f), ticket: None, origin: Location::caller(), result: PhantomData }
     }
 
     /// Queues a closure to run on the value while its color is held for reading. Eager; yields no result. It has a place
@@ -393,12 +399,14 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// assert_eq!(rx.recv().unwrap(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn post_read<F: FnOnce(&T) + Send + 'static>(&self, f: F) {
         let state = self.clone();
         let color = self.inner.color.cell();
+        let origin = Location::caller();
         let member = Member::new(color, true, Priority::NORMAL);
         // SAFETY: our handle keeps the color alive; the request holds it for reading.
-        unsafe { request::post_request(color.as_ref().shared, [member], move || state.access_read(f)) };
+        unsafe { request::post_request(color.as_ref().shared, [member], origin, move || state.access_read(f)) };
     }
 
     /// Runs a closure on the value now, if the color is free or only read and nothing waits in it, or is held by the
@@ -454,6 +462,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// assert_eq!(name.read_blocking(|name| name.len()), 3);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn read_blocking<R, F: FnOnce(&T) -> R>(&self, f: F) -> R {
         may_block();
         crate::block_on(self.read(f))
@@ -588,16 +597,16 @@ impl<T> Drop for Inner<T> {
 ///
 /// # Safety
 /// `color` is alive for the call.
-unsafe fn queue(color: NonNull<ColorCell>, reads: bool, outrun: bool, waker: &Waker) -> Arc<Ticket> {
+unsafe fn queue(color: NonNull<ColorCell>, reads: bool, outrun: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
     // SAFETY: promised by the caller; the task that is polled keeps its color alive.
     unsafe {
         let shared = color.as_ref().shared;
         match context::current_task_color().filter(|own| outrun && ptr::eq(own.as_ref().shared, shared)) {
             Some(own) => {
                 let member = |color, reads| Member::new(color, reads, Priority::NORMAL);
-                request::wait_for_all(shared, [member(color, reads), member(own, false)], waker)
+                request::wait_for_all(shared, [member(color, reads), member(own, false)], origin, waker)
             }
-            None => Ticket::queue(color, reads, waker),
+            None => Ticket::queue(color, reads, origin, waker),
         }
     }
 }
@@ -633,6 +642,8 @@ pub struct Read<'a, T, F, R> {
     state: &'a Colored<T>,
     closure: Option<F>,
     ticket: Option<Arc<Ticket>>,
+    /// Where it was asked for.
+    origin: Origin,
     result: PhantomData<fn() -> R>,
 }
 
@@ -674,7 +685,7 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
                 }
                 return Poll::Ready(state.access_read(closure()));
             }
-            self.ticket = Some(queue(color, true, chance == Some(Chance::Outrun), cx.waker()));
+            self.ticket = Some(queue(color, true, chance == Some(Chance::Outrun), self.origin, cx.waker()));
         }
         Poll::Pending
     }
@@ -703,6 +714,8 @@ pub struct With<'a, T, F, R> {
     state: &'a Colored<T>,
     closure: Option<F>,
     ticket: Option<Arc<Ticket>>,
+    /// Where it was asked for.
+    origin: Origin,
     result: PhantomData<fn() -> R>,
 }
 
@@ -754,7 +767,7 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
                 let closure = self.take_closure();
                 return Poll::Ready(hold::holding(color, || state.access(closure)));
             }
-            self.ticket = Some(queue(color, false, outrun, cx.waker()));
+            self.ticket = Some(queue(color, false, outrun, self.origin, cx.waker()));
         }
         Poll::Pending
     }

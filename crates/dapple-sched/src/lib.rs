@@ -103,6 +103,7 @@ use std::future::Future;
 /// assert_eq!(runtime.block_on(task).unwrap(), false);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,

@@ -6,7 +6,7 @@
 //! longer than a millisecond is marked as behind, and a sleeper takes half of it, whether that pays or not. While all workers run there is nobody to help, and it looks now and then, for
 //! callbacks that do not end. While all sleep it sleeps without a time-out.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::Weak;
 use std::thread::Thread;
@@ -28,6 +28,8 @@ pub struct SlowCallback {
     pub color_id: u64,
     /// The worker that it keeps.
     pub worker: usize,
+    /// The line that posted it; of a task, the line that spawned it.
+    pub posted_from: &'static Location<'static>,
     /// How long it has been running at least.
     pub running_for: Duration,
 }
@@ -49,9 +51,10 @@ impl Default for SlowRule {
 
 fn print_slow(slow: &SlowCallback) {
     eprintln!(
-        "dapple: a callback of color {} has kept worker {} for {} ms: give blocking calls to the blocking pool, and \
-         split long work up",
+        "dapple: a callback of color {}, posted from {}, has kept worker {} for {} ms: give blocking calls to the \
+         blocking pool, and split long work up",
         slow.color_id,
+        slow.posted_from,
         slow.worker,
         slow.running_for.as_millis()
     );
@@ -160,16 +163,17 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
 
 /// Reports a callback once that has run for too long.
 fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
-    let color_id = shared.slots[worker].running.load(Relaxed);
-    if ended > 0 || color_id == NO_COLOR {
+    let slot = &shared.slots[worker];
+    let color_id = slot.running.load(Relaxed);
+    let Some(posted_from) = slot.origin().filter(|_| ended == 0 && color_id != NO_COLOR) else {
         seen.stuck_since = None;
         seen.reported = false;
         return;
-    }
+    };
     let running_for = seen.stuck_since.get_or_insert_with(Instant::now).elapsed();
     if running_for >= shared.slow_rule.after && !seen.reported {
         seen.reported = true;
-        let slow = SlowCallback { color_id, worker, running_for };
+        let slow = SlowCallback { color_id, worker, posted_from, running_for };
         // A handler that panics must not end the watch.
         let _ = catch_unwind(AssertUnwindSafe(|| (shared.slow_rule.handler)(&slow)));
     }

@@ -1,11 +1,12 @@
 //! A queued callback: an intrusive list node followed by whatever it runs.
 //!
 //! A `Node` is owned by exactly one place at a time: the poster until it is pushed, then one inbox or fifo, then the
-//! running turn, which consumes it through its [`VTable`]. Sixteen bytes of header; closures of up to 48 bytes
+//! running turn, which consumes it through its [`VTable`]. Twenty-four bytes of header; closures of up to 40 bytes
 //! live in 64-byte blocks from the worker's free list (`block.rs`).
 
 use std::cell::Cell;
 use std::mem::{self, ManuallyDrop};
+use std::panic::Location;
 use std::ptr::NonNull;
 
 use crate::Priority;
@@ -19,7 +20,12 @@ pub(crate) struct Node {
     /// Address of the [`VTable`]; its low bits carry the priority, whether the node counts against a capacity, whether it
     /// asks to hold the color for reading, and whether it goes before all others.
     tagged: Cell<*const VTable>,
+    /// Where the callback was posted from.
+    origin: Cell<Origin>,
 }
+
+/// The line of the program that posted a callback or spawned a task.
+pub(crate) type Origin = &'static Location<'static>;
 
 /// What a node does. Both functions consume the node.
 #[repr(align(64))]
@@ -43,12 +49,23 @@ const URGENT: usize = 0b10_0000;
 const TAGS: usize = PRIORITY_MASK | COUNTED | READS | URGENT;
 
 impl Node {
-    pub(crate) fn new(vtable: &'static VTable, priority: Priority) -> Node {
+    pub(crate) fn new(vtable: &'static VTable, priority: Priority, origin: Origin) -> Node {
         let vtable: *const VTable = vtable;
         Node {
             next: Cell::new(std::ptr::null_mut()),
             tagged: Cell::new(vtable.map_addr(|addr| addr | usize::from(priority.level()))),
+            origin: Cell::new(origin),
         }
+    }
+
+    /// Where the callback was posted from.
+    #[inline]
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin.get()
+    }
+
+    pub(crate) fn set_origin(&self, origin: Origin) {
+        self.origin.set(origin);
     }
 
     #[inline]
@@ -141,10 +158,12 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
 
 /// Puts a closure into a node. Costs one block: from the worker's free list, or from the allocator.
 #[inline]
-pub(crate) fn closure_node<F: FnOnce() + Send + 'static>(priority: Priority, closure: F) -> NonNull<Node> {
-    let contents =
-        ClosureNode { node: Node::new(ClosureNode::<F>::VTABLE, priority), closure: ManuallyDrop::new(closure) };
-    block::alloc(contents).cast()
+pub(crate) fn closure_node<F>(priority: Priority, origin: Origin, closure: F) -> NonNull<Node>
+where
+    F: FnOnce() + Send + 'static,
+{
+    let node = Node::new(ClosureNode::<F>::VTABLE, priority, origin);
+    block::alloc(ClosureNode { node, closure: ManuallyDrop::new(closure) }).cast()
 }
 
 /// A list of nodes in order, with its length.
@@ -178,4 +197,4 @@ impl Chain {
     }
 }
 
-const _: () = assert!(mem::size_of::<Node>() == 16);
+const _: () = assert!(mem::size_of::<Node>() == 24);

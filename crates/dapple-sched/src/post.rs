@@ -21,7 +21,23 @@ use crate::shared::Linked;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::Worker;
 
-/// Accepts a node into a color.
+/// Accepts a node into a color, and counts it where the color has a capacity.
+///
+/// # Safety
+/// As [`post`].
+#[inline]
+pub(crate) unsafe fn accept(color: NonNull<ColorCell>, node: NonNull<Node>) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if color.as_ref().capacity.load(Relaxed) != u32::MAX {
+            color.as_ref().counted.fetch_add(1, Relaxed);
+            node.as_ref().set_counted();
+        }
+        post(color, node);
+    }
+}
+
+/// Puts a node where its color will find it.
 ///
 /// # Safety
 /// `color` is alive for the call (a handle, or it runs here), and the node is the caller's to give.

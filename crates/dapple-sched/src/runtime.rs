@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,6 +80,14 @@ impl Handle {
         oldest.map(|shared| Handle { shared })
     }
 
+    /// Panics, with advice, where no runtime is current.
+    #[inline]
+    pub(crate) fn check_current() {
+        if !context::on_worker() {
+            drop(Handle::current());
+        }
+    }
+
     #[cfg(any(dapple_loom, dapple_shuttle))]
     pub(crate) fn from_shared(shared: Arc<Shared>) -> Handle {
         Handle { shared }
@@ -123,12 +132,13 @@ impl Handle {
     }
 
     /// Starts a task with a color of its own.
+    #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn(self.new_color(), false, future)
+        task::spawn(self.new_color(), false, Location::caller(), future)
     }
 
     /// A fresh color of this runtime; see [`Color::new`].
@@ -466,6 +476,7 @@ impl Runtime {
     }
 
     /// Starts a task with a color of its own.
+    #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,

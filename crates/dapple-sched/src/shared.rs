@@ -21,6 +21,7 @@
 //! One word: how many workers sleep, and whether the monitor sleeps (or looks only now and then). A worker that falls
 //! asleep or wakes changes the number and learns in the same instruction whether the monitor has to be called.
 
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::closing::Closing;
 use crate::driver::Driver;
 use crate::lock::{Guard, Lock};
 use crate::monitor::SlowRule;
+use crate::node::Origin;
 use crate::registry::Registry;
 use crate::run_queue::RunQueue;
 use crate::runtime::PanicHandler;
@@ -83,6 +85,8 @@ pub(crate) struct Slot {
     pub(crate) behind: AtomicBool,
     /// [`crate::Color::id`] of the color that has its turn, or [`NO_COLOR`].
     pub(crate) running: AtomicU64,
+    /// Where the callback was posted from that runs, or ran last.
+    origin: AtomicPtr<Location<'static>>,
     /// Mean time of a turn, sampled.
     pub(crate) turn_ns: AtomicU32,
     pub(crate) counters: Counters,
@@ -106,6 +110,7 @@ impl Slot {
             overdue: AtomicBool::new(false),
             behind: AtomicBool::new(false),
             running: AtomicU64::new(NO_COLOR),
+            origin: AtomicPtr::new(ptr::null_mut()),
             turn_ns: AtomicU32::new(0),
             counters: Counters::default(),
         }
@@ -125,6 +130,30 @@ impl Slot {
     #[inline]
     pub(crate) fn try_lock_briefly(&self) -> Option<Guard<'_, RunQueue>> {
         self.queue.try_lock_briefly()
+    }
+
+    /// Tells those who watch where the callback was posted from that the worker is about to run.
+    #[inline]
+    pub(crate) fn set_origin(&self, origin: Origin) {
+        // Relaxed: for reports. What it points to is a constant of the program.
+        self.origin.store(ptr::from_ref(origin).cast_mut(), Relaxed);
+    }
+
+    /// Where the callback was posted from that runs, or ran last.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        // SAFETY: `set_origin` stored it, which takes nothing shorter-lived than the program.
+        unsafe { self.origin.load(Relaxed).as_ref() }
+    }
+
+    /// Tells those who watch that the worker goes on with a callback of another color; returns what it was in.
+    pub(crate) fn replace_running(&self, color_id: u64, origin: Option<Origin>) -> (u64, Option<Origin>) {
+        // Relaxed, and not one step: for reports, which matter where a callback stays for long.
+        let before = (self.running.load(Relaxed), self.origin());
+        self.running.store(color_id, Relaxed);
+        if let Some(origin) = origin {
+            self.set_origin(origin);
+        }
+        before
     }
 
     /// Whether colors are linked here.

@@ -31,7 +31,7 @@ use crate::cell::ColorCell;
 use crate::color::Color;
 use crate::context;
 use crate::lock::Lock;
-use crate::node::{Node, VTable};
+use crate::node::{Node, Origin, VTable};
 use crate::post;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
@@ -94,7 +94,7 @@ pub(crate) struct TaskList {
 unsafe impl Send for TaskList {}
 
 /// Starts a task of the given color. Cost: one allocation, one post.
-pub(crate) fn spawn<F>(color: Color, background: bool, future: F) -> JoinHandle<F::Output>
+pub(crate) fn spawn<F>(color: Color, background: bool, origin: Origin, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -105,7 +105,7 @@ where
     let list = context::with_worker(|worker| worker.index).unwrap_or(0).min(shared.tasks.len() - 1);
     let task = Box::new(TaskCell {
         header: Header {
-            node: Node::new(NODE_VTABLE, Priority::NORMAL),
+            node: Node::new(NODE_VTABLE, Priority::NORMAL, origin),
             state: AtomicU32::new(SCHEDULED | JOINED | if background { BACKGROUND } else { 0 }),
             // One for the list, one for the queued node, one for the handle.
             refs: AtomicU32::new(3),

@@ -36,7 +36,7 @@ use crate::cell::ColorCell;
 use crate::context;
 use crate::hold;
 use crate::lock::Lock;
-use crate::node::{Node, VTable};
+use crate::node::{Node, Origin, VTable};
 use crate::post;
 use crate::request::{self, Request};
 use crate::shared::Shared;
@@ -98,10 +98,10 @@ impl Ticket {
     ///
     /// # Safety
     /// `color` is alive for the call.
-    pub(crate) unsafe fn queue(color: NonNull<ColorCell>, reads: bool, waker: &Waker) -> Arc<Ticket> {
+    pub(crate) unsafe fn queue(color: NonNull<ColorCell>, reads: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
         // SAFETY: promised by the caller.
         let shared = unsafe { color.as_ref() }.shared;
-        let ticket = Arc::new(Ticket::new(Wanted::One(color), reads, shared, waker));
+        let ticket = Arc::new(Ticket::new(Wanted::One(color), reads, shared, origin, waker));
         let node = Arc::into_raw(ticket.clone()).cast_mut().cast::<Node>();
         // SAFETY: `Arc::into_raw` is not null; the node carries a count of its own and is given to the color.
         unsafe { post::post(color, NonNull::new_unchecked(node)) };
@@ -112,13 +112,18 @@ impl Ticket {
     ///
     /// # Safety
     /// `request` is alive until it has been released through the ticket.
-    pub(crate) unsafe fn for_request(request: NonNull<Request>, shared: *const Shared, waker: &Waker) -> Arc<Ticket> {
-        Arc::new(Ticket::new(Wanted::Many(request), false, shared, waker))
+    pub(crate) unsafe fn for_request(
+        request: NonNull<Request>,
+        shared: *const Shared,
+        origin: Origin,
+        waker: &Waker,
+    ) -> Arc<Ticket> {
+        Arc::new(Ticket::new(Wanted::Many(request), false, shared, origin, waker))
     }
 
-    fn new(wanted: Wanted, reads: bool, shared: *const Shared, waker: &Waker) -> Ticket {
+    fn new(wanted: Wanted, reads: bool, shared: *const Shared, origin: Origin, waker: &Waker) -> Ticket {
         let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
-        let node = Node::new(Ticket::VTABLE, Priority::NORMAL);
+        let node = Node::new(Ticket::VTABLE, Priority::NORMAL, origin);
         if reads {
             node.set_reads();
         }

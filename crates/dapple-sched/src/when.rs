@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use crate::color::Priority;
 use crate::colored::{self, TryWithError};
 use crate::context;
+use crate::node::Origin;
 use crate::request::{self, Member};
 use crate::runtime::Handle;
 use crate::set::{Owned, Set};
@@ -96,16 +98,18 @@ impl<S: Set> When<S> {
     /// assert_eq!(rx.recv().unwrap(), 1);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn post<F>(self, f: F)
     where
         F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) + Send + 'static,
     {
+        let origin = Location::caller();
         let owned = self.own();
         let mut members = self.set.members(&owned, self.priority);
         let shared = runtime_of(members.as_ref());
         settle_pins(members.as_mut());
         // SAFETY: the set has handles to its colors; the request holds them all while it runs.
-        unsafe { request::post_request(shared, members, move || access(&owned, f)) };
+        unsafe { request::post_request(shared, members, origin, move || access(&owned, f)) };
     }
 
     /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if they are all free,
@@ -133,13 +137,14 @@ impl<S: Set> When<S> {
     /// assert_eq!(sum, 6);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn with<R, F>(self, f: F) -> WithAll<S, F, R>
     where
         F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) -> R,
     {
         let owned = self.own();
         runtime_of(self.set.members(&owned, self.priority).as_ref());
-        WithAll { when: self, owned, closure: Some(f), ticket: None, result: PhantomData }
+        WithAll { when: self, owned, closure: Some(f), ticket: None, origin: Location::caller(), result: PhantomData }
     }
 
     /// Runs a closure now, if all the colors are free or held by the running callback already.
@@ -193,6 +198,7 @@ impl<S: Set> When<S> {
     /// assert_eq!(a.with_blocking(|a| *a), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn with_blocking<R, F>(self, f: F) -> R
     where
         F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) -> R,
@@ -334,6 +340,8 @@ pub struct WithAll<S: Set, F, R> {
     owned: S::Owned,
     closure: Option<F>,
     ticket: Option<Arc<Ticket>>,
+    /// Where it was asked for.
+    origin: Origin,
     result: PhantomData<fn() -> R>,
 }
 
@@ -372,14 +380,14 @@ where
         if let Some(result) = this.when.try_now(owned, run) {
             return Poll::Ready(result);
         }
-        this.ticket = Some(this.when.submit(owned, outrun, cx.waker()));
+        this.ticket = Some(this.when.submit(owned, outrun, this.origin, cx.waker()));
         Poll::Pending
     }
 }
 
 impl<S: Set> When<S> {
     /// Has all colors accept a request of whoever polls; `outrun`: with the color of the task that is polled.
-    fn submit(&self, owned: &S::Owned, outrun: bool, waker: &Waker) -> Arc<Ticket> {
+    fn submit(&self, owned: &S::Owned, outrun: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
         let mut members = self.set.members(owned, self.priority);
         let shared = runtime_of(members.as_ref());
         // The poll of a task holds its color: as a reader of that it would wait for itself.
@@ -398,9 +406,9 @@ impl<S: Set> When<S> {
                     let copy = |member: &Member| Member::new(member.color(), member.reads(), self.priority);
                     let mut all: Vec<Member> = members.as_ref().iter().map(copy).collect();
                     all.push(Member::new(own, false, self.priority));
-                    request::wait_for_all(shared, all, waker)
+                    request::wait_for_all(shared, all, origin, waker)
                 }
-                None => request::wait_for_all(shared, members, waker),
+                None => request::wait_for_all(shared, members, origin, waker),
             }
         }
     }

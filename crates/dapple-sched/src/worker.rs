@@ -235,7 +235,7 @@ impl Worker {
             let cell = color.as_ref();
             let Some(node) = cell.fifo(Fifo::take_for_run) else { return };
             self.ran.set(1);
-            run_node(cell, node);
+            self.run_node(cell, node);
         }
     }
 
@@ -302,7 +302,7 @@ impl Worker {
             let cell = color.as_ref();
             while let Some(node) = cell.fifo(Fifo::take_for_run) {
                 ran.set(ran.get() + 1);
-                run_node(cell, node);
+                self.run_node(cell, node);
                 let stops = frame.is_released()
                     || ran.get() >= batch
                     || !self.handoff.get().is_null()
@@ -312,6 +312,23 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Runs one callback.
+    ///
+    /// # Safety
+    /// The node is the caller's, who runs the color.
+    #[inline]
+    unsafe fn run_node(&self, cell: &ColorCell, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        let (vtable, counted, origin) =
+            unsafe { (node.as_ref().vtable(), node.as_ref().counted(), node.as_ref().origin()) };
+        if counted {
+            cell.counted.fetch_sub(1, Relaxed);
+        }
+        self.slot().set_origin(origin);
+        // SAFETY: promised by the caller.
+        unsafe { (vtable.run)(node) };
     }
 
     /// Ends the turn of a color before the callback that it is in, for a waiter that was polled in it and is through
@@ -456,6 +473,7 @@ impl Worker {
             cell.links(|links| links.queued_rank = 0);
         }
         drop(queue);
+        let told = self.slot().replace_running(cell.id, None);
         let outer = self.handoff.replace(ptr::null_mut());
         let ran = Cell::new(0);
         let (released, batch) = context::in_frame(color, true, |frame| {
@@ -478,6 +496,7 @@ impl Worker {
             (frame.is_released(), batch)
         });
         let handoff = self.handoff.replace(outer);
+        self.slot().replace_running(told.0, told.1);
         self.slot().counters.turn(ran.get());
         if released {
             return true;
@@ -639,21 +658,6 @@ pub(crate) unsafe fn begin_turn(cell: &ColorCell) -> Plan {
             Plan { batch: fifo.len, mean_ns: fifo.mean_ns }
         })
     }
-}
-
-/// Runs one callback.
-///
-/// # Safety
-/// The node is the caller's, who runs the color.
-#[inline]
-unsafe fn run_node(cell: &ColorCell, node: NonNull<crate::node::Node>) {
-    // SAFETY: promised by the caller.
-    let (vtable, counted) = unsafe { (node.as_ref().vtable(), node.as_ref().counted()) };
-    if counted {
-        cell.counted.fetch_sub(1, Relaxed);
-    }
-    // SAFETY: promised by the caller.
-    unsafe { (vtable.run)(node) };
 }
 
 /// A busy worker looks at the kernel about this often.

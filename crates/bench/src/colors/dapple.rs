@@ -1,7 +1,7 @@
 //! The workloads on Dapple's scheduler.
 //!
 //! Best form: what a callback needs lives as long as the process and is captured by reference, so a closure is 24 bytes or
-//! less (the scheduler keeps blocks of 64 bytes, 48 of them for the closure) and a post touches no reference count. A
+//! less (the scheduler keeps blocks of 64 bytes, 40 of them for the closure) and a post touches no reference count. A
 //! handle that moves along from callback to callback would be cloned at each step, as `post` borrows the color that it
 //! posts to.
 

@@ -44,6 +44,7 @@ use crate::{oneshot, process, signal};
 /// # Errors
 ///
 /// There is no runtime here.
+#[track_caller]
 pub fn on_accept(listener: TcpListener, callback: Callback<(TcpStream, SocketAddr)>) -> io::Result<Registration> {
     start(|canceled| async move {
         loop {
@@ -69,6 +70,7 @@ pub fn on_accept(listener: TcpListener, callback: Callback<(TcpStream, SocketAdd
 /// # Errors
 ///
 /// There is no runtime here.
+#[track_caller]
 pub fn on_connect(host: &str, port: u16, callback: Callback<io::Result<TcpStream>>) -> io::Result<Registration> {
     let host = host.to_owned();
     start(|canceled| async move { callback.call_unless(&canceled, tcp_connect(&host, port).await) })
@@ -80,6 +82,7 @@ pub fn on_connect(host: &str, port: u16, callback: Callback<io::Result<TcpStream
 /// # Errors
 ///
 /// As [`signal::signal`](crate::signal::signal).
+#[track_caller]
 pub fn on_signal(number: i32, callback: Callback<()>) -> io::Result<Registration> {
     let mut signal = signal::signal(number)?;
     start(|canceled| async move {
@@ -98,6 +101,7 @@ pub fn on_signal(number: i32, callback: Callback<()>) -> io::Result<Registration
 /// # Errors
 ///
 /// There is no runtime here, or no descriptor is left.
+#[track_caller]
 pub fn on_child_exit(child: Child, callback: Callback<io::Result<ExitStatus>>) -> io::Result<Registration> {
     let mut child = process::Child::from_std(child)?;
     start(|canceled| async move { callback.call_unless(&canceled, child.wait().await) })
@@ -112,6 +116,7 @@ async fn turn_of<A: Send + 'static>(callback: &Callback<A>) -> Option<()> {
 }
 
 /// Starts the task of a source; it gets the mark that each of its calls looks at when it has its turn.
+#[track_caller]
 fn start<F>(task: impl FnOnce(Arc<AtomicBool>) -> F) -> io::Result<Registration>
 where
     F: Future<Output = ()> + Send + 'static,

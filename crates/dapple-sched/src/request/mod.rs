@@ -31,7 +31,7 @@ pub(crate) use posted::{holding_all, post_request, try_hold_all, wait_for_all};
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
 use crate::lock::Guard;
-use crate::node::{Node, VTable};
+use crate::node::{Node, Origin, VTable};
 use crate::run_queue::RunQueue;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
@@ -61,6 +61,7 @@ pub(crate) struct Request {
     /// The waiter has let go of the colors already.
     released: Cell<bool>,
     work: &'static Work,
+    origin: Origin,
 }
 
 /// What to do with the closure of a request, and with its memory.
@@ -96,7 +97,8 @@ impl Member {
     };
 
     pub(crate) fn new(color: NonNull<ColorCell>, reads: bool, priority: Priority) -> Member {
-        let node = Node::new(Member::VTABLE, priority);
+        // Set again when it is known who asks.
+        let node = Node::new(Member::VTABLE, priority, Location::caller());
         if reads {
             node.set_reads();
         }
@@ -120,6 +122,11 @@ impl Member {
     /// Before it is submitted.
     pub(crate) fn set_reads(&mut self, reads: bool) {
         *self = Member::new(self.color, reads, Priority::new(self.node.priority()));
+    }
+
+    /// Before it is submitted.
+    fn set_origin(&mut self, origin: Origin) {
+        self.node.set_origin(origin);
     }
 
     /// Lets go of a color whose home is this worker, unless it has stopped.
@@ -199,7 +206,7 @@ impl Member {
 }
 
 impl Request {
-    fn new(shared: *const Shared, work: &'static Work) -> Request {
+    fn new(shared: *const Shared, work: &'static Work, origin: Origin) -> Request {
         Request {
             pending: AtomicU32::new(0),
             members: Cell::new(ptr::slice_from_raw_parts(ptr::null(), 0)),
@@ -208,6 +215,7 @@ impl Request {
             turn: Cell::new(None),
             released: Cell::new(false),
             work,
+            origin,
         }
     }
 
@@ -319,15 +327,16 @@ impl Request {
             }
         }
         // SAFETY: promised by the caller; the colors keep the runtime alive.
-        let color = unsafe {
+        let (color, origin) = unsafe {
             let shared = this.as_ref().shared;
             Arc::increment_strong_count(shared);
             let shared = Arc::from_raw(shared);
             let home = context::with_worker(|worker| worker.index).unwrap_or(0) % shared.slots.len();
-            Color::from_counted(Color::allocate(&shared, Kind::Fresh, shared.fresh_id(), home))
+            let color = Color::from_counted(Color::allocate(&shared, Kind::Fresh, shared.fresh_id(), home));
+            (color, this.as_ref().origin)
         };
         let reads = Reads(this);
-        color.post(move || {
+        color.post_from(origin, Priority::NORMAL, move || {
             let reads = ManuallyDrop::new(reads);
             // SAFETY: all colors are held.
             unsafe { Request::run_closure(reads.0, None) };

@@ -1,6 +1,7 @@
 //! Requests with their members and their closure in one block of memory, and those that wait.
 
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::Waker;
@@ -10,6 +11,7 @@ use super::{Member, Request, Work};
 use crate::block;
 use crate::context;
 use crate::hold;
+use crate::node::Origin;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::ticket::Ticket;
@@ -33,9 +35,16 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
     };
 
     /// Puts a request where it can stay.
-    fn allocate(shared: *const Shared, work: &'static Work, mut members: M, closure: F) -> NonNull<Request> {
+    fn allocate(
+        shared: *const Shared,
+        work: &'static Work,
+        mut members: M,
+        origin: Origin,
+        closure: F,
+    ) -> NonNull<Request> {
         let len = merge_duplicates(members.as_mut());
-        let request = Request::new(shared, work);
+        members.as_mut().iter_mut().for_each(|member| member.set_origin(origin));
+        let request = Request::new(shared, work, origin);
         let posted = block::alloc(Posted { request, members, closure: UnsafeCell::new(ManuallyDrop::new(closure)) });
         // SAFETY: just made; the members stay with the request.
         unsafe { posted.as_ref().request.adopt_members(&posted.as_ref().members.as_ref()[..len]) };
@@ -73,12 +82,12 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>> Waits<M> {
 ///
 /// # Safety
 /// The colors are alive for the call, and of one runtime.
-pub(crate) unsafe fn post_request<M, F>(shared: *const Shared, members: M, closure: F)
+pub(crate) unsafe fn post_request<M, F>(shared: *const Shared, members: M, origin: Origin, closure: F)
 where
     M: AsMut<[Member]> + AsRef<[Member]>,
     F: FnOnce() + Send + 'static,
 {
-    let request = Posted::<M, F>::allocate(shared, Posted::<M, F>::WORK, members, closure);
+    let request = Posted::<M, F>::allocate(shared, Posted::<M, F>::WORK, members, origin, closure);
     // SAFETY: promised by the caller.
     unsafe { Request::submit(request) };
 }
@@ -87,14 +96,14 @@ where
 ///
 /// # Safety
 /// As [`post_request`].
-pub(crate) unsafe fn wait_for_all<M>(shared: *const Shared, members: M, waker: &Waker) -> Arc<Ticket>
+pub(crate) unsafe fn wait_for_all<M>(shared: *const Shared, members: M, origin: Origin, waker: &Waker) -> Arc<Ticket>
 where
     M: AsMut<[Member]> + AsRef<[Member]>,
 {
-    let request = Posted::<M, ()>::allocate(shared, Waits::<M>::WORK, members, ());
+    let request = Posted::<M, ()>::allocate(shared, Waits::<M>::WORK, members, origin, ());
     // SAFETY: promised by the caller; the ticket is the only way to let go of the request.
     unsafe {
-        let ticket = Ticket::for_request(request, shared, waker);
+        let ticket = Ticket::for_request(request, shared, origin, waker);
         request.as_ref().ticket.set(Arc::into_raw(ticket.clone()));
         Request::submit(request);
         ticket
@@ -129,7 +138,7 @@ pub(crate) unsafe fn try_hold_all<R>(
         members.iter().for_each(|member| hold::take(member.cell(), member.reads()));
     }
     drop(homes);
-    let request = Request::new(shared, NO_WORK);
+    let request = Request::new(shared, NO_WORK, Location::caller());
     request.adopt_members(members);
     let release = Release(&request);
     let result = context::in_request_frame(NonNull::from(&request), |_| f());

@@ -1,11 +1,12 @@
 //! C9: blocking forms refuse to run on a worker, and say what to write instead.
 
 use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use dapple_sched::{Color, Colored, Runtime, block_on, on_worker, spawn};
+use dapple_sched::{Callback, Color, Colored, Runtime, SlowCallback, block_on, on_worker, spawn};
 
-use crate::support::{collector, occupy, runtime};
+use crate::support::{Collected, Gate, LONG, collector, occupy, runtime};
 
 #[test]
 fn c9_blocking_forms_refuse_on_a_worker() {
@@ -38,13 +39,7 @@ fn c9_blocking_while_holding_a_state_is_refused() {
 #[test]
 fn c9_a_callback_that_does_not_end_is_reported_with_its_color() {
     for workers in [1, 2] {
-        let (tx, reports) = collector();
-        let tx = Mutex::new(tx);
-        let runtime = Runtime::builder()
-            .workers(workers)
-            .slow_callback(Duration::from_millis(20), move |slow| tx.lock().unwrap().send(slow.clone()).unwrap())
-            .build()
-            .unwrap();
+        let (runtime, reports) = watched_runtime(workers);
         let _entered = runtime.enter();
         for color in [Color::named(77), Color::DEFAULT] {
             let gate = occupy(&color);
@@ -55,4 +50,68 @@ fn c9_a_callback_that_does_not_end_is_reported_with_its_color() {
             gate.open();
         }
     }
+}
+
+#[test]
+fn c9_a_callback_that_does_not_end_is_reported_with_the_line_that_posted_it() {
+    let (runtime, reports) = watched_runtime(1);
+    let _entered = runtime.enter();
+    let color = Color::named(78);
+    let wrapped: Callback<Box<dyn FnOnce() + Send>> = color.wrap(|wait: Box<dyn FnOnce() + Send>| wait());
+    let ways: [(u32, &dyn Fn(Wait)); 7] = [
+        (line!(), &|wait| color.post(wait)),
+        (line!(), &|wait| drop(color.post_cancellable(wait))),
+        (line!(), &|wait| color.try_post(wait).unwrap()),
+        (line!(), &|wait| wrapped.call(wait)),
+        (line!(), &|wait| drop(color.spawn(async { wait() }))),
+        (line!(), &|wait| drop(spawn(async { wait() }))),
+        (line!(), &|wait| Colored::with_color((), &color).post(|()| wait())),
+    ];
+    for (line, post) in ways {
+        let gate = Gate::default();
+        let (tx, started) = channel();
+        let inside = gate.clone();
+        post(Box::new(move || {
+            tx.send(Color::current().id()).unwrap();
+            inside.wait();
+        }));
+        let color_id = started.recv_timeout(LONG).unwrap();
+        let slow = reports.next();
+        assert_eq!((slow.posted_from.file(), slow.posted_from.line()), (file!(), line));
+        assert_eq!((slow.color_id, slow.worker), (color_id, 0));
+        gate.open();
+    }
+}
+
+#[test]
+fn c9_a_waiter_that_does_not_end_is_reported_with_its_own_line_and_color() {
+    let (runtime, reports) = watched_runtime(1);
+    let _entered = runtime.enter();
+    let state = Colored::with_color(0, &Color::named(79));
+    // While the state's color is busy the task queues a wait, and is polled within the turn of that color.
+    let busy = occupy(state.color());
+    let gate = Gate::default();
+    let inside = gate.clone();
+    let (task, spawned_at) = (Color::named(80).spawn(async move { state.with(|_| inside.wait()).await }), line!());
+    assert_eq!(reports.next().color_id, 79);
+    busy.open();
+    let slow = reports.next();
+    // It runs as a part of the task.
+    assert_eq!((slow.color_id, slow.posted_from.line()), (80, spawned_at));
+    gate.open();
+    runtime.block_on(task).unwrap();
+}
+
+type Wait = Box<dyn FnOnce() + Send>;
+
+/// A runtime that reports callbacks of more than 20 ms.
+fn watched_runtime(workers: usize) -> (Runtime, Collected<SlowCallback>) {
+    let (tx, reports) = collector();
+    let tx = Mutex::new(tx);
+    let runtime = Runtime::builder()
+        .workers(workers)
+        .slow_callback(Duration::from_millis(20), move |slow| tx.lock().unwrap().send(slow.clone()).unwrap())
+        .build()
+        .unwrap();
+    (runtime, reports)
 }
