@@ -40,6 +40,7 @@
 use std::mem;
 use std::ptr::{self, NonNull};
 
+use crate::ext::ExtPtr;
 use crate::node::{Chain, Node};
 use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
@@ -84,10 +85,8 @@ pub(crate) struct ColorCell {
     pub(crate) links: UnsafeCell<Links>,
     /// The fifo and its statistics; see the one rule.
     pub(crate) fifo: UnsafeCell<Fifo>,
-    /// The most that `try_post` accepts; `u32::MAX` for no limit.
-    pub(crate) capacity: AtomicU32,
-    /// Accepted and not yet run, counted only while there is a capacity.
-    pub(crate) counted: AtomicU32,
+    /// What few colors need.
+    pub(crate) ext: ExtPtr,
     /// Nodes in the inbox, so that a color that is busy for long does not hide how many wait.
     inbox_len: AtomicU32,
     /// The most that waited at one time.
@@ -303,8 +302,7 @@ impl ColorCell {
                 away_to: NO_WORKER,
                 policy_slot: 0,
             }),
-            capacity: AtomicU32::new(u32::MAX),
-            counted: AtomicU32::new(0),
+            ext: ExtPtr::new(),
             inbox_len: AtomicU32::new(0),
             len_max: AtomicU32::new(0),
             shared,
@@ -403,6 +401,14 @@ impl ColorCell {
             })
         };
         self.note_len(len);
+    }
+
+    /// A callback that was counted against the capacity runs or is dropped.
+    #[cold]
+    pub(crate) fn count_off(&self) {
+        if let Some(ext) = self.ext.get() {
+            ext.count_off();
+        }
     }
 
     #[inline]

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use crate::callback::{Callback, Posted};
 use crate::cell::{ColorCell, Kind};
 use crate::context;
+use crate::ext::{Ext, NO_CAPACITY};
 use crate::hold;
 use crate::node::{Origin, closure_node};
 use crate::post::{accept, post};
@@ -356,15 +357,13 @@ impl Color {
             if cell.shared().is_stopping() {
                 return Err(PostError::ShutDown(f));
             }
-            let capacity = cell.capacity.load(Relaxed);
-            if capacity != u32::MAX && cell.counted.fetch_add(1, Relaxed) >= capacity {
-                cell.counted.fetch_sub(1, Relaxed);
+            let Some(counted) = cell.ext.get().map_or(Some(false), Ext::try_count) else {
                 return Err(PostError::Full(f));
-            }
+            };
             let node = closure_node(Priority::NORMAL, origin, f);
             // SAFETY: the handle keeps the cell alive; the node is fresh.
             unsafe {
-                if capacity != u32::MAX {
+                if counted {
                     node.as_ref().set_counted();
                 }
                 post(color, node);
@@ -486,9 +485,10 @@ impl Color {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_capacity(&self, capacity: Option<usize>) {
-        let capacity = capacity.map_or(u32::MAX, |capacity| u32::try_from(capacity).unwrap_or(u32::MAX - 1));
+        let capacity =
+            capacity.map_or(NO_CAPACITY, |capacity| u32::try_from(capacity).unwrap_or(u32::MAX).min(NO_CAPACITY - 1));
         // SAFETY: the handle keeps the cell alive.
-        self.with_cell(|color| unsafe { color.as_ref() }.capacity.store(capacity, Relaxed));
+        self.with_cell(|color| unsafe { color.as_ref() }.ext.get_or_make().set_capacity(capacity));
     }
 
     /// The most callbacks that waited in this color at one time: in its queue, or, while one that runs for long kept its

@@ -101,7 +101,7 @@ pub(crate) unsafe fn drop_node(shared: &Shared, cell: &ColorCell, node: NonNull<
     // SAFETY: promised by the caller.
     let (vtable, counted) = unsafe { (node.as_ref().vtable(), node.as_ref().counted()) };
     if counted {
-        cell.counted.fetch_sub(1, Relaxed);
+        cell.count_off();
     }
     shared.callbacks_dropped.fetch_add(1, Relaxed);
     // SAFETY: promised by the caller; a panic in a destructor ends with that callback (C8).

@@ -36,6 +36,7 @@ mod colored;
 mod context;
 mod dispose;
 mod driver;
+mod ext;
 mod hold;
 mod idle;
 mod local;

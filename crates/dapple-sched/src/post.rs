@@ -15,6 +15,7 @@ use std::ptr::{self, NonNull};
 use crate::cell::{ColorCell, State};
 use crate::context;
 use crate::dispose;
+use crate::ext::Ext;
 use crate::node::Node;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Linked;
@@ -29,11 +30,17 @@ use crate::worker::Worker;
 pub(crate) unsafe fn accept(color: NonNull<ColorCell>, node: NonNull<Node>) {
     // SAFETY: promised by the caller.
     unsafe {
-        if color.as_ref().capacity.load(Relaxed) != u32::MAX {
-            color.as_ref().counted.fetch_add(1, Relaxed);
-            node.as_ref().set_counted();
+        if !color.as_ref().ext.is_none() {
+            count(color.as_ref(), node.as_ref());
         }
         post(color, node);
+    }
+}
+
+#[cold]
+fn count(cell: &ColorCell, node: &Node) {
+    if cell.ext.get().is_some_and(Ext::count) {
+        node.set_counted();
     }
 }
 

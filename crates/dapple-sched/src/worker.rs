@@ -324,7 +324,7 @@ impl Worker {
         let (vtable, counted, origin) =
             unsafe { (node.as_ref().vtable(), node.as_ref().counted(), node.as_ref().origin()) };
         if counted {
-            cell.counted.fetch_sub(1, Relaxed);
+            cell.count_off();
         }
         self.slot().set_origin(origin);
         // SAFETY: promised by the caller.

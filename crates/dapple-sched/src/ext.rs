@@ -1,0 +1,110 @@
+//! The part of a color that few colors need: made when it is first asked for, freed with the color.
+//!
+//! A color has two cache lines. What is not touched by every callback of most colors stands here instead.
+
+use std::ptr;
+
+use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+
+/// A color's side record, or none yet.
+pub(crate) struct ExtPtr(AtomicPtr<Ext>);
+
+/// What a color has beyond its two cache lines.
+pub(crate) struct Ext {
+    /// The most that `try_post` accepts; [`NO_CAPACITY`] for no limit.
+    capacity: AtomicU32,
+    /// Accepted and not yet run, counted only while there is a capacity.
+    counted: AtomicU32,
+}
+
+impl ExtPtr {
+    pub(crate) fn new() -> ExtPtr {
+        ExtPtr(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Whether there is none, in which case nothing has to be counted.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        // Relaxed: who must see the record has heard of it in a way that orders.
+        self.0.load(Relaxed).is_null()
+    }
+
+    /// The record, if there is one.
+    pub(crate) fn get(&self) -> Option<&Ext> {
+        // Acquire pairs with the exchange in `get_or_make`.
+        // SAFETY: made from a box there, and freed with `self` only.
+        unsafe { self.0.load(Acquire).as_ref() }
+    }
+
+    /// The record, which is made where there is none.
+    pub(crate) fn get_or_make(&self) -> &Ext {
+        if let Some(ext) = self.get() {
+            return ext;
+        }
+        let made = Box::into_raw(Box::new(Ext::new()));
+        // Release pairs with the load in `get`; so does Acquire, with the one who came first.
+        match self.0.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
+            // SAFETY: as in `get`.
+            Ok(_) => unsafe { &*made },
+            Err(first) => {
+                // SAFETY: ours, as the exchange failed; the other as in `get`.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    &*first
+                }
+            }
+        }
+    }
+}
+
+impl Drop for ExtPtr {
+    fn drop(&mut self) {
+        // Relaxed: `&mut self` is ordered after all else.
+        let ext = self.0.load(Relaxed);
+        if !ext.is_null() {
+            // SAFETY: from a box, and nobody else has a way to it any more.
+            drop(unsafe { Box::from_raw(ext) });
+        }
+    }
+}
+
+impl Ext {
+    fn new() -> Ext {
+        Ext { capacity: AtomicU32::new(NO_CAPACITY), counted: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn set_capacity(&self, capacity: u32) {
+        // Relaxed here and below: numbers that guard nothing.
+        self.capacity.store(capacity, Relaxed);
+    }
+
+    /// Counts one callback more, whatever the capacity; false where there is none.
+    pub(crate) fn count(&self) -> bool {
+        let limited = self.capacity.load(Relaxed) != NO_CAPACITY;
+        if limited {
+            self.counted.fetch_add(1, Relaxed);
+        }
+        limited
+    }
+
+    /// Counts one callback more if the capacity allows it; `Some(false)` where there is none, `None` if it is full.
+    pub(crate) fn try_count(&self) -> Option<bool> {
+        let capacity = self.capacity.load(Relaxed);
+        if capacity == NO_CAPACITY {
+            return Some(false);
+        }
+        if self.counted.fetch_add(1, Relaxed) >= capacity {
+            self.counted.fetch_sub(1, Relaxed);
+            return None;
+        }
+        Some(true)
+    }
+
+    /// A counted callback runs or is dropped.
+    pub(crate) fn count_off(&self) {
+        self.counted.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Says that a color has no capacity.
+pub(crate) const NO_CAPACITY: u32 = u32::MAX;
