@@ -40,12 +40,12 @@
 use std::mem;
 use std::ptr::{self, NonNull};
 
-use crate::ext::ExtPtr;
+use crate::ext::{Ext, ExtPtr};
 use crate::node::{Chain, Node};
 use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
-use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::*};
+use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use crate::worker::TINY_CALLBACK_NS;
 
 /// See the table of states above.
@@ -85,6 +85,12 @@ pub(crate) struct ColorCell {
     pub(crate) links: UnsafeCell<Links>,
     /// The fifo and its statistics; see the one rule.
     pub(crate) fifo: UnsafeCell<Fifo>,
+    /// Callbacks run. Written, as the next two are, by whoever owns the fifo; read by anybody who shows numbers.
+    ran: AtomicU64,
+    /// Nodes in the fifo.
+    len: AtomicU32,
+    /// Mean callback time, sampled.
+    mean_ns: AtomicU16,
     /// What few colors need.
     pub(crate) ext: ExtPtr,
     /// Nodes in the inbox, so that a color that is busy for long does not hide how many wait.
@@ -116,6 +122,8 @@ pub(crate) struct Links {
     pub(crate) readers: u32,
     /// The list that it stands in: that of its rank, or one of a policy's.
     pub(crate) list: u8,
+    /// How often another worker has taken the color over; what does not fit is in the side record.
+    stolen: u8,
     pub(crate) prev: *mut ColorCell,
     pub(crate) next: *mut ColorCell,
 }
@@ -124,16 +132,10 @@ pub(crate) struct Links {
 pub(crate) struct Fifo {
     head: *mut Node,
     tail: *mut Node,
-    pub(crate) len: u32,
     /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
     pub(crate) rank: u8,
-    /// Sampled turns, saturating.
-    pub(crate) samples: u8,
-    /// Mean callback time, sampled.
-    pub(crate) mean_ns: u16,
-    /// Callbacks run, posts received from callbacks on the home worker, posts made to other colors, posts received
-    /// from other threads: halved together, so that they tell of the recent past.
-    pub(crate) run: u16,
+    /// Posts received from callbacks on the home worker, posts made to other colors, posts received from other threads:
+    /// halved whenever [`ColorCell::ran_recently`] is, so that they tell of the recent past.
     pub(crate) posts_in: u16,
     pub(crate) posts_out: u16,
     pub(crate) posts_foreign: u16,
@@ -155,25 +157,23 @@ impl Fifo {
             unsafe { (*self.tail).next.set(chain.head) };
         }
         self.tail = chain.tail;
-        self.len += chain.len;
         self.rank = self.rank.max(rank(chain.priority)) | if outside { EXPRESS } else { 0 };
     }
 
     /// Takes the oldest node.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<NonNull<Node>> {
+    fn pop(&mut self) -> Option<NonNull<Node>> {
         let node = NonNull::new(self.head)?;
         // SAFETY: the fifo owns its nodes.
         self.head = unsafe { node.as_ref() }.next.replace(ptr::null_mut());
         if self.head.is_null() {
             self.tail = ptr::null_mut();
         }
-        self.len -= 1;
         Some(node)
     }
 
     /// Puts back a node that goes before all others: what it waited for is complete.
-    pub(crate) fn push_front(&mut self, node: NonNull<Node>) {
+    fn push_front(&mut self, node: NonNull<Node>) {
         // SAFETY: the caller gives the node, which is in no list.
         let node_ref = unsafe { node.as_ref() };
         node_ref.next.set(self.head);
@@ -181,7 +181,6 @@ impl Fifo {
             self.tail = node.as_ptr();
         }
         self.head = node.as_ptr();
-        self.len += 1;
         // Whoever is here waits for less, or holds other colors until it has run.
         self.rank = self.rank.max(rank(node_ref.priority())) | EXPRESS;
     }
@@ -219,7 +218,7 @@ impl Fifo {
     }
 
     /// Puts back a node that the color was to be handed to, behind the urgent ones.
-    pub(crate) fn put_back(&mut self, node: NonNull<Node>) {
+    fn put_back(&mut self, node: NonNull<Node>) {
         self.push_front(node);
         self.sort_urgent();
     }
@@ -231,26 +230,12 @@ impl Fifo {
         if unsafe { head.as_ref() }.reads() { self.pop() } else { None }
     }
 
-    /// Takes the oldest node in order to run it, and keeps the counters about the recent past.
-    #[inline]
-    pub(crate) fn take_for_run(&mut self) -> Option<NonNull<Node>> {
-        self.run += 1;
-        if self.run == HISTORY_CALLBACKS {
-            self.run /= 2;
-            self.posts_in /= 2;
-            self.posts_out /= 2;
-            self.posts_foreign /= 2;
-            self.posts_away /= 2;
-        }
-        self.pop()
-    }
-
-    /// The worker with which the color has most of its traffic, if that traffic costs more than its callbacks take.
-    pub(crate) fn partner(&self, last_poster: u16) -> Option<u16> {
-        let run = u32::from(self.run);
+    /// The worker with which the color has most of its traffic, if that traffic costs more than its callbacks take. `run`:
+    /// how many of them it has run recently.
+    pub(crate) fn partner(&self, last_poster: u16, run: u32, mean_ns: u16) -> Option<u16> {
         let most = |crossings: u16| {
             let crossings = u32::from(crossings);
-            crossings * 2 > run && u32::from(self.mean_ns) * run < TINY_CALLBACK_NS * crossings
+            crossings * 2 > run && u32::from(mean_ns) * run < TINY_CALLBACK_NS * crossings
         };
         if run < HABIT_CALLBACKS {
             return None;
@@ -262,12 +247,13 @@ impl Fifo {
         Some(from.min(to)).filter(|partner| *partner != NO_WORKER)
     }
 
-    /// Records a timed stretch of callbacks.
-    pub(crate) fn record_time(&mut self, mean_ns: u64) {
-        let sample = mean_ns.clamp(1, u64::from(u16::MAX)) as u16;
-        self.mean_ns =
-            if self.samples == 0 { sample } else { ((u32::from(self.mean_ns) * 3 + u32::from(sample)) / 4) as u16 };
-        self.samples = self.samples.saturating_add(1);
+    /// Lets the past count for less.
+    #[cold]
+    fn halve_history(&mut self) {
+        self.posts_in /= 2;
+        self.posts_out /= 2;
+        self.posts_foreign /= 2;
+        self.posts_away /= 2;
     }
 }
 
@@ -284,17 +270,14 @@ impl ColorCell {
                 queued_rank: 0,
                 readers: 0,
                 list: 0,
+                stolen: 0,
                 prev: ptr::null_mut(),
                 next: ptr::null_mut(),
             }),
             fifo: UnsafeCell::new(Fifo {
                 head: ptr::null_mut(),
                 tail: ptr::null_mut(),
-                len: 0,
                 rank: 0,
-                samples: 0,
-                mean_ns: 0,
-                run: 0,
                 posts_in: 0,
                 posts_out: 0,
                 posts_foreign: 0,
@@ -302,6 +285,9 @@ impl ColorCell {
                 away_to: NO_WORKER,
                 policy_slot: 0,
             }),
+            ran: AtomicU64::new(0),
+            len: AtomicU32::new(0),
+            mean_ns: AtomicU16::new(0),
             ext: ExtPtr::new(),
             inbox_len: AtomicU32::new(0),
             len_max: AtomicU32::new(0),
@@ -373,7 +359,7 @@ impl ColorCell {
     #[inline]
     pub(crate) unsafe fn push(&self, node: NonNull<Node>) {
         // SAFETY: promised by the caller; a fifo owns its tail.
-        let len = unsafe {
+        unsafe {
             let priority = node.as_ref().priority();
             self.fifo(|fifo| {
                 match NonNull::new(fifo.tail) {
@@ -381,26 +367,119 @@ impl ColorCell {
                     None => fifo.head = node.as_ptr(),
                 }
                 fifo.tail = node.as_ptr();
-                fifo.len += 1;
                 fifo.rank = fifo.rank.max(rank(priority));
-                fifo.len
-            })
-        };
-        self.note_len(len);
+            });
+        }
+        self.set_len(self.len() + 1);
     }
 
     /// # Safety
     /// As [`ColorCell::fifo`]; the nodes are the caller's to give.
     #[inline]
     unsafe fn append(&self, chain: Chain, outside: bool) {
+        let len = self.len() + chain.len;
         // SAFETY: promised by the caller.
-        let len = unsafe {
-            self.fifo(|fifo| {
-                fifo.append(chain, outside);
-                fifo.len
-            })
+        unsafe { self.fifo(|fifo| fifo.append(chain, outside)) };
+        self.set_len(len);
+    }
+
+    /// Puts back a node that goes before all others: what it waited for is complete.
+    ///
+    /// # Safety
+    /// As [`ColorCell::push`].
+    pub(crate) unsafe fn push_front(&self, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe { self.fifo(|fifo| fifo.push_front(node)) };
+        self.set_len(self.len() + 1);
+    }
+
+    /// Puts back a node that the color was to be handed to, behind the urgent ones.
+    ///
+    /// # Safety
+    /// As [`ColorCell::push`].
+    pub(crate) unsafe fn put_back(&self, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe { self.fifo(|fifo| fifo.put_back(node)) };
+        self.set_len(self.len() + 1);
+    }
+
+    /// Takes the oldest node.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`].
+    #[inline]
+    pub(crate) unsafe fn pop(&self) -> Option<NonNull<Node>> {
+        // SAFETY: promised by the caller.
+        let node = unsafe { self.fifo(Fifo::pop) }?;
+        self.len.store(self.len() - 1, Relaxed);
+        Some(node)
+    }
+
+    /// Takes the oldest node in order to run it, and keeps the counters about the recent past.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`].
+    #[inline]
+    pub(crate) unsafe fn take_for_run(&self) -> Option<NonNull<Node>> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let node = self.pop()?;
+            let ran = self.ran() + 1;
+            self.ran.store(ran, Relaxed);
+            if ran.is_multiple_of(HISTORY_CALLBACKS) && ran > HISTORY_CALLBACKS {
+                self.fifo(Fifo::halve_history);
+            }
+            Some(node)
+        }
+    }
+
+    /// Records a timed stretch of callbacks. The caller owns the fifo.
+    pub(crate) fn record_time(&self, mean_ns: u64) {
+        let sample = mean_ns.clamp(1, u64::from(u16::MAX)) as u16;
+        let mean = match self.mean_ns() {
+            0 => sample,
+            before => ((u32::from(before) * 3 + u32::from(sample)) / 4) as u16,
         };
+        self.mean_ns.store(mean.max(1), Relaxed);
+    }
+
+    /// Nodes in the fifo: exact for who owns it, a number to show for others.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        // Relaxed: what hands the fifo from one owner to the next orders this as well.
+        self.len.load(Relaxed)
+    }
+
+    #[inline]
+    fn set_len(&self, len: u32) {
+        self.len.store(len, Relaxed);
         self.note_len(len);
+    }
+
+    /// Callbacks run; as [`ColorCell::len`].
+    #[inline]
+    pub(crate) fn ran(&self) -> u64 {
+        self.ran.load(Relaxed)
+    }
+
+    /// Of the callbacks run, those that the counters about the recent past are measured against; as
+    /// [`ColorCell::len`].
+    #[inline]
+    pub(crate) fn ran_recently(&self) -> u32 {
+        let ran = self.ran();
+        let recent = if ran < 2 * HISTORY_CALLBACKS { ran } else { HISTORY_CALLBACKS + ran % HISTORY_CALLBACKS };
+        recent as u32
+    }
+
+    /// Mean callback time, sampled, 0 if it is not known; as [`ColorCell::len`].
+    #[inline]
+    pub(crate) fn mean_ns(&self) -> u16 {
+        self.mean_ns.load(Relaxed)
+    }
+
+    /// Nodes in fifo and inbox: a number to show.
+    pub(crate) fn queued(&self) -> u64 {
+        u64::from(self.len()) + u64::from(self.inbox_len.load(Relaxed))
     }
 
     /// A callback that was counted against the capacity runs or is dropped.
@@ -458,6 +537,7 @@ impl ColorCell {
         // SAFETY: promised by the caller; popped nodes are ours.
         unsafe {
             while let Some(node) = self.fifo(Fifo::pop_reader) {
+                self.len.store(self.len() - 1, Relaxed);
                 node.as_ref().next.set(chain);
                 chain = node.as_ptr();
                 admitted += 1;
@@ -470,6 +550,34 @@ impl ColorCell {
             }
         }
         chain
+    }
+
+    /// Another worker takes the color over.
+    ///
+    /// # Safety
+    /// The caller holds the locks of both homes.
+    pub(crate) unsafe fn steal(&self, thief: usize) {
+        // SAFETY: promised by the caller.
+        let stolen = unsafe {
+            self.links(|links| {
+                links.stolen = links.stolen.wrapping_add(1);
+                links.stolen
+            })
+        };
+        if stolen == 0 {
+            self.ext.get_or_make().add_stolen(1 << u8::BITS);
+        }
+        self.home.store(thief as u16, Relaxed);
+    }
+
+    /// How often another worker has taken the color over.
+    ///
+    /// # Safety
+    /// The caller holds the home lock.
+    pub(crate) unsafe fn stolen(&self) -> u64 {
+        // SAFETY: promised by the caller.
+        let low = unsafe { self.links(|links| links.stolen) };
+        u64::from(low) + self.ext.get().map_or(0, Ext::stolen)
     }
 
     /// Pushes a node from another thread; `outside`: of no worker's callback. True: the caller has set NOTIFIED and must
@@ -584,8 +692,9 @@ pub(crate) const NO_WORKER: u16 = u16::MAX;
 /// A color has shown its habits after this many callbacks.
 const HABIT_CALLBACKS: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 16 };
 
-/// Past this many callbacks the counters of a color are halved.
-const HISTORY_CALLBACKS: u16 = 1024;
+/// When a color has run twice this many callbacks, and from then on after every so many, its counters about the recent past
+/// are halved.
+const HISTORY_CALLBACKS: u64 = 512;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 const _: () = assert!(std::mem::size_of::<ColorCell>() <= 128, "a color's allocation is to stay within 128 bytes");

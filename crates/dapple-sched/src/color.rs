@@ -512,7 +512,7 @@ impl Color {
 
     /// Calls `f` with the cell, which is alive meanwhile.
     #[inline]
-    fn with_cell<R>(&self, f: impl FnOnce(NonNull<ColorCell>) -> R) -> R {
+    pub(crate) fn with_cell<R>(&self, f: impl FnOnce(NonNull<ColorCell>) -> R) -> R {
         match self.cell {
             Some(cell) => f(cell),
             // A worker keeps its runtime alive; no other thread gets away without a count.

@@ -61,7 +61,7 @@ pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) -> bool {
             // SAFETY: we hold the home lock, and the color is not running.
             let node = unsafe {
                 cell.drain_inbox();
-                cell.fifo(|fifo| fifo.pop())
+                cell.pop()
             };
             drop(queue);
             let node = node?;

@@ -4,7 +4,7 @@
 
 use std::ptr;
 
-use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 /// A color's side record, or none yet.
 pub(crate) struct ExtPtr(AtomicPtr<Ext>);
@@ -15,6 +15,8 @@ pub(crate) struct Ext {
     capacity: AtomicU32,
     /// Accepted and not yet run, counted only while there is a capacity.
     counted: AtomicU32,
+    /// Of how often the color was stolen, what does not fit elsewhere.
+    stolen: AtomicU64,
 }
 
 impl ExtPtr {
@@ -70,7 +72,7 @@ impl Drop for ExtPtr {
 
 impl Ext {
     fn new() -> Ext {
-        Ext { capacity: AtomicU32::new(NO_CAPACITY), counted: AtomicU32::new(0) }
+        Ext { capacity: AtomicU32::new(NO_CAPACITY), counted: AtomicU32::new(0), stolen: AtomicU64::new(0) }
     }
 
     pub(crate) fn set_capacity(&self, capacity: u32) {
@@ -98,6 +100,14 @@ impl Ext {
             return None;
         }
         Some(true)
+    }
+
+    pub(crate) fn add_stolen(&self, times: u64) {
+        self.stolen.fetch_add(times, Relaxed);
+    }
+
+    pub(crate) fn stolen(&self) -> u64 {
+        self.stolen.load(Relaxed)
     }
 
     /// A counted callback runs or is dropped.

@@ -63,8 +63,8 @@ pub(crate) unsafe fn is_free(cell: &ColorCell, reads: bool) -> bool {
     // SAFETY: promised by the caller; neither idle nor read means that the home lock owns the fifo.
     unsafe {
         match cell.state() {
-            State::Idle => !cell.inbox_waits() && cell.fifo(|fifo| fifo.len) == 0,
-            State::Reading => reads && !cell.inbox_waits() && cell.fifo(|fifo| fifo.len) == 0,
+            State::Idle => !cell.inbox_waits() && cell.len() == 0,
+            State::Reading => reads && !cell.inbox_waits() && cell.len() == 0,
             State::Queued | State::Running | State::Held => false,
         }
     }
@@ -141,7 +141,7 @@ unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color:
         // SAFETY: we hold the home lock; `Held` is ours.
         unsafe {
             cell.drain_inbox();
-            if cell.fifo(|fifo| fifo.len) == 0 {
+            if cell.len() == 0 {
                 return settle(queue, color);
             }
             if !queue.closed {

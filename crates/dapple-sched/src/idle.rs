@@ -108,6 +108,7 @@ impl Worker {
             slot.overdue.store(false, Relaxed);
             stolen += self.steal_news(&mut own, &mut theirs, slot, victim, &mut left);
         }
+        slot.counters.stolen_from(stolen);
         drop(theirs);
         drop(own);
         for color in left.strays {
@@ -148,7 +149,7 @@ impl Worker {
                 if moves && (all || !mem::replace(&mut passed, false)) {
                     passed = true;
                     theirs.remove(color);
-                    cell.home.store(self.index as u16, Relaxed);
+                    cell.steal(self.index);
                     own.push(color);
                     stolen += 1;
                 }
@@ -182,8 +183,8 @@ impl Worker {
                 }
                 cell.take_notified();
                 match cell.state() {
-                    State::Idle if cell.fifo(|fifo| fifo.len) > 0 => {
-                        cell.home.store(self.index as u16, Relaxed);
+                    State::Idle if cell.len() > 0 => {
+                        cell.steal(self.index);
                         own.push(color);
                         taken += 1;
                     }
@@ -259,13 +260,9 @@ impl Shared {
 /// The caller holds the home lock, and the color is queued.
 unsafe fn pays(cell: &ColorCell) -> bool {
     // SAFETY: promised by the caller.
-    unsafe {
-        cell.fifo(|fifo| {
-            let traffic = u32::from(fifo.posts_in) + u32::from(fifo.posts_out);
-            traffic == 0
-                || u64::from(fifo.mean_ns) * u64::from(fifo.run) > u64::from(TINY_CALLBACK_NS) * u64::from(traffic)
-        })
-    }
+    let traffic = unsafe { cell.fifo(|fifo| u32::from(fifo.posts_in) + u32::from(fifo.posts_out)) };
+    traffic == 0
+        || u64::from(cell.mean_ns()) * u64::from(cell.ran_recently()) > u64::from(TINY_CALLBACK_NS) * u64::from(traffic)
 }
 
 /// Pauses per round of spinning: about a microsecond.

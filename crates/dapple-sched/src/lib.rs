@@ -83,7 +83,7 @@ pub use pinned::{Pinned, PinnedWith};
 pub use policy::{Policy, Runnable, RunnableKey, SeededRandom};
 pub use runtime::{Builder, EnterGuard, Handle, Runtime, ShutdownReport};
 pub use set::{ReadingColor, Set};
-pub use stats::{RuntimeStats, WorkerStats};
+pub use stats::{ColorStats, RuntimeStats, WorkerStats};
 pub use task::{JoinError, JoinHandle};
 pub use when::{When, WithAll, when};
 pub use yield_now::{YieldNow, yield_now};

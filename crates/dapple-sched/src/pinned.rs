@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::colored::TryWithError;
 use crate::context;
 use crate::hold;
 use crate::local::{Found, Locals, Presence};
+use crate::node::Origin;
 use crate::runtime::Handle;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 use crate::task::{self, JoinHandle};
@@ -94,6 +96,7 @@ impl Color {
     /// assert_eq!(runtime.block_on(task).unwrap(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn spawn_pinned<M, F>(&self, make: M) -> JoinHandle<F::Output>
     where
         M: FnOnce() -> F + Send + 'static,
@@ -101,7 +104,8 @@ impl Color {
         F::Output: Send + 'static,
     {
         let place = Place::of(self);
-        task::spawn(place.color.clone(), false, Local { place, make: Some(make), future: PhantomData::<fn() -> F> })
+        let local = Local { place, make: Some(make), future: PhantomData::<fn() -> F> };
+        task::spawn(local.place.color.clone(), false, Location::caller(), local)
     }
 }
 
@@ -227,6 +231,7 @@ impl<T: 'static> Pinned<T> {
     /// assert_eq!(runtime.block_on(log.with(|log| log.borrow().len())), 1);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn new<M: FnOnce() -> T + Send + 'static>(color: &Color, make: M) -> Pinned<T> {
         let inner = Inner { place: Place::of(color), poisoned: AtomicBool::new(false) };
         let pinned = Pinned { inner: Arc::new(inner), value: PhantomData };
@@ -263,6 +268,7 @@ impl<T: 'static> Pinned<T> {
     /// assert_eq!(runtime.block_on(state.with(|state| **state)), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, f: F) {
         let this = self.clone();
         self.color().post(move || this.access(f));
@@ -291,12 +297,13 @@ impl<T: 'static> Pinned<T> {
     /// assert_eq!(runtime.block_on(task).unwrap(), "Ann");
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn with<R, F>(&self, f: F) -> PinnedWith<T, F, R>
     where
         R: Send + 'static,
         F: FnOnce(&mut T) -> R + Send + 'static,
     {
-        PinnedWith { state: self.clone(), closure: Some(f), task: None }
+        PinnedWith { state: self.clone(), closure: Some(f), task: None, origin: Location::caller() }
     }
 
     /// Runs a closure on the value now, on its worker only: if the color is free and nothing waits in it, or is held by
@@ -473,6 +480,7 @@ pub struct PinnedWith<T, F, R> {
     closure: Option<F>,
     /// The closure as a callback of the color.
     task: Option<JoinHandle<R>>,
+    origin: Origin,
 }
 
 // The closure is never pinned: it is moved out when it is called.
@@ -500,7 +508,8 @@ where
                 }
             }
             let own = state.clone();
-            self.task = Some(state.color().spawn(async move { own.access(closure) }));
+            let run = async move { own.access(closure) };
+            self.task = Some(task::spawn(state.color().clone(), false, self.origin, run));
         }
         let task = self.task.as_mut().expect("a `with` is not polled again after it was ready");
         let Poll::Ready(result) = Pin::new(task).poll(cx) else { return Poll::Pending };

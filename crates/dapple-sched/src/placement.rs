@@ -31,7 +31,9 @@ impl Worker {
             return None;
         }
         // SAFETY: promised by the caller.
-        let target = unsafe { cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed))) }?;
+        let target = unsafe {
+            cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed), cell.ran_recently(), cell.mean_ns()))
+        }?;
         if usize::from(target) >= self.index {
             return None;
         }
@@ -47,7 +49,7 @@ impl Worker {
         // SAFETY: both homes' locks are held, so the fifo is ours.
         unsafe {
             cell.fifo(|fifo| (fifo.posts_away, fifo.posts_foreign) = (0, 0));
-            if cell.fifo(|fifo| fifo.len) > 0 {
+            if cell.len() > 0 {
                 theirs.push(cell.into());
             } else {
                 debug_assert!(cell.state() == State::Idle);
@@ -66,9 +68,7 @@ pub(crate) unsafe fn bring_together<'a>(
     free: impl Iterator<Item = &'a ColorCell> + Clone,
 ) {
     let [(lowest, queue), _, ..] = homes else { return };
-    // SAFETY: promised by the caller.
-    let tiny =
-        |cell: &ColorCell| unsafe { cell.fifo(|fifo| (1..2 * TINY_CALLBACK_NS).contains(&u32::from(fifo.mean_ns))) };
+    let tiny = |cell: &ColorCell| (1..2 * TINY_CALLBACK_NS).contains(&u32::from(cell.mean_ns()));
     if !queue.closed && free.clone().all(tiny) {
         free.filter(|cell| !cell.is_pinned()).for_each(|cell| cell.home.store(*lowest as u16, Relaxed));
     }

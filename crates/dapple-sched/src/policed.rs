@@ -161,8 +161,8 @@ unsafe fn describe(color: NonNull<ColorCell>, key: RunnableKey) -> Runnable {
             color_id: cell.id,
             priority: Priority::new(fifo.rank / 2),
             from_outside: fifo.rank & EXPRESS != 0,
-            queued: fifo.len as usize,
-            mean_ns: u64::from(fifo.mean_ns),
+            queued: cell.len() as usize,
+            mean_ns: u64::from(cell.mean_ns()),
         })
     }
 }

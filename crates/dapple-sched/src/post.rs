@@ -232,7 +232,7 @@ pub(crate) unsafe fn post_urgent(color: NonNull<ColorCell>, node: NonNull<Node>)
                 return true;
             }
             State::Running | State::Idle | State::Queued => {
-                cell.fifo(|fifo| fifo.push_front(node));
+                cell.push_front(node);
                 // Nobody reads a color that is in one of these states.
                 let _none = enqueue(&mut queue, color);
             }

@@ -1,14 +1,18 @@
-//! Counters, each written by one worker and read by anybody.
+//! Counters of workers and colors: each has one writer at a time, and is read by anybody.
 
+use crate::cell::ColorCell;
+use crate::color::Color;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The counters of one worker. Written by its own thread only, with plain loads and stores.
+/// The counters of one worker. Written by its own thread, with plain loads and stores, unless it is said otherwise.
 #[derive(Default)]
 pub(crate) struct Counters {
     callbacks: AtomicU64,
     turns: AtomicU64,
     steals: AtomicU64,
     colors_stolen: AtomicU64,
+    /// Written by thieves, under this worker's lock.
+    colors_lost: AtomicU64,
     parks: AtomicU64,
     panics: AtomicU64,
 }
@@ -37,6 +41,12 @@ impl Counters {
         }
     }
 
+    pub(crate) fn stolen_from(&self, colors: usize) {
+        if colors > 0 {
+            add(&self.colors_lost, colors as u64);
+        }
+    }
+
     pub(crate) fn park(&self) {
         add(&self.parks, 1);
     }
@@ -52,6 +62,7 @@ impl Counters {
             turns: self.turns.load(Relaxed),
             steals: self.steals.load(Relaxed),
             colors_stolen: self.colors_stolen.load(Relaxed),
+            colors_lost: self.colors_lost.load(Relaxed),
             parks: self.parks.load(Relaxed),
             panics: self.panics.load(Relaxed),
             queue_len: queue_len as u64,
@@ -83,10 +94,78 @@ pub struct WorkerStats {
     pub steals: u64,
     /// How many colors it took.
     pub colors_stolen: u64,
+    /// How many colors other workers took from it.
+    pub colors_lost: u64,
     /// How often it went to sleep.
     pub parks: u64,
     /// Callbacks and tasks that panicked.
     pub panics: u64,
     /// Runnable colors in its run queue, as last seen.
     pub queue_len: u64,
+}
+
+/// What one color has done since it was made, and what waits in it; see [`Color::stats`].
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ColorStats {
+    /// Callbacks run, polls of tasks included. Exact.
+    pub callbacks: u64,
+    /// Callbacks that wait now. The one that runs does not count.
+    pub queued: u64,
+    /// The most that waited at one time; see [`Color::queue_len_max`].
+    pub queued_max: u64,
+    /// How often another worker has taken the color over.
+    pub stolen: u64,
+    /// The worker that it is at home on.
+    pub home: usize,
+    /// Mean time of a callback in nanoseconds: sampled, weighted towards the recent past, and at most 65,535; 0 until
+    /// one was timed.
+    pub mean_ns: u64,
+}
+
+impl Color {
+    /// Counters of this color. They are kept in any case and cost next to nothing: look as often as you like.
+    ///
+    /// Cost: the lock of the color's home worker for a few instructions, and some loads. While callbacks run elsewhere,
+    /// the numbers may be of slightly different moments.
+    ///
+    /// # Panics
+    /// [`Color::DEFAULT`] only: if no runtime is current.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Color;
+    ///
+    /// let color = Color::new();
+    /// for _ in 0..2 {
+    ///     color.post(|| ());
+    /// }
+    /// // Same color, so this comes after both, and is the third.
+    /// let other = color.clone();
+    /// let stats = runtime.block_on(color.spawn(async move { other.stats() })).unwrap();
+    /// assert_eq!((stats.callbacks, stats.queued), (3, 0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn stats(&self) -> ColorStats {
+        // SAFETY: `with_cell` keeps it alive.
+        self.with_cell(|color| unsafe { color.as_ref() }.stats())
+    }
+}
+
+impl ColorCell {
+    pub(crate) fn stats(&self) -> ColorStats {
+        let (home, queue) = self.shared().lock_home(self);
+        // SAFETY: we hold the home lock.
+        let stolen = unsafe { self.stolen() };
+        drop(queue);
+        ColorStats {
+            callbacks: self.ran(),
+            queued: self.queued(),
+            queued_max: u64::from(self.len_max.load(Relaxed)),
+            stolen,
+            home,
+            mean_ns: u64::from(self.mean_ns()),
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::block::Blocks;
-use crate::cell::{ColorCell, Fifo, NO_WORKER, State};
+use crate::cell::{ColorCell, NO_WORKER, State};
 use crate::clock::Slice;
 use crate::context::{self, Frame};
 use crate::dispose;
@@ -233,7 +233,7 @@ impl Worker {
         // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
         unsafe {
             let cell = color.as_ref();
-            let Some(node) = cell.fifo(Fifo::take_for_run) else { return };
+            let Some(node) = cell.take_for_run() else { return };
             self.ran.set(1);
             self.run_node(cell, node);
         }
@@ -254,7 +254,7 @@ impl Worker {
         if timed && !self.frame.is_released() {
             let mean_ns = elapsed_ns / u64::from(self.ran.get().max(1));
             // SAFETY: this worker still runs the color, so it owns the fifo.
-            unsafe { color.as_ref().fifo(|fifo| fifo.record_time(mean_ns)) };
+            unsafe { color.as_ref().record_time(mean_ns) };
         }
         let passed_ns = if to_look == 0 { self.look(elapsed_ns) } else { elapsed_ns };
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
@@ -300,13 +300,13 @@ impl Worker {
         // popped is ours.
         unsafe {
             let cell = color.as_ref();
-            while let Some(node) = cell.fifo(Fifo::take_for_run) {
+            while let Some(node) = cell.take_for_run() {
                 ran.set(ran.get() + 1);
                 self.run_node(cell, node);
                 let stops = frame.is_released()
                     || ran.get() >= batch
                     || !self.handoff.get().is_null()
-                    || slice.is_over(|| cell.fifo(|fifo| fifo.mean_ns));
+                    || slice.is_over(|| cell.mean_ns());
                 if stops {
                     break;
                 }
@@ -370,7 +370,7 @@ impl Worker {
         unsafe {
             let cell = turn.color.as_ref();
             cell.drain_inbox();
-            if turn.cut == Cut::No && !turn.looked && turn.handoff.is_null() && cell.fifo(|fifo| fifo.len) > 0 {
+            if turn.cut == Cut::No && !turn.looked && turn.handoff.is_null() && cell.len() > 0 {
                 queue.push(turn.color);
             } else {
                 self.end_turn_otherwise(queue, turn, afterwards);
@@ -387,7 +387,7 @@ impl Worker {
         // SAFETY: promised by the caller.
         unsafe {
             let cell = turn.color.as_ref();
-            if turn.cut != Cut::No && cell.fifo(|fifo| fifo.len) > 0 {
+            if turn.cut != Cut::No && cell.len() > 0 {
                 // What waited when the turn began still does. Who has used up a time slice goes by the express list
                 // for news only: others would have hardly any time beside a long queue from outside.
                 let used_up = turn.cut == Cut::Slice && turn.handoff.is_null();
@@ -399,7 +399,7 @@ impl Worker {
                 if cell.fifo(|fifo| fifo.is_urgent()) {
                     // Somebody holds another color until his task has been polled in this one. The waiter would keep
                     // him from it, and perhaps wait for just that other color.
-                    cell.fifo(|fifo| fifo.put_back(node));
+                    cell.put_back(node);
                     queue.push(turn.color);
                 } else if node.as_ref().reads() {
                     afterwards.grant(cell.admit_readers(Some(node)));
@@ -407,7 +407,7 @@ impl Worker {
                     cell.set_state(State::Held);
                     afterwards.grant(node.as_ptr());
                 }
-            } else if cell.fifo(|fifo| fifo.len) > 0 {
+            } else if cell.len() > 0 {
                 match if turn.looked { self.gather(cell) } else { None } {
                     Some(target) => afterwards.kick = target,
                     None => queue.push(turn.color),
@@ -439,7 +439,7 @@ impl Worker {
                     continue;
                 }
                 cell.take_notified();
-                if cell.fifo(|fifo| fifo.len) > 0 {
+                if cell.len() > 0 {
                     afterwards.grant(post::enqueue(queue, color));
                 } else if cell.state() == State::Idle && hold::is_dead(color) {
                     afterwards.bury(cell);
@@ -484,7 +484,7 @@ impl Worker {
             // SAFETY: the color is `Running` here, so its fifo is ours.
             let batch = unsafe {
                 cell.drain_inbox();
-                cell.fifo(|fifo| fifo.len)
+                cell.len()
             };
             // SAFETY: as above.
             let run = || unsafe { self.run_callbacks(frame, color, batch, &Slice::start(false, 0), &ran) };
@@ -653,10 +653,8 @@ pub(crate) unsafe fn begin_turn(cell: &ColorCell) -> Plan {
     // SAFETY: promised by the caller.
     unsafe {
         cell.set_state(State::Running);
-        cell.fifo(|fifo| {
-            fifo.rank = 0;
-            Plan { batch: fifo.len, mean_ns: fifo.mean_ns }
-        })
+        cell.fifo(|fifo| fifo.rank = 0);
+        Plan { batch: cell.len(), mean_ns: cell.mean_ns() }
     }
 }
 

@@ -145,7 +145,7 @@ impl Member {
                 return;
             }
             cell.drain_inbox();
-            if cell.fifo(|fifo| fifo.len) > 0 {
+            if cell.len() > 0 {
                 queue.push(self.color);
                 return;
             }
@@ -304,7 +304,7 @@ impl Request {
         }
         // SAFETY: we hold the home lock, and the color is `Held` by us.
         unsafe {
-            runner.cell().fifo(|fifo| fifo.push_front(NonNull::from(&runner.node)));
+            runner.cell().push_front(NonNull::from(&runner.node));
             runner.cell().drain_inbox();
             queue.push(runner.color);
         }

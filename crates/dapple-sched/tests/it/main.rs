@@ -19,5 +19,6 @@ mod policy;
 mod priority;
 mod shutdown;
 mod state;
+mod stats;
 mod support;
 mod tasks;

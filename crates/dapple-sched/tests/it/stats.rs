@@ -1,0 +1,104 @@
+//! Counters of colors and workers.
+
+use std::time::{Duration, Instant};
+
+use dapple_sched::{Color, Runtime, yield_now};
+
+use crate::support::{LONG, collector, occupy, runtime};
+
+#[test]
+fn a_color_counts_every_callback() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    // Not a multiple of what the history is halved by, and more than one round of it.
+    for callbacks in [1, 511, 512, 1_023, 1_024, 10_007] {
+        let color = Color::new();
+        let (tx, seen) = collector::<()>();
+        for _ in 0..callbacks {
+            let tx = tx.clone();
+            color.post(move || drop(tx));
+        }
+        drop(tx);
+        seen.all();
+        let stats = color.stats();
+        assert_eq!((stats.callbacks, stats.queued), (callbacks, 0));
+        assert!((1..=callbacks).contains(&stats.queued_max), "{stats:?}");
+        assert!(stats.home < 2, "{stats:?}");
+    }
+}
+
+#[test]
+fn colors_and_workers_count_the_same() {
+    let runtime = runtime(2);
+    let colors: Vec<_> = (0..20).map(|_| runtime.handle().new_color()).collect();
+    let tasks: Vec<_> = (0..200)
+        .map(|n| {
+            colors[n % colors.len()].spawn(async move {
+                for _ in 0..n {
+                    yield_now().await;
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let by_color: u64 = colors.iter().map(|color| color.stats().callbacks).sum();
+    // A worker counts when a turn is over.
+    let until = Instant::now() + LONG;
+    while by_worker(&runtime) < by_color && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(by_worker(&runtime), by_color);
+    assert_eq!(by_color, 200 + (0..200).sum::<u64>());
+    // While nothing is known of a color its turns are timed.
+    assert!(colors.iter().all(|color| color.stats().mean_ns > 0));
+}
+
+fn by_worker(runtime: &Runtime) -> u64 {
+    runtime.handle().stats().workers.iter().map(|worker| worker.callbacks).sum()
+}
+
+#[test]
+fn what_waits_is_counted_while_the_color_is_busy() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let color = Color::new();
+    let gate = occupy(&color);
+    for _ in 0..10 {
+        color.post(|| ());
+    }
+    let stats = color.stats();
+    assert_eq!((stats.callbacks, stats.queued, stats.queued_max), (1, 10, 10));
+    gate.open();
+}
+
+#[test]
+fn a_color_that_is_taken_over_says_so() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    // One worker is stuck, and what waits behind it is taken over by the other.
+    let (tx, seen) = collector();
+    let handle = runtime.handle().clone();
+    let (stuck, waiting) = (handle.new_color(), handle.new_color());
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let behind = waiting.clone();
+    stuck.post(move || {
+        let here = handle.worker_index().unwrap();
+        behind.post(move || tx.send((here, handle.worker_index().unwrap())).unwrap());
+        gate.recv_timeout(LONG).unwrap();
+    });
+    let (stuck_on, ran_on) = seen.next();
+    open.send(()).unwrap();
+    assert_ne!(stuck_on, ran_on);
+    let (color, workers) = (waiting.stats(), runtime.handle().stats().workers);
+    assert_eq!(color.home, ran_on);
+    // Once, unless it was at home on the other worker from the start.
+    assert!(color.stolen <= 1);
+    let taken: u64 = workers.iter().map(|worker| worker.colors_stolen).sum();
+    let lost: u64 = workers.iter().map(|worker| worker.colors_lost).sum();
+    assert_eq!(taken, lost);
+    assert_eq!(taken, color.stolen + stuck.stats().stolen);
+}
