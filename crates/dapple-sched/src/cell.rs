@@ -247,9 +247,12 @@ impl Fifo {
         Some(from.min(to)).filter(|partner| *partner != NO_WORKER)
     }
 
-    /// Lets the past count for less.
+    /// Lets the past count for less, unless there is too little of it.
     #[cold]
-    fn halve_history(&mut self) {
+    fn halve_history(&mut self, ran: u64) {
+        if ran == HISTORY_CALLBACKS {
+            return;
+        }
         self.posts_in /= 2;
         self.posts_out /= 2;
         self.posts_foreign /= 2;
@@ -426,8 +429,8 @@ impl ColorCell {
             let node = self.pop()?;
             let ran = self.ran() + 1;
             self.ran.store(ran, Relaxed);
-            if ran.is_multiple_of(HISTORY_CALLBACKS) && ran > HISTORY_CALLBACKS {
-                self.fifo(Fifo::halve_history);
+            if ran.is_multiple_of(HISTORY_CALLBACKS) {
+                self.fifo(|fifo| fifo.halve_history(ran));
             }
             Some(node)
         }

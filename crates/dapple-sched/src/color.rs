@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use crate::callback::{Callback, Posted};
 use crate::cell::{ColorCell, Kind};
 use crate::context;
-use crate::ext::{Ext, NO_CAPACITY};
+use crate::ext::Ext;
 use crate::hold;
 use crate::node::{Origin, closure_node};
 use crate::post::{accept, post};
@@ -310,13 +310,18 @@ impl Color {
     /// As [`Color::post_with`], on behalf of the given line of the program.
     #[inline]
     pub(crate) fn post_from<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
-        if self.cell.is_none() {
-            // Panics where none is, before there is a node to lose.
-            Handle::check_current();
+        match self.cell {
+            // SAFETY: the handle keeps the cell alive; the node is fresh.
+            Some(color) => unsafe { accept(color, closure_node(priority, origin, f)) },
+            None => self.post_to_default(origin, priority, f),
         }
-        let node = closure_node(priority, origin, f);
-        // SAFETY: the handle keeps the cell alive; the node is fresh.
-        self.with_cell(|color| unsafe { accept(color, node) });
+    }
+
+    /// Apart, so that what is compiled for each closure is small.
+    #[inline(never)]
+    fn post_to_default<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
+        // SAFETY: `with_cell` keeps it alive; the node is fresh.
+        self.with_cell(|color| unsafe { accept(color, closure_node(priority, origin, f)) });
     }
 
     /// As [`Color::post`], but refuses where as many callbacks wait as the capacity allows, or where the runtime has
@@ -485,10 +490,9 @@ impl Color {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_capacity(&self, capacity: Option<usize>) {
-        let capacity =
-            capacity.map_or(NO_CAPACITY, |capacity| u32::try_from(capacity).unwrap_or(u32::MAX).min(NO_CAPACITY - 1));
+        let capacity = capacity.map(|capacity| u32::try_from(capacity).unwrap_or(u32::MAX));
         // SAFETY: the handle keeps the cell alive.
-        self.with_cell(|color| unsafe { color.as_ref() }.ext.get_or_make().set_capacity(capacity));
+        self.with_cell(|color| unsafe { color.as_ref() }.ext.set_capacity(capacity));
     }
 
     /// The most callbacks that waited in this color at one time: in its queue, or, while one that runs for long kept its

@@ -12,6 +12,7 @@ use crate::hold;
 use crate::node::Node;
 use crate::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;
+use crate::trace;
 
 /// Takes over the notification of a color whose home has stopped.
 ///
@@ -104,6 +105,8 @@ pub(crate) unsafe fn drop_node(shared: &Shared, cell: &ColorCell, node: NonNull<
         cell.count_off();
     }
     shared.callbacks_dropped.fetch_add(1, Relaxed);
+    // SAFETY: promised by the caller.
+    unsafe { trace::dropped(node) };
     // SAFETY: promised by the caller; a panic in a destructor ends with that callback (C8).
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop)(node) })) {
         crate::panics::report(shared, Some(NonNull::from(cell)), payload);

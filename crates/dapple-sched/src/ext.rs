@@ -4,9 +4,11 @@
 
 use std::ptr;
 
+use crate::stats::Times;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-/// A color's side record, or none yet.
+/// A color's side record, or none yet. The lowest bit, [`LIMITED`], says that there is one and that the color has a
+/// capacity, so that a post to a color without one is done with it after a look at the bit.
 pub(crate) struct ExtPtr(AtomicPtr<Ext>);
 
 /// What a color has beyond its two cache lines.
@@ -17,6 +19,8 @@ pub(crate) struct Ext {
     counted: AtomicU32,
     /// Of how often the color was stolen, what does not fit elsewhere.
     stolen: AtomicU64,
+    /// Kept while times are measured.
+    pub(crate) times: Times,
 }
 
 impl ExtPtr {
@@ -24,18 +28,35 @@ impl ExtPtr {
         ExtPtr(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Whether there is none, in which case nothing has to be counted.
+    /// Whether the color has a capacity.
     #[inline]
-    pub(crate) fn is_none(&self) -> bool {
-        // Relaxed: who must see the record has heard of it in a way that orders.
-        self.0.load(Relaxed).is_null()
+    pub(crate) fn is_limited(&self) -> bool {
+        // Relaxed: who must see the capacity has heard of it in a way that orders.
+        self.0.load(Relaxed).addr() & LIMITED != 0
+    }
+
+    /// Sets the most that `try_post` accepts; `None` for no limit.
+    pub(crate) fn set_capacity(&self, capacity: Option<u32>) {
+        let capacity = capacity.map_or(NO_CAPACITY, |capacity| capacity.min(NO_CAPACITY - 1));
+        self.get_or_make().capacity.store(capacity, Relaxed);
+        let mut old = self.0.load(Relaxed);
+        loop {
+            let bit = if capacity == NO_CAPACITY { 0 } else { LIMITED };
+            let new = old.map_addr(|addr| addr & !LIMITED | bit);
+            // Release: whoever acquires the new value sees the record, too.
+            match self.0.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
     }
 
     /// The record, if there is one.
     pub(crate) fn get(&self) -> Option<&Ext> {
-        // Acquire pairs with the exchange in `get_or_make`.
-        // SAFETY: made from a box there, and freed with `self` only.
-        unsafe { self.0.load(Acquire).as_ref() }
+        // Acquire pairs with the exchanges in `get_or_make` and `set_capacity`.
+        let ext = without_bit(self.0.load(Acquire));
+        // SAFETY: made from a box in `get_or_make`, and freed with `self` only.
+        unsafe { ext.as_ref() }
     }
 
     /// The record, which is made where there is none.
@@ -52,7 +73,7 @@ impl ExtPtr {
                 // SAFETY: ours, as the exchange failed; the other as in `get`.
                 unsafe {
                     drop(Box::from_raw(made));
-                    &*first
+                    &*without_bit(first)
                 }
             }
         }
@@ -62,7 +83,7 @@ impl ExtPtr {
 impl Drop for ExtPtr {
     fn drop(&mut self) {
         // Relaxed: `&mut self` is ordered after all else.
-        let ext = self.0.load(Relaxed);
+        let ext = without_bit(self.0.load(Relaxed));
         if !ext.is_null() {
             // SAFETY: from a box, and nobody else has a way to it any more.
             drop(unsafe { Box::from_raw(ext) });
@@ -72,16 +93,17 @@ impl Drop for ExtPtr {
 
 impl Ext {
     fn new() -> Ext {
-        Ext { capacity: AtomicU32::new(NO_CAPACITY), counted: AtomicU32::new(0), stolen: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn set_capacity(&self, capacity: u32) {
-        // Relaxed here and below: numbers that guard nothing.
-        self.capacity.store(capacity, Relaxed);
+        Ext {
+            capacity: AtomicU32::new(NO_CAPACITY),
+            counted: AtomicU32::new(0),
+            stolen: AtomicU64::new(0),
+            times: Times::default(),
+        }
     }
 
     /// Counts one callback more, whatever the capacity; false where there is none.
     pub(crate) fn count(&self) -> bool {
+        // Relaxed here and below: numbers that guard nothing.
         let limited = self.capacity.load(Relaxed) != NO_CAPACITY;
         if limited {
             self.counted.fetch_add(1, Relaxed);
@@ -116,5 +138,12 @@ impl Ext {
     }
 }
 
+fn without_bit(ext: *mut Ext) -> *mut Ext {
+    ext.map_addr(|addr| addr & !LIMITED)
+}
+
+/// The bit in the pointer; records are 8-aligned.
+const LIMITED: usize = 1;
+
 /// Says that a color has no capacity.
-pub(crate) const NO_CAPACITY: u32 = u32::MAX;
+const NO_CAPACITY: u32 = u32::MAX;

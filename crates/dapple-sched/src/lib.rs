@@ -63,6 +63,7 @@ mod stats;
 mod sync;
 mod task;
 mod ticket;
+mod trace;
 mod when;
 mod worker;
 mod yield_now;
@@ -85,6 +86,7 @@ pub use runtime::{Builder, EnterGuard, Handle, Runtime, ShutdownReport};
 pub use set::{ReadingColor, Set};
 pub use stats::{ColorStats, RuntimeStats, WorkerStats};
 pub use task::{JoinError, JoinHandle};
+pub use trace::{Observer, TraceEvent, TraceKind};
 pub use when::{When, WithAll, when};
 pub use yield_now::{YieldNow, yield_now};
 

@@ -9,6 +9,7 @@ use crate::driver::Driver;
 use crate::monitor::SlowRule;
 use crate::runtime::Handle;
 use crate::shared::Shared;
+use crate::trace::Watch;
 use crate::worker::Worker;
 
 /// A runtime without threads and without a monitor.
@@ -20,7 +21,7 @@ pub struct Model {
 impl Model {
     /// A runtime of so many workers, none of which runs yet.
     pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
-        Model { shared: Shared::new(workers, driver, None, SlowRule::default()) }
+        Model { shared: Shared::new(workers, driver, None, SlowRule::default(), Watch::new(None, false)) }
     }
 
     /// The way to colors, tasks and counters.

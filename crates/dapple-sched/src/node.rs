@@ -7,28 +7,30 @@
 use std::cell::Cell;
 use std::mem::{self, ManuallyDrop};
 use std::panic::Location;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use crate::Priority;
 use crate::block;
+use crate::trace::Record;
 
 /// The header of every queued callback.
 #[repr(C)]
 pub(crate) struct Node {
     /// The next one in the same list; written only by the owner of the list.
     pub(crate) next: Cell<*mut Node>,
-    /// Address of the [`VTable`]; its low bits carry the priority, whether the node counts against a capacity, whether it
-    /// asks to hold the color for reading, and whether it goes before all others.
+    /// Address of the [`VTable`]; its low bits carry the priority, whether the node asks to hold the color for reading, and
+    /// whether it goes before all others.
     tagged: Cell<*const VTable>,
-    /// Where the callback was posted from.
-    origin: Cell<Origin>,
+    /// Address of the [`Location`] that the callback was posted from; or, with [`TRACED`], of its [`Record`]. Another low bit,
+    /// [`COUNTED`], says that the node counts against a capacity.
+    origin: Cell<*const ()>,
 }
 
 /// The line of the program that posted a callback or spawned a task.
 pub(crate) type Origin = &'static Location<'static>;
 
 /// What a node does. Both functions consume the node.
-#[repr(align(64))]
+#[repr(align(32))]
 pub(crate) struct VTable {
     /// Runs the callback. May unwind; the node is consumed all the same.
     pub(crate) run: unsafe fn(NonNull<Node>),
@@ -42,11 +44,14 @@ pub(crate) struct VTable {
     pub(crate) granted_when_stopped: bool,
 }
 
-const PRIORITY_MASK: usize = 0b00_0111;
-const COUNTED: usize = 0b00_1000;
-const READS: usize = 0b01_0000;
-const URGENT: usize = 0b10_0000;
-const TAGS: usize = PRIORITY_MASK | COUNTED | READS | URGENT;
+const PRIORITY_MASK: usize = 0b0_0111;
+const READS: usize = 0b0_1000;
+const URGENT: usize = 0b1_0000;
+const TAGS: usize = PRIORITY_MASK | READS | URGENT;
+
+// Bits of the origin; locations and records are 8-aligned.
+const TRACED: usize = 1;
+const COUNTED: usize = 2;
 
 impl Node {
     pub(crate) fn new(vtable: &'static VTable, priority: Priority, origin: Origin) -> Node {
@@ -54,24 +59,45 @@ impl Node {
         Node {
             next: Cell::new(std::ptr::null_mut()),
             tagged: Cell::new(vtable.map_addr(|addr| addr | usize::from(priority.level()))),
-            origin: Cell::new(origin),
+            origin: Cell::new(ptr::from_ref(origin).cast()),
         }
     }
 
-    /// Where the callback was posted from.
+    /// Where the callback was posted from; `None` if there is more to do than to run it.
     #[inline]
-    pub(crate) fn origin(&self) -> Origin {
-        self.origin.get()
+    pub(crate) fn plain_origin(&self) -> Option<Origin> {
+        let word = self.origin.get();
+        // SAFETY: without bits it is what `new` or `take_record` stored, a `&'static Location`.
+        (word.addr() & (TRACED | COUNTED) == 0).then(|| unsafe { &*word.cast() })
     }
 
-    pub(crate) fn set_origin(&self, origin: Origin) {
-        self.origin.set(origin);
+    /// Where the callback was posted from, or the record that knows it.
+    pub(crate) fn origin(&self) -> Result<Origin, NonNull<Record>> {
+        let word = self.origin.get();
+        let address = word.map_addr(|addr| addr & !(TRACED | COUNTED));
+        if word.addr() & TRACED == 0 {
+            // SAFETY: as above.
+            Ok(unsafe { &*address.cast() })
+        } else {
+            // SAFETY: a box or a block is not null.
+            Err(unsafe { NonNull::new_unchecked(address.cast_mut().cast()) })
+        }
+    }
+
+    /// Traces the callback, or no longer does.
+    pub(crate) fn set_origin(&self, origin: Result<Origin, NonNull<Record>>) {
+        let word = match origin {
+            Ok(origin) => ptr::from_ref(origin).cast::<()>(),
+            Err(record) => record.as_ptr().cast_const().cast::<()>().map_addr(|addr| addr | TRACED),
+        };
+        let counted = self.origin.get().addr() & COUNTED;
+        self.origin.set(word.map_addr(|addr| addr | counted));
     }
 
     #[inline]
     pub(crate) fn vtable(&self) -> &'static VTable {
         let vtable = self.tagged.get().map_addr(|addr| addr & !TAGS);
-        // SAFETY: `new` stored a `&'static VTable`, which is 64-aligned, so that masking six bits restores it.
+        // SAFETY: `new` stored a `&'static VTable`, which is 32-aligned, so that masking five bits restores it.
         unsafe { &*vtable }
     }
 
@@ -83,7 +109,7 @@ impl Node {
     /// Whether the node was counted against its color's capacity.
     #[inline]
     pub(crate) fn counted(&self) -> bool {
-        self.tagged.get().addr() & COUNTED != 0
+        self.origin.get().addr() & COUNTED != 0
     }
 
     /// Whether the node asks to hold its color for reading.
@@ -110,7 +136,7 @@ impl Node {
     }
 
     pub(crate) fn set_counted(&self) {
-        self.tagged.set(self.tagged.get().map_addr(|addr| addr | COUNTED));
+        self.origin.set(self.origin.get().map_addr(|addr| addr | COUNTED));
     }
 }
 

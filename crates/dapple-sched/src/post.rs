@@ -20,6 +20,7 @@ use crate::node::Node;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Linked;
 use crate::sync::atomic::Ordering::*;
+use crate::trace;
 use crate::worker::Worker;
 
 /// Accepts a node into a color, and counts it where the color has a capacity.
@@ -30,7 +31,7 @@ use crate::worker::Worker;
 pub(crate) unsafe fn accept(color: NonNull<ColorCell>, node: NonNull<Node>) {
     // SAFETY: promised by the caller.
     unsafe {
-        if !color.as_ref().ext.is_none() {
+        if color.as_ref().ext.is_limited() {
             count(color.as_ref(), node.as_ref());
         }
         post(color, node);
@@ -50,6 +51,10 @@ fn count(cell: &ColorCell, node: &Node) {
 /// `color` is alive for the call (a handle, or it runs here), and the node is the caller's to give.
 #[inline]
 pub(crate) unsafe fn post(color: NonNull<ColorCell>, node: NonNull<Node>) {
+    if trace::is_on() {
+        // SAFETY: promised by the caller.
+        unsafe { trace::accepted(color.as_ref(), node.as_ref()) };
+    }
     if context::running_color() == Some(color) {
         // SAFETY: this thread runs the color, so it owns the fifo.
         unsafe {
@@ -212,6 +217,22 @@ pub(crate) unsafe fn enqueue(queue: &mut RunQueue, color: NonNull<ColorCell>) ->
 /// # Safety
 /// The color is alive, and the node is urgent and the caller's to give.
 pub(crate) unsafe fn post_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
+    // SAFETY: promised by the caller; a node that was not placed is still his.
+    unsafe {
+        if trace::is_on() {
+            trace::accepted(color.as_ref(), node.as_ref());
+        }
+        let placed = place_urgent(color, node);
+        if !placed {
+            trace::dropped(node);
+        }
+        placed
+    }
+}
+
+/// # Safety
+/// As [`post_urgent`].
+unsafe fn place_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
     // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
@@ -255,6 +276,7 @@ pub(crate) unsafe fn grant_all(chain: *mut Node) {
         // SAFETY: promised by the caller; who waits has a `grant`, which consumes the node.
         unsafe {
             rest = node.as_ref().next.replace(ptr::null_mut());
+            trace::reached(node);
             if let Some(grant) = node.as_ref().vtable().grant {
                 grant(node);
             }

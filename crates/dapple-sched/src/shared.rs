@@ -38,6 +38,7 @@ use crate::runtime::PanicHandler;
 use crate::stats::Counters;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use crate::task::TaskList;
+use crate::trace::Watch;
 
 /// One runtime.
 pub(crate) struct Shared {
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) closing: Closing,
     pub(crate) panic_handler: Option<PanicHandler>,
     pub(crate) slow_rule: SlowRule,
+    pub(crate) watch: Watch,
     /// The default color; its handles count on the runtime as a whole.
     default_color: ColorCell,
     /// [`RUNNING`] or [`STOPPING`].
@@ -210,6 +212,7 @@ impl Shared {
         driver: Arc<dyn Driver>,
         panic_handler: Option<PanicHandler>,
         slow_rule: SlowRule,
+        watch: Watch,
     ) -> Arc<Shared> {
         Arc::new_cyclic(|weak| Shared {
             slots: (0..workers).map(|_| Slot::new()).collect(),
@@ -222,6 +225,7 @@ impl Shared {
             closing: Closing::new(),
             panic_handler,
             slow_rule,
+            watch,
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
             phase: AtomicU8::new(RUNNING),
             workers_alive: AtomicUsize::new(workers),

@@ -1,4 +1,4 @@
-//! Counters of workers and colors: each has one writer at a time, and is read by anybody.
+//! Counters of workers and colors. Nearly all have one writer at a time, and all are read by anybody.
 
 use crate::cell::ColorCell;
 use crate::color::Color;
@@ -15,6 +15,28 @@ pub(crate) struct Counters {
     colors_lost: AtomicU64,
     parks: AtomicU64,
     panics: AtomicU64,
+    times: Times,
+}
+
+/// Callbacks that were measured, and for how long they have waited and run.
+#[derive(Default)]
+pub(crate) struct Times {
+    measured: AtomicU64,
+    wait_ns: AtomicU64,
+    run_ns: AtomicU64,
+}
+
+impl Times {
+    pub(crate) fn add(&self, wait_ns: u64, run_ns: u64) {
+        // Added with locked instructions: a turn may be over before its last callback is.
+        self.measured.fetch_add(1, Relaxed);
+        self.wait_ns.fetch_add(wait_ns, Relaxed);
+        self.run_ns.fetch_add(run_ns, Relaxed);
+    }
+
+    fn load(&self) -> (u64, u64, u64) {
+        (self.measured.load(Relaxed), self.wait_ns.load(Relaxed), self.run_ns.load(Relaxed))
+    }
 }
 
 /// Adds without a locked instruction; there is one writer.
@@ -56,7 +78,12 @@ impl Counters {
         self.panics.fetch_add(1, Relaxed);
     }
 
+    pub(crate) fn measured(&self, wait_ns: u64, run_ns: u64) {
+        self.times.add(wait_ns, run_ns);
+    }
+
     pub(crate) fn snapshot(&self, queue_len: usize) -> WorkerStats {
+        let (measured, wait_ns, run_ns) = self.times.load();
         WorkerStats {
             callbacks: self.callbacks.load(Relaxed),
             turns: self.turns.load(Relaxed),
@@ -66,6 +93,9 @@ impl Counters {
             parks: self.parks.load(Relaxed),
             panics: self.panics.load(Relaxed),
             queue_len: queue_len as u64,
+            measured,
+            wait_ns,
+            run_ns,
         }
     }
 }
@@ -102,6 +132,13 @@ pub struct WorkerStats {
     pub panics: u64,
     /// Runnable colors in its run queue, as last seen.
     pub queue_len: u64,
+    /// Callbacks that it has run while times were measured; see [`crate::Handle::measure_times`].
+    pub measured: u64,
+    /// For how long these have waited, in nanoseconds, all together.
+    pub wait_ns: u64,
+    /// For how long these have run, in nanoseconds, all together. A callback that runs inside another, such as the poll of a
+    /// task whose turn with a state has come, counts for itself only.
+    pub run_ns: u64,
 }
 
 /// What one color has done since it was made, and what waits in it; see [`Color::stats`].
@@ -121,6 +158,12 @@ pub struct ColorStats {
     /// Mean time of a callback in nanoseconds: sampled, weighted towards the recent past, and at most 65,535; 0 until
     /// one was timed.
     pub mean_ns: u64,
+    /// Callbacks run while times were measured; see [`crate::Handle::measure_times`].
+    pub measured: u64,
+    /// For how long these have waited, in nanoseconds, all together.
+    pub wait_ns: u64,
+    /// For how long these have run, in nanoseconds, all together; as [`WorkerStats::run_ns`].
+    pub run_ns: u64,
 }
 
 impl Color {
@@ -159,6 +202,7 @@ impl ColorCell {
         // SAFETY: we hold the home lock.
         let stolen = unsafe { self.stolen() };
         drop(queue);
+        let (measured, wait_ns, run_ns) = self.ext.get().map_or((0, 0, 0), |ext| ext.times.load());
         ColorStats {
             callbacks: self.ran(),
             queued: self.queued(),
@@ -166,6 +210,9 @@ impl ColorCell {
             stolen,
             home,
             mean_ns: u64::from(self.mean_ns()),
+            measured,
+            wait_ns,
+            run_ns,
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::post;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::{Linked, NO_COLOR, Shared, Slot};
 use crate::sync::atomic::Ordering::*;
+use crate::trace;
 
 /// The private half of a worker; only its own thread touches it.
 pub(crate) struct Worker {
@@ -321,14 +322,32 @@ impl Worker {
     #[inline]
     unsafe fn run_node(&self, cell: &ColorCell, node: NonNull<Node>) {
         // SAFETY: promised by the caller.
-        let (vtable, counted, origin) =
-            unsafe { (node.as_ref().vtable(), node.as_ref().counted(), node.as_ref().origin()) };
-        if counted {
-            cell.count_off();
+        unsafe {
+            let Some(origin) = node.as_ref().plain_origin() else { return self.run_marked(cell, node) };
+            self.slot().set_origin(origin);
+            (node.as_ref().vtable().run)(node);
         }
-        self.slot().set_origin(origin);
+    }
+
+    /// Runs one callback that is traced, or counted against a capacity.
+    ///
+    /// # Safety
+    /// As [`Worker::run_node`].
+    #[cold]
+    unsafe fn run_marked(&self, cell: &ColorCell, node: NonNull<Node>) {
         // SAFETY: promised by the caller.
-        unsafe { (vtable.run)(node) };
+        unsafe {
+            if node.as_ref().counted() {
+                cell.count_off();
+            }
+            if let Some(record) = trace::take_from(node) {
+                return self.run_traced(Some(cell), &record, || (node.as_ref().vtable().run)(node));
+            }
+            if let Ok(origin) = node.as_ref().origin() {
+                self.slot().set_origin(origin);
+            }
+            (node.as_ref().vtable().run)(node);
+        }
     }
 
     /// Ends the turn of a color before the callback that it is in, for a waiter that was polled in it and is through

@@ -45,6 +45,7 @@ use crate::run_queue::RunQueue;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::ticket::Ticket;
+use crate::trace::{self, Record};
 use crate::worker::Afterwards;
 
 /// What several colors are to be held for.
@@ -62,6 +63,8 @@ pub(crate) struct Request {
     released: Cell<bool>,
     work: &'static Work,
     origin: Origin,
+    /// What traces the closure that was posted, or null.
+    record: Cell<*mut Record>,
 }
 
 /// What to do with the closure of a request, and with its memory.
@@ -126,7 +129,7 @@ impl Member {
 
     /// Before it is submitted.
     fn set_origin(&mut self, origin: Origin) {
-        self.node.set_origin(origin);
+        self.node.set_origin(Ok(origin));
     }
 
     /// Lets go of a color whose home is this worker, unless it has stopped.
@@ -216,6 +219,7 @@ impl Request {
             released: Cell::new(false),
             work,
             origin,
+            record: Cell::new(ptr::null_mut()),
         }
     }
 
@@ -336,11 +340,13 @@ impl Request {
             (color, this.as_ref().origin)
         };
         let reads = Reads(this);
-        color.post_from(origin, Priority::NORMAL, move || {
+        let run = move || {
             let reads = ManuallyDrop::new(reads);
             // SAFETY: all colors are held.
             unsafe { Request::run_closure(reads.0, None) };
-        });
+        };
+        // The request has been accepted already.
+        trace::untraced(|| color.post_from(origin, Priority::NORMAL, run));
     }
 
     /// All colors are held, one of them by this very turn, which has reached its member.
@@ -375,7 +381,16 @@ impl Request {
         }
         let _finish = Finish(this, turn);
         // SAFETY: promised by the caller.
-        context::in_request_frame(this, |_| unsafe { (this.as_ref().work.run)(this) });
+        let run = || context::in_request_frame(this, |_| unsafe { (this.as_ref().work.run)(this) });
+        // SAFETY: as above.
+        match unsafe { this.as_ref().take_record() } {
+            None => run(),
+            // SAFETY: a turn keeps its color alive.
+            Some(record) => context::with_worker(|worker| unsafe {
+                worker.run_traced(turn.as_ref().map(|turn| turn.as_ref()), &record, run);
+            })
+            .unwrap_or_default(),
+        }
     }
 
     /// Polls the waiting task inside the turn, or has the colors handed over to it.
@@ -460,6 +475,7 @@ impl Request {
                 Some(ticket) => ticket.miss(),
                 None => {
                     request.shared().callbacks_dropped.fetch_add(1, Relaxed);
+                    request.take_record().into_iter().for_each(|record| record.tell_dropped());
                     let drop = AssertUnwindSafe(|| context::in_request_frame(this, |_| (request.work.drop)(this)));
                     if let Err(payload) = catch_unwind(drop) {
                         crate::panics::report(request.shared(), None, payload);
@@ -508,6 +524,22 @@ impl Request {
                 unsafe { if member.reads() { hold::release_read(member.color) } else { hold::release(member.color) } }
             }
         }
+    }
+
+    /// Traces the closure that is about to be posted.
+    fn trace(&self) {
+        // With no color at all, nothing is accepted.
+        if let Some(member) = self.members().first()
+            && let Some(record) = trace::accept(member.cell(), self.origin)
+        {
+            self.record.set(record.as_ptr());
+        }
+    }
+
+    fn take_record(&self) -> Option<Record> {
+        let record = NonNull::new(self.record.replace(ptr::null_mut()))?;
+        // SAFETY: `trace` put it there, and nobody has it any more.
+        Some(unsafe { trace::take(record) })
     }
 
     fn ticket(&self) -> Option<&Ticket> {

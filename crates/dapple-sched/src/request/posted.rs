@@ -15,6 +15,7 @@ use crate::node::Origin;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::ticket::Ticket;
+use crate::trace;
 
 /// A request with the memory for its members and its closure.
 #[repr(C)]
@@ -89,7 +90,12 @@ where
 {
     let request = Posted::<M, F>::allocate(shared, Posted::<M, F>::WORK, members, origin, closure);
     // SAFETY: promised by the caller.
-    unsafe { Request::submit(request) };
+    unsafe {
+        if trace::is_on() {
+            request.as_ref().trace();
+        }
+        Request::submit(request);
+    }
 }
 
 /// Queues a wait for all these colors, on behalf of whoever polls.

@@ -22,3 +22,4 @@ mod state;
 mod stats;
 mod support;
 mod tasks;
+mod trace;

@@ -1,0 +1,339 @@
+//! Watching callbacks one by one, and measuring them.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use dapple_sched::{Callback, Color, Colored, Observer, Runtime, TraceEvent, TraceKind, spawn, when, yield_now};
+
+use crate::support::{LONG, collector, occupy};
+
+#[derive(Default)]
+struct Log(Mutex<Vec<TraceEvent>>);
+
+impl Observer for Log {
+    fn event(&self, event: &TraceEvent) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+impl Log {
+    fn events(&self) -> Vec<TraceEvent> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Waits until whatever was accepted has ended.
+    fn settled(&self) -> Vec<TraceEvent> {
+        let until = Instant::now() + LONG;
+        loop {
+            let events = self.events();
+            let count = |wanted: fn(TraceKind) -> bool| events.iter().filter(|event| wanted(event.kind)).count();
+            let over = count(|kind| matches!(kind, TraceKind::Ended { .. } | TraceKind::Dropped));
+            if count(|kind| kind == TraceKind::Accepted) == over {
+                return events;
+            }
+            assert!(Instant::now() < until, "not all has ended: {events:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn traced(workers: usize) -> (Runtime, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    (Runtime::builder().workers(workers).observer(log.clone()).build().unwrap(), log)
+}
+
+const ENDED: TraceKind = TraceKind::Ended { panicked: false };
+
+#[test]
+fn events_tell_what_ran_where_and_who_posted_it() {
+    let (runtime, log) = traced(1);
+    let _entered = runtime.enter();
+    let (first, second) = (Color::new(), Color::new());
+    let (first_id, second_id) = (first.id(), second.id());
+    let (tx, seen) = collector::<()>();
+    let second_line = Arc::new(OnceLock::new());
+    let inner_line = second_line.clone();
+    let first_line = line!() + 1;
+    first.post(move || {
+        inner_line.set(line!() + 1).unwrap();
+        second.post(move || drop(tx));
+    });
+    seen.all();
+    let events = log.settled();
+    let (first_line, second_line) = (first_line, *second_line.get().unwrap());
+    let (a, b) = (events[0].callback, events[2].callback);
+    let seen: Vec<_> = events
+        .iter()
+        .map(|event| (event.kind, event.callback, event.cause, event.color_id, event.worker, event.posted_from.line()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (TraceKind::Accepted, a, None, first_id, None, first_line),
+            (TraceKind::Started, a, None, first_id, Some(0), first_line),
+            (TraceKind::Accepted, b, Some(a), second_id, Some(0), second_line),
+            (ENDED, a, None, first_id, Some(0), first_line),
+            (TraceKind::Started, b, Some(a), second_id, Some(0), second_line),
+            (ENDED, b, Some(a), second_id, Some(0), second_line),
+        ]
+    );
+    assert!(events.iter().all(|event| event.posted_from.file() == file!()));
+    assert!(events.is_sorted_by_key(|event| event.at));
+}
+
+#[test]
+fn polls_of_a_task_follow_from_what_woke_it() {
+    let (runtime, log) = traced(1);
+    let (task, line) = (runtime.spawn(async { yield_now().await }), line!());
+    runtime.block_on(task).unwrap();
+    let events = log.settled();
+    let polls: Vec<_> = events.iter().filter(|event| event.kind == TraceKind::Started).collect();
+    assert_eq!(polls.len(), 2);
+    assert_eq!((polls[0].cause, polls[1].cause), (None, Some(polls[0].callback)));
+    assert!(polls.iter().all(|poll| poll.posted_from.line() == line));
+}
+
+/// For each callback, the kinds of its events in the order in which they came.
+fn by_callback(events: &[TraceEvent]) -> BTreeMap<u64, Vec<TraceKind>> {
+    let mut by_callback = BTreeMap::<u64, Vec<TraceKind>>::new();
+    for event in events {
+        by_callback.entry(event.callback).or_default().push(event.kind);
+    }
+    by_callback
+}
+
+#[test]
+fn each_callback_is_accepted_started_and_ended_once() {
+    let (runtime, log) = traced(2);
+    {
+        let _entered = runtime.enter();
+        let color = Color::new();
+        let callback: Callback<u32> = color.wrap(|_| ());
+        color.set_capacity(Some(2_000));
+        let tasks: Vec<_> = (0..50)
+            .map(|n| {
+                let (callback, color) = (callback.clone(), color.clone());
+                spawn(async move {
+                    for _ in 0..n {
+                        callback.call(n);
+                        color.try_post(|| ()).unwrap();
+                        yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        runtime.block_on(async {
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+    }
+    let events = log.settled();
+    assert_whole(&events);
+    let started = events.iter().filter(|event| event.kind == TraceKind::Started).count() as u64;
+    let handle = runtime.handle().clone();
+    assert_eq!(runtime.shutdown(LONG).callbacks_dropped, 0);
+    assert_eq!(handle.stats().workers.iter().map(|worker| worker.callbacks).sum::<u64>(), started);
+}
+
+#[test]
+fn waits_and_requests_are_traced_too() {
+    let (runtime, log) = traced(2);
+    let _entered = runtime.enter();
+    let (a, b) = (Colored::new(0), Colored::new(0));
+    let line = line!() + 6;
+    let tasks: Vec<_> = (0..50)
+        .map(|n| {
+            let (a, b) = (a.clone(), b.clone());
+            spawn(async move {
+                for _ in 0..n {
+                    when((&a, &b)).post(|(a, b)| *a = *b);
+                    a.with(|a| *a += 1).await;
+                    when((&a, b.reading())).with(|(a, b)| *a += *b).await;
+                    when((a.reading(), b.reading())).post(|_| ());
+                    b.post_read(|_| ());
+                    yield_now().await;
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let events = log.settled();
+    assert_over(&events);
+    let posted = |wanted: TraceKind, line| {
+        events.iter().filter(|event| event.kind == wanted && event.posted_from.line() == line).count()
+    };
+    assert_eq!(posted(TraceKind::Accepted, line), (0..50).sum::<usize>());
+    assert_eq!(posted(ENDED, line + 4), (0..50).sum::<usize>());
+}
+
+#[test]
+fn a_wait_to_read_is_traced_too() {
+    let (runtime, log) = traced(2);
+    let _entered = runtime.enter();
+    let state = Colored::new(7);
+    let gate = occupy(state.color());
+    let tasks = [(); 3].map(|()| {
+        let state = state.clone();
+        spawn(async move { state.read(|n| *n).await })
+    });
+    let until = Instant::now() + LONG;
+    while state.color().stats().queued < 3 && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    gate.open();
+    for task in tasks {
+        assert_eq!(runtime.block_on(task).unwrap(), 7);
+    }
+    // The callback that kept them waiting, at least two polls and a wait each.
+    assert!(by_callback(&log.settled()).len() > 3 * 3);
+    assert_over(&log.settled());
+}
+
+/// Each callback has run, or was dropped.
+fn assert_over(events: &[TraceEvent]) {
+    for (callback, kinds) in by_callback(events) {
+        let over: [&[TraceKind]; 2] =
+            [&[TraceKind::Accepted, TraceKind::Dropped], &[TraceKind::Accepted, TraceKind::Started, ENDED]];
+        assert!(over.contains(&&kinds[..]), "callback {callback}: {kinds:?}");
+    }
+}
+
+/// Each callback has run.
+fn assert_whole(events: &[TraceEvent]) {
+    for (callback, kinds) in by_callback(events) {
+        assert_eq!(kinds, [TraceKind::Accepted, TraceKind::Started, ENDED], "callback {callback}");
+    }
+}
+
+#[test]
+fn what_a_shutdown_drops_is_told_as_well() {
+    let (runtime, log) = traced(2);
+    let gate = {
+        let _entered = runtime.enter();
+        let color = Color::new();
+        let gate = occupy(&color);
+        for _ in 0..10 {
+            color.post(|| ());
+        }
+        drop(color.spawn(async {}));
+        gate
+    };
+    let opener = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        gate.open();
+    });
+    let report = runtime.shutdown(Duration::ZERO);
+    opener.join().unwrap();
+    let events = log.events();
+    let dropped = events.iter().filter(|event| event.kind == TraceKind::Dropped).count() as u64;
+    assert_eq!((dropped, report.callbacks_dropped), (11, 11));
+    assert_over(&events);
+}
+
+#[test]
+fn a_panic_is_told_of_callbacks_and_of_tasks() {
+    let log = Arc::new(Log::default());
+    let runtime = Runtime::builder().workers(1).panic_handler(|_| ()).observer(log.clone()).build().unwrap();
+    runtime.handle().new_color().post(|| panic!("on purpose"));
+    let task = runtime.spawn(async { panic!("on purpose") });
+    assert!(runtime.block_on(task).is_err());
+    runtime.block_on(runtime.spawn(async {})).unwrap();
+    let kinds = log.settled().into_iter().map(|event| event.kind);
+    let ended: Vec<_> = kinds.filter(|kind| matches!(kind, TraceKind::Ended { .. })).collect();
+    assert_eq!(ended, [true, true, false].map(|panicked| TraceKind::Ended { panicked }));
+}
+
+#[test]
+fn an_observer_may_panic_and_post_without_harm() {
+    struct Wild(Mutex<u32>, Mutex<Option<Color>>);
+    impl Observer for Wild {
+        fn event(&self, event: &TraceEvent) {
+            *self.0.lock().unwrap() += 1;
+            if event.kind == TraceKind::Started {
+                // Not traced itself, or this would never end.
+                let color = self.1.lock().unwrap().clone();
+                color.unwrap().post(|| ());
+            }
+            panic!("on purpose");
+        }
+    }
+    let wild = Arc::new(Wild(Mutex::new(0), Mutex::new(None)));
+    let runtime = Runtime::builder().workers(1).observer(wild.clone()).build().unwrap();
+    let color = runtime.handle().new_color();
+    *wild.1.lock().unwrap() = Some(color.clone());
+    let state = runtime.block_on(color.spawn(async { 7 }));
+    assert_eq!(state.unwrap(), 7);
+    // A color holds its runtime, which holds its observer.
+    drop((color, wild.1.lock().unwrap().take()));
+    assert_eq!(runtime.shutdown(LONG).workers_stuck, 0);
+    assert_eq!(wild.0.lock().map_or_else(|poisoned| *poisoned.into_inner(), |count| *count), 3);
+}
+
+#[test]
+fn times_are_measured_while_that_is_asked_for() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let handle = runtime.handle();
+    let color = handle.new_color();
+    let round = || {
+        let (tx, seen) = collector::<()>();
+        let (go, both_posted) = channel();
+        color.post(move || {
+            both_posted.recv_timeout(LONG).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        });
+        color.post(move || drop(tx));
+        go.send(()).unwrap();
+        seen.all();
+        runtime.block_on(color.spawn(async {})).unwrap();
+    };
+    round();
+    assert_eq!((color.stats().measured, color.stats().wait_ns, color.stats().run_ns), (0, 0, 0));
+    let started = Instant::now();
+    handle.measure_times(true);
+    round();
+    // The last of them may not have ended when its result was there.
+    let until = Instant::now() + LONG;
+    while color.stats().measured < 3 && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    handle.measure_times(false);
+    let (elapsed_ns, stats) = (started.elapsed().as_nanos() as u64, color.stats());
+    assert_eq!(stats.measured, 3);
+    // One ran for five milliseconds, and the next waited for it.
+    assert!(stats.run_ns >= 5_000_000 && stats.run_ns <= elapsed_ns, "{stats:?}");
+    assert!(stats.wait_ns >= 5_000_000 && stats.wait_ns <= 3 * elapsed_ns, "{stats:?}");
+    let worker = handle.stats().workers[0];
+    assert_eq!((worker.measured, worker.wait_ns, worker.run_ns), (stats.measured, stats.wait_ns, stats.run_ns));
+    round();
+    assert_eq!(color.stats().measured, 3);
+}
+
+#[test]
+fn time_within_another_callback_is_counted_once() {
+    let started = Instant::now();
+    let runtime = Runtime::builder().workers(1).measure_times(true).build().unwrap();
+    let entered = runtime.enter();
+    let state = Colored::new(0);
+    let gate = occupy(state.color());
+    // Polled within the turn of the state's color once that is free.
+    let task = spawn({
+        let state = state.clone();
+        async move { state.with(|_| std::thread::sleep(Duration::from_millis(5))).await }
+    });
+    std::thread::sleep(Duration::from_millis(1));
+    gate.open();
+    runtime.block_on(task).unwrap();
+    let handle = runtime.handle().clone();
+    drop(entered);
+    runtime.shutdown(LONG);
+    let worker = handle.stats().workers[0];
+    let elapsed_ns = started.elapsed().as_nanos() as u64;
+    assert!((5_000_000..=elapsed_ns).contains(&worker.run_ns), "{worker:?} in {elapsed_ns} ns");
+}
