@@ -38,10 +38,12 @@
 //! whose push happened before stands before.
 
 use std::mem;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use crate::ext::{Ext, ExtPtr};
-use crate::node::{Chain, Node};
+use crate::holder::Holder;
+use crate::node::{Chain, Node, Origin};
 use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
@@ -124,8 +126,18 @@ pub(crate) struct Links {
     pub(crate) list: u8,
     /// How often another worker has taken the color over; what does not fit is in the side record.
     stolen: u8,
+    /// While the color is `Held` these two say who holds it; see [`ColorCell::set_held`].
     pub(crate) prev: *mut ColorCell,
     pub(crate) next: *mut ColorCell,
+}
+
+impl Links {
+    /// See [`ColorCell::set_held`].
+    pub(crate) fn set_held(&mut self, holder: Holder, origin: Option<Origin>) {
+        self.state = State::Held;
+        self.prev = ptr::without_provenance_mut(holder.code());
+        self.next = origin.map_or(ptr::null_mut(), |origin| ptr::from_ref(origin).cast_mut().cast());
+    }
 }
 
 /// What waits in a color, and what the placement rule knows of it.
@@ -524,8 +536,30 @@ impl ColorCell {
     /// The caller holds the home lock.
     #[inline]
     pub(crate) unsafe fn set_state(&self, state: State) {
+        debug_assert!(state != State::Held, "who holds a color says who he is");
         // SAFETY: promised by the caller.
         unsafe { self.links(|links| links.state = state) }
+    }
+
+    /// Makes the color `Held`, and notes by whom, and where in the program that was asked for: in the links, which are
+    /// not used while the color stands in no queue.
+    ///
+    /// # Safety
+    /// The caller holds the home lock.
+    pub(crate) unsafe fn set_held(&self, holder: Holder, origin: Option<Origin>) {
+        // SAFETY: promised by the caller.
+        unsafe { self.links(|links| links.set_held(holder, origin)) };
+    }
+
+    /// Who holds the color, and where that was asked for.
+    ///
+    /// # Safety
+    /// The caller holds the home lock, and the color is `Held`.
+    pub(crate) unsafe fn holder(&self) -> (Holder, Option<Origin>) {
+        // SAFETY: promised by the caller; the link is a location that `set_held` put there.
+        unsafe {
+            self.links(|links| (Holder::from_code(links.prev.addr()), links.next.cast::<Location<'_>>().as_ref()))
+        }
     }
 
     /// Lets the requests to read at the front of the fifo, and `first` before them, hold the color together. Returns

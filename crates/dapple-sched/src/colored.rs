@@ -243,6 +243,7 @@ impl<T: Send + 'static> Colored<T> {
     /// assert_eq!(nested, Ok(Err(TryWithError::Busy)));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn try_with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> Result<R, TryWithError> {
         if self.is_poisoned() {
             return Err(TryWithError::Poisoned);
@@ -260,7 +261,11 @@ impl<T: Send + 'static> Colored<T> {
         }
         // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
         unsafe {
-            if hold::try_hold(color) { Ok(hold::holding(color, || self.access(f))) } else { Err(TryWithError::Busy) }
+            if hold::try_hold(color, Location::caller()) {
+                Ok(hold::holding(color, || self.access(f)))
+            } else {
+                Err(TryWithError::Busy)
+            }
         }
     }
 
@@ -426,6 +431,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// assert_eq!(state.try_read(|_| state.try_with(|n| *n += 1)), Ok(Err(TryWithError::Busy)));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn try_read<R, F: FnOnce(&T) -> R>(&self, f: F) -> Result<R, TryWithError> {
         if self.is_poisoned() {
             return Err(TryWithError::Poisoned);
@@ -440,7 +446,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
             if context::reads(color) {
                 return Ok(self.access_read(f));
             }
-            if hold::try_read(color) {
+            if hold::try_read(color, Location::caller()) {
                 Ok(hold::reading(color, || self.access_read(f)))
             } else {
                 Err(TryWithError::Busy)
@@ -642,7 +648,6 @@ pub struct Read<'a, T, F, R> {
     state: &'a Colored<T>,
     closure: Option<F>,
     ticket: Option<Arc<Ticket>>,
-    /// Where it was asked for.
     origin: Origin,
     result: PhantomData<fn() -> R>,
 }
@@ -661,6 +666,7 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
             return Poll::Pending;
         }
         let ticket = self.ticket.take();
+        let origin = self.origin;
         let mut closure = || self.closure.take().expect("a `read` is not polled again after it was ready");
         // SAFETY: our handle keeps the color alive; each branch holds it as it says.
         unsafe {
@@ -675,7 +681,7 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
                 }
                 _ => {}
             }
-            if !context::reads(color) && hold::try_read(color) {
+            if !context::reads(color) && hold::try_read(color, origin) {
                 let closure = closure();
                 return Poll::Ready(hold::reading(color, || state.access_read(closure)));
             }
@@ -685,7 +691,7 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
                 }
                 return Poll::Ready(state.access_read(closure()));
             }
-            self.ticket = Some(queue(color, true, chance == Some(Chance::Outrun), self.origin, cx.waker()));
+            self.ticket = Some(queue(color, true, chance == Some(Chance::Outrun), origin, cx.waker()));
         }
         Poll::Pending
     }
@@ -714,7 +720,6 @@ pub struct With<'a, T, F, R> {
     state: &'a Colored<T>,
     closure: Option<F>,
     ticket: Option<Arc<Ticket>>,
-    /// Where it was asked for.
     origin: Origin,
     result: PhantomData<fn() -> R>,
 }
@@ -763,7 +768,7 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
                 let closure = self.take_closure();
                 return Poll::Ready(context::in_frame(color, false, |_| state.access(closure)));
             }
-            if hold::try_hold(color) {
+            if hold::try_hold(color, self.origin) {
                 let closure = self.take_closure();
                 return Poll::Ready(hold::holding(color, || state.access(closure)));
             }

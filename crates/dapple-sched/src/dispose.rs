@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use crate::cell::{ColorCell, State};
 use crate::context;
 use crate::hold;
+use crate::holder::Holder;
 use crate::node::Node;
 use crate::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;
@@ -37,7 +38,7 @@ pub(crate) unsafe fn notified(color: NonNull<ColorCell>) {
         match cell.state() {
             State::Idle => {
                 cell.take_notified();
-                cell.set_state(State::Held);
+                cell.set_held(Holder::Dropping, None);
                 drop(queue);
                 hold::release(color);
             }

@@ -7,34 +7,36 @@ use std::sync::Arc;
 use crate::cell::{ColorCell, Kind, State};
 use crate::context;
 use crate::dispose;
+use crate::holder::Holder;
 use crate::lock::Guard;
+use crate::node::Origin;
 use crate::run_queue::RunQueue;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::thread_local;
 
-/// Takes hold of a color if it is free and nothing is queued in it.
+/// Takes hold of a color if it is free and nothing is queued in it; asked for at `origin`.
 ///
 /// A worker waits for the lock of another worker for a moment only: its holder may have been preempted.
 ///
 /// # Safety
 /// The cell is alive for the call (a handle).
-pub(crate) unsafe fn try_hold(color: NonNull<ColorCell>) -> bool {
+pub(crate) unsafe fn try_hold(color: NonNull<ColorCell>, origin: Origin) -> bool {
     // SAFETY: promised by the caller.
-    unsafe { try_take(color, false) }
+    unsafe { try_take(color, false, origin) }
 }
 
 /// Takes part in holding a color for reading, if nothing is queued in it and nobody holds it for himself.
 ///
 /// # Safety
 /// As [`try_hold`].
-pub(crate) unsafe fn try_read(color: NonNull<ColorCell>) -> bool {
+pub(crate) unsafe fn try_read(color: NonNull<ColorCell>, origin: Origin) -> bool {
     // SAFETY: promised by the caller.
-    unsafe { try_take(color, true) }
+    unsafe { try_take(color, true, origin) }
 }
 
 /// # Safety
 /// As [`try_hold`].
-unsafe fn try_take(color: NonNull<ColorCell>, reads: bool) -> bool {
+unsafe fn try_take(color: NonNull<ColorCell>, reads: bool, origin: Origin) -> bool {
     // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
@@ -49,7 +51,7 @@ unsafe fn try_take(color: NonNull<ColorCell>, reads: bool) -> bool {
     queue.is_some_and(|_queue| unsafe {
         let free = is_free(cell, reads);
         if free {
-            take(cell, reads);
+            take(cell, reads, Holder::here(), origin);
         }
         free
     })
@@ -74,13 +76,17 @@ pub(crate) unsafe fn is_free(cell: &ColorCell, reads: bool) -> bool {
 ///
 /// # Safety
 /// The caller holds the home lock, and [`is_free`] said so.
-pub(crate) unsafe fn take(cell: &ColorCell, reads: bool) {
+pub(crate) unsafe fn take(cell: &ColorCell, reads: bool, holder: Holder, origin: Origin) {
     // SAFETY: promised by the caller.
     unsafe {
-        cell.links(|links| {
-            links.state = if reads { State::Reading } else { State::Held };
-            links.readers += u32::from(reads);
-        });
+        if reads {
+            cell.links(|links| {
+                links.state = State::Reading;
+                links.readers += 1;
+            });
+        } else {
+            cell.set_held(holder, Some(origin));
+        }
     }
 }
 
@@ -111,7 +117,7 @@ pub(crate) unsafe fn leave_readers(cell: &ColorCell) -> bool {
             links.readers -= 1;
             let last = links.readers == 0;
             if last {
-                links.state = State::Held;
+                links.set_held(Holder::here(), None);
             }
             last
         })

@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::color::Color;
 use crate::context;
@@ -112,7 +112,7 @@ impl Item {
         };
         let held = (0..HOLD_TRIES).any(|_| {
             // SAFETY: our handle keeps the color alive.
-            let held = unsafe { hold::try_hold(color.cell()) };
+            let held = unsafe { hold::try_hold(color.cell(), Location::caller()) };
             if !held {
                 yield_now();
             }

@@ -12,7 +12,7 @@ use std::sync::Weak;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use crate::shared::{MONITOR_ASLEEP, NO_COLOR, SLEEPERS, Shared};
+use crate::shared::{MONITOR_ASLEEP, NO_COLOR, SLEEPERS, Shared, Slot};
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 
 /// The way to the monitor's thread.
@@ -73,6 +73,17 @@ struct Seen {
     pause: u32,
     /// The last pause; doubles while waking does not help.
     pause_last: u32,
+}
+
+impl Seen {
+    /// The callback that the worker was in has ended.
+    fn forget_callback(&mut self, slot: &Slot) {
+        if self.stuck_since.take().is_some() {
+            // Relaxed: a number to show.
+            slot.stuck_since_ns.store(0, Relaxed);
+        }
+        self.reported = false;
+    }
 }
 
 impl Monitor {
@@ -138,6 +149,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
         let ended = turns - seen.turns;
         seen.turns = turns;
         if slot.is_asleep() {
+            seen.forget_callback(slot);
             *seen = Seen { turns, ..Seen::default() };
             continue;
         }
@@ -166,11 +178,15 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     let slot = &shared.slots[worker];
     let color_id = slot.running.load(Relaxed);
     let Some(posted_from) = slot.origin().filter(|_| ended == 0 && color_id != NO_COLOR) else {
-        seen.stuck_since = None;
-        seen.reported = false;
-        return;
+        return seen.forget_callback(slot);
     };
-    let running_for = seen.stuck_since.get_or_insert_with(Instant::now).elapsed();
+    let since = *seen.stuck_since.get_or_insert_with(|| {
+        let now = Instant::now();
+        // Relaxed: a number to show. At least 1, as 0 means none.
+        slot.stuck_since_ns.store(((now - shared.started).as_nanos() as u64).max(1), Relaxed);
+        now
+    });
+    let running_for = since.elapsed();
     if running_for >= shared.slow_rule.after && !seen.reported {
         seen.reported = true;
         let slow = SlowCallback { color_id, worker, posted_from, running_for };

@@ -11,6 +11,7 @@ use std::ptr::{self, NonNull};
 
 use crate::Priority;
 use crate::block;
+use crate::holder::Holder;
 use crate::trace::Record;
 
 /// The header of every queued callback.
@@ -40,6 +41,8 @@ pub(crate) struct VTable {
     /// is held for the node (`Held`, or `Reading` where the node reads). Called with no lock held, by whoever ended the
     /// turn.
     pub(crate) grant: Option<unsafe fn(NonNull<Node>)>,
+    /// For nodes that wait: who has the color once it is held for the node.
+    pub(crate) holder: Option<unsafe fn(NonNull<Node>) -> Holder>,
     /// Where the color's worker has stopped, the node is granted the color as well, instead of being dropped.
     pub(crate) granted_when_stopped: bool,
 }
@@ -82,6 +85,12 @@ impl Node {
             // SAFETY: a box or a block is not null.
             Err(unsafe { NonNull::new_unchecked(address.cast_mut().cast()) })
         }
+    }
+
+    /// Where the callback was posted from, be it traced or not.
+    pub(crate) fn posted_from(&self) -> Origin {
+        // SAFETY: the record is the node's.
+        self.origin().unwrap_or_else(|record| unsafe { record.as_ref() }.origin())
     }
 
     /// Traces the callback, or no longer does.
@@ -149,7 +158,7 @@ struct ClosureNode<F> {
 
 impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
     const VTABLE: &'static VTable =
-        &VTable { run: Self::run, drop: Self::drop, grant: None, granted_when_stopped: false };
+        &VTable { run: Self::run, drop: Self::drop, grant: None, holder: None, granted_when_stopped: false };
 
     /// Moves the closure out and frees its block before it is called, so that the block is warm for what the
     /// closure itself posts, and a panic leaks nothing.

@@ -328,7 +328,9 @@ impl<T: 'static> Pinned<T> {
     /// assert_eq!(runtime.block_on(task).unwrap(), 5);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn try_with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> Result<R, TryWithError> {
+        let origin = Location::caller();
         let state = self.inner.place.here(|worker| match worker.locals.find(self.inner.place.key) {
             _ if self.is_poisoned() => Err(TryWithError::Poisoned),
             Presence::Absent => Err(TryWithError::Absent),
@@ -342,7 +344,11 @@ impl<T: 'static> Pinned<T> {
         }
         // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
         unsafe {
-            if hold::try_hold(color) { Ok(hold::holding(color, || self.access(f))) } else { Err(TryWithError::Busy) }
+            if hold::try_hold(color, origin) {
+                Ok(hold::holding(color, || self.access(f)))
+            } else {
+                Err(TryWithError::Busy)
+            }
         }
     }
 
@@ -503,7 +509,7 @@ where
             }
             // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
             unsafe {
-                if state.inner.place.here(|_| hold::try_hold(color)) == Some(true) {
+                if state.inner.place.here(|_| hold::try_hold(color, self.origin)) == Some(true) {
                     return Poll::Ready(hold::holding(color, || state.access(closure)));
                 }
             }

@@ -5,10 +5,12 @@
 //! colors, and given back when the runtime ends.
 
 use std::alloc::{Layout, handle_alloc_error};
+use std::mem;
 use std::ptr::{self, NonNull};
 
 use crate::cell::ColorCell;
 use crate::lock::Lock;
+use crate::shared::Shared;
 
 /// The colors of one runtime, in use and free.
 pub(crate) struct Pool {
@@ -20,7 +22,7 @@ struct Slots {
     slabs: Vec<NonNull<u8>>,
 }
 
-/// A free slot; the link is stored in the slot itself.
+/// A free slot; the link is stored in the slot itself, and the place of the color's runtime is null.
 struct Free {
     next: *mut Free,
 }
@@ -40,7 +42,10 @@ impl Slots {
     /// The slot is of one of the pool's slabs, and nobody uses it.
     unsafe fn push(&mut self, slot: NonNull<Free>) {
         // SAFETY: promised by the caller; a slot has room for a link.
-        unsafe { slot.write(Free { next: self.free }) };
+        unsafe {
+            slot.write(Free { next: self.free });
+            set_runtime(slot.cast(), ptr::null());
+        }
         self.free = slot.as_ptr();
     }
 }
@@ -53,14 +58,29 @@ impl Pool {
     /// Moves a color into a slot.
     pub(crate) fn put(&self, cell: ColorCell) -> NonNull<ColorCell> {
         loop {
-            let slot = self.slots.lock().pop();
-            if let Some(slot) = slot {
-                // SAFETY: a slot has the size and alignment of a color, and was free.
+            let mut slots = self.slots.lock();
+            if let Some(slot) = slots.pop() {
+                // SAFETY: a slot has the size and alignment of a color, and was free. Under the lock: see `each`.
                 unsafe { slot.write(cell) };
                 return slot;
             }
+            drop(slots);
             self.grow();
         }
+    }
+
+    /// Visits the colors of a slab from the given slot on, until `visit` returns false. Returns the slot where that was,
+    /// [`SLAB_COLORS`] at the end, `None` if there is no such slab. Colors are not freed while they are visited; `visit`
+    /// must not wait for a home lock.
+    pub(crate) fn each(&self, slab: usize, from: usize, mut visit: impl FnMut(&ColorCell) -> bool) -> Option<usize> {
+        let slots = self.slots.lock();
+        let slab = slots.slabs.get(slab)?.cast::<ColorCell>();
+        // SAFETY: within the slab; the runtime says whether there is a color, which cannot change under the lock.
+        let missed = (from..SLAB_COLORS).find(|&at| unsafe {
+            let slot = slab.add(at);
+            !runtime(slot).is_null() && !visit(slot.as_ref())
+        });
+        Some(missed.unwrap_or(SLAB_COLORS))
     }
 
     /// Adds a slab.
@@ -84,8 +104,10 @@ impl Pool {
     pub(crate) unsafe fn take_back(&self, slot: NonNull<ColorCell>) {
         // SAFETY: promised by the caller; dropped once, here.
         unsafe {
+            let mut slots = self.slots.lock();
+            // Under the lock, see `each`; it frees the side record at most.
             slot.drop_in_place();
-            self.slots.lock().push(slot.cast());
+            slots.push(slot.cast());
         }
     }
 }
@@ -99,6 +121,25 @@ impl Drop for Pool {
     }
 }
 
+/// The runtime of the color in a slot, or null where there is none.
+///
+/// # Safety
+/// The slot is one of the pool's, whose lock is held.
+unsafe fn runtime(slot: NonNull<ColorCell>) -> *const Shared {
+    // SAFETY: promised by the caller; a free slot has null there. The field does not change while there is a color.
+    unsafe { (&raw const (*slot.as_ptr()).shared).read() }
+}
+
+/// # Safety
+/// As [`runtime`]; there is no color.
+unsafe fn set_runtime(slot: NonNull<ColorCell>, to: *const Shared) {
+    // SAFETY: promised by the caller.
+    unsafe { (&raw mut (*slot.as_ptr()).shared).write(to) };
+}
+
+// The link of a free slot leaves that field alone.
+const _: () = assert!(mem::offset_of!(ColorCell, shared) >= mem::size_of::<Free>());
+
 /// The slot that is handed out as number `order` of a slab: the even ones first, the odd ones after that, both in steps
 /// of [`SPREAD`]. Colors made one after another often run one after another, and in neighboring slots, or in steps that
 /// are all alike, the processor would fetch ahead what another worker is writing.
@@ -110,7 +151,7 @@ const fn slot_at(order: usize) -> usize {
 const SPREAD: usize = 5;
 
 /// Colors in a slab of two pages.
-const SLAB_COLORS: usize = 64;
+pub(crate) const SLAB_COLORS: usize = 64;
 
 const SLAB: Layout = match Layout::array::<ColorCell>(SLAB_COLORS) {
     Ok(layout) => layout,

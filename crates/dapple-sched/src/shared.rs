@@ -24,7 +24,7 @@
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
@@ -53,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) panic_handler: Option<PanicHandler>,
     pub(crate) slow_rule: SlowRule,
     pub(crate) watch: Watch,
+    pub(crate) started: Instant,
     /// The default color; its handles count on the runtime as a whole.
     default_color: ColorCell,
     /// [`RUNNING`] or [`STOPPING`].
@@ -89,6 +90,8 @@ pub(crate) struct Slot {
     pub(crate) running: AtomicU64,
     /// Where the callback was posted from that runs, or ran last.
     origin: AtomicPtr<Location<'static>>,
+    /// When the monitor first saw the turn that has not ended since, in nanoseconds since the runtime started; 0: none.
+    pub(crate) stuck_since_ns: AtomicU64,
     /// Mean time of a turn, sampled.
     pub(crate) turn_ns: AtomicU32,
     pub(crate) counters: Counters,
@@ -113,6 +116,7 @@ impl Slot {
             behind: AtomicBool::new(false),
             running: AtomicU64::new(NO_COLOR),
             origin: AtomicPtr::new(ptr::null_mut()),
+            stuck_since_ns: AtomicU64::new(0),
             turn_ns: AtomicU32::new(0),
             counters: Counters::default(),
         }
@@ -226,6 +230,7 @@ impl Shared {
             panic_handler,
             slow_rule,
             watch,
+            started: Instant::now(),
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
             phase: AtomicU8::new(RUNNING),
             workers_alive: AtomicUsize::new(workers),

@@ -152,7 +152,8 @@ pub(crate) unsafe fn color_of(task: NonNull<Header>) -> NonNull<ColorCell> {
     unsafe { task.as_ref() }.color_cell()
 }
 
-const NODE_VTABLE: &VTable = &VTable { run: run_node, drop: drop_node, grant: None, granted_when_stopped: false };
+const NODE_VTABLE: &VTable =
+    &VTable { run: run_node, drop: drop_node, grant: None, holder: None, granted_when_stopped: false };
 
 /// A queued task has its turn.
 ///

@@ -35,6 +35,7 @@ use crate::Priority;
 use crate::cell::ColorCell;
 use crate::context;
 use crate::hold;
+use crate::holder::Holder;
 use crate::lock::Lock;
 use crate::node::{Node, Origin, VTable};
 use crate::post;
@@ -91,8 +92,13 @@ pub(crate) enum Chance {
 }
 
 impl Ticket {
-    const VTABLE: &'static VTable =
-        &VTable { run: Ticket::run, drop: Ticket::drop_node, grant: Some(Ticket::grant), granted_when_stopped: false };
+    const VTABLE: &'static VTable = &VTable {
+        run: Ticket::run,
+        drop: Ticket::drop_node,
+        grant: Some(Ticket::grant),
+        holder: Some(Ticket::holder),
+        granted_when_stopped: false,
+    };
 
     /// Queues a wait for `color`, for reading or for oneself, on behalf of whoever polls, who is woken through `waker`.
     ///
@@ -165,6 +171,16 @@ impl Ticket {
         std::mem::forget(ticket);
         // The turn stops here, and its end calls `grant`.
         context::with_worker(|worker| worker.hand_off_after_turn(node));
+    }
+
+    /// Who has the color once it is held for the ticket.
+    ///
+    /// # Safety
+    /// The node is a ticket's, and alive.
+    unsafe fn holder(node: NonNull<Node>) -> Holder {
+        // SAFETY: promised by the caller.
+        let ticket = unsafe { node.cast::<Ticket>().as_ref() };
+        if ticket.task.is_some() { Holder::Task } else { Holder::Foreign }
     }
 
     /// The color is held for the ticket.
@@ -256,8 +272,13 @@ impl Ticket {
         }
     }
 
-    const POLL: &'static VTable =
-        &VTable { run: Ticket::run_poll, drop: Ticket::drop_poll, grant: None, granted_when_stopped: false };
+    const POLL: &'static VTable = &VTable {
+        run: Ticket::run_poll,
+        drop: Ticket::drop_poll,
+        grant: None,
+        holder: None,
+        granted_when_stopped: false,
+    };
 
     /// A turn of the task's color, after the grant.
     ///

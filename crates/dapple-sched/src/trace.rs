@@ -292,6 +292,10 @@ pub(crate) unsafe fn take(at: NonNull<Record>) -> Record {
 }
 
 impl Record {
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
     /// What it stands for will not run.
     ///
     /// # Safety

@@ -166,10 +166,12 @@ impl<S: Set> When<S> {
     /// assert_eq!(busy, Ok(Err(TryWithError::Busy)));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn try_with<R, F>(self, f: F) -> Result<R, TryWithError>
     where
         F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) -> R,
     {
+        let origin = Location::caller();
         let owned = self.own();
         let mut closure = Some(f);
         // SAFETY: `try_now` calls it while all colors are held.
@@ -180,7 +182,7 @@ impl<S: Set> When<S> {
                 Some((_, error)) => Err(error),
             }
         };
-        self.try_now(&owned, run).unwrap_or(Err(TryWithError::Busy))
+        self.try_now(&owned, origin, run).unwrap_or(Err(TryWithError::Busy))
     }
 
     /// As [`When::with`], for plain threads: blocks until the colors have reached the request.
@@ -215,7 +217,7 @@ impl<S: Set> When<S> {
     }
 
     /// Calls `f` while all colors are held, if they are free or held by this thread.
-    fn try_now<R>(&self, owned: &S::Owned, f: impl FnOnce() -> R) -> Option<R> {
+    fn try_now<R>(&self, owned: &S::Owned, origin: Origin, f: impl FnOnce() -> R) -> Option<R> {
         let mut members = self.set.members(owned, self.priority);
         let shared = runtime_of(members.as_ref());
         let members = members.as_mut();
@@ -232,7 +234,7 @@ impl<S: Set> When<S> {
             }
         }
         // SAFETY: the set has handles to its colors.
-        unsafe { request::try_hold_all(shared, &mut members[..wanted], f) }
+        unsafe { request::try_hold_all(shared, &mut members[..wanted], origin, f) }
     }
 }
 
@@ -377,7 +379,7 @@ where
                 Chance::Missed | Chance::Outrun | Chance::Wait => {}
             }
         }
-        if let Some(result) = this.when.try_now(owned, run) {
+        if let Some(result) = this.when.try_now(owned, this.origin, run) {
             return Poll::Ready(result);
         }
         this.ticket = Some(this.when.submit(owned, outrun, this.origin, cx.waker()));

@@ -14,6 +14,7 @@ use crate::clock::Slice;
 use crate::context::{self, Frame};
 use crate::dispose;
 use crate::hold;
+use crate::holder::Holder;
 use crate::local::Locals;
 use crate::lock::Guard;
 use crate::node::Node;
@@ -423,7 +424,8 @@ impl Worker {
                 } else if node.as_ref().reads() {
                     afterwards.grant(cell.admit_readers(Some(node)));
                 } else {
-                    cell.set_state(State::Held);
+                    let holder = node.as_ref().vtable().holder.map_or(Holder::Task, |holder| holder(node));
+                    cell.set_held(holder, Some(node.as_ref().posted_from()));
                     afterwards.grant(node.as_ptr());
                 }
             } else if cell.len() > 0 {
@@ -556,7 +558,7 @@ impl Worker {
         let mut colors = Vec::new();
         while let Some(color) = queue.pop() {
             // SAFETY: popped under its home lock.
-            unsafe { color.as_ref().set_state(State::Held) };
+            unsafe { color.as_ref().set_held(Holder::Dropping, None) };
             colors.push(color);
         }
         drop(queue);

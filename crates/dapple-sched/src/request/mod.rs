@@ -39,6 +39,7 @@ use crate::cell::{ColorCell, Kind, State};
 use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
+use crate::holder::Holder;
 use crate::lock::Guard;
 use crate::node::{Node, Origin, VTable};
 use crate::run_queue::RunQueue;
@@ -96,6 +97,7 @@ impl Member {
         // Never called: a member is granted its color even then, so that the closure is dropped while all are held.
         drop: Member::grant,
         grant: Some(Member::grant),
+        holder: Some(|_| Holder::Request),
         granted_when_stopped: true,
     };
 

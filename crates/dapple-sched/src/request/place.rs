@@ -6,6 +6,7 @@ use super::{Member, Request};
 use crate::cell::{ColorCell, State};
 use crate::context;
 use crate::hold;
+use crate::holder::Holder;
 use crate::lock::Guard;
 use crate::node::Node;
 use crate::placement;
@@ -185,7 +186,7 @@ impl Member {
         // SAFETY: promised by the caller: the home lock is held, and a color that runs here runs on this very thread.
         unsafe {
             if self.granted.get() {
-                hold::take(cell, self.reads());
+                hold::take(cell, self.reads(), Holder::Request, self.node.posted_from());
             } else if queue.closed || (cell.state() == State::Running && here != Some(home)) {
                 if cell.push_inbox(node, outside) {
                     placed.notify.push(self.color);

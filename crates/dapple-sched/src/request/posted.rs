@@ -1,7 +1,6 @@
 //! Requests with their members and their closure in one block of memory, and those that wait.
 
 use std::mem::ManuallyDrop;
-use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::Waker;
@@ -11,6 +10,7 @@ use super::{Member, Request, Work};
 use crate::block;
 use crate::context;
 use crate::hold;
+use crate::holder::Holder;
 use crate::node::Origin;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
@@ -123,6 +123,7 @@ where
 pub(crate) unsafe fn try_hold_all<R>(
     shared: *const Shared,
     members: &mut [Member],
+    origin: Origin,
     f: impl FnOnce() -> R,
 ) -> Option<R> {
     struct Release<'a>(&'a Request);
@@ -141,10 +142,10 @@ pub(crate) unsafe fn try_hold_all<R>(
         if !members.iter().all(|member| hold::is_free(member.cell(), member.reads())) {
             return None;
         }
-        members.iter().for_each(|member| hold::take(member.cell(), member.reads()));
+        members.iter().for_each(|member| hold::take(member.cell(), member.reads(), Holder::here(), origin));
     }
     drop(homes);
-    let request = Request::new(shared, NO_WORK, Location::caller());
+    let request = Request::new(shared, NO_WORK, origin);
     request.adopt_members(members);
     let release = Release(&request);
     let result = context::in_request_frame(NonNull::from(&request), |_| f());

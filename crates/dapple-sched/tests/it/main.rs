@@ -12,6 +12,7 @@ mod c8_panic;
 mod c9_blocking;
 mod callbacks;
 mod compile_fail;
+mod dump;
 mod express;
 mod oracle;
 mod pinned;

@@ -5,7 +5,7 @@ fn forge(state: &Colored<u32>, color: &Color) {
     // SAFETY: there is none; it is not to compile.
     let _ = unsafe { state.access(|n| *n) };
     // SAFETY: there is none; it is not to compile.
-    let _ = unsafe { dapple_sched::hold::try_hold(color.cell()) };
+    let _ = unsafe { dapple_sched::hold::try_hold(color.cell(), std::panic::Location::caller()) };
 }
 
 fn main() {}

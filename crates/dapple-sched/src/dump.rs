@@ -1,0 +1,239 @@
+//! A picture of the runtime for people who look for what hangs.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use crate::cell::Kind;
+use crate::runtime::Handle;
+
+/// What a runtime is doing at one moment; see [`Handle::dump`]. Print it, or look into it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Dump {
+    /// One entry per worker.
+    pub workers: Vec<WorkerDump>,
+    /// Colors that are held, or in which callbacks wait: at most 1,000 of either kind, those with most waiting first.
+    pub colors: Vec<ColorDump>,
+    /// Such colors that have no entry, as there are too many.
+    pub colors_left_out: usize,
+    /// Colors that exist, idle ones included.
+    pub colors_alive: usize,
+    /// Tasks that have started and not ended.
+    pub tasks_live: usize,
+}
+
+/// What one worker is doing.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct WorkerDump {
+    /// What it runs.
+    pub running: Option<RunningDump>,
+    /// It sleeps until something comes.
+    pub asleep: bool,
+    /// It has stopped for good.
+    pub stopped: bool,
+    /// Runnable colors in its run queue.
+    pub queue_len: usize,
+    /// The first of them, at most 32: lowest priority and oldest first.
+    pub queue: Vec<QueuedDump>,
+}
+
+/// A callback that runs.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RunningDump {
+    /// Its color, as [`crate::Color::id`] tells it.
+    pub color_id: u64,
+    /// The line that posted it; of a task, the line that spawned it.
+    pub posted_from: Option<&'static Location<'static>>,
+    /// For how long it has kept the worker at least, as far as the monitor has noticed (which looks every 10 ms).
+    pub running_for: Option<Duration>,
+}
+
+/// A color in a run queue.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct QueuedDump {
+    /// As [`crate::Color::id`].
+    pub color_id: u64,
+    /// The level in which it stands.
+    pub priority: u8,
+    /// Callbacks that wait in it.
+    pub callbacks: u64,
+}
+
+/// A color that is held, or in which callbacks wait.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ColorDump {
+    /// As [`crate::Color::id`].
+    pub color_id: u64,
+    /// Which of the colors with this number it is.
+    pub kind: ColorKind,
+    /// What it waits for, or who has it.
+    pub state: ColorState,
+    /// The worker that it is at home on.
+    pub home: usize,
+    /// It stays there; see [`crate::Color::pinned`].
+    pub pinned: bool,
+    /// Callbacks that wait in it. The one that runs does not count.
+    pub callbacks: u64,
+    /// The line that asked to hold it, if it is held by other than a turn.
+    pub held_from: Option<&'static Location<'static>>,
+}
+
+/// How a color is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ColorKind {
+    /// [`crate::Color::DEFAULT`] of the runtime.
+    Default,
+    /// By a name, which is its number.
+    Named,
+    /// By its handles only; its number is a serial number.
+    Fresh,
+}
+
+/// Where a color stands, and who has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ColorState {
+    /// Its home has not taken notice yet of what has come from elsewhere: it is in a callback, or about to look.
+    Posted,
+    /// It stands in the run queue of its home.
+    Queued,
+    /// A turn of it runs on its home.
+    Running,
+    /// A closure runs that was called in line, by [`crate::Colored::with`] for example, on that worker, or on a thread that
+    /// is none.
+    InLine {
+        /// The worker.
+        worker: Option<usize>,
+    },
+    /// It was handed to a task that has waited for it, and which is polled or about to be.
+    HandedToTask,
+    /// It was handed to a waiter on another executor, which has not been polled since.
+    HandedToForeign,
+    /// A request for several colors has it, and waits for the others or runs.
+    HeldForRequest,
+    /// So many read it.
+    Read {
+        /// How many.
+        readers: u32,
+    },
+    /// Its worker has stopped, and what waits in it is being dropped.
+    Dropping,
+}
+
+impl Handle {
+    /// Looks at all workers and colors: what runs, what waits, and who holds what it waits for. For a hung or slow program;
+    /// works from any thread, at any time, also while workers are stuck.
+    ///
+    /// Cost: some microseconds, and about a millisecond for 100,000 colors. The lock of each worker is taken for a few
+    /// instructions at a time and never two at once, so the parts of the picture may be of slightly different moments.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Colored;
+    ///
+    /// let state = Colored::new(7);
+    /// let dump = state.try_with(|_| runtime.handle().dump()).unwrap();
+    /// assert_eq!(dump.colors.len(), 1);
+    /// let text = dump.to_string();
+    /// assert!(text.contains("held in line by a thread outside"), "{text}");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn dump(&self) -> Dump {
+        crate::inspect::dump(self.shared())
+    }
+}
+
+impl From<Kind> for ColorKind {
+    fn from(kind: Kind) -> ColorKind {
+        match kind {
+            Kind::Default => ColorKind::Default,
+            Kind::Named => ColorKind::Named,
+            Kind::Fresh | Kind::Pinned => ColorKind::Fresh,
+        }
+    }
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let busy = self.colors.len() + self.colors_left_out;
+        writeln!(
+            f,
+            "{} workers, {} tasks, {} colors, {busy} of them held or with callbacks waiting",
+            self.workers.len(),
+            self.tasks_live,
+            self.colors_alive
+        )?;
+        for (index, worker) in self.workers.iter().enumerate() {
+            writeln!(f, "worker {index}: {worker}")?;
+            for queued in &worker.queue {
+                let (color, callbacks) = (queued.color_id, queued.callbacks);
+                writeln!(f, "  queued: color {color}, priority {}, {callbacks} callbacks", queued.priority)?;
+            }
+            if worker.queue_len > worker.queue.len() {
+                writeln!(f, "  and {} more", worker.queue_len - worker.queue.len())?;
+            }
+        }
+        self.colors.iter().try_for_each(|color| writeln!(f, "{color}"))?;
+        if self.colors_left_out > 0 {
+            writeln!(f, "and {} more colors", self.colors_left_out)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for WorkerDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.running {
+            _ if self.stopped => f.write_str("stopped")?,
+            _ if self.asleep => f.write_str("asleep")?,
+            None => f.write_str("between callbacks")?,
+            Some(running) => {
+                write!(f, "runs a callback of color {}", running.color_id)?;
+                if let Some(posted_from) = running.posted_from {
+                    write!(f, ", posted from {posted_from}")?;
+                }
+                if let Some(running_for) = running.running_for {
+                    write!(f, ", for at least {} ms", running_for.as_millis())?;
+                }
+            }
+        }
+        if self.queue_len > 0 { write!(f, "; {} colors wait", self.queue_len) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for ColorDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.pinned {
+            f.write_str("pinned ")?;
+        }
+        match self.kind {
+            ColorKind::Default => f.write_str("default color")?,
+            ColorKind::Named => write!(f, "color named {}", self.color_id)?,
+            ColorKind::Fresh => write!(f, "color #{}", self.color_id)?,
+        }
+        let home = self.home;
+        match self.state {
+            ColorState::Posted => write!(f, ": waits for worker {home} to take notice")?,
+            ColorState::Queued => write!(f, ": in the queue of worker {home}")?,
+            ColorState::Running => write!(f, ": runs on worker {home}")?,
+            ColorState::InLine { worker: Some(worker) } => write!(f, ": held in line by worker {worker}")?,
+            ColorState::InLine { worker: None } => f.write_str(": held in line by a thread outside")?,
+            ColorState::HandedToTask => f.write_str(": handed to a waiting task")?,
+            ColorState::HandedToForeign => f.write_str(": handed to a waiter on another executor")?,
+            ColorState::HeldForRequest => f.write_str(": held for a request for several colors")?,
+            ColorState::Read { readers } => write!(f, ": {readers} read it")?,
+            ColorState::Dropping => f.write_str(": being emptied")?,
+        }
+        if let Some(held_from) = self.held_from {
+            write!(f, ", asked for at {held_from}")?;
+        }
+        if self.callbacks > 0 { write!(f, "; {} callbacks wait", self.callbacks) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,182 @@
+//! Gathers a [`Dump`]: workers one after the other, then colors slab by slab.
+//!
+//! Lock order: the pool's lock, then a home lock, which is only tried. (Elsewhere a home lock comes before a shard of the
+//! registry, and that before the pool's: waiting here would close the circle.) While the pool's lock is held and a slot is
+//! in use, its color is not freed.
+
+use std::time::Duration;
+
+use crate::cell::{ColorCell, State};
+use crate::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
+use crate::lock::Guard;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+use crate::pool::SLAB_COLORS;
+use crate::run_queue::RunQueue;
+use crate::shared::{NO_COLOR, Shared, Slot};
+use crate::sync::atomic::Ordering::Relaxed;
+
+/// Looks at everything.
+pub(crate) fn dump(shared: &Shared) -> Dump {
+    let workers = shared.slots.iter().map(|slot| worker(shared, slot)).collect();
+    let mut look = Look::new(shared);
+    // SAFETY: the default color lives as long as its runtime.
+    let default = unsafe { shared.default_color().as_ref() };
+    while !look.color(default) {
+        look.pause();
+    }
+    look.home = None;
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+    look.slabs();
+    let Look { mut held, mut queued, left_out, alive, .. } = look;
+    held.append(&mut queued);
+    held.sort_by_key(|color| std::cmp::Reverse(color.callbacks));
+    Dump {
+        workers,
+        colors: held,
+        colors_left_out: left_out,
+        colors_alive: alive,
+        tasks_live: shared.tasks_live.load(Relaxed),
+    }
+}
+
+fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
+    // Before the lock is taken, which is a spin lock.
+    let mut queue = Vec::with_capacity(QUEUED_MAX);
+    let mut run_queue = slot.lock();
+    let (queue_len, stopped) = (run_queue.len(), run_queue.closed);
+    run_queue.each(|_, color| {
+        // SAFETY: in the queue, whose lock is held.
+        let cell = unsafe { color.as_ref() };
+        // SAFETY: as above.
+        let priority = unsafe { cell.links(|links| links.queued_rank) } / 2;
+        queue.push(QueuedDump { color_id: cell.id, priority, callbacks: cell.queued() });
+        queue.len() < QUEUED_MAX
+    });
+    drop(run_queue);
+    // Relaxed: what stays for long enough to be looked at is seen.
+    let color_id = slot.running.load(Relaxed);
+    let running = (color_id != NO_COLOR).then(|| RunningDump {
+        color_id,
+        posted_from: slot.origin(),
+        running_for: stuck_for(shared, slot),
+    });
+    WorkerDump { running, asleep: slot.is_asleep(), stopped, queue_len, queue }
+}
+
+/// For how long the monitor has seen no turn end.
+fn stuck_for(shared: &Shared, slot: &Slot) -> Option<Duration> {
+    let since_ns = slot.stuck_since_ns.load(Relaxed);
+    (since_ns != 0).then(|| shared.started.elapsed().saturating_sub(Duration::from_nanos(since_ns)))
+}
+
+/// A look at the colors.
+struct Look<'a> {
+    shared: &'a Shared,
+    /// The home lock that is held, for one color after the other of the same home.
+    home: Option<(usize, Guard<'a, RunQueue>)>,
+    held: Vec<ColorDump>,
+    queued: Vec<ColorDump>,
+    left_out: usize,
+    alive: usize,
+}
+
+impl<'a> Look<'a> {
+    fn new(shared: &'a Shared) -> Look<'a> {
+        // No allocation while a lock is held.
+        let (held, queued) = (Vec::with_capacity(COLORS_MAX), Vec::with_capacity(COLORS_MAX));
+        Look { shared, home: None, held, queued, left_out: 0, alive: 0 }
+    }
+
+    /// Looks at one color; false if its home's lock was not to be had.
+    fn color(&mut self, cell: &ColorCell) -> bool {
+        // Relaxed: checked under the lock.
+        let home = usize::from(cell.home.load(Relaxed));
+        if self.home.as_ref().is_none_or(|(held, _)| *held != home) {
+            // Never two at once.
+            self.home = None;
+            let Some(queue) = self.shared.slots[home].try_lock_briefly() else { return false };
+            self.home = Some((home, queue));
+            if usize::from(cell.home.load(Relaxed)) != home {
+                return false;
+            }
+        }
+        self.alive += 1;
+        // SAFETY: we hold the home lock.
+        let state = unsafe { cell.state() };
+        let callbacks = cell.queued();
+        if state == State::Idle && callbacks == 0 {
+            return true;
+        }
+        // SAFETY: as above.
+        let (state, held_from) = unsafe { told(cell, state) };
+        let list =
+            if matches!(state, ColorState::Queued | ColorState::Posted) { &mut self.queued } else { &mut self.held };
+        if list.len() == COLORS_MAX {
+            self.left_out += 1;
+        } else {
+            list.push(ColorDump {
+                color_id: cell.id,
+                kind: cell.kind.into(),
+                state,
+                home,
+                pinned: cell.is_pinned(),
+                callbacks,
+                held_from,
+            });
+        }
+        true
+    }
+
+    /// Looks at all colors of the pool.
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+    fn slabs(&mut self) {
+        let shared = self.shared;
+        let mut slab = 0;
+        let mut from = 0;
+        while let Some(missed) = shared.pool.each(slab, from, |cell| self.color(cell)) {
+            // The home lock is not kept longer than the pool's.
+            self.home = None;
+            if missed == SLAB_COLORS {
+                (slab, from) = (slab + 1, 0);
+            } else {
+                from = missed;
+                self.pause();
+            }
+        }
+        self.home = None;
+    }
+
+    /// Whoever has the lock was preempted, or the color has moved.
+    fn pause(&mut self) {
+        self.home = None;
+        crate::sync::yield_now();
+    }
+}
+
+/// What a color's state is to others, and where it was asked for.
+///
+/// # Safety
+/// The caller holds the home lock.
+unsafe fn told(cell: &ColorCell, state: State) -> (ColorState, Option<crate::node::Origin>) {
+    match state {
+        State::Idle => (ColorState::Posted, None),
+        State::Queued => (ColorState::Queued, None),
+        State::Running => (ColorState::Running, None),
+        State::Held => {
+            // SAFETY: promised by the caller.
+            let (holder, origin) = unsafe { cell.holder() };
+            (holder.shown(), origin)
+        }
+        State::Reading => {
+            // SAFETY: promised by the caller.
+            let readers = unsafe { cell.links(|links| links.readers) };
+            (ColorState::Read { readers }, None)
+        }
+    }
+}
+
+/// Colors that a dump shows of those that are held, and of those that wait.
+const COLORS_MAX: usize = 1_000;
+
+/// Colors of one run queue that a dump shows.
+const QUEUED_MAX: usize = 32;

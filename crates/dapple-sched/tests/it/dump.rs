@@ -1,0 +1,222 @@
+//! What a dump tells: of workers that are stuck, and of colors and who has them.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use dapple_sched::{Color, ColorDump, ColorKind, ColorState, Colored, Dump, Runtime, when};
+
+use crate::support::{LONG, collector, occupy, runtime};
+
+fn dump(runtime: &Runtime) -> Dump {
+    runtime.handle().dump()
+}
+
+fn of(dump: &Dump, color: &Color) -> Option<ColorDump> {
+    dump.colors.iter().find(|dumped| dumped.color_id == color.id()).copied()
+}
+
+/// Dumps until the color is in the wanted state.
+fn until(runtime: &Runtime, color: &Color, wanted: ColorState) -> ColorDump {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let dump = dump(runtime);
+        match of(&dump, color) {
+            Some(dumped) if dumped.state == wanted => return dumped,
+            _ => assert!(Instant::now() < deadline, "{color} is never {wanted:?}:\n{dump}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_stuck_worker_is_shown_with_what_waits_behind_it() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let [stuck, queued, posted] = [1_005, 1_006, 1_007].map(Color::named);
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let (tx, started) = collector();
+    let behind = queued.clone();
+    let line = line!() + 1;
+    stuck.post(move || {
+        behind.post(|| ());
+        tx.send(()).unwrap();
+        gate.recv_timeout(LONG).unwrap();
+    });
+    started.next();
+    (0..3).for_each(|_| posted.post(|| ()));
+    stuck.post(|| ());
+    let deadline = Instant::now() + LONG;
+    let dump = loop {
+        let dump = dump(&runtime);
+        if dump.workers[0].running.is_some_and(|running| running.running_for.is_some()) {
+            break dump;
+        }
+        assert!(Instant::now() < deadline, "the monitor does not notice:\n{dump}");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let worker = &dump.workers[0];
+    let running = worker.running.unwrap();
+    let posted_from = running.posted_from.unwrap();
+    assert_eq!((running.color_id, posted_from.file(), posted_from.line()), (1_005, file!(), line));
+    assert!(!worker.asleep && !worker.stopped);
+    assert_eq!((worker.queue_len, worker.queue[0].color_id, worker.queue[0].callbacks), (1, 1_006, 1));
+    let states = [&stuck, &queued, &posted].map(|color| {
+        let dumped = of(&dump, color).unwrap();
+        assert_eq!((dumped.kind, dumped.home), (ColorKind::Named, 0));
+        (dumped.state, dumped.callbacks)
+    });
+    assert_eq!(states, [(ColorState::Running, 1), (ColorState::Queued, 1), (ColorState::Posted, 3)]);
+    let text = dump.to_string();
+    for part in [
+        &format!("worker 0: runs a callback of color 1005, posted from {posted_from}, for at least "),
+        "  queued: color 1006, priority 0, 1 callbacks",
+        "color named 1005: runs on worker 0; 1 callbacks wait",
+        "color named 1006: in the queue of worker 0; 1 callbacks wait",
+        "color named 1007: waits for worker 0 to take notice; 3 callbacks wait",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    open.send(()).unwrap();
+}
+
+#[test]
+fn an_idle_runtime_has_nothing_to_show() {
+    let runtime = runtime(2);
+    let color = runtime.handle().new_color();
+    let deadline = Instant::now() + LONG;
+    while dump(&runtime).workers.iter().any(|worker| !worker.asleep) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let dump = dump(&runtime);
+    assert_eq!((dump.workers.len(), dump.colors.len(), dump.colors_alive), (2, 0, 2));
+    assert!(dump.workers.iter().all(|worker| worker.asleep && worker.running.is_none()), "{dump}");
+    drop(color);
+    assert_eq!(runtime.handle().dump().colors_alive, 1);
+}
+
+#[test]
+fn who_holds_a_color_in_line_is_shown() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let outside = state.try_with(|_| of(&dump(&runtime), state.color())).unwrap().unwrap();
+    assert_eq!(outside.state, ColorState::InLine { worker: None });
+    assert_eq!(outside.held_from.map(|from| (from.file(), from.line())), Some((file!(), line!() - 2)));
+    let read = state.try_read(|_| of(&dump(&runtime), state.color())).unwrap().unwrap();
+    assert_eq!(read.state, ColorState::Read { readers: 1 });
+    let handle = runtime.handle().clone();
+    let task = runtime.spawn({
+        let state = state.clone();
+        async move { state.with(|_| of(&handle.dump(), state.color())).await }
+    });
+    let inside = runtime.block_on(task).unwrap().unwrap();
+    assert_eq!(inside.state, ColorState::InLine { worker: Some(0) });
+    assert!(of(&dump(&runtime), state.color()).is_none());
+}
+
+#[test]
+fn a_color_that_was_handed_over_says_to_whom() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let line = line!() + 1;
+    let mut wait = pin!(state.with(|n| *n += 1));
+    let gate = occupy(state.color());
+    assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    gate.open();
+    let dumped = until(&runtime, state.color(), ColorState::HandedToForeign);
+    assert_eq!(dumped.held_from.map(|from| from.line()), Some(line));
+    assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    // A task, whose own color is busy when its turn comes.
+    let gate = occupy(state.color());
+    let own = Color::new();
+    let task = own.spawn({
+        let state = state.clone();
+        async move { state.with(|n| *n).await }
+    });
+    let deadline = Instant::now() + LONG;
+    while state.color().stats().queued == 0 && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let other = occupy(&own);
+    gate.open();
+    until(&runtime, state.color(), ColorState::HandedToTask);
+    other.open();
+    assert_eq!(runtime.block_on(task).unwrap(), 1);
+}
+
+#[test]
+fn colors_that_wait_for_others_are_shown() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let (free, busy) = (Colored::new(1), Colored::new(2));
+    let gate = occupy(busy.color());
+    let line = line!() + 1;
+    when((&free, &busy)).post(|(free, busy)| *free += *busy);
+    let dumped = until(&runtime, free.color(), ColorState::HeldForRequest);
+    assert_eq!(dumped.held_from.map(|from| from.line()), Some(line));
+    gate.open();
+    assert_eq!(free.with_blocking(|free| *free), 3);
+}
+
+#[test]
+fn many_colors_are_counted_and_some_shown() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let colors: Vec<_> = (0..100_000).map(|_| Color::new()).collect();
+    let gate = occupy(&colors[0]);
+    colors[1..].iter().step_by(20).for_each(|color| color.post(|| ()));
+    colors[77].post(|| ());
+    colors[77].post(|| ());
+    let dump = dump(&runtime);
+    assert_eq!(dump.colors_alive, 100_001);
+    assert_eq!(dump.colors.len() + dump.colors_left_out, 5_002);
+    assert!(dump.colors_left_out >= 3_000);
+    // The one that is held is always there, and who has most waiting comes first.
+    assert!(of(&dump, &colors[0]).is_some());
+    assert_eq!(dump.colors[0].callbacks, 2);
+    assert!(dump.to_string().lines().count() < 2_100);
+    gate.open();
+}
+
+#[test]
+fn dumps_do_not_disturb() {
+    let runtime = runtime(2);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let dumper = scope.spawn(|| {
+            let mut dumps = 0;
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(dump(&runtime).workers.len(), 2);
+                dumps += 1;
+            }
+            dumps
+        });
+        let _entered = runtime.enter();
+        let shared = Colored::new(0);
+        for _ in 0..200 {
+            // Colors come and go, are stolen, held and named.
+            let tasks: Vec<_> = (0..50)
+                .map(|n| {
+                    let shared = shared.clone();
+                    let color = if n % 2 == 0 { Color::new() } else { Color::named(n) };
+                    color.spawn(async move {
+                        Colored::new(n).with(|n| *n += 1).await;
+                        shared.with(|shared| *shared += 1).await;
+                    })
+                })
+                .collect();
+            runtime.block_on(async {
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(dumper.join().unwrap() > 0);
+        assert_eq!(shared.with_blocking(|n| *n), 10_000);
+    });
+}
