@@ -4,7 +4,8 @@ use std::ptr::NonNull;
 
 use crate::cell::ColorCell;
 use crate::color::{Color, Priority};
-use crate::colored::{Colored, Reading, TryWithError};
+use crate::colored::{Colored, TryWithError};
+use crate::reading::Reading;
 use crate::request::Member;
 
 /// What [`when`](crate::when()) takes. Implemented for tuples, slices, arrays and vectors; nobody else can.

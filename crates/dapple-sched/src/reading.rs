@@ -1,0 +1,264 @@
+//! Reading state beside others who read it (C5).
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::color::Priority;
+use crate::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
+use crate::context;
+use crate::hold;
+use crate::node::Origin;
+use crate::request::{self, Member};
+use crate::ticket::{Chance, Ticket};
+
+/// A state that takes part in a [`when`](crate::when()) for reading; see [`Colored::reading`].
+pub struct Reading<'a, T> {
+    pub(crate) state: &'a Colored<T>,
+}
+
+impl<T> Clone for Reading<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Reading<'_, T> {}
+
+impl<T> fmt::Debug for Reading<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reading").field(self.state).finish()
+    }
+}
+
+impl<T: Send + Sync + 'static> Colored<T> {
+    /// Runs a closure on the value while its color is held for reading, in the awaiting task's own poll. Readers of one
+    /// color run in parallel, on as many workers as there are; whoever holds it for himself runs alone. Who came first
+    /// goes first, so neither side starves (C5): a reader that comes after a writer waits for him.
+    ///
+    /// At once if the color is free or only read and nothing waits in it; otherwise when the color reaches this request.
+    /// Lazy, works from any executor, and may borrow the task's locals, as [`Colored::with`]. Inside a closure that has
+    /// the color already, it runs in line.
+    ///
+    /// It pays where closures take longer than a few hundred nanoseconds: entering and leaving takes the color's lock.
+    ///
+    /// Cancel safety: as [`Colored::with`].
+    ///
+    /// # Panics
+    /// When awaited: if the value is poisoned. A panic in the closure unwinds into the caller; it poisons nothing, as the
+    /// closure could not change the value.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Colored, spawn};
+    ///
+    /// let table = Colored::new(vec![3, 1, 2]);
+    /// let tasks = [0, 1, 2].map(|row| {
+    ///     let table = table.clone();
+    ///     spawn(async move { table.read(|table| table[row]).await })
+    /// });
+    /// let sum = runtime.block_on(async {
+    ///     let mut sum = 0;
+    ///     for task in tasks {
+    ///         sum += task.await.unwrap();
+    ///     }
+    ///     sum
+    /// });
+    /// assert_eq!(sum, 6);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn read<R, F: FnOnce(&T) -> R>(&self, f: F) -> Read<'_, T, F, R> {
+        Read { state: self, closure: Some(f), ticket: None, origin: Location::caller(), result: PhantomData }
+    }
+
+    /// Queues a closure to run on the value while its color is held for reading. Eager; yields no result. It has a place
+    /// in the order of the color, and runs beside its other readers.
+    ///
+    /// Cost: more than [`Colored::post`], as it runs in a color of its own, made for it: for closures that are long.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Colored;
+    /// use std::sync::mpsc;
+    ///
+    /// let (tx, rx) = mpsc::channel();
+    /// let words = Colored::new(vec!["one", "two"]);
+    /// words.post_read(move |words| tx.send(words.len()).unwrap());
+    /// assert_eq!(rx.recv().unwrap(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn post_read<F: FnOnce(&T) + Send + 'static>(&self, f: F) {
+        let state = self.clone();
+        let color = self.color().cell();
+        let origin = Location::caller();
+        let member = Member::new(color, true, Priority::NORMAL);
+        // SAFETY: our handle keeps the color alive; the request holds it for reading.
+        unsafe { request::post_request(color.as_ref().shared, [member], origin, move || state.access_read(f)) };
+    }
+
+    /// Runs a closure on the value now, if the color is free or only read and nothing waits in it, or is held by the
+    /// running callback already.
+    ///
+    /// # Errors
+    /// [`TryWithError`]; the closure has not run.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Colored, TryWithError};
+    ///
+    /// let state = Colored::new(1);
+    /// // Readers do not exclude each other.
+    /// assert_eq!(state.try_read(|a| state.try_read(|b| a + b)), Ok(Ok(2)));
+    /// assert_eq!(state.try_read(|_| state.try_with(|n| *n += 1)), Ok(Err(TryWithError::Busy)));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn try_read<R, F: FnOnce(&T) -> R>(&self, f: F) -> Result<R, TryWithError> {
+        if self.is_poisoned() {
+            return Err(TryWithError::Poisoned);
+        }
+        let color = self.color().cell();
+        // SAFETY: our handle keeps the color alive; each branch holds it as it says.
+        unsafe {
+            if context::holds(color) {
+                let busy = self.is_borrowed();
+                return if busy { Err(TryWithError::Busy) } else { Ok(self.access_read(f)) };
+            }
+            if context::reads(color) {
+                return Ok(self.access_read(f));
+            }
+            if hold::try_read(color, Location::caller()) {
+                Ok(hold::reading(color, || self.access_read(f)))
+            } else {
+                Err(TryWithError::Busy)
+            }
+        }
+    }
+
+    /// As [`Colored::read`], for plain threads: blocks until the color reaches the request.
+    ///
+    /// # Panics
+    /// As [`Colored::with_blocking`] and [`Colored::read`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Colored;
+    ///
+    /// let name = Colored::new(String::from("Ann"));
+    /// assert_eq!(name.read_blocking(|name| name.len()), 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn read_blocking<R, F: FnOnce(&T) -> R>(&self, f: F) -> R {
+        may_block();
+        crate::block_on(self.read(f))
+    }
+
+    /// This state, for reading, as a part of a [`when`](crate::when()).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Colored, when};
+    ///
+    /// let (prices, total) = (Colored::new(vec![3, 4]), Colored::new(0));
+    /// runtime.block_on(when((prices.reading(), &total)).with(|(prices, total)| *total = prices.iter().sum()));
+    /// assert_eq!(total.with_blocking(|total| *total), 7);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn reading(&self) -> Reading<'_, T> {
+        Reading { state: self }
+    }
+
+    /// Runs the closure on the value, without changing anything.
+    ///
+    /// # Safety
+    /// The caller holds the color, for reading or for himself with no closure inside.
+    pub(crate) unsafe fn access_read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        self.assert_sound();
+        // SAFETY: promised by the caller; whoever changes the value holds the color for himself.
+        f(unsafe { &*self.value() })
+    }
+}
+
+/// The future of [`Colored::read`].
+#[must_use = "a `read` does nothing until it is awaited; `post_read` is the eager form"]
+pub struct Read<'a, T, F, R> {
+    state: &'a Colored<T>,
+    closure: Option<F>,
+    ticket: Option<Arc<Ticket>>,
+    origin: Origin,
+    result: PhantomData<fn() -> R>,
+}
+
+// The closure is never pinned: it is moved out when it is called.
+impl<T, F, R> Unpin for Read<'_, T, F, R> {}
+
+impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, R> {
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        let state = self.state;
+        let color = state.color().cell();
+        let chance = self.ticket.as_ref().map(|ticket| ticket.poll(cx.waker()));
+        if chance == Some(Chance::Wait) {
+            return Poll::Pending;
+        }
+        let ticket = self.ticket.take();
+        let origin = self.origin;
+        let mut closure = || self.closure.take().expect("a `read` is not polled again after it was ready");
+        // SAFETY: our handle keeps the color alive; each branch holds it as it says.
+        unsafe {
+            match (chance, ticket) {
+                (Some(Chance::Granted), Some(ticket)) => {
+                    let closure = closure();
+                    return Poll::Ready(ticket.with_granted(|| state.access_read(closure)));
+                }
+                (Some(Chance::InTurn), Some(ticket)) => {
+                    let closure = closure();
+                    return Poll::Ready(ticket.with_turn(|| state.access_read(closure)));
+                }
+                _ => {}
+            }
+            if !context::reads(color) && hold::try_read(color, origin) {
+                let closure = closure();
+                return Poll::Ready(hold::reading(color, || state.access_read(closure)));
+            }
+            if context::reads(color) {
+                if context::holds(color) && state.is_borrowed() {
+                    panic_borrowed(state.color());
+                }
+                return Poll::Ready(state.access_read(closure()));
+            }
+            self.ticket = Some(queue(color, true, chance == Some(Chance::Outrun), origin, cx.waker()));
+        }
+        Poll::Pending
+    }
+}
+
+impl<T, F, R> Drop for Read<'_, T, F, R> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take()
+            && ticket.cancel()
+        {
+            // SAFETY: it was held for this ticket, and now is for us.
+            unsafe { ticket.release() };
+        }
+    }
+}
+
+impl<T, F, R> fmt::Debug for Read<'_, T, F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Read").field("color", self.state.color()).field("queued", &self.ticket.is_some()).finish()
+    }
+}
