@@ -20,8 +20,9 @@ use crate::shared::Shared;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::ticket::{Chance, Ticket};
 
-/// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`, [`Colored::reading`],
-/// `&Color` and [`Color::reading`], or a reference to a slice, an array or a `Vec` of one of these types.
+/// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`,
+/// [`Colored::reading`](crate::Colored::reading), `&Color` and [`Color::reading`](crate::Color::reading), or a reference
+/// to a slice, an array or a `Vec` of one of these types.
 ///
 /// All of them accept what follows in one step, and it starts when it holds them all. However sets overlap and in
 /// whatever order colors are named, nothing deadlocks: what was accepted first goes first, in all colors that two sets
@@ -64,7 +65,7 @@ pub struct When<S> {
 }
 
 impl<S: Set> When<S> {
-    /// The priority of what follows; see [`Color::post_with`].
+    /// The priority of what follows; see [`Color::post_with`](crate::Color::post_with).
     pub fn priority(mut self, priority: Priority) -> When<S> {
         self.priority = priority;
         self
@@ -114,7 +115,7 @@ impl<S: Set> When<S> {
 
     /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if they are all free,
     /// otherwise when all have reached this request, which they accept, in one step, when the future is first polled.
-    /// Lazy; it may borrow the task's locals; works from any executor, as [`Colored::with`].
+    /// Lazy; it may borrow the task's locals; works from any executor, as [`Colored::with`](crate::Colored::with).
     ///
     /// In a task whose own color is one of them, the request takes its place in the order of that color too, and the
     /// task is polled once it holds them all.
@@ -188,7 +189,7 @@ impl<S: Set> When<S> {
     /// As [`When::with`], for plain threads: blocks until the colors have reached the request.
     ///
     /// # Panics
-    /// As [`Colored::with_blocking`] and [`When::with`].
+    /// As [`Colored::with_blocking`](crate::Colored::with_blocking) and [`When::with`].
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
