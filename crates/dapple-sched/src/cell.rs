@@ -44,6 +44,7 @@ use std::ptr::{self, NonNull};
 use crate::ext::{Ext, ExtPtr};
 use crate::holder::Holder;
 use crate::node::{Chain, Node, Origin};
+use crate::placement::{REQUEST_AWAY_NS, REQUEST_POSTS};
 use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
@@ -154,6 +155,8 @@ pub(crate) struct Fifo {
     /// Posts made to colors at home on other workers, and the last one of those workers.
     pub(crate) posts_away: u16,
     pub(crate) away_to: u16,
+    /// How many of its latest requests for several colors were for colors on more than one worker, in 255ths.
+    requests_away: u8,
     /// What a policy knows the color by while it is queued; see `policed`. Here, where there is room for it.
     pub(crate) policy_slot: u32,
 }
@@ -170,6 +173,16 @@ impl Fifo {
         }
         self.tail = chain.tail;
         self.rank = self.rank.max(rank(chain.priority)) | if outside { EXPRESS } else { 0 };
+    }
+
+    /// Counts a request for several colors that a callback of this one has made.
+    pub(crate) fn note_request(&mut self, spans_workers: bool) {
+        self.posts_out = self.posts_out.saturating_add(REQUEST_POSTS as u16);
+        if spans_workers {
+            self.requests_away += (u8::MAX - self.requests_away).div_ceil(16);
+        } else {
+            self.requests_away -= self.requests_away.div_ceil(16);
+        }
     }
 
     /// Takes the oldest node.
@@ -297,6 +310,7 @@ impl ColorCell {
                 posts_out: 0,
                 posts_foreign: 0,
                 posts_away: 0,
+                requests_away: 0,
                 away_to: NO_WORKER,
                 policy_slot: 0,
             }),
@@ -490,6 +504,16 @@ impl ColorCell {
     #[inline]
     pub(crate) fn mean_ns(&self) -> u16 {
         self.mean_ns.load(Relaxed)
+    }
+
+    /// Mean callback time, without what its requests cost only because they were made across workers.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`].
+    pub(crate) unsafe fn own_ns(&self) -> u32 {
+        // SAFETY: promised by the caller.
+        let away = unsafe { self.fifo(|fifo| u32::from(fifo.requests_away)) };
+        u32::from(self.mean_ns()).saturating_sub(REQUEST_AWAY_NS * away / u32::from(u8::MAX))
     }
 
     /// Nodes in fifo and inbox: a number to show.

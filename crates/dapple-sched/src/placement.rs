@@ -7,7 +7,7 @@
 //! | when | what | where |
 //! |---|---|---|
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
-//! | a request for several colors spans workers | colors that are free, and whose callbacks are as tiny | to the lowest of these workers |
+//! | a request for several colors spans workers, that of its poster among them | its colors, if they are all free and their callbacks shorter than what it costs to span workers | to the lowest of these workers |
 //! | a worker posts to an idle color whose home sleeps, or from an I/O event (`post.rs`) | the color | to that worker |
 //!
 //! **Always to the lower index**: two colors that post to each other would otherwise pass each other by for ever, each
@@ -62,14 +62,15 @@ impl Worker {
 /// Brings the free ones of several colors that are wanted together to one worker, if their callbacks are tiny.
 ///
 /// # Safety
-/// `homes` are the locks of all their homes; the colors are idle.
+/// `homes` are the locks of all their homes, and of the worker that posts; the colors are idle.
 pub(crate) unsafe fn bring_together<'a>(
     homes: &[(usize, Guard<'_, RunQueue>)],
     free: impl Iterator<Item = &'a ColorCell> + Clone,
 ) {
     let [(lowest, queue), _, ..] = homes else { return };
-    let tiny = |cell: &ColorCell| (1..2 * TINY_CALLBACK_NS).contains(&u32::from(cell.mean_ns()));
-    if !queue.closed && free.clone().all(tiny) {
+    // SAFETY: promised by the caller: idle, so the home lock owns the fifo.
+    let short = |cell: &ColorCell| unsafe { cell.own_ns() } < REQUEST_POSTS * TINY_CALLBACK_NS;
+    if !queue.closed && free.clone().all(short) {
         free.filter(|cell| !cell.is_pinned()).for_each(|cell| cell.home.store(*lowest as u16, Relaxed));
     }
 }
@@ -80,6 +81,13 @@ impl Slot {
         self.len.load(Relaxed) as u64 * u64::from(self.turn_ns.load(Relaxed))
     }
 }
+
+/// As how many posts between colors a request for several counts. One that spans workers takes the locks of both, and each
+/// of its colors crosses: about a microsecond.
+pub(crate) const REQUEST_POSTS: u32 = 10;
+
+/// What one costs its poster, above what it costs at home.
+pub(crate) const REQUEST_AWAY_NS: u32 = 800;
 
 /// Tiny callbacks are not brought to where they would wait longer than this.
 const LONG_WAIT_NS: u64 = 500_000;

@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::block::Blocks;
-use crate::cell::{ColorCell, NO_WORKER, State};
+use crate::cell::{ColorCell, State};
 use crate::clock::Slice;
 use crate::context::{self, Frame};
 use crate::dispose;
@@ -438,7 +438,7 @@ impl Worker {
                 cell.fifo(|fifo| fifo.rank = 0);
                 if hold::is_dead(turn.color) {
                     afterwards.bury(cell);
-                } else if turn.looked || cell.last_poster.load(Relaxed) != NO_WORKER {
+                } else if turn.looked {
                     self.gather(cell);
                 }
             }

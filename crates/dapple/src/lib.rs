@@ -58,7 +58,10 @@ pub use dapple_io::{blocking, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{
-    Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Driver, Dump, EnterGuard, Handle, JoinError, JoinHandle, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError, Posted, Priority, QueuedDump, Runnable, RunnableKey, RunningDump, Runtime, RuntimeStats, SeededRandom, ShutdownReport, TraceEvent, TraceKind, TryWithError, With, WorkerDump, WorkerStats, YieldNow, on_worker, spawn, yield_now,
+    Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Driver, Dump, EnterGuard,
+    Handle, JoinError, JoinHandle, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError, Posted, Priority,
+    QueuedDump, Runnable, RunnableKey, RunningDump, Runtime, RuntimeStats, SeededRandom, ShutdownReport, TraceEvent,
+    TraceKind, TryWithError, With, WorkerDump, WorkerStats, YieldNow, on_worker, spawn, yield_now,
 };
 
 pub mod coming_from_tokio;

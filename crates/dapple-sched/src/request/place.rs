@@ -96,7 +96,8 @@ impl Request {
     unsafe fn place_anywhere(this: NonNull<Request>, shared: &Shared) -> Placed {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_ref() };
-        let mut homes = lock_homes(shared, request.members());
+        let here = context::with_worker(|worker| ptr::eq(&*worker.shared, shared).then_some(worker.index)).flatten();
+        let mut homes = lock_homes(shared, request.members(), here);
         let placed = context::with_worker(|worker| {
             let worker = Some(worker).filter(|worker| ptr::eq(&*worker.shared, shared));
             // SAFETY: promised by the caller; all home locks are held.
@@ -161,8 +162,11 @@ impl Request {
             unsafe { member.place(homes, here, (sender.is_some(), outside), &mut placed) };
         }
         if let Some(sender) = sender {
+            let spans = homes.len() > 1;
             // SAFETY: this thread runs the sender, so it owns its fifo.
-            unsafe { sender.as_ref().fifo(|fifo| fifo.posts_out = fifo.posts_out.saturating_add(1)) };
+            unsafe {
+                sender.as_ref().fifo(|fifo| fifo.note_request(spans));
+            }
         }
         placed
     }
@@ -196,7 +200,8 @@ impl Member {
                 cell.push(node);
                 cell.fifo(|fifo| {
                     fifo.rank |= if outside { EXPRESS } else { 0 };
-                    fifo.posts_in = fifo.posts_in.saturating_add(u16::from(from_callback));
+                    let posts = placement::REQUEST_POSTS as u16 * u16::from(from_callback);
+                    fifo.posts_in = fifo.posts_in.saturating_add(posts);
                 });
                 placed.grant(post::enqueue(queue, self.color));
             }
@@ -206,11 +211,13 @@ impl Member {
 
 /// Takes the locks of all homes, in the order of the workers, so that two who do so cannot wait for each other (whoever
 /// else holds one lock only tries the next).
-pub(super) fn lock_homes<'a>(shared: &'a Shared, members: &[Member]) -> Vec<Home<'a>> {
+///
+/// `besides`: the worker that posts, to which the colors may move.
+pub(super) fn lock_homes<'a>(shared: &'a Shared, members: &[Member], besides: Option<usize>) -> Vec<Home<'a>> {
     // Relaxed: decided under the locks.
     let home = |member: &Member| usize::from(member.cell().home.load(Relaxed));
     loop {
-        let mut homes: Vec<usize> = members.iter().map(home).collect();
+        let mut homes: Vec<usize> = members.iter().map(home).chain(besides).collect();
         homes.sort_unstable();
         homes.dedup();
         let locked: Vec<Home<'a>> = homes.into_iter().map(|home| (home, shared.slots[home].lock())).collect();

@@ -136,7 +136,7 @@ pub(crate) unsafe fn try_hold_all<R>(
     let len = merge_duplicates(members);
     let members = &members[..len];
     // SAFETY: promised by the caller.
-    let homes = lock_homes(unsafe { &*shared }, members);
+    let homes = lock_homes(unsafe { &*shared }, members, None);
     // SAFETY: all home locks are held.
     unsafe {
         if !members.iter().all(|member| hold::is_free(member.cell(), member.reads())) {
