@@ -246,8 +246,10 @@ unsafe fn place_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
         match cell.state() {
             State::Held | State::Reading => return false,
             State::Running if here != Some(home) => {
+                // Under the lock: the end of the turn, which takes it, is not to hand the color over in between.
+                let notified = cell.push_inbox(node, true);
                 drop(queue);
-                if cell.push_inbox(node, true) {
+                if notified {
                     crate::worker::pass_on(shared, color);
                 }
                 return true;
