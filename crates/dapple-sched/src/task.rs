@@ -170,6 +170,8 @@ unsafe fn run_node(node: NonNull<Node>) {
     if state & ABORTED != 0 {
         // SAFETY: this is a callback of the task's color, and the task is not done.
         unsafe { header.end_aborted(task.0) };
+        // They are over, but count on the task, which counts on them.
+        header.revoke_grants();
         return;
     }
     // SAFETY: this is a callback of the task's color, and the task is not done.
