@@ -336,9 +336,17 @@ impl<T> Colored<T> {
     /// The value itself.
     ///
     /// # Safety
-    /// The pointer is used while the caller holds the color, for reading or for himself.
+    /// The pointer is used while the caller holds the color for himself.
     pub(crate) unsafe fn value(&self) -> *mut T {
         self.inner.value.with_mut(|value| value).cast()
+    }
+
+    /// As [`Colored::value`]; the models take this for reading.
+    ///
+    /// # Safety
+    /// The pointer is used while the caller holds the color, for reading or for himself.
+    pub(crate) unsafe fn value_to_read(&self) -> *const T {
+        self.inner.value.with(|value| value).cast()
     }
 
     /// Where the value is: equal for handles to the same one only.

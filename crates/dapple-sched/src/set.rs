@@ -136,7 +136,7 @@ impl<T: Send + Sync + 'static> Owned for Reads<T> {
     /// As in [`Owned`].
     unsafe fn access(&self) -> &T {
         // SAFETY: promised by the caller: whoever writes holds the color for himself.
-        unsafe { &*self.0.value() }
+        unsafe { &*self.0.value_to_read() }
     }
     fn poison(&self) {}
     fn each_state(&self, f: &mut dyn FnMut(usize)) {

@@ -66,6 +66,9 @@ pub(crate) struct Request {
     origin: Origin,
     /// What traces the closure that was posted, or null.
     record: Cell<*mut Record>,
+    /// Models keep the memory of a request that was freed, to see who touches it.
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    buried: std::sync::atomic::AtomicBool,
 }
 
 /// What to do with the closure of a request, and with its memory.
@@ -176,7 +179,7 @@ impl Member {
         // Acquire pairs with `grant`: the other colors are held.
         // SAFETY: the request is alive while it has a member that was not reached.
         let (pending, may_run) =
-            unsafe { (request.as_ref().pending.load(Acquire), || request.as_ref().may_run_here()) };
+            unsafe { (request.as_ref().pending().load(Acquire), || request.as_ref().may_run_here()) };
         if pending > 1 || (pending == 1 && (reads || !may_run())) {
             // The turn ends here, and its end calls `grant`.
             context::with_worker(|worker| worker.hand_off_after_turn(node));
@@ -184,7 +187,7 @@ impl Member {
         }
         // SAFETY: all other colors are held, and this turn has the one of the node.
         unsafe {
-            request.as_ref().pending.store(0, Relaxed);
+            request.as_ref().pending().store(0, Relaxed);
             Request::run_in_turn(request, node);
         }
     }
@@ -199,11 +202,11 @@ impl Member {
             let request = node.cast::<Member>().as_ref().request();
             // Relaxed: 0 was written by the turn that has just ended on this very worker, or under the lock of the
             // runner's home, from which the node was taken.
-            if request.as_ref().pending.load(Relaxed) == 0 {
+            if request.as_ref().pending().load(Relaxed) == 0 {
                 return Request::hand_over(request);
             }
             // AcqRel: releases this color to whoever completes the request, acquires the others if that is us.
-            if request.as_ref().pending.fetch_sub(1, AcqRel) == 1 {
+            if request.as_ref().pending().fetch_sub(1, AcqRel) == 1 {
                 Request::complete(request);
             }
         }
@@ -222,16 +225,46 @@ impl Request {
             work,
             origin,
             record: Cell::new(ptr::null_mut()),
+            #[cfg(any(dapple_loom, dapple_shuttle))]
+            buried: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
+    /// Stands for freeing in a model, as [`ColorCell::bury`] does for a color.
+    ///
+    /// # Safety
+    /// The caller may free the request.
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    unsafe fn bury(mut this: NonNull<Request>) {
+        // SAFETY: promised by the caller.
+        let request = unsafe { this.as_mut() };
+        request.check_alive();
+        request.buried.store(true, std::sync::atomic::Ordering::Relaxed);
+        #[cfg(dapple_loom)]
+        request.pending.with_mut(|_| ());
+    }
+
+    #[inline(always)]
+    fn check_alive(&self) {
+        #[cfg(any(dapple_loom, dapple_shuttle))]
+        assert!(!self.buried.load(std::sync::atomic::Ordering::Relaxed), "a request was used after it was freed");
+    }
+
+    #[inline(always)]
+    fn pending(&self) -> &AtomicU32 {
+        self.check_alive();
+        &self.pending
+    }
+
     fn members(&self) -> &[Member] {
+        self.check_alive();
         let members = self.members.get();
         // SAFETY: set to members that live as long as the request, or left empty.
         if members.is_null() { &[] } else { unsafe { &*members } }
     }
 
     fn shared(&self) -> &Shared {
+        self.check_alive();
         // SAFETY: the colors' runtime: they keep it alive while they are held or have something queued, and whoever
         // submits has a handle.
         unsafe { &*self.shared }
@@ -256,7 +289,7 @@ impl Request {
     unsafe fn complete(this: NonNull<Request>) {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_ref() };
-        request.pending.store(0, Relaxed);
+        request.pending().store(0, Relaxed);
         let waits_itself = request.ticket().is_none_or(|ticket| request.holds_color_of(ticket));
         // SAFETY: promised by the caller.
         unsafe {
@@ -545,6 +578,7 @@ impl Request {
     }
 
     fn ticket(&self) -> Option<&Ticket> {
+        self.check_alive();
         // SAFETY: counted, until the request is freed.
         unsafe { self.ticket.get().as_ref() }
     }

@@ -153,7 +153,7 @@ impl Request {
         }
         let pending = request.members().iter().filter(|member| !member.granted.get()).count();
         // Relaxed: whoever reaches a member comes through one of the locks, or an inbox.
-        request.pending.store(pending as u32, Relaxed);
+        request.pending().store(pending as u32, Relaxed);
         let mut placed = Placed { granted: ptr::null_mut(), notify: Vec::new(), complete: pending == 0 };
         let sender = worker.and_then(|worker| worker.frame.color());
         let outside = worker.is_none_or(|worker| worker.dispatches.get());

@@ -1,7 +1,7 @@
 //! Requests with their members and their closure in one block of memory, and those that wait.
 
 use std::mem::ManuallyDrop;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -26,11 +26,16 @@ struct Posted<M, F> {
 }
 
 impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    // SAFETY: nobody uses the request any more; its memory is never used again.
+    const FREE: unsafe fn(NonNull<Request>) = |request| unsafe { Request::bury(request) };
+
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     const FREE: unsafe fn(NonNull<Request>) = |request| {
         // SAFETY: made by `allocate` for this type; the closure is gone.
         unsafe {
             let posted = request.cast::<Posted<M, F>>();
-            ptr::drop_in_place(&raw mut (*posted.as_ptr()).members);
+            std::ptr::drop_in_place(&raw mut (*posted.as_ptr()).members);
             block::free(posted);
         }
     };

@@ -1,0 +1,326 @@
+//! Several colors at once: acceptance in one step, completion, cancel, shutdown, and the memory of a request.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+
+use dapple_sched::model::Model;
+use dapple_sched::{Color, Colored, when};
+
+use crate::support::{Crossing, Flag, Log, check, drain, finish, in_order, model, work_until};
+
+/// Two colors, each with a log, as the models here use them.
+#[derive(Clone)]
+struct Pair {
+    colors: [Color; 2],
+    logs: [Log; 2],
+}
+
+impl Pair {
+    fn new(model: &Model, homes: [usize; 2]) -> Pair {
+        Pair { colors: homes.map(|home| model.handle().new_color_at(home)), logs: [Log::new(), Log::new()] }
+    }
+
+    /// Posts to one of the two.
+    fn post(&self, color: usize, entry: u32) {
+        self.logs[color].post(&self.colors[color], entry);
+    }
+
+    /// Posts to both, named in this order.
+    fn post_both(&self, first: usize, entry: u32) {
+        let logs = self.logs.clone();
+        let both = [&self.colors[first], &self.colors[1 - first]];
+        when(&both).post(move |_| logs.iter().for_each(|log| log.add(entry)));
+    }
+
+    fn all(&self) -> [Vec<u32>; 2] {
+        [self.logs[0].all(), self.logs[1].all()]
+    }
+}
+
+// Two sets of the same two colors, named in opposite orders by the workers of their homes, who go on to run them.
+//
+// Caught: `place_anywhere` that takes one home's lock at a time (the colors accept in different orders, and both sets
+// wait for ever); `take` that does not set `Held` (overlap); `grant` that counts down without release (data race).
+#[test]
+fn two_sets_cross() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 1]);
+        let other = crossing.spawn({
+            let (model, pair) = (model.clone(), pair.clone());
+            move || {
+                model.worker(1, |worker| {
+                    pair.post_both(1, 2);
+                    worker.drain();
+                });
+            }
+        });
+        crossing.pass();
+        model.worker(0, |worker| {
+            pair.post_both(0, 1);
+            worker.drain();
+        });
+        other.join().unwrap();
+        drain(&model);
+        let [first, second] = pair.all();
+        in_order(&first, &[&[1], &[2]]);
+        assert_eq!(first, second, "one order in all colors that sets have in common");
+        drop(pair);
+        finish(&model);
+    });
+}
+
+// A set is accepted while one of its colors runs, and something is posted behind it.
+//
+// Caught: a turn that ends at a member and does not hand the color over (the set never runs).
+#[test]
+fn a_set_meets_the_end_of_a_turn() {
+    check(3, || {
+        let model = model(1);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 0]);
+        pair.post(0, 1);
+        let worker = crossing.spawn({
+            let model = model.clone();
+            move || model.worker(0, |worker| worker.drain())
+        });
+        crossing.pass();
+        pair.post_both(0, 2);
+        pair.post(0, 3);
+        pair.post(1, 4);
+        worker.join().unwrap();
+        drain(&model);
+        let [first, second] = pair.all();
+        in_order(&first, &[&[1, 2, 3]]);
+        in_order(&second, &[&[2, 4]]);
+        drop(pair);
+        finish(&model);
+    });
+}
+
+// Both colors of a set run, on two workers, when it is accepted: they end at its members at the same time.
+//
+// Caught: `grant` that counts down by a load and a store (the set never runs).
+#[test]
+fn a_set_gathers_its_colors() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 1]);
+        pair.post(0, 1);
+        pair.post(1, 2);
+        pair.post_both(1, 3);
+        let other = crossing.spawn({
+            let model = model.clone();
+            move || model.worker(1, |worker| worker.drain())
+        });
+        crossing.pass();
+        model.worker(0, |worker| worker.drain());
+        other.join().unwrap();
+        drain(&model);
+        assert_eq!(pair.all(), [vec![1, 3], vec![2, 3]]);
+        drop(pair);
+        finish(&model);
+    });
+}
+
+// A set that is complete is stolen with the color that it runs in, while somebody posts to the other, which is held.
+#[test]
+fn a_complete_set_is_stolen() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 0]);
+        model.worker(0, |_| pair.post_both(0, 1));
+        model.mark_overdue(0);
+        let thief = crossing.spawn({
+            let model = model.clone();
+            move || {
+                model.worker(1, |worker| {
+                    worker.steal();
+                    worker.drain();
+                });
+            }
+        });
+        crossing.pass();
+        model.worker(0, |worker| {
+            pair.post(1, 2);
+            worker.drain();
+        });
+        thief.join().unwrap();
+        drain(&model);
+        assert_eq!(pair.all(), [vec![1], vec![1, 2]]);
+        drop(pair);
+        finish(&model);
+    });
+}
+
+// A task waits for a state, which is handed over to it while its own color is about to be handed to a set that needs the
+// state as well: the task goes first, or gives the state back.
+//
+// Caught, in the shipped code: `post_urgent` that let go of the lock before it pushed, so that the color was handed to
+// the set in between (deadlock). And: a turn that hands its color over although an urgent node waits (deadlock).
+#[test]
+fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let home = model.handle().new_color_at(0);
+        let state = Colored::with_color(0, &model.handle().new_color_at(1));
+        let (done, set_done) = (Flag::new(), Flag::new());
+        state.color().post(|| ());
+        let task = home.spawn({
+            let (state, done) = (state.clone(), done.clone());
+            async move {
+                state.with(|n| *n += 1).await;
+                done.set();
+            }
+        });
+        // Polls the task, which queues behind what was posted.
+        model.worker(0, |worker| worker.drain());
+        home.post(|| ());
+        let flag = set_done.clone();
+        when((&home, &state)).post(move |((), n)| {
+            *n += 10;
+            flag.set();
+        });
+        let other = crossing.spawn({
+            let model = model.clone();
+            move || model.worker(1, |worker| worker.drain())
+        });
+        crossing.pass();
+        model.worker(0, |worker| worker.drain());
+        other.join().unwrap();
+        drain(&model);
+        assert!(done.is_set(), "the task waits for ever");
+        assert!(set_done.is_set(), "the set waits for ever");
+        drop((task, home, state));
+        finish(&model);
+    });
+}
+
+// The future is dropped while its colors are being handed over.
+//
+// Caught: a canceled wait that keeps its colors (what was posted behind it never runs).
+#[test]
+fn a_wait_for_a_set_is_canceled() {
+    check(3, || {
+        let model = model(1);
+        let crossing = Crossing::new();
+        let done = Flag::new();
+        let states = [0, 0].map(|home| Colored::with_color(0, &model.handle().new_color_at(home)));
+        states[0].post(|n| *n += 1);
+        let worker = crossing.spawn({
+            let (model, done) = (model.clone(), done.clone());
+            move || model.worker(0, |worker| work_until(worker, &done))
+        });
+        crossing.pass();
+        {
+            let mut wait = pin!(when((&states[0], &states[1])).with(|(a, b)| {
+                *a += 10;
+                *b += 10;
+            }));
+            let _ = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+        when((&states[1], &states[0])).post(move |(b, a)| {
+            assert!([(1, 0), (11, 10)].contains(&(*a, *b)), "{a} {b}");
+            done.set();
+        });
+        worker.join().unwrap();
+        drop(states);
+        finish(&model);
+    });
+}
+
+/// Is in two colors at once when it is dropped.
+struct InBoth {
+    logs: [Log; 2],
+    entry: u32,
+    gone: Arc<AtomicUsize>,
+}
+
+impl Drop for InBoth {
+    fn drop(&mut self) {
+        self.logs.iter().for_each(|log| log.add(self.entry));
+        self.gone.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// Workers stop while a set waits for their colors: its closure is run or dropped, once, with both colors held.
+//
+// Caught: `stop` that releases the colors before it drops the closure, and `Member` that is dropped like any node
+// instead of granted its color (data race, or never dropped).
+#[test]
+fn a_set_meets_the_end_of_its_workers() {
+    check(2, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 1]);
+        let gone = Arc::new(AtomicUsize::new(0));
+        pair.post(0, 1);
+        let other = crossing.spawn({
+            let model = model.clone();
+            move || {
+                model.worker(1, |worker| {
+                    worker.step();
+                    worker.exit();
+                });
+            }
+        });
+        let poster = crossing.spawn({
+            let (pair, gone) = (pair.clone(), gone.clone());
+            move || {
+                let inside = InBoth { logs: pair.logs.clone(), entry: 2, gone };
+                when((&pair.colors[1], &pair.colors[0])).post(move |_| drop(inside));
+            }
+        });
+        crossing.pass();
+        model.worker(0, |worker| {
+            worker.step();
+            worker.exit();
+        });
+        poster.join().unwrap();
+        other.join().unwrap();
+        assert_eq!(gone.load(Ordering::Relaxed), 1);
+        drop(pair);
+        finish(&model);
+    });
+}
+
+// A set lets go of a color at another worker's home, where it goes on at once, while the last handles go.
+//
+// Caught: a request that is freed before it has let go of its colors (used after it was freed); `release_but` that lets
+// go of a color twice (overlap).
+#[test]
+fn a_set_is_over_while_its_colors_go_on() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 1]);
+        let logs = pair.logs.clone();
+        pair.post_both(0, 1);
+        let other = crossing.spawn({
+            let (model, pair) = (model.clone(), pair.clone());
+            move || {
+                model.worker(1, |worker| {
+                    pair.post(1, 2);
+                    drop(pair);
+                    worker.drain();
+                });
+            }
+        });
+        crossing.pass();
+        model.worker(0, |worker| {
+            drop(pair);
+            worker.drain();
+        });
+        other.join().unwrap();
+        drain(&model);
+        assert_eq!(logs.map(|log| log.all()), [vec![1], vec![1, 2]]);
+        finish(&model);
+    });
+}
