@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::context::WorkerScope;
 use crate::driver::Driver;
 use crate::monitor::SlowRule;
+use crate::panics::PanicInfo;
 use crate::runtime::Handle;
 use crate::shared::Shared;
 use crate::trace::Watch;
@@ -19,9 +20,11 @@ pub struct Model {
 }
 
 impl Model {
-    /// A runtime of so many workers, none of which runs yet.
+    /// A runtime of so many workers, none of which runs yet. Panics are counted and not reported: the hook that prints
+    /// them, and fails models, has seen them already.
     pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
-        Model { shared: Shared::new(workers, driver, None, SlowRule::default(), Watch::new(None, false)) }
+        let quiet = Some(Box::new(|_: &PanicInfo<'_>| ()) as _);
+        Model { shared: Shared::new(workers, driver, quiet, SlowRule::default(), Watch::new(None, false)) }
     }
 
     /// The way to colors, tasks and counters.
