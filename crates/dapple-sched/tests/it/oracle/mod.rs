@@ -1,0 +1,87 @@
+//! A short sequential model of the scheduler, as oracle: random programs run on the real one, and the model must be
+//! able to replay what they did.
+//!
+//! Programs have posts, of one color or of several, for writing and for reading, with priorities, a capacity, cancels
+//! and panics; holds in line; and tasks that wait and are aborted.
+//!
+//! Seen to catch: an inbox that is taken in without being turned round, so that what came last runs first.
+
+mod model;
+mod program;
+mod real;
+
+use dapple_sched::{Color, Runtime, SeededRandom};
+use proptest::prelude::*;
+
+use self::model::Model;
+use self::program::{COLORS, Kind, Op, agent, number};
+use self::real::{Event, Fate, World};
+use crate::support::collector;
+
+/// `seed`: of a policy that picks colors at random.
+fn check(workers: usize, mut program: Vec<Vec<Op>>, capacity: Option<usize>, seed: Option<u64>) {
+    let ops = program.iter_mut().fold(0, |count, ops| number(ops, count));
+    let mut builder = Runtime::builder().workers(workers).panic_handler(|_| ());
+    if let Some(seed) = seed {
+        builder = builder.policy(move |worker| Box::new(SeededRandom::new(seed ^ worker as u64)));
+    }
+    let runtime = builder.build().unwrap();
+    let _entered = runtime.enter();
+    let colors: Vec<Color> = (0..COLORS).map(|_| Color::new()).collect();
+    // Only the first color is ever full.
+    colors[0].set_capacity(capacity);
+    let world = World::new(colors, ops);
+    let (alive, all_over) = collector();
+    std::thread::scope(|scope| {
+        for ops in &program {
+            let (world, alive) = (&world, alive.clone());
+            scope.spawn(move || world.act(ops, &[], &alive));
+        }
+    });
+    drop(alive);
+    all_over.all();
+
+    let fates = world.fates();
+    let seen: Vec<Vec<Event>> = world.seen.iter().map(|seen| seen.lock().unwrap().clone()).collect();
+    let model = Model::replay(&program, &seen, &fates);
+    assert!(!model.is_stuck(), "no sequential execution of {program:?} runs {seen:?} with fates {fates:?}");
+    for color in 0..COLORS {
+        let account = &world.account[color];
+        let poisoned = account.is_poisoned();
+        account.clear_poison();
+        assert_eq!((account.with_blocking(|uses| *uses), poisoned), model.account[color]);
+    }
+    let panics: u64 = runtime.handle().stats().workers.iter().map(|worker| worker.panics).sum();
+    assert_eq!(panics, model.account.iter().filter(|(_, poisoned)| *poisoned).count() as u64);
+    program.iter().for_each(|ops| check_fates(ops, &fates, capacity));
+}
+
+/// Refused is what may be refused, and nothing else.
+fn check_fates(ops: &[Op], fates: &[Fate], capacity: Option<usize>) {
+    for op in ops {
+        let may_be_full = op.kind == Kind::TryPost && op.parts[0].color == 0 && capacity.is_some();
+        match fates[op.id] {
+            Fate::Refused => assert!(may_be_full || op.kind == Kind::Hold, "{op:?} was refused"),
+            Fate::Canceled => assert_eq!(op.kind, Kind::Cancel),
+            Fate::Runs => {
+                assert!(!may_be_full || capacity != Some(0), "{op:?} went over the capacity");
+                check_fates(&op.inner, fates, capacity);
+            }
+            // An aborted task did not come that far; the model has seen to the others.
+            Fate::Unknown => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn random_programs_have_a_sequential_execution(
+        workers in 1usize..9,
+        program in prop::collection::vec(agent(), 1..4),
+        capacity in prop::option::of(0usize..3),
+        seed in prop::option::of(any::<u64>()),
+    ) {
+        check(workers, program, capacity, seed);
+    }
+}
