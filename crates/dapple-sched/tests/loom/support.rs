@@ -77,9 +77,18 @@ impl Log {
         self.0.with_mut(|log| unsafe { (*log).push(entry) });
     }
 
+    /// Posts a callback that writes an entry, which the poster has written to memory of its own.
     pub(crate) fn post(&self, color: &Color, entry: u32) {
-        let log = self.clone();
-        color.post(move || log.add(entry));
+        let (log, parcel) = (self.clone(), Parcel(UnsafeCell::new(0)));
+        parcel.0.with_mut(|parcel| {
+            // SAFETY: nobody else has it yet.
+            unsafe { *parcel = entry };
+        });
+        color.post(move || {
+            let parcel = parcel;
+            // SAFETY: posting has passed it on; loom checks it.
+            log.add(parcel.0.with(|parcel| unsafe { *parcel }));
+        });
     }
 
     pub(crate) fn all(&self) -> Vec<u32> {
@@ -87,6 +96,12 @@ impl Log {
         self.0.with(|log| unsafe { (*log).clone() })
     }
 }
+
+/// What a poster gives to his callback. loom fails the model if posting does not order the two.
+struct Parcel(UnsafeCell<u32>);
+
+// SAFETY: one thread at a time has it.
+unsafe impl Send for Parcel {}
 
 /// A place that threads pass in every order. loom remembers only the last access to a word, so a thread that loads a
 /// word before it exchanges it hides an earlier load by another: each thread passes here before it does something.
