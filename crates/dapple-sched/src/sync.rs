@@ -1,7 +1,7 @@
 //! The one place that knows whether atomics come from `std`, from loom or from shuttle.
 //!
 //! Everything lock-free in this crate takes its atomics, cells and thread-locals from here, so that the models in
-//! `tests/loom.rs` and `tests/shuttle.rs` run the shipped code and not a copy of it.
+//! `tests/loom/` and `tests/shuttle/` run the shipped code and not a copy of it.
 
 #[cfg(dapple_loom)]
 mod imp {
