@@ -1,4 +1,4 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `bench`.
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `bench`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod licenses;
+mod mutants;
 mod steps;
 mod suite;
 mod tidy;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         ["test"] => suite::test(),
         ["tidy"] => tidy::run(),
         ["licenses"] => licenses::run(),
+        ["mutants", words @ ..] => mutants::run(words),
         ["bench"] => {
             print!("{BENCH_HELP}");
             Ok(true)
@@ -49,6 +51,7 @@ cargo xtask COMMAND
   ci        everything CI checks: fmt, tidy, clippy, test, docs, examples, licenses
   tidy      house style as a test: sizes, layers, unsafe code, spelling
   licenses  whether every dependency's license is on the allow list
+  mutants   whether the models catch deliberate bugs in the scheduler; takes words that choose among them
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";
 

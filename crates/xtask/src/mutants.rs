@@ -1,0 +1,254 @@
+//! `cargo xtask mutants`: plants deliberate bugs in a copy of the scheduler, and looks whether its models catch them.
+//!
+//! Not a part of `ci`: each bug is a build and a run. The bugs are in `crates/dapple-sched/tests/mutations.txt`, whose
+//! head tells how they are written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::workspace::{Workspace, cargo};
+
+/// One deliberate bug.
+#[derive(Debug, PartialEq, Eq)]
+struct Mutant {
+    what: String,
+    /// Below the scheduler's folder.
+    file: String,
+    suite: String,
+    test: String,
+    before: String,
+    after: String,
+}
+
+/// What became of a bug.
+enum Fate {
+    /// With the line by which it was found.
+    Caught(String),
+    Escaped,
+    /// It could not be tried.
+    Broken(String),
+}
+
+/// Tries all bugs, or those whose text contains one of `words`; true if all were caught.
+pub(crate) fn run(words: &[&str]) -> Result<bool, String> {
+    let workspace = Workspace::own()?;
+    let list = workspace.root.join(SCHEDULER).join("tests/mutations.txt");
+    let mutants = parse(&read(&list)?)?;
+    let folder = workspace.target.join("mutants");
+    let tree = folder.join("tree");
+    copy_tree(&workspace.root, &tree)?;
+    let (mut caught, mut failed) = (0, 0);
+    for mutant in &mutants {
+        let text = format!("{} {} {} {}", mutant.what, mutant.file, mutant.suite, mutant.test);
+        if !words.is_empty() && !words.iter().any(|word| text.contains(word)) {
+            continue;
+        }
+        let begin = Instant::now();
+        let fate = mutant.try_it(&tree, &folder).unwrap_or_else(Fate::Broken);
+        let (verdict, detail) = match fate {
+            Fate::Caught(how) => ("caught", how),
+            Fate::Escaped => ("ESCAPED", "the test passed".to_owned()),
+            Fate::Broken(problem) => ("BROKEN", problem),
+        };
+        if verdict == "caught" {
+            caught += 1
+        } else {
+            failed += 1
+        }
+        println!(
+            "{verdict:8} {}\n         by {} {}, {:.0} s: {detail}",
+            mutant.what,
+            mutant.suite,
+            mutant.test,
+            begin.elapsed().as_secs_f64()
+        );
+    }
+    println!("{caught} caught, {failed} not");
+    Ok(failed == 0)
+}
+
+impl Mutant {
+    /// Plants the bug, runs its test, and takes the bug out again.
+    fn try_it(&self, tree: &Path, folder: &Path) -> Result<Fate, String> {
+        let path = tree.join(SCHEDULER).join(&self.file);
+        let sound = read(&path)?;
+        match sound.matches(&self.before).count() {
+            1 => {}
+            n => return Ok(Fate::Broken(format!("what it replaces occurs {n} times in {}", self.file))),
+        }
+        write(&path, &sound.replacen(&self.before, &self.after, 1))?;
+        let fate = self.run_test(tree, folder);
+        write(&path, &sound)?;
+        fate
+    }
+
+    fn run_test(&self, tree: &Path, folder: &Path) -> Result<Fate, String> {
+        let command = |args: &[&str]| {
+            let mut command = cargo();
+            command
+                .current_dir(tree)
+                .args(["test", "-p", "dapple-sched", "--release", "--test", &self.suite])
+                .args(args);
+            command.env("CARGO_TARGET_DIR", folder.join(&self.suite)).env("RUST_BACKTRACE", "0");
+            if self.suite != "it" {
+                command.env("RUSTFLAGS", format!("--cfg dapple_{} -A warnings", self.suite));
+            }
+            command
+        };
+        let build = output(command(&["--no-run", "--quiet"]), folder, BUILD_TIMEOUT)?;
+        if build.passed != Some(true) {
+            let error = build.text.lines().find(|line| line.starts_with("error")).unwrap_or("it does not build");
+            return Ok(Fate::Broken(error.to_owned()));
+        }
+        let run = output(command(&["--quiet", "--", &self.test]), folder, RUN_TIMEOUT)?;
+        Ok(match run.passed {
+            Some(true) if run.text.contains(" 0 passed") => Fate::Broken(format!("there is no test {}", self.test)),
+            Some(true) => Fate::Escaped,
+            Some(false) => Fate::Caught(message(&run.text)),
+            None => Fate::Caught(format!("not over after {} s", RUN_TIMEOUT.as_secs())),
+        })
+    }
+}
+
+/// What a command printed, and whether it succeeded; `None` where it was stopped.
+struct Output {
+    passed: Option<bool>,
+    text: String,
+}
+
+/// Runs a command that may not end. It prints into a file, as a pipe would have to be emptied meanwhile.
+fn output(mut command: Command, folder: &Path, timeout: Duration) -> Result<Output, String> {
+    let path = folder.join("output.txt");
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let file = fs::File::create(&path).map_err(failed)?;
+    command.stdin(Stdio::null()).stdout(file.try_clone().map_err(failed)?).stderr(file);
+    // A group of its own, so that a test that hangs is stopped with the cargo that started it.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut child = command.spawn().map_err(|error| format!("cannot run cargo: {error}"))?;
+    let deadline = Instant::now() + timeout;
+    let passed = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break Some(status.success());
+        }
+        if Instant::now() > deadline {
+            let group = format!("-{}", child.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+            let _ = child.wait();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let text = fs::read(&path).map_err(failed)?;
+    Ok(Output { passed, text: String::from_utf8_lossy(&text).into_owned() })
+}
+
+/// The line that says what a failed test found.
+fn message(text: &str) -> String {
+    let mut lines = text.lines();
+    let found = lines.by_ref().find(|line| line.contains("panicked at"));
+    let line = found.and_then(|_| lines.find(|line| !line.trim().is_empty()));
+    let line = line.or_else(|| text.lines().find(|line| line.contains("signal:"))).unwrap_or("it failed");
+    line.trim().chars().take(MESSAGE_CHARS).collect()
+}
+
+fn parse(text: &str) -> Result<Vec<Mutant>, String> {
+    let mut mutants: Vec<Mutant> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let problem = |what: &str| format!("mutations.txt, line {}: {what}", index + 1);
+        if let Some(what) = line.strip_prefix("# ") {
+            let [file, suite, test, before, after] = [(); 5].map(|()| String::new());
+            mutants.push(Mutant { what: what.to_owned(), file, suite, test, before, after });
+            continue;
+        }
+        // What stands above the first block is for people.
+        let Some(mutant) = mutants.last_mut() else { continue };
+        if let Some(file) = line.strip_prefix("in ") {
+            file.clone_into(&mut mutant.file);
+        } else if let Some(test) = line.strip_prefix("by ") {
+            let (suite, test) = test.split_once(' ').ok_or_else(|| problem("`by SUITE TEST`"))?;
+            suite.clone_into(&mut mutant.suite);
+            test.clone_into(&mut mutant.test);
+        } else if let Some(text) = line.strip_prefix('-') {
+            mutant.before += &format!("{text}\n");
+        } else if let Some(text) = line.strip_prefix('+') {
+            mutant.after += &format!("{text}\n");
+        } else if !line.is_empty() {
+            return Err(problem("neither `#`, `in`, `by`, `-` nor `+`"));
+        }
+    }
+    Ok(mutants)
+}
+
+/// Copies what a build of the scheduler needs. Files that did not change keep their time, so that builds are short.
+fn copy_tree(root: &Path, tree: &Path) -> Result<(), String> {
+    let mut folders = vec![PathBuf::from("crates"), PathBuf::from("examples")];
+    let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
+    while let Some(folder) = folders.pop() {
+        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+        for entry in fs::read_dir(root.join(&folder)).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let list = if entry.file_type().map_err(failed)?.is_dir() { &mut folders } else { &mut files };
+            list.push(folder.join(entry.file_name()));
+        }
+    }
+    for file in files {
+        let (from, to) = (root.join(&file), tree.join(&file));
+        let failed = |error: std::io::Error| format!("{}: {error}", to.display());
+        let contents = fs::read(&from).map_err(|error| format!("{}: {error}", from.display()))?;
+        if fs::read(&to).is_ok_and(|there| there == contents) {
+            continue;
+        }
+        fs::create_dir_all(to.parent().unwrap_or(tree)).map_err(failed)?;
+        fs::write(&to, contents).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+const SCHEDULER: &str = "crates/dapple-sched";
+const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
+const RUN_TIMEOUT: Duration = Duration::from_secs(300);
+const MESSAGE_CHARS: usize = 120;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_read() {
+        let text = "For people.\n\n# a bug\nin src/a.rs\nby loom b\n-  one\n-  two\n+  three\n\n# another\nin c\nby it d\n-e\n+f\n";
+        let mutants = parse(text).unwrap();
+        assert_eq!(mutants.len(), 2);
+        assert_eq!((mutants[0].file.as_str(), mutants[0].test.as_str()), ("src/a.rs", "b"));
+        assert_eq!((mutants[0].before.as_str(), mutants[0].after.as_str()), ("  one\n  two\n", "  three\n"));
+        assert_eq!(mutants[1].suite, "it");
+        assert!(parse("# a bug\nat src/a.rs\n").unwrap_err().contains("line 2"));
+    }
+
+    #[test]
+    fn what_is_replaced_is_there() {
+        let workspace = Workspace::own().unwrap();
+        let scheduler = workspace.root.join(SCHEDULER);
+        for mutant in parse(&read(&scheduler.join("tests/mutations.txt")).unwrap()).unwrap() {
+            let text = read(&scheduler.join(&mutant.file)).unwrap();
+            assert_eq!(text.matches(&mutant.before).count(), 1, "{}: move the text of this bug along", mutant.what);
+            assert_ne!(mutant.before, mutant.after);
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_by_what_follows_the_panic() {
+        let text = "running 1 test\nthread 'a' panicked at b.rs:1:2:\n\n  deadlock; threads = 2\nmore\n";
+        assert_eq!(message(text), "deadlock; threads = 2");
+        assert_eq!(message("nothing"), "it failed");
+    }
+}
