@@ -1,13 +1,16 @@
 //! C5: a color held for reading.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
+use std::task::Poll;
 
 use dapple_sched::{Colored, Runtime, TryWithError, spawn, when, yield_now};
 
-use crate::support::{LONG, collector, occupy, runtime};
+use crate::support::{Gate, LONG, collector, occupy, runtime};
 
 #[test]
 fn c5_readers_of_one_color_run_in_parallel() {
@@ -275,4 +278,48 @@ fn c5_shutdown_drops_reads_that_wait() {
     opener.join().unwrap();
     drop(state);
     seen.all();
+}
+
+#[test]
+fn c5_a_reader_that_does_not_come_goes_as_a_reader() {
+    let runtime = runtime(3);
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let gate = occupy(state.color());
+    // Asks to read, and looks elsewhere from then on.
+    let (polled, polls) = channel();
+    let absent = spawn({
+        let state = state.clone();
+        async move {
+            let mut read = state.read(|_| ());
+            let asked = poll_fn(|cx| Poll::Ready(Pin::new(&mut read).poll(cx).is_pending())).await;
+            poll_fn(|_| {
+                polled.send(asked).unwrap();
+                Poll::<()>::Pending
+            })
+            .await;
+        }
+    });
+    assert_eq!(polls.recv_timeout(LONG), Ok(true));
+    let (tx, seen) = collector();
+    let (inside, reader, writer) = (Gate::default(), tx.clone(), tx);
+    let leave = inside.clone();
+    state.post_read(move |_| {
+        reader.send("in").unwrap();
+        inside.wait();
+        reader.send("out").unwrap();
+    });
+    state.post(move |_| writer.send("writer").unwrap());
+    gate.open();
+    // It was polled once more for its grant, which it has not used.
+    assert_eq!(polls.recv_timeout(LONG), Ok(true));
+    runtime.block_on(async {
+        for _ in 0..100 {
+            spawn(yield_now()).await.unwrap();
+        }
+    });
+    leave.open();
+    assert_eq!(seen.all(), ["in", "out", "writer"]);
+    assert_eq!(state.with_blocking(|n| *n), 0);
+    absent.abort();
 }
