@@ -11,6 +11,7 @@ mod machine;
 mod memory;
 mod output;
 mod serve;
+mod soak;
 mod stats;
 mod words;
 
@@ -37,6 +38,8 @@ enum Command {
     Idle(idle::Args),
     /// `dapple serve` beside nginx and hyper on tokio, under wrk
     Serve(serve::Args),
+    /// Random programs for hours: nothing lost, doubled, stuck or left behind
+    Soak(soak::Args),
     /// One run of `colors`, in a process of its own
     #[command(hide = true)]
     ColorsTrial(colors::TrialArgs),
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Memory(args) => memory::run(&args),
         Command::Idle(args) => idle::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::ColorsTrial(args) => colors::run_trial(&args),
         Command::Table2Trial(args) => colors::table2::run_trial(&args),
         Command::MemoryTrial(args) => memory::run_trial(&args),

@@ -60,8 +60,9 @@ pub use dapple_macros::{main, test};
 pub use dapple_sched::{
     Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Driver, Dump, EnterGuard,
     Handle, JoinError, JoinHandle, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError, Posted, Priority,
-    QueuedDump, Runnable, RunnableKey, RunningDump, Runtime, RuntimeStats, SeededRandom, ShutdownReport, TraceEvent,
-    TraceKind, TryWithError, With, WorkerDump, WorkerStats, YieldNow, on_worker, spawn, yield_now,
+    QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump, Runtime, RuntimeStats, SeededRandom,
+    Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With, WithAll, WorkerDump,
+    WorkerStats, YieldNow, on_worker, spawn, when, yield_now,
 };
 
 pub mod coming_from_tokio;

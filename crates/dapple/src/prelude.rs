@@ -16,4 +16,4 @@
 //! });
 //! ```
 
-pub use crate::{Callback, Color, Colored, Handle, JoinHandle, Priority, Runtime, spawn, yield_now};
+pub use crate::{Callback, Color, Colored, Handle, JoinHandle, Priority, Runtime, spawn, when, yield_now};

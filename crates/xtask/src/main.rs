@@ -1,4 +1,4 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `bench`.
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `bench`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -7,6 +7,7 @@
 
 mod licenses;
 mod mutants;
+mod soak;
 mod steps;
 mod suite;
 mod tidy;
@@ -31,6 +32,11 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["bench", rest @ ..] => suite::bench(rest),
+        ["soak"] | ["soak", .., "--help" | "-h"] => {
+            print!("{}", soak::HELP);
+            Ok(true)
+        }
+        ["soak", rest @ ..] => soak::run(rest),
         [command @ ("ci" | "test" | "tidy" | "licenses"), ..] => Err(format!("`{command}` takes no arguments")),
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
     };
@@ -52,6 +58,7 @@ cargo xtask COMMAND
   tidy      house style as a test: sizes, layers, unsafe code, spelling
   licenses  whether every dependency's license is on the allow list
   mutants   whether the models catch deliberate bugs in the scheduler; takes words that choose among them
+  soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";
 

@@ -1,0 +1,301 @@
+//! The accounts of one runtime: everything that was given to it, and what became of each.
+//!
+//! Whatever is posted carries a [`Token`](super::token::Token), which is entered here when it is made and again when it
+//! ends. Beside the counts stand sums of a hash of the serial numbers, so that one callback lost and another run twice
+//! do not cancel out.
+//!
+//! All accesses are relaxed: the accounts must not order what the scheduler under test should have ordered.
+
+use super::rng::mix;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $name:literal $place:ident;)+) => {
+        /// What can be given to a runtime.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub(crate) enum Kind { $($(#[$doc])* $kind),+ }
+
+        impl Kind {
+            pub(crate) const ALL: &[Kind] = &[$(Kind::$kind),+];
+
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $name),+ }
+            }
+
+            /// Whether what does not run must be dropped while its color is held.
+            pub(crate) fn drops_in_color(self) -> bool {
+                match self { $(Kind::$kind => kinds!(@ $place)),+ }
+            }
+        }
+    };
+    (@ in_color) => { true };
+    (@ anywhere) => { false };
+}
+
+kinds! {
+    Post "post" in_color;
+    Large "post, large closure" in_color;
+    Ranked "post_with a priority" in_color;
+    // A refused one is dropped by whoever wanted to post it.
+    TryPost "try_post" anywhere;
+    Cancelable "post_cancellable" in_color;
+    Wrap "wrap: closures" in_color;
+    Call "wrap: calls" in_color;
+    StatePost "Colored::post" in_color;
+    PostRead "Colored::post_read" in_color;
+    SetPost "when().post" in_color;
+    Task "tasks" in_color;
+    Background "background tasks" in_color;
+    // These closures belong to the future or the caller, who drops them wherever he is.
+    With "with" anywhere;
+    Read "read" anywhere;
+    SetWith "when().with" anywhere;
+    TryWith "try_with" anywhere;
+    TryRead "try_read" anywhere;
+    SetTry "when().try_with" anywhere;
+    WithBlocking "with_blocking" anywhere;
+    ReadBlocking "read_blocking" anywhere;
+    SetBlocking "when().with_blocking" anywhere;
+    State "states" in_color;
+}
+
+impl Kind {
+    /// Whether it is over soon, rather than when its runtime is.
+    fn is_brief(self) -> bool {
+        !matches!(self, Kind::State | Kind::Wrap | Kind::Background)
+    }
+
+    /// Whether it is a closure on a state, and so does not run where that is poisoned.
+    pub(crate) fn is_on_state(self) -> bool {
+        match self {
+            Kind::StatePost | Kind::PostRead | Kind::SetPost => true,
+            Kind::With | Kind::Read | Kind::SetWith => true,
+            Kind::TryWith | Kind::TryRead | Kind::SetTry => true,
+            Kind::WithBlocking | Kind::ReadBlocking | Kind::SetBlocking => true,
+            _ => false,
+        }
+    }
+}
+
+/// Why something that was accepted, or offered, has not run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Excuse {
+    /// Offered and not accepted: `Full`, `ShutDown`, `Busy`.
+    Refused,
+    /// Taken back by its owner: canceled, aborted, or a future that was dropped.
+    Canceled,
+    /// Its state was poisoned.
+    Poisoned,
+}
+
+/// The account of one kind, apart from its neighbors in memory, as all threads write it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Account {
+    made: AtomicU64,
+    ran: AtomicU64,
+    unrun: AtomicU64,
+    excused: [AtomicU64; 3],
+    made_sum: AtomicU64,
+    ended_sum: AtomicU64,
+}
+
+/// An account as it stood at one moment.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Given to the runtime, or offered.
+    pub(crate) made: u64,
+    /// Ran.
+    pub(crate) ran: u64,
+    /// Was dropped without having run.
+    pub(crate) unrun: u64,
+    /// Of those, by [`Excuse`].
+    pub(crate) excused: [u64; 3],
+    /// Whether those that ended are those that were made, by their serial numbers.
+    pub(crate) same: bool,
+}
+
+impl Entry {
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.made.wrapping_sub(self.ran).wrapping_sub(self.unrun)
+    }
+
+    /// Dropped by nobody's wish: what a shutdown may do, and nothing else.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.unrun.wrapping_sub(self.excused.iter().sum())
+    }
+
+    pub(crate) fn add(&mut self, other: &Entry) {
+        self.made += other.made;
+        self.ran += other.ran;
+        self.unrun += other.unrun;
+        for (sum, more) in self.excused.iter_mut().zip(other.excused) {
+            *sum += more;
+        }
+        self.same &= other.same;
+    }
+}
+
+/// Panics on purpose, and who heard of them.
+#[derive(Default)]
+pub(crate) struct Panics {
+    /// Begun, by us or by an access to a poisoned state.
+    pub(crate) thrown: AtomicU64,
+    /// Reported to the runtime's handler.
+    pub(crate) told: AtomicU64,
+    /// Found in a join handle.
+    pub(crate) joined: AtomicU64,
+    /// Caught by a thread that was in line.
+    pub(crate) caught: AtomicU64,
+}
+
+/// The accounts of one runtime, and what went wrong in it.
+pub(crate) struct Book {
+    accounts: Vec<Account>,
+    serial: AtomicU64,
+    outstanding: AtomicU64,
+    steps: AtomicU64,
+    /// Callbacks that came from threads outside of the runtime.
+    pub(crate) outside: AtomicU64,
+    pub(crate) panics: Panics,
+    broken: AtomicUsize,
+    problems: Mutex<Vec<String>>,
+}
+
+impl Book {
+    pub(crate) fn new() -> Book {
+        Book {
+            accounts: Kind::ALL.iter().map(|_| Account::default()).collect(),
+            serial: AtomicU64::new(0),
+            outstanding: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+            outside: AtomicU64::new(0),
+            panics: Panics::default(),
+            broken: AtomicUsize::new(0),
+            problems: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn account(&self, kind: Kind) -> &Account {
+        &self.accounts[kind as usize]
+    }
+
+    /// Enters something new; its serial number.
+    pub(crate) fn made(&self, kind: Kind) -> u64 {
+        let serial = self.serial.fetch_add(1, Relaxed);
+        self.outstanding.fetch_add(u64::from(kind.is_brief()), Relaxed);
+        let account = self.account(kind);
+        account.made.fetch_add(1, Relaxed);
+        account.made_sum.fetch_add(mix(serial), Relaxed);
+        serial
+    }
+
+    /// Enters its end.
+    pub(crate) fn ended(&self, kind: Kind, serial: u64, ran: bool) {
+        let account = self.account(kind);
+        if ran { &account.ran } else { &account.unrun }.fetch_add(1, Relaxed);
+        account.ended_sum.fetch_add(mix(serial), Relaxed);
+        self.outstanding.fetch_sub(u64::from(kind.is_brief()), Relaxed);
+        self.steps.fetch_add(1, Relaxed);
+    }
+
+    /// Says why one of a kind has not run, before or after its end.
+    pub(crate) fn excuse(&self, kind: Kind, excuse: Excuse) {
+        self.account(kind).excused[excuse as usize].fetch_add(1, Relaxed);
+    }
+
+    /// How much has been given to the runtime and has not ended, of what is to end soon.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.outstanding.load(Relaxed)
+    }
+
+    /// How many of one kind have not ended.
+    pub(crate) fn outstanding_of(&self, kind: Kind) -> u64 {
+        let account = self.account(kind);
+        let ended = account.ran.load(Relaxed) + account.unrun.load(Relaxed);
+        account.made.load(Relaxed).saturating_sub(ended)
+    }
+
+    /// Grows with all that happens.
+    pub(crate) fn progress(&self) -> u64 {
+        self.steps.load(Relaxed) + self.serial.load(Relaxed)
+    }
+
+    /// Notes a broken promise. The first few are kept.
+    pub(crate) fn problem(&self, text: impl FnOnce() -> String) {
+        if self.broken.fetch_add(1, Relaxed) < PROBLEMS_MAX {
+            self.problems.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(text());
+        }
+    }
+
+    /// What went wrong so far; with a line for those that were not kept.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let mut problems = self.problems.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let more = self.broken.load(Relaxed).saturating_sub(PROBLEMS_MAX);
+        if more > 0 {
+            problems.push(format!("and {more} more"));
+        }
+        problems
+    }
+
+    /// All accounts, in the order of [`Kind::ALL`].
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let entry = |account: &Account| Entry {
+            made: account.made.load(Relaxed),
+            ran: account.ran.load(Relaxed),
+            unrun: account.unrun.load(Relaxed),
+            excused: [0, 1, 2].map(|excuse: usize| account.excused[excuse].load(Relaxed)),
+            same: account.made_sum.load(Relaxed) == account.ended_sum.load(Relaxed),
+        };
+        self.accounts.iter().map(entry).collect()
+    }
+
+    /// One line per kind of which something is outstanding.
+    pub(crate) fn outstanding_text(&self) -> String {
+        let mut text = String::new();
+        for (kind, entry) in Kind::ALL.iter().zip(self.entries()) {
+            if entry.outstanding() != 0 {
+                let (made, ran, unrun) = (entry.made, entry.ran, entry.unrun);
+                text.push_str(&format!(
+                    "  {}: {} outstanding of {made}; {ran} ran, {unrun} dropped\n",
+                    kind.name(),
+                    entry.outstanding() as i64
+                ));
+            }
+        }
+        text
+    }
+}
+
+/// A runtime that is broken breaks everything; the first words are the ones to read.
+const PROBLEMS_MAX: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_and_what_runs_twice_do_not_cancel_out() {
+        let book = Book::new();
+        let (one, two) = (book.made(Kind::Post), book.made(Kind::Post));
+        book.ended(Kind::Post, one, true);
+        book.ended(Kind::Post, one, true);
+        let entry = book.entries()[Kind::Post as usize];
+        assert_eq!((entry.outstanding(), entry.same), (0, false));
+        book.ended(Kind::Post, two, false);
+        assert_eq!(book.entries()[Kind::Post as usize].outstanding(), u64::MAX);
+    }
+
+    #[test]
+    fn what_has_an_excuse_was_not_dropped() {
+        let book = Book::new();
+        let serial = book.made(Kind::TryPost);
+        book.ended(Kind::TryPost, serial, false);
+        assert_eq!(book.entries()[Kind::TryPost as usize].dropped(), 1);
+        book.excuse(Kind::TryPost, Excuse::Refused);
+        let entry = book.entries()[Kind::TryPost as usize];
+        assert_eq!((entry.dropped(), entry.same), (0, true));
+    }
+}

@@ -1,0 +1,156 @@
+//! `bench soak`: random programs for hours, and nothing may be lost, doubled, stuck or left behind.
+//!
+//! `soak scheduler` makes runtimes one after the other, each for a second or two, and lets random programs run in them
+//! that use all that the scheduler offers: posts of every kind from callbacks, tasks and other threads, states held in
+//! line, alone, for reading and several at once, tasks that wait, spawn, are aborted and panic, names that come and go,
+//! capacities, cancels, priorities; and shutdowns of every kind in the middle of it. The programs repeat with the seed;
+//! what the machine makes of them does not.
+//!
+//! | what must hold | who looks |
+//! |---|---|
+//! | whatever was accepted ran once or was dropped once, or was refused or taken back; exactly, by kind | [`book`], [`token`] |
+//! | a graceful shutdown drops nothing but background tasks | [`trial`] |
+//! | nobody beside a writer, also in destructors; posts of one poster in order | [`lane`], [`state`] |
+//! | every panic reaches the handler, a joiner, or whoever is in line | [`trial`] |
+//! | something always goes on | [`watch`] |
+//! | threads and descriptors go back to what they were, memory stays flat | [`process`] |
+
+mod book;
+mod lane;
+mod life;
+mod ops;
+mod outside;
+mod process;
+mod report;
+mod rng;
+mod sets;
+mod state;
+mod tasks;
+mod token;
+mod trial;
+mod watch;
+
+use anyhow::{Result, ensure};
+use report::Summary;
+use std::panic::PanicHookInfo;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime};
+use watch::Watch;
+
+/// Arguments of `bench soak`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Random programs on the scheduler, in one runtime after the other
+    ///
+    /// Checks that every callback runs once or is dropped once, that colors exclude and keep order, that nothing hangs,
+    /// and that memory, threads and descriptors stay where they are. Exits with 1 where one does not, and says how to
+    /// repeat it.
+    Scheduler(SchedulerArgs),
+}
+
+#[derive(clap::Args)]
+struct SchedulerArgs {
+    /// How long, in minutes; fractions are fine
+    #[arg(long, default_value_t = 30.0, value_name = "M")]
+    minutes: f64,
+    /// Workers of each runtime
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: u16,
+    /// What the random programs are drawn from [default: the time]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Begin with this runtime of the seed, counted from 0
+    #[arg(long, default_value_t = 0, value_name = "R")]
+    first: u64,
+    /// About how long each runtime lives, in milliseconds
+    #[arg(long, default_value_t = 1_500, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    life_ms: u64,
+}
+
+/// Panics that accesses to poisoned states began, in the present runtime.
+static POISONED: AtomicU64 = AtomicU64::new(0);
+
+/// What else panicked, wherever that was.
+static UNEXPECTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Runs what the arguments ask for; an error if a promise was broken.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let What::Scheduler(args) = &args.what;
+    ensure!(
+        args.minutes > 0.0 && args.minutes <= 100_000.0,
+        "--minutes {} makes no sense: pass a number above 0, such as 0.5 or 30",
+        args.minutes
+    );
+    let seed = args.seed.unwrap_or_else(|| {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // Short enough to be typed.
+        rng::mix(time.as_nanos() as u64) % 1_000_000_000
+    });
+    std::panic::set_hook(Box::new(hear_panic));
+    soak(args, seed)
+}
+
+fn soak(args: &SchedulerArgs, seed: u64) -> Result<()> {
+    let (workers, life_mean) = (usize::from(args.workers), Duration::from_millis(args.life_ms));
+    let length = Duration::from_secs_f64(args.minutes * 60.0);
+    eprintln!("soak scheduler: {workers} workers, {:.1} minutes, --seed {seed}", args.minutes);
+    let watch = Watch::start()?;
+    let (begin, before) = (Instant::now(), process::Census::take()?);
+    let mut summary = Summary::new(workers, seed);
+    let mut next_line = LINE_EVERY;
+    let mut index = args.first;
+    while index == args.first || begin.elapsed() < length {
+        let setting = trial::Setting {
+            workers,
+            seed: rng::mix(seed ^ rng::mix(index)),
+            life_mean,
+            before,
+            watch: &watch,
+            repeat: format!("bench soak scheduler --workers {workers} --seed {seed} --first {index}"),
+        };
+        let outcome = trial::run(&setting)?;
+        let broken = !outcome.problems.is_empty() || !unexpected().is_empty();
+        summary.add(outcome);
+        if broken {
+            let problems = [summary.problems(), unexpected()].concat().join("\n  ");
+            print!("{}", summary.text(begin.elapsed()));
+            anyhow::bail!("runtime {index} broke a promise:\n  {problems}\nrepeat it: {}", setting.repeat);
+        }
+        if begin.elapsed() >= next_line {
+            eprintln!("{}", summary.line(begin.elapsed()));
+            next_line = begin.elapsed() + LINE_EVERY;
+        }
+        index += 1;
+    }
+    watch.phase("the end");
+    print!("{}", summary.text(begin.elapsed()));
+    summary.verdict()
+}
+
+/// Told of all panics but those on purpose, which do not come by here.
+fn hear_panic(info: &PanicHookInfo<'_>) {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("(no text)");
+    if text.contains("is poisoned") {
+        POISONED.fetch_add(1, Relaxed);
+        return;
+    }
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    eprintln!("soak: a panic that nobody meant, at {place}: {text}");
+    UNEXPECTED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(format!("panic at {place}: {text}"));
+}
+
+fn unexpected() -> Vec<String> {
+    UNEXPECTED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+}
+
+/// How often a line of progress is printed.
+const LINE_EVERY: Duration = Duration::from_secs(10);

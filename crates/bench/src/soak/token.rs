@@ -1,0 +1,199 @@
+//! What every callback, task and closure of the soak carries: it is entered in the book when it is made, and when it
+//! ends, whatever way that happens.
+
+use super::book::{Book, Excuse, Kind};
+use super::lane::{Entry, Lane, Mode, NOWHERE, Place, on_outside_thread};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// One thing that is given to a runtime. 24 bytes, so that a closure with it fits a node of the scheduler.
+pub(crate) struct Token {
+    lane: Arc<Lane>,
+    serial: u64,
+    place: (u16, [u16; 2]),
+    kind: Kind,
+    ran: bool,
+}
+
+impl Token {
+    /// Something without a place in the order of its lane.
+    pub(crate) fn new(lane: &Arc<Lane>, kind: Kind) -> Token {
+        Token::at(lane, kind, NOWHERE)
+    }
+
+    /// Something that is queued in its lane at once.
+    pub(crate) fn queued(lane: &Arc<Lane>, kind: Kind) -> Token {
+        if on_outside_thread() {
+            lane.book.outside.fetch_add(1, Relaxed);
+        }
+        Token::at(lane, kind, lane.place())
+    }
+
+    fn at(lane: &Arc<Lane>, kind: Kind, (poster, number): Place) -> Token {
+        // In halves, so that the place and the flags share eight bytes.
+        let place = (poster, [number as u16, (number >> 16) as u16]);
+        Token { serial: lane.book.made(kind), lane: lane.clone(), place, kind, ran: false }
+    }
+
+    pub(crate) fn book(&self) -> &Arc<Book> {
+        &self.lane.book
+    }
+
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
+
+    /// Runs what the token is about, inside its lane, and ends it there.
+    pub(crate) fn run<R>(mut self, mode: Mode, entry: Entry, work: impl FnOnce() -> R) -> R {
+        let lane = self.lane.clone();
+        let _inside = lane.enter(mode, entry);
+        let (poster, [low, high]) = self.place;
+        lane.arrive((poster, u32::from(low) | u32::from(high) << 16), mode);
+        self.ran = true;
+        // Dropped before `_inside`, also by a panic.
+        let _token = self;
+        work()
+    }
+
+    pub(crate) fn has_run(&self) -> bool {
+        self.ran
+    }
+
+    /// Says that what the token is about runs, or has stopped short of its end.
+    pub(crate) fn set_ran(&mut self, ran: bool) {
+        self.ran = ran;
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        let book = &self.lane.book;
+        if !self.ran {
+            if self.kind.is_on_state() && std::thread::panicking() {
+                // It was about to be called, and the state was poisoned. (Or a panic let go of a color after a shutdown,
+                // and that dropped it; then it would not need the excuse.)
+                book.excuse(self.kind, Excuse::Poisoned);
+            }
+            // Dropping counts as running (C1). Sets see to that themselves.
+            let mode = if self.kind == Kind::PostRead { Mode::Read } else { Mode::Write };
+            let _inside = (self.kind.drops_in_color() && self.kind != Kind::SetPost)
+                .then(|| self.lane.enter(mode, Entry::Inline));
+        }
+        book.ended(self.kind, self.serial, self.ran);
+    }
+}
+
+/// A token of what is made to be kept and not to run: being dropped, in its color, is its end.
+pub(crate) struct KeptToken(Token);
+
+impl KeptToken {
+    pub(crate) fn new(lane: &Arc<Lane>, kind: Kind) -> KeptToken {
+        KeptToken(Token::new(lane, kind))
+    }
+
+    pub(crate) fn book(&self) -> &Arc<Book> {
+        self.0.book()
+    }
+}
+
+impl Drop for KeptToken {
+    fn drop(&mut self) {
+        let _inside = self.0.lane.enter(Mode::Write, Entry::Inline);
+        self.0.ran = true;
+    }
+}
+
+/// One lane that a set holds.
+struct Hold {
+    lane: Arc<Lane>,
+    mode: Mode,
+    place: Place,
+}
+
+/// A token for several colors at once.
+pub(crate) struct SetToken {
+    token: Token,
+    holds: Vec<Hold>,
+}
+
+impl SetToken {
+    /// For these lanes, each of which may be named several times; `home` is any lane of the runtime.
+    pub(crate) fn new(home: &Arc<Lane>, kind: Kind, lanes: &[(Arc<Lane>, Mode)]) -> SetToken {
+        let mut holds: Vec<Hold> = Vec::new();
+        for (lane, mode) in lanes {
+            match holds.iter_mut().find(|hold| Arc::ptr_eq(&hold.lane, lane)) {
+                Some(hold) => hold.mode = hold.mode.max(*mode),
+                None => holds.push(Hold { lane: lane.clone(), mode: *mode, place: NOWHERE }),
+            }
+        }
+        if kind == Kind::SetPost {
+            holds.iter_mut().for_each(|hold| hold.place = hold.lane.place());
+        }
+        SetToken { token: Token::new(home, kind), holds }
+    }
+
+    pub(crate) fn book(&self) -> &Arc<Book> {
+        self.token.book()
+    }
+
+    /// As [`Token::run`], inside of all lanes.
+    pub(crate) fn run<R>(mut self, entry: Entry, work: impl FnOnce() -> R) -> R {
+        let holds = std::mem::take(&mut self.holds);
+        // Left in reverse.
+        let mut inside = Stack(Vec::with_capacity(holds.len()));
+        for hold in &holds {
+            inside.0.push(hold.lane.enter(hold.mode, entry));
+            hold.lane.arrive(hold.place, hold.mode);
+        }
+        self.token.ran = true;
+        let _token = self;
+        work()
+    }
+}
+
+impl Drop for SetToken {
+    fn drop(&mut self) {
+        if self.token.ran || self.token.kind != Kind::SetPost {
+            return;
+        }
+        let mut inside = Stack(Vec::new());
+        for hold in &self.holds {
+            inside.0.push(hold.lane.enter(hold.mode, Entry::Inline));
+        }
+    }
+}
+
+/// A vector that drops its last item first.
+struct Stack<T>(Vec<T>);
+
+impl<T> Drop for Stack<T> {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+/// Says that a future was dropped by its owner, unless it came to its end.
+pub(crate) struct Waiting {
+    book: Arc<Book>,
+    kind: Kind,
+    over: bool,
+}
+
+impl Waiting {
+    pub(crate) fn new(book: &Arc<Book>, kind: Kind) -> Waiting {
+        Waiting { book: book.clone(), kind, over: false }
+    }
+
+    pub(crate) fn over(mut self) {
+        self.over = true;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // In a panic its token has an excuse already, or has run.
+        if !self.over && !std::thread::panicking() {
+            self.book.excuse(self.kind, Excuse::Canceled);
+        }
+    }
+}

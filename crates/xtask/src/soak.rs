@@ -1,0 +1,83 @@
+//! `cargo xtask soak`: builds the bench in release mode and runs its soak, once for each number of workers.
+
+use crate::workspace::{Workspace, cargo};
+use std::process::Command;
+
+/// What `cargo xtask soak --help` prints.
+pub(crate) const HELP: &str = "\
+cargo xtask soak scheduler [--minutes M] [--workers N,...] [--seed S]
+
+Random programs on the scheduler, in one runtime after the other. Whatever is accepted must run once or be dropped once,
+colors must exclude and keep order, something must always go on, and memory, threads and descriptors must stay where
+they are. Exits with 1 where one does not, and says how to repeat it.
+
+  --minutes M      how long, for each number of workers [default: 30]
+  --workers N,...  workers of each runtime, one run after the other [default: 2,8]
+  --seed S         what the programs are drawn from [default: the time; printed]
+  --first R        begin with this runtime of the seed, as a failure says
+  --life-ms MS     about how long each runtime lives [default: 1500]
+
+This builds bench in release mode, then runs `bench soak scheduler`.
+";
+
+/// Runs the soak that the arguments ask for; true if nothing failed.
+pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
+    let ["scheduler", rest @ ..] = args else {
+        return Err(format!("`soak {}`: there is one soak, `cargo xtask soak scheduler`", args.join(" ")));
+    };
+    let (workers, rest) = split(rest)?;
+    let status = cargo().args(["build", "--release", "-p", "bench"]).status();
+    if !status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
+        return Ok(false);
+    }
+    let bench = Workspace::own()?.target.join("release").join("bench");
+    let mut passed = true;
+    for workers in workers {
+        let mut command = Command::new(&bench);
+        command.args(["soak", "scheduler", "--workers", &workers.to_string()]).args(&rest);
+        let status = command.status().map_err(|error| format!("cannot run {}: {error}", bench.display()))?;
+        if let Some(2) = status.code() {
+            // It has said what is wrong with the arguments, which are the same for the others.
+            return Ok(false);
+        }
+        passed &= status.success();
+    }
+    Ok(passed)
+}
+
+/// The numbers of workers, and what is left for the bench.
+fn split<'a>(args: &[&'a str]) -> Result<(Vec<u16>, Vec<&'a str>), String> {
+    let (mut workers, mut rest) = ("2,8", Vec::new());
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.strip_prefix("--workers") {
+            Some("") => workers = args.next().ok_or("--workers wants numbers, such as 2,8")?,
+            Some(value) if value.starts_with('=') => workers = &value[1..],
+            _ => rest.push(*arg),
+        }
+    }
+    let number = |text: &str| match text.parse() {
+        Ok(number) if (1..=1024).contains(&number) => Ok(number),
+        _ => Err(format!("--workers {workers}: `{text}` is no number from 1 to 1024; pass some, such as 2,8")),
+    };
+    Ok((workers.split(',').map(number).collect::<Result<_, _>>()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn workers_are_taken_out() {
+        assert_eq!(split(&["--minutes", "1"]), Ok((vec![2, 8], vec!["--minutes", "1"])));
+        assert_eq!(split(&["--workers", "4", "--seed=3"]), Ok((vec![4], vec!["--seed=3"])));
+        assert_eq!(split(&["--workers=1,2,16"]), Ok((vec![1, 2, 16], vec![])));
+    }
+
+    #[test]
+    fn bad_workers_are_named() {
+        for bad in [&["--workers"][..], &["--workers", "2,x"], &["--workers=0"], &["--workers="]] {
+            assert!(split(bad).unwrap_err().contains("such as 2,8"), "{bad:?}");
+        }
+    }
+}
