@@ -69,13 +69,9 @@ impl Kind {
 
     /// Whether it is a closure on a state, and so does not run where that is poisoned.
     pub(crate) fn is_on_state(self) -> bool {
-        match self {
-            Kind::StatePost | Kind::PostRead | Kind::SetPost => true,
-            Kind::With | Kind::Read | Kind::SetWith => true,
-            Kind::TryWith | Kind::TryRead | Kind::SetTry => true,
-            Kind::WithBlocking | Kind::ReadBlocking | Kind::SetBlocking => true,
-            _ => false,
-        }
+        use Kind::*;
+        matches!(self, StatePost | PostRead | SetPost | With | Read | SetWith | TryWith | TryRead | SetTry)
+            || matches!(self, WithBlocking | ReadBlocking | SetBlocking)
     }
 }
 
