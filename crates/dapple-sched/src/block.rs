@@ -12,6 +12,7 @@ use std::mem;
 use std::ptr::{self, NonNull};
 
 use crate::context;
+use crate::switches;
 
 /// A free block; the link is stored in the block itself.
 pub(crate) struct Free {
@@ -113,8 +114,13 @@ pub(crate) fn alloc<T>(value: T) -> NonNull<T> {
         // SAFETY: `Box::into_raw` is never null.
         return unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(value))) };
     };
-    let recycled = context::with_worker(|worker| worker.blocks.lists[class].pop(class));
-    let block: NonNull<T> = recycled.unwrap_or_else(|| store::take(class)).cast();
+    let block: NonNull<T> = if switches::free_lists() {
+        let recycled = context::with_worker(|worker| worker.blocks.lists[class].pop(class));
+        recycled.unwrap_or_else(|| store::take(class)).cast()
+    } else {
+        // SAFETY: `Box::into_raw` is never null.
+        unsafe { NonNull::new_unchecked(Box::into_raw(Box::<T>::new_uninit())).cast() }
+    };
     // SAFETY: a block of at least the size and alignment of `T`, owned by us.
     unsafe { block.write(value) };
     block
@@ -131,6 +137,10 @@ pub(crate) unsafe fn free<T>(value: NonNull<T>) {
         drop(unsafe { Box::from_raw(value.cast::<mem::MaybeUninit<T>>().as_ptr()) });
         return;
     };
+    if !switches::free_lists() {
+        // SAFETY: allocated as a box in `alloc`; `MaybeUninit` keeps the contents from being dropped again.
+        return drop(unsafe { Box::from_raw(value.cast::<mem::MaybeUninit<T>>().as_ptr()) });
+    }
     let kept = context::with_worker(|worker| worker.blocks.lists[class].push(class, value.cast()));
     if kept.is_none() {
         // SAFETY: a block of this class (`alloc`), given up by the caller.

@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::post;
 use crate::run_queue::RunQueue;
 use crate::shared::{MONITOR_ASLEEP, Shared, Slot};
+use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::spin_loop;
 use crate::worker::{self, TINY_CALLBACK_NS, Worker};
@@ -49,6 +50,10 @@ impl Worker {
 
     /// Sleeps in the driver until there is work, or something that could be work.
     pub(crate) fn sleep(&self) {
+        if switches::shared_queue() {
+            // Its one sleep word cannot tell who sleeps.
+            return std::thread::yield_now();
+        }
         let slot = self.slot();
         let queue = slot.lock();
         if queue.len() > 0 || self.shared.is_stopping() || !slot.fall_asleep(&queue) {
@@ -67,7 +72,7 @@ impl Worker {
     /// Takes colors from other workers. True: some were taken, or events of another worker were dispatched.
     pub(crate) fn steal(&self) -> bool {
         let workers = self.shared.slots.len();
-        if workers == 1 {
+        if workers == 1 || !switches::stealing() {
             return false;
         }
         let start = self.next_random() as usize % workers;

@@ -64,6 +64,7 @@ mod shared;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 mod slab;
 mod stats;
+mod switches;
 mod sync;
 mod task;
 mod ticket;
@@ -91,6 +92,8 @@ pub use reading::{Read, Reading};
 pub use runtime::{Builder, EnterGuard, Handle, Runtime, ShutdownReport};
 pub use set::{ReadingColor, Set};
 pub use stats::{ColorStats, RuntimeStats, WorkerStats};
+#[cfg(feature = "switches")]
+pub use switches::Switches;
 pub use task::{JoinError, JoinHandle};
 pub use trace::{Observer, TraceEvent, TraceKind};
 pub use when::{When, WithAll, when};

@@ -19,6 +19,7 @@ use crate::ext::Ext;
 use crate::node::Node;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Linked;
+use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::trace;
 use crate::worker::Worker;
@@ -101,6 +102,10 @@ impl Worker {
         }
         // Relaxed: decided under the lock.
         let home = usize::from(cell.home.load(Relaxed));
+        if switches::shared_queue() {
+            // Another worker may be running it.
+            return false;
+        }
         if home != self.index {
             // SAFETY: promised by the caller.
             return unsafe { self.post_elsewhere(color, node, home) };

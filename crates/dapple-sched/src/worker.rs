@@ -22,6 +22,7 @@ use crate::policed::Policed;
 use crate::post;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::{Linked, NO_COLOR, Shared, Slot};
+use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::trace;
 
@@ -98,6 +99,7 @@ pub(crate) struct Plan {
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Worker {
+        let index = if switches::shared_queue() { 0 } else { index };
         Worker {
             slot: NonNull::from(&shared.slots[index]),
             shared,
@@ -453,7 +455,8 @@ impl Worker {
             unsafe {
                 let cell = color.as_ref();
                 rest = cell.remote_next.load(Relaxed);
-                if usize::from(cell.home.load(Relaxed)) != self.index {
+                let elsewhere = usize::from(cell.home.load(Relaxed)) != self.index;
+                if elsewhere || (switches::shared_queue() && cell.state() == State::Running) {
                     // Its home moved while it was linked here; passed on once our lock is released.
                     cell.remote_next.store(afterwards.strays, Relaxed);
                     afterwards.strays = color.as_ptr();
@@ -547,6 +550,9 @@ impl Worker {
 
     /// The worker's last act: what can no longer run is dropped, while its color is held.
     pub(crate) fn exit(&self) {
+        if switches::shared_queue() && self.shared.workers_alive.load(Acquire) > 1 {
+            return self.leave_shared_queue();
+        }
         let mut afterwards = Afterwards::new();
         self.drop_policy();
         let mut queue = self.slot().lock();
@@ -590,6 +596,24 @@ impl Cut {
     #[inline]
     fn slice_if(cut: bool) -> Cut {
         if cut { Cut::Slice } else { Cut::No }
+    }
+}
+
+impl Worker {
+    /// Goes; the last worker sees to what is left in the one queue.
+    fn leave_shared_queue(&self) {
+        let mut afterwards = Afterwards::new();
+        let mut queue = self.slot().lock();
+        if let Some(turn) = self.ended.take().filter(|_| !queue.closed) {
+            // SAFETY: as in `next_color`.
+            unsafe { self.end_turn(&mut queue, turn, &mut afterwards) };
+        }
+        drop(queue);
+        afterwards.settle(&self.shared);
+        if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
+            self.shared.workers_alive.fetch_add(1, AcqRel);
+            self.exit();
+        }
     }
 }
 

@@ -68,15 +68,20 @@ impl Configuration {
 
     /// Whether this build of the scheduler can be so.
     fn is_available(self) -> bool {
-        self == Configuration::Stealing
+        cfg!(feature = "switches") || self == Configuration::Stealing
     }
 
+    /// A runtime that is so. Once per process, as it holds for all of it.
     fn runtime(self, workers: usize) -> Result<Runtime> {
-        let builder = Runtime::builder().workers(workers);
-        match self {
-            Configuration::Stealing => builder.build().context("cannot start Dapple's workers"),
-            _ => bail!("{} needs a scheduler that can leave out parts of itself, and this one cannot", name(self)),
+        ensure!(self.is_available(), "{} needs a bench that was built with `--features switches`", name(self));
+        #[cfg(feature = "switches")]
+        dapple_sched::Switches {
+            shared_queue: self == Configuration::SharedQueue,
+            free_lists: matches!(self, Configuration::FreeLists | Configuration::Stealing),
+            stealing: self == Configuration::Stealing,
         }
+        .set();
+        Runtime::builder().workers(workers).build().context("cannot start Dapple's workers")
     }
 }
 
