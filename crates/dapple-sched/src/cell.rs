@@ -176,9 +176,12 @@ impl Fifo {
     }
 
     /// Counts a request for several colors that a callback of this one has made.
-    pub(crate) fn note_request(&mut self, spans_workers: bool) {
+    /// `spans`: the lowest of the workers that it spans, if there are several.
+    pub(crate) fn note_request(&mut self, spans: Option<usize>) {
         self.posts_out = self.posts_out.saturating_add(REQUEST_POSTS as u16);
-        if spans_workers {
+        if let Some(lowest) = spans {
+            self.posts_away = self.posts_away.saturating_add(REQUEST_POSTS as u16);
+            self.away_to = lowest as u16;
             self.requests_away += (u8::MAX - self.requests_away).div_ceil(16);
         } else {
             self.requests_away -= self.requests_away.div_ceil(16);

@@ -32,7 +32,8 @@ impl Worker {
         }
         // SAFETY: promised by the caller.
         let target = unsafe {
-            cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed), cell.ran_recently(), cell.mean_ns()))
+            let own_ns = cell.own_ns() as u16;
+            cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed), cell.ran_recently(), own_ns))
         }?;
         if usize::from(target) >= self.index {
             return None;

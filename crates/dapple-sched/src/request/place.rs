@@ -162,7 +162,7 @@ impl Request {
             unsafe { member.place(homes, here, (sender.is_some(), outside), &mut placed) };
         }
         if let Some(sender) = sender {
-            let spans = homes.len() > 1;
+            let spans = (homes.len() > 1).then(|| homes[0].0);
             // SAFETY: this thread runs the sender, so it owns its fifo.
             unsafe {
                 sender.as_ref().fifo(|fifo| fifo.note_request(spans));
