@@ -115,13 +115,15 @@ fn task() -> impl Strategy<Value = Op> {
     )
 }
 
-/// What one agent does.
-pub(super) fn agent() -> impl Strategy<Value = Vec<Op>> {
+/// What one agent does; `tasks`: among other things, it starts tasks that wait.
+pub(super) fn agent(tasks: bool) -> impl Strategy<Value = Vec<Op>> {
     let nested = leaf().prop_recursive(3, 16, 3, |inner| {
         (leaf(), prop::collection::vec(inner, 0..4)).prop_map(|(op, inner)| {
             // What is held in line does nothing else.
             if op.kind == Kind::Hold { op } else { Op { inner, ..op } }
         })
     });
-    prop::collection::vec(prop_oneof![4 => nested, 1 => task()], 0..12)
+    // A weight of 0 is not allowed.
+    let other = if tasks { task().boxed() } else { leaf().boxed() };
+    prop::collection::vec(prop_oneof![4 => nested, 1 => other], 0..12)
 }
