@@ -14,6 +14,19 @@
 //! | every panic reaches the handler, a joiner, or whoever is in line | [`trial`] |
 //! | something always goes on | [`watch`] |
 //! | threads and descriptors go back to what they were, memory stays flat | [`process`] |
+//!
+//! # Seen to catch
+//!
+//! | bug | found by | after |
+//! |---|---|---|
+//! | a grant to read is given back as if it had been held alone (was in the code) | a writer beside readers; nothing goes on | a second |
+//! | the poll that a grant needs comes after the end of the turn that it had to precede (was in the code) | nothing goes on | 20 seconds at 8 workers |
+//! | an aborted task and a wait that was granted to it keep each other alive (was in the code) | memory grows by 1 MiB a minute | 15 minutes |
+//! | one in a thousand releases of a held color forgets its queue | nothing goes on | seconds |
+//! | a callback that a shutdown drops is forgotten, one in 64 | the accounts do not balance | seconds |
+//! | two posts from elsewhere change places, one in 64 | order | a second |
+//! | a closure is called twice, one in 64 | the allocator aborts | a second |
+//! | whoever wants to write counts readers as nobody | a closure inside of another one; a crash | a second |
 
 mod book;
 mod lane;
