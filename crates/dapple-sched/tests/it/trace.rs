@@ -111,7 +111,7 @@ fn each_callback_is_accepted_started_and_ended_once() {
         let _entered = runtime.enter();
         let color = Color::new();
         let callback: Callback<u32> = color.wrap(|_| ());
-        color.set_capacity(Some(2_000));
+        color.set_capacity(Some(10_000));
         let tasks: Vec<_> = (0..50)
             .map(|n| {
                 let (callback, color) = (callback.clone(), color.clone());
