@@ -228,7 +228,9 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     let runtime = args.configuration.runtime(args.workers)?;
     let handle = runtime.handle().clone();
     let last = args.workers - 1;
-    let started = start_on(runtime, run, &move |index| index % last)?;
+    // One queue is that of worker 0.
+    let shared = args.configuration == Configuration::SharedQueue;
+    let started = start_on(runtime, run, &move |index| if shared { 0 } else { index % last })?;
     let Outcome { secs, rate_per_s, cpu_ns_per_op, verdict } = watch(run, started, args.secs, true);
 
     let callbacks: Vec<u64> = handle.stats().workers.iter().map(|worker| worker.callbacks).collect();
