@@ -168,7 +168,7 @@ fn what_is_pinned_is_left_to_an_overdue_worker() {
     });
 }
 
-// A color moves home to the worker that posts to it, while that worker posts.
+// A color moves home to the worker that posts to it (which is a lower one, see `placement.rs`), while that worker posts.
 //
 // Caught, in the shipped code: a home moved without the lock of the new home (data race). And: `take_news` that drops
 // colors whose home has moved (lost callback).
@@ -177,12 +177,12 @@ fn a_color_moves_to_its_poster() {
     check(4, || {
         let model = model(2);
         let crossing = Crossing::new();
-        let color = model.handle().new_color_at(0);
+        let color = model.handle().new_color_at(1);
         let log = Log::new();
         let poster = crossing.spawn({
             let (model, color, log, passing) = (model.clone(), color.clone(), log.clone(), crossing.clone());
             move || {
-                model.worker(1, |worker| {
+                model.worker(0, |worker| {
                     log.post(&color, 1);
                     passing.pass();
                     log.post(&color, 2);
@@ -192,7 +192,7 @@ fn a_color_moves_to_its_poster() {
             }
         });
         crossing.pass();
-        model.worker(0, |worker| {
+        model.worker(1, |worker| {
             worker.drain();
             crossing.pass();
             worker.drain();

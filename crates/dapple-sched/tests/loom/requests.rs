@@ -102,7 +102,8 @@ fn a_set_meets_the_end_of_a_turn() {
     });
 }
 
-// Both colors of a set run, on two workers, when it is accepted: they end at its members at the same time.
+// Both colors of a set run, on two workers, when it is accepted: they end at its members at the same time. Then
+// something comes behind it.
 //
 // Caught: `grant` that counts down by a load and a store (the set never runs).
 #[test]
@@ -115,14 +116,20 @@ fn a_set_gathers_its_colors() {
         pair.post(1, 2);
         pair.post_both(1, 3);
         let other = crossing.spawn({
-            let model = model.clone();
-            move || model.worker(1, |worker| worker.drain())
+            let (model, pair) = (model.clone(), pair.clone());
+            move || {
+                model.worker(1, |worker| {
+                    worker.drain();
+                    pair.post(1, 4);
+                    worker.drain();
+                });
+            }
         });
         crossing.pass();
         model.worker(0, |worker| worker.drain());
         other.join().unwrap();
         drain(&model);
-        assert_eq!(pair.all(), [vec![1, 3], vec![2, 3]]);
+        assert_eq!(pair.all(), [vec![1, 3], vec![2, 3, 4]]);
         drop(pair);
         finish(&model);
     });
