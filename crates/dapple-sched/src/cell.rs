@@ -44,11 +44,10 @@ use std::ptr::{self, NonNull};
 use crate::ext::{Ext, ExtPtr};
 use crate::holder::Holder;
 use crate::node::{Chain, Node, Origin};
-use crate::placement::{REQUEST_AWAY_NS, REQUEST_POSTS};
 use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
-use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use crate::worker::TINY_CALLBACK_NS;
 
 /// See the table of states above.
@@ -92,8 +91,10 @@ pub(crate) struct ColorCell {
     ran: AtomicU64,
     /// Nodes in the fifo.
     len: AtomicU32,
-    /// Mean callback time, sampled.
+    /// Mean callback time, sampled; 0: not known.
     mean_ns: AtomicU16,
+    /// Of that time, what went into traffic with other workers: in 255ths.
+    away_share: AtomicU8,
     /// What few colors need.
     pub(crate) ext: ExtPtr,
     /// Nodes in the inbox, so that a color that is busy for long does not hide how many wait.
@@ -155,8 +156,6 @@ pub(crate) struct Fifo {
     /// Posts made to colors at home on other workers, and the last one of those workers.
     pub(crate) posts_away: u16,
     pub(crate) away_to: u16,
-    /// How many of its latest requests for several colors were for colors on more than one worker, in 255ths.
-    requests_away: u8,
     /// What a policy knows the color by while it is queued; see `policed`. Here, where there is room for it.
     pub(crate) policy_slot: u32,
 }
@@ -175,16 +174,14 @@ impl Fifo {
         self.rank = self.rank.max(rank(chain.priority)) | if outside { EXPRESS } else { 0 };
     }
 
-    /// Counts a request for several colors that a callback of this one has made.
-    /// `spans`: the lowest of the workers that it spans, if there are several.
-    pub(crate) fn note_request(&mut self, spans: Option<usize>) {
-        self.posts_out = self.posts_out.saturating_add(REQUEST_POSTS as u16);
-        if let Some(lowest) = spans {
-            self.posts_away = self.posts_away.saturating_add(REQUEST_POSTS as u16);
-            self.away_to = lowest as u16;
-            self.requests_away += (u8::MAX - self.requests_away).div_ceil(16);
-        } else {
-            self.requests_away -= self.requests_away.div_ceil(16);
+    /// Counts what a callback of this color has done to others; it counts as so many posts. `elsewhere`: the worker
+    /// where that was, if it was not its own.
+    #[inline]
+    pub(crate) fn note_traffic(&mut self, posts: u16, elsewhere: Option<usize>) {
+        self.posts_out = self.posts_out.saturating_add(posts);
+        if let Some(worker) = elsewhere {
+            self.posts_away = self.posts_away.saturating_add(posts);
+            self.away_to = worker as u16;
         }
     }
 
@@ -260,10 +257,10 @@ impl Fifo {
 
     /// The worker with which the color has most of its traffic, if that traffic costs more than its callbacks take. `run`:
     /// how many of them it has run recently.
-    pub(crate) fn partner(&self, last_poster: u16, run: u32, mean_ns: u16) -> Option<u16> {
+    pub(crate) fn partner(&self, last_poster: u16, run: u32, own_ns: u32) -> Option<u16> {
         let most = |crossings: u16| {
             let crossings = u32::from(crossings);
-            crossings * 2 > run && u32::from(mean_ns) * run < TINY_CALLBACK_NS * crossings
+            crossings * 2 > run && u64::from(own_ns) * u64::from(run) < u64::from(TINY_CALLBACK_NS * crossings)
         };
         if run < HABIT_CALLBACKS {
             return None;
@@ -313,13 +310,13 @@ impl ColorCell {
                 posts_out: 0,
                 posts_foreign: 0,
                 posts_away: 0,
-                requests_away: 0,
                 away_to: NO_WORKER,
                 policy_slot: 0,
             }),
             ran: AtomicU64::new(0),
             len: AtomicU32::new(0),
             mean_ns: AtomicU16::new(0),
+            away_share: AtomicU8::new(0),
             ext: ExtPtr::new(),
             inbox_len: AtomicU32::new(0),
             len_max: AtomicU32::new(0),
@@ -465,14 +462,19 @@ impl ColorCell {
         }
     }
 
-    /// Records a timed stretch of callbacks. The caller owns the fifo.
-    pub(crate) fn record_time(&self, mean_ns: u64) {
+    /// Records a timed stretch of callbacks: their mean, and how much of the time, in 255ths, went into traffic with
+    /// other workers. The caller owns the fifo.
+    pub(crate) fn record_time(&self, mean_ns: u64, away_share: u8) {
         let sample = mean_ns.clamp(1, u64::from(u16::MAX)) as u16;
         let mean = match self.mean_ns() {
             0 => sample,
             before => ((u32::from(before) * 3 + u32::from(sample)) / 4) as u16,
         };
         self.mean_ns.store(mean.max(1), Relaxed);
+        let share = self.away_share.load(Relaxed);
+        if share != away_share {
+            self.away_share.store(((u16::from(share) * 3 + u16::from(away_share) + 2) / 4) as u8, Relaxed);
+        }
     }
 
     /// Nodes in the fifo: exact for who owns it, a number to show for others.
@@ -509,14 +511,11 @@ impl ColorCell {
         self.mean_ns.load(Relaxed)
     }
 
-    /// Mean callback time, without what its requests cost only because they were made across workers.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    pub(crate) unsafe fn own_ns(&self) -> u32 {
-        // SAFETY: promised by the caller.
-        let away = unsafe { self.fifo(|fifo| u32::from(fifo.requests_away)) };
-        u32::from(self.mean_ns()).saturating_sub(REQUEST_AWAY_NS * away / u32::from(u8::MAX))
+    /// Mean callback time without what went into traffic with other workers: what would be left of it if all whom it
+    /// talks to were at home on one worker. As [`ColorCell::len`].
+    pub(crate) fn own_ns(&self) -> u32 {
+        let own_share = u8::MAX - self.away_share.load(Relaxed);
+        u32::from(self.mean_ns()) * u32::from(own_share) / u32::from(u8::MAX)
     }
 
     /// Nodes in fifo and inbox: a number to show.
@@ -757,8 +756,8 @@ pub(crate) const NO_WORKER: u16 = u16::MAX;
 const HABIT_CALLBACKS: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 16 };
 
 /// When a color has run twice this many callbacks, and from then on after every so many, its counters about the recent past
-/// are halved.
-const HISTORY_CALLBACKS: u64 = 512;
+/// are halved. So few that callbacks of up to five hundred posts are counted in full.
+const HISTORY_CALLBACKS: u64 = 64;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 const _: () = assert!(std::mem::size_of::<ColorCell>() <= 128, "a color's allocation is to stay within 128 bytes");

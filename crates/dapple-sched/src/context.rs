@@ -54,6 +54,12 @@ pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     unsafe { worker.as_ref() }.map(f)
 }
 
+/// Which worker of a runtime the current thread is, if it is one.
+#[inline]
+pub(crate) fn index_in(shared: &Shared) -> Option<usize> {
+    with_worker(|worker| ptr::eq(&*worker.shared, shared).then_some(worker.index)).flatten()
+}
+
 /// Whether the current thread is a worker, of any runtime. Blocking there is forbidden (C9).
 ///
 /// ```
@@ -211,6 +217,12 @@ pub(crate) fn current_color() -> Option<NonNull<ColorCell>> {
 #[inline]
 pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {
     top().filter(|frame| frame.runs).and_then(|frame| frame.color.get())
+}
+
+/// The color whose turn this worker is in, whatever it holds besides: its fifo is the worker's.
+#[inline]
+pub(crate) fn turn_color() -> Option<NonNull<ColorCell>> {
+    with_worker(|worker| worker.frame.color()).flatten()
 }
 
 /// Whether this thread holds `color` for itself, at whatever depth.

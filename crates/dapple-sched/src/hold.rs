@@ -10,9 +10,11 @@ use crate::dispose;
 use crate::holder::Holder;
 use crate::lock::Guard;
 use crate::node::Origin;
+use crate::placement;
 use crate::run_queue::RunQueue;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::thread_local;
+use crate::worker;
 
 /// Takes hold of a color if it is free and nothing is queued in it; asked for at `origin`.
 ///
@@ -40,21 +42,26 @@ unsafe fn try_take(color: NonNull<ColorCell>, reads: bool, origin: Origin) -> bo
     // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
-    let queue = if context::on_worker() {
-        // Relaxed: checked under the lock below.
-        let home = usize::from(cell.home.load(Relaxed));
-        shared.slots[home].try_lock_briefly().filter(|_| usize::from(cell.home.load(Relaxed)) == home)
-    } else {
-        Some(shared.lock_home(cell).1)
+    // Relaxed: checked under the lock below.
+    let home = usize::from(cell.home.load(Relaxed));
+    let here = context::index_in(shared);
+    let attempt = || {
+        let queue = if context::on_worker() {
+            shared.slots[home].try_lock_briefly().filter(|_| usize::from(cell.home.load(Relaxed)) == home)
+        } else {
+            Some(shared.lock_home(cell).1)
+        };
+        // SAFETY: we hold the home lock.
+        queue.is_some_and(|_queue| unsafe {
+            let free = is_free(cell, reads);
+            if free {
+                take(cell, reads, Holder::here(), origin);
+                placement::note_hold(cell, home, here);
+            }
+            free
+        })
     };
-    // SAFETY: we hold the home lock.
-    queue.is_some_and(|_queue| unsafe {
-        let free = is_free(cell, reads);
-        if free {
-            take(cell, reads, Holder::here(), origin);
-        }
-        free
-    })
+    if here.is_none_or(|here| here == home) { attempt() } else { worker::away(attempt) }
 }
 
 /// Whether a color can be held at once: nothing waits in it, and nobody has it, but readers where one reader more asks.
@@ -176,11 +183,21 @@ pub(crate) unsafe fn holding<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R
     impl Drop for Release {
         fn drop(&mut self) {
             // SAFETY: promised by the caller of `holding`.
-            unsafe { release(self.0) };
+            at_home_or_away(self.0, || unsafe { release(self.0) });
         }
     }
     let _release = Release(color);
     context::in_frame(color, false, |_| f())
+}
+
+/// Lets go of a color, which is traffic with other workers where it is at home elsewhere.
+#[inline]
+fn at_home_or_away(color: NonNull<ColorCell>, release: impl FnOnce()) {
+    // SAFETY: what is held is alive.
+    let cell = unsafe { color.as_ref() };
+    // Relaxed: a hint.
+    let home = usize::from(cell.home.load(Relaxed));
+    if context::index_in(cell.shared()).is_none_or(|here| here == home) { release() } else { worker::away(release) }
 }
 
 /// Runs `f` as one of the readers of a color, and leaves them, also if `f` unwinds.
@@ -192,7 +209,7 @@ pub(crate) unsafe fn reading<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R
     impl Drop for Release {
         fn drop(&mut self) {
             // SAFETY: promised by the caller of `reading`.
-            unsafe { release_read(self.0) };
+            at_home_or_away(self.0, || unsafe { release_read(self.0) });
         }
     }
     let _release = Release(color);

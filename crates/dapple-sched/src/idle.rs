@@ -265,10 +265,9 @@ impl Shared {
 /// The caller holds the home lock, and the color is queued.
 unsafe fn pays(cell: &ColorCell) -> bool {
     // SAFETY: promised by the caller.
-    let (traffic, own_ns) =
-        unsafe { (cell.fifo(|fifo| u32::from(fifo.posts_in) + u32::from(fifo.posts_out)), cell.own_ns()) };
+    let traffic = unsafe { cell.fifo(|fifo| u32::from(fifo.posts_in) + u32::from(fifo.posts_out)) };
     traffic == 0
-        || u64::from(own_ns) * u64::from(cell.ran_recently()) > u64::from(TINY_CALLBACK_NS) * u64::from(traffic)
+        || u64::from(cell.own_ns()) * u64::from(cell.ran_recently()) > u64::from(TINY_CALLBACK_NS) * u64::from(traffic)
 }
 
 /// Pauses per round of spinning: about a microsecond.

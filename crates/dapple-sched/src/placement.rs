@@ -7,16 +7,21 @@
 //! | when | what | where |
 //! |---|---|---|
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
-//! | a request for several colors spans workers, that of its poster among them | its colors, if they are all free and their callbacks shorter than what it costs to span workers | to the lowest of these workers |
+//! | a request for several colors spans workers, that of its poster among them | its colors but those that run, if their callbacks are shorter than what it costs to span workers | to the lowest of these workers |
 //! | a worker posts to an idle color whose home sleeps, or from an I/O event (`post.rs`) | the color | to that worker |
 //!
 //! **Always to the lower index**: two colors that post to each other would otherwise pass each other by for ever, each
 //! moving to where the other was. And not to a worker whose queue is long, where they would wait. And never what is pinned.
+//!
+//! How long callbacks take is measured **without what they spend on traffic with other workers** (`Worker::away`), which is
+//! what a move would save. Measured with it, colors that are apart look like colors whose long callbacks are worth two
+//! workers, and stay apart: four accounts with 1 us of work, begun on two workers, ran at a third of the speed for good.
 
 use crate::cell::{ColorCell, NO_WORKER, State};
+use crate::context;
 use crate::lock::Guard;
 use crate::run_queue::RunQueue;
-use crate::shared::Slot;
+use crate::shared::{Shared, Slot};
 use crate::sync::atomic::Ordering::*;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
@@ -32,8 +37,7 @@ impl Worker {
         }
         // SAFETY: promised by the caller.
         let target = unsafe {
-            let own_ns = cell.own_ns() as u16;
-            cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed), cell.ran_recently(), own_ns))
+            cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed), cell.ran_recently(), cell.own_ns()))
         }?;
         if usize::from(target) >= self.index {
             return None;
@@ -60,19 +64,70 @@ impl Worker {
     }
 }
 
-/// Brings the free ones of several colors that are wanted together to one worker, if their callbacks are tiny.
+/// Brings several colors that are wanted together to one worker, if their callbacks are tiny: all of them but those that
+/// run elsewhere or are read, which stay.
 ///
 /// # Safety
-/// `homes` are the locks of all their homes, and of the worker that posts; the colors are idle.
+/// `homes` are the locks of all their homes, and perhaps of the worker that posts.
 pub(crate) unsafe fn bring_together<'a>(
-    homes: &[(usize, Guard<'_, RunQueue>)],
-    free: impl Iterator<Item = &'a ColorCell> + Clone,
+    shared: &Shared,
+    homes: &mut [(usize, Guard<'_, RunQueue>)],
+    colors: impl Iterator<Item = &'a ColorCell> + Clone,
 ) {
-    let [(lowest, queue), _, ..] = homes else { return };
-    // SAFETY: promised by the caller: idle, so the home lock owns the fifo.
-    let short = |cell: &ColorCell| unsafe { cell.own_ns() } < REQUEST_POSTS * TINY_CALLBACK_NS;
-    if !queue.closed && free.clone().all(short) {
-        free.filter(|cell| !cell.is_pinned()).for_each(|cell| cell.home.store(*lowest as u16, Relaxed));
+    let [(lowest, _), _, ..] = *homes else { return };
+    // SAFETY: promised by the caller: the home locks are held.
+    let stays = |cell: &ColorCell| unsafe { matches!(cell.state(), State::Running | State::Reading) };
+    let moves = |cell: &ColorCell| !stays(cell) && !cell.is_pinned();
+    let long = |cell: &ColorCell| cell.own_ns() >= REQUEST_POSTS * TINY_CALLBACK_NS;
+    if homes.iter().any(|(_, queue)| queue.closed)
+        || shared.slots[lowest].wait_ns() > LONG_WAIT_NS
+        || colors.clone().any(|cell| moves(cell) && long(cell))
+    {
+        return;
+    }
+    for cell in colors {
+        let home = usize::from(cell.home.load(Relaxed));
+        if home == lowest || !moves(cell) {
+            continue;
+        }
+        // SAFETY: both homes' locks are held, and the color does not run, so links and fifo are ours. Who holds it, if
+        // somebody does, looks for its home under the home's lock.
+        unsafe {
+            let queued = cell.state() == State::Queued;
+            if queued && let Some((_, queue)) = homes.iter_mut().find(|(index, _)| *index == home) {
+                queue.remove(cell.into());
+            }
+            cell.home.store(lowest as u16, Relaxed);
+            if queued {
+                homes[0].1.push(cell.into());
+            }
+        }
+    }
+}
+
+/// Counts that a callback holds a free color in line, which is at home on the worker `home`; the callback's worker is
+/// `here`.
+///
+/// # Safety
+/// The home lock is held, and the color taken by the caller.
+pub(crate) unsafe fn note_hold(cell: &ColorCell, home: usize, here: Option<usize>) {
+    let Some(sender) = here.and_then(|_| context::turn_color()) else { return };
+    // SAFETY: this thread runs the sender, so it owns its fifo; the home lock owns that of a color that does not run.
+    unsafe {
+        sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, (here != Some(home)).then_some(home)));
+        if here == Some(home) {
+            cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
+        }
+    }
+}
+
+/// Counts that a callback asks for several colors at once; they and it are at home on these workers.
+///
+pub(crate) fn note_request(homes: &[(usize, Guard<'_, RunQueue>)]) {
+    let lowest = if let [(lowest, _), _, ..] = homes { Some(*lowest) } else { None };
+    if let Some(sender) = context::turn_color() {
+        // SAFETY: this thread runs the sender, so it owns its fifo.
+        unsafe { sender.as_ref().fifo(|fifo| fifo.note_traffic(REQUEST_POSTS as u16, lowest)) };
     }
 }
 
@@ -87,8 +142,9 @@ impl Slot {
 /// of its colors crosses: about a microsecond.
 pub(crate) const REQUEST_POSTS: u32 = 10;
 
-/// What one costs its poster, above what it costs at home.
-pub(crate) const REQUEST_AWAY_NS: u32 = 800;
+/// As how many posts a hold in line counts: elsewhere the lock, the color and its state cross, and the lock again, and
+/// whoever has them at home is kept waiting meanwhile. About 600 ns where two workers do so without a pause.
+const HOLD_POSTS: u16 = 5;
 
 /// Tiny callbacks are not brought to where they would wait longer than this.
-const LONG_WAIT_NS: u64 = 500_000;
+const LONG_WAIT_NS: u64 = 1_000_000;

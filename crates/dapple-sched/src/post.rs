@@ -22,7 +22,7 @@ use crate::shared::Linked;
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::trace;
-use crate::worker::Worker;
+use crate::worker::{self, Worker};
 
 /// Accepts a node into a color, and counts it where the color has a capacity.
 ///
@@ -82,7 +82,7 @@ unsafe fn post_to_other(color: NonNull<ColorCell>, node: NonNull<Node>) {
     });
     if placed != Some(true) {
         // SAFETY: promised by the caller; the node has not been placed.
-        unsafe { post_foreign(color, node) };
+        worker::away(|| unsafe { post_foreign(color, node) });
     }
 }
 

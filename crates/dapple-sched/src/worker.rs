@@ -45,6 +45,8 @@ pub(crate) struct Worker {
     ns_to_poll: Cell<u64>,
     /// Callbacks that the current turn has run.
     ran: Cell<u32>,
+    /// While a turn is timed: what it has spent on traffic with other workers. See [`away`].
+    away_ns: Cell<Option<u64>>,
     /// Its frame, at the bottom of this thread's stack of frames.
     pub(crate) frame: Frame,
     pub(crate) spin_rounds: Cell<u32>,
@@ -111,6 +113,7 @@ impl Worker {
             turns_to_look: Cell::new(0),
             ns_to_poll: Cell::new(POLL_EVERY_NS),
             ran: Cell::new(0),
+            away_ns: Cell::new(None),
             frame: Frame::of_worker(),
             spin_rounds: Cell::new(4),
             help_pause: Cell::new(0),
@@ -248,6 +251,7 @@ impl Worker {
         let to_look = self.turns_to_look.get();
         let timed = to_look == 0 || !(1..LONG_CALLBACK_NS).contains(&plan.mean_ns);
         let slice = Slice::start(timed, plan.mean_ns);
+        self.away_ns.set(timed.then_some(0));
         // SAFETY: this worker runs the color.
         unsafe { self.run_callbacks(&self.frame, color, plan.batch, &slice, &self.ran) };
         self.turns_to_look.set(to_look.saturating_sub(1));
@@ -255,21 +259,23 @@ impl Worker {
             return;
         }
         let elapsed_ns = slice.elapsed_ns();
+        let away_ns = self.away_ns.take().unwrap_or_default();
         if timed && !self.frame.is_released() {
             let mean_ns = elapsed_ns / u64::from(self.ran.get().max(1));
+            let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
             // SAFETY: this worker still runs the color, so it owns the fifo.
-            unsafe { color.as_ref().record_time(mean_ns) };
+            unsafe { color.as_ref().record_time(mean_ns, away_share as u8) };
         }
-        let passed_ns = if to_look == 0 { self.look(elapsed_ns) } else { elapsed_ns };
+        let passed_ns = if to_look == 0 { self.look(elapsed_ns, away_ns) } else { elapsed_ns };
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
     }
 
-    /// Once in a while: records how long a turn took, which sets how often we look. Returns about how much time has
-    /// passed since the last look.
-    fn look(&self, turn_ns: u64) -> u64 {
+    /// Once in a while: records how long a turn took, without what was traffic with other workers, which sets how often
+    /// we look. Returns about how much time has passed since the last look.
+    fn look(&self, turn_ns: u64, away_ns: u64) -> u64 {
         let slot = self.slot();
         let old = slot.turn_ns.load(Relaxed);
-        let sample = turn_ns.min(u64::from(u32::MAX / 4)) as u32;
+        let sample = turn_ns.saturating_sub(away_ns).min(u64::from(u32::MAX / 4)) as u32;
         let mean = if old == 0 { sample } else { (old * 3).saturating_add(sample) / 4 };
         slot.turn_ns.store(mean, Relaxed);
         // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
@@ -676,6 +682,22 @@ impl Afterwards {
         // SAFETY: each of them has its color, and the chain is ours.
         unsafe { post::grant_all(self.granted) };
     }
+}
+
+/// Does what is traffic with other workers, so that a turn which is timed can tell what it would take without.
+pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
+    let timed = context::with_worker(|worker| worker.away_ns.get().is_some()).unwrap_or(false);
+    if !timed {
+        return traffic();
+    }
+    let slice = Slice::start(true, 0);
+    let done = traffic();
+    context::with_worker(|worker| {
+        // `None`: a panic of a destructor has passed, or the turn that was timed is over.
+        let before = worker.away_ns.get();
+        worker.away_ns.set(before.map(|away_ns| away_ns + slice.elapsed_ns()));
+    });
+    done
 }
 
 /// Links a color, whose notification the caller owns, where it belongs.

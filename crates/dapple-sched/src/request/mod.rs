@@ -47,7 +47,7 @@ use crate::shared::Shared;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::ticket::Ticket;
 use crate::trace::{self, Record};
-use crate::worker::Afterwards;
+use crate::worker::{self, Afterwards};
 
 /// What several colors are to be held for.
 pub(crate) struct Request {
@@ -162,6 +162,15 @@ impl Member {
                 afterwards.bury(cell);
             }
         }
+    }
+
+    /// Lets go of the color, wherever it is at home.
+    ///
+    /// # Safety
+    /// It is held for the member.
+    unsafe fn release(&self) {
+        // SAFETY: promised by the caller.
+        unsafe { if self.reads() { hold::release_read(self.color) } else { hold::release(self.color) } }
     }
 
     fn request(&self) -> NonNull<Request> {
@@ -547,17 +556,16 @@ impl Request {
             let mut afterwards = Afterwards::new();
             let mut queue = worker.slot().lock();
             for member in self.members().iter().filter(goes) {
-                // SAFETY: promised by the caller; a color that is held does not move, so those at home here stay here.
+                // SAFETY: promised by the caller; those at home here stay here while we have the lock.
                 unsafe { member.release_at_home(worker.index, &mut queue, &mut afterwards) };
             }
             drop(queue);
             afterwards.settle(&worker.shared);
         });
-        for member in self.members().iter().filter(goes) {
-            if !member.released.get() {
-                // SAFETY: promised by the caller; it was not released above.
-                unsafe { if member.reads() { hold::release_read(member.color) } else { hold::release(member.color) } }
-            }
+        let mut elsewhere = self.members().iter().filter(goes).filter(|member| !member.released.get()).peekable();
+        if elsewhere.peek().is_some() {
+            // SAFETY: promised by the caller; they were not released above.
+            worker::away(|| elsewhere.for_each(|member| unsafe { member.release() }));
         }
     }
 

@@ -57,13 +57,28 @@ impl Request {
             if ptr::eq(&*worker.shared, shared) { unsafe { Request::place_here(this, worker) } } else { None }
         });
         // SAFETY: promised by the caller.
-        let placed = placed.flatten().unwrap_or_else(|| unsafe { Request::place_anywhere(this, shared) });
-        for color in placed.notify {
-            // SAFETY: the notification is ours.
-            unsafe { worker::pass_on(shared, color) };
+        match placed.flatten() {
+            // SAFETY: promised by the caller.
+            Some(placed) => unsafe { Request::settle(this, shared, placed) },
+            // SAFETY: as above.
+            None => worker::away(|| unsafe {
+                let placed = Request::place_anywhere(this, shared);
+                Request::settle(this, shared, placed);
+            }),
         }
-        // SAFETY: let in by `place`, and no lock is held; complete means that all colors are held.
+    }
+
+    /// What is left to do once the request is placed, with no lock held.
+    ///
+    /// # Safety
+    /// As [`Request::submit`]; it is placed.
+    unsafe fn settle(this: NonNull<Request>, shared: &Shared, placed: Placed) {
+        // SAFETY: the notifications are ours; let in by `place`, and no lock is held; complete means that all colors
+        // are held.
         unsafe {
+            for color in placed.notify {
+                worker::pass_on(shared, color);
+            }
             grant_all(placed.granted);
             if placed.complete {
                 Request::complete(this);
@@ -142,31 +157,20 @@ impl Request {
             // It runs in a turn of this one.
             runner.inspect(|runner| runner.granted.set(false));
         }
-        if free == request.members().len() {
-            // SAFETY: we hold all home locks; free means idle, but for those that others read.
-            unsafe {
-                let free = request.members().iter().map(Member::cell);
-                if !request.members().iter().any(|member| member.cell().state() == State::Reading) {
-                    placement::bring_together(homes, free);
-                }
-            }
-        }
+        // SAFETY: promised by the caller.
+        unsafe { placement::bring_together(request.shared(), homes, request.members().iter().map(Member::cell)) };
         let pending = request.members().iter().filter(|member| !member.granted.get()).count();
         // Relaxed: whoever reaches a member comes through one of the locks, or an inbox.
         request.pending().store(pending as u32, Relaxed);
         let mut placed = Placed { granted: ptr::null_mut(), notify: Vec::new(), complete: pending == 0 };
-        let sender = worker.and_then(|worker| worker.frame.color());
+        let from_callback = worker.is_some_and(|worker| worker.frame.color().is_some());
         let outside = worker.is_none_or(|worker| worker.dispatches.get());
         for member in request.members() {
             // SAFETY: we hold the home lock, and nothing has changed since the first look.
-            unsafe { member.place(homes, here, (sender.is_some(), outside), &mut placed) };
+            unsafe { member.place(homes, here, (from_callback, outside), &mut placed) };
         }
-        if let Some(sender) = sender {
-            let spans = (homes.len() > 1).then(|| homes[0].0);
-            // SAFETY: this thread runs the sender, so it owns its fifo.
-            unsafe {
-                sender.as_ref().fifo(|fifo| fifo.note_request(spans));
-            }
+        if from_callback {
+            placement::note_request(homes);
         }
         placed
     }

@@ -12,10 +12,12 @@ use crate::context;
 use crate::hold;
 use crate::holder::Holder;
 use crate::node::Origin;
+use crate::placement;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::ticket::Ticket;
 use crate::trace;
+use crate::worker;
 
 /// A request with the memory for its members and its closure.
 #[repr(C)]
@@ -141,13 +143,19 @@ pub(crate) unsafe fn try_hold_all<R>(
     let len = merge_duplicates(members);
     let members = &members[..len];
     // SAFETY: promised by the caller.
-    let homes = lock_homes(unsafe { &*shared }, members, None);
+    let shared_ref = unsafe { &*shared };
+    let here = context::index_in(shared_ref);
+    let mut homes = worker::away(|| lock_homes(shared_ref, members, here));
     // SAFETY: all home locks are held.
     unsafe {
         if !members.iter().all(|member| hold::is_free(member.cell(), member.reads())) {
             return None;
         }
         members.iter().for_each(|member| hold::take(member.cell(), member.reads(), Holder::here(), origin));
+        if here.is_some() {
+            placement::note_request(&homes);
+            placement::bring_together(shared_ref, &mut homes, members.iter().map(Member::cell));
+        }
     }
     drop(homes);
     let request = Request::new(shared, NO_WORK, origin);
