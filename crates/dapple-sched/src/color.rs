@@ -542,6 +542,7 @@ impl Color {
     }
 
     /// Whether the handle knows its cell.
+    #[inline]
     pub(crate) fn is_resolved(&self) -> bool {
         self.cell.is_some()
     }
@@ -603,8 +604,17 @@ impl Clone for Color {
 }
 
 impl Drop for Color {
+    #[inline]
     fn drop(&mut self) {
-        let Some(color) = self.cell else { return };
+        if let Some(color) = self.cell {
+            Color::forget(color);
+        }
+    }
+}
+
+impl Color {
+    /// Gives a handle's count back.
+    fn forget(color: NonNull<ColorCell>) {
         // SAFETY: this handle keeps the cell alive until its count is given back.
         let cell = unsafe { color.as_ref() };
         if cell.kind == Kind::Default {

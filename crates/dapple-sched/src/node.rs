@@ -57,6 +57,7 @@ const TRACED: usize = 1;
 const COUNTED: usize = 2;
 
 impl Node {
+    #[inline]
     pub(crate) fn new(vtable: &'static VTable, priority: Priority, origin: Origin) -> Node {
         let vtable: *const VTable = vtable;
         Node {
@@ -94,6 +95,7 @@ impl Node {
     }
 
     /// Traces the callback, or no longer does.
+    #[inline]
     pub(crate) fn set_origin(&self, origin: Result<Origin, NonNull<Record>>) {
         let word = match origin {
             Ok(origin) => ptr::from_ref(origin).cast::<()>(),
@@ -127,6 +129,7 @@ impl Node {
         self.tagged.get().addr() & READS != 0
     }
 
+    #[inline]
     pub(crate) fn set_reads(&self) {
         self.tagged.set(self.tagged.get().map_addr(|addr| addr | READS));
     }

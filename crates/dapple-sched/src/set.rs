@@ -147,9 +147,11 @@ impl<T: Send + Sync + 'static> Owned for Reads<T> {
 impl part::Sealed for Color {}
 impl Part for Color {
     type Owned = Kept;
+    #[inline]
     fn member(&self, owned: &Kept, priority: Priority) -> Member {
         Member::new(owned.cell(self), false, priority)
     }
+    #[inline]
     fn own(&self) -> Kept {
         Kept::new(self)
     }
@@ -161,10 +163,12 @@ impl Part for Color {
 pub struct Kept(Color);
 
 impl Kept {
+    #[inline]
     fn new(color: &Color) -> Kept {
         Kept(if color.is_resolved() { Color::DEFAULT } else { color.resolved() })
     }
 
+    #[inline]
     fn cell(&self, color: &Color) -> NonNull<ColorCell> {
         if color.is_resolved() { color.cell() } else { self.0.cell() }
     }
@@ -194,9 +198,11 @@ pub struct ReadingColor<'a>(pub(crate) &'a Color);
 impl part::Sealed for ReadingColor<'_> {}
 impl Part for ReadingColor<'_> {
     type Owned = Kept;
+    #[inline]
     fn member(&self, owned: &Kept, priority: Priority) -> Member {
         Member::new(owned.cell(self.0), true, priority)
     }
+    #[inline]
     fn own(&self) -> Kept {
         Kept::new(self.0)
     }

@@ -1,4 +1,4 @@
-//! Several colors at once (C4): the public face of `request.rs`.
+//! Several colors at once (C4): the public face of `request`.
 
 use std::fmt;
 use std::future::Future;
@@ -272,6 +272,7 @@ const NAMED_TWICE: &str =
     "a `when` names the same state twice, and cannot lend it out twice: name it once, or use two states of one color";
 
 /// The runtime of the colors.
+#[inline]
 fn runtime_of(members: &[Member]) -> *const Shared {
     let Some(first) = members.first() else {
         // Nothing is held; it only needs somewhere to run.
@@ -287,6 +288,7 @@ fn runtime_of(members: &[Member]) -> *const Shared {
 }
 
 /// Panics if colors are pinned to different workers. A pinned one is held for writing: the closure runs in a turn of it.
+#[inline]
 fn settle_pins(members: &mut [Member]) {
     let mut pinned_to = None;
     for member in members {

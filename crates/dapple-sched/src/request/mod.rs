@@ -104,6 +104,7 @@ impl Member {
         granted_when_stopped: true,
     };
 
+    #[inline]
     pub(crate) fn new(color: NonNull<ColorCell>, reads: bool, priority: Priority) -> Member {
         // Set again when it is known who asks.
         let node = Node::new(Member::VTABLE, priority, Location::caller());
@@ -113,16 +114,19 @@ impl Member {
         Member { node, request: Cell::new(ptr::null()), color, granted: Cell::new(false), released: Cell::new(false) }
     }
 
+    #[inline]
     pub(crate) fn color(&self) -> NonNull<ColorCell> {
         self.color
     }
 
+    #[inline]
     fn cell(&self) -> &ColorCell {
         // SAFETY: alive until the member has been submitted (the caller has handles), and then as long as the color is
         // held for the request or has the member in its fifo.
         unsafe { self.color.as_ref() }
     }
 
+    #[inline]
     pub(crate) fn reads(&self) -> bool {
         self.node.reads()
     }
@@ -133,35 +137,42 @@ impl Member {
     }
 
     /// Before it is submitted.
+    #[inline]
     fn set_origin(&mut self, origin: Origin) {
         self.node.set_origin(Ok(origin));
     }
 
-    /// Lets go of a color whose home is this worker, unless it has stopped.
+    /// Lets go of a color whose home is this worker, unless it has stopped. False: it is at home elsewhere.
     ///
     /// # Safety
     /// The color is held for the member, and `queue` is the lock of the worker of that index.
-    unsafe fn release_at_home(&self, index: usize, queue: &mut Guard<'_, RunQueue>, afterwards: &mut Afterwards) {
+    unsafe fn release_at_home(
+        &self,
+        index: usize,
+        queue: &mut Guard<'_, RunQueue>,
+        afterwards: &mut Afterwards,
+    ) -> bool {
         let cell = self.cell();
         if usize::from(cell.home.load(Relaxed)) != index || queue.closed {
-            return;
+            return false;
         }
         self.released.set(true);
         // SAFETY: promised by the caller.
         unsafe {
             if self.reads() && !hold::leave_readers(cell) {
-                return;
+                return true;
             }
             cell.drain_inbox();
             if cell.len() > 0 {
                 queue.push(self.color);
-                return;
+                return true;
             }
             cell.set_state(State::Idle);
             if hold::is_dead(self.color) {
                 afterwards.bury(cell);
             }
         }
+        true
     }
 
     /// Lets go of the color, wherever it is at home.
@@ -223,6 +234,7 @@ impl Member {
 }
 
 impl Request {
+    #[inline]
     fn new(shared: *const Shared, work: &'static Work, origin: Origin) -> Request {
         Request {
             pending: AtomicU32::new(0),
@@ -265,6 +277,7 @@ impl Request {
         &self.pending
     }
 
+    #[inline]
     fn members(&self) -> &[Member] {
         self.check_alive();
         let members = self.members.get();
@@ -285,6 +298,7 @@ impl Request {
     }
 
     /// Gives each member its request. The caller keeps both where they are until the request is over.
+    #[inline]
     fn adopt_members(&self, members: *const [Member]) {
         self.members.set(members);
         self.members().iter().for_each(|member| member.request.set(self));
@@ -549,21 +563,23 @@ impl Request {
         if !self.members().iter().any(|member| goes(&member)) {
             return;
         }
-        context::with_worker(|worker| {
+        let left = context::with_worker(|worker| {
             if !ptr::eq(&*worker.shared, self.shared) {
-                return;
+                return true;
             }
             let mut afterwards = Afterwards::new();
+            let mut left = false;
             let mut queue = worker.slot().lock();
             for member in self.members().iter().filter(goes) {
                 // SAFETY: promised by the caller; those at home here stay here while we have the lock.
-                unsafe { member.release_at_home(worker.index, &mut queue, &mut afterwards) };
+                left |= unsafe { !member.release_at_home(worker.index, &mut queue, &mut afterwards) };
             }
             drop(queue);
             afterwards.settle(&worker.shared);
+            left
         });
-        let mut elsewhere = self.members().iter().filter(goes).filter(|member| !member.released.get()).peekable();
-        if elsewhere.peek().is_some() {
+        if left.unwrap_or(true) {
+            let elsewhere = self.members().iter().filter(goes).filter(|member| !member.released.get());
             // SAFETY: promised by the caller; they were not released above.
             worker::away(|| elsewhere.for_each(|member| unsafe { member.release() }));
         }

@@ -30,6 +30,8 @@ struct Placed {
 }
 
 impl Placed {
+    const NOTHING_LEFT: Placed = Placed { granted: ptr::null_mut(), notify: Vec::new(), complete: false };
+
     /// Requests to read that were let in; in practice one chain at most.
     fn grant(&mut self, chain: *mut Node) {
         let mut rest = chain;
@@ -93,15 +95,45 @@ impl Request {
     unsafe fn place_here(this: NonNull<Request>, worker: &Worker) -> Option<Placed> {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_ref() };
-        let at_home =
-            || request.members().iter().all(|member| usize::from(member.cell().home.load(Relaxed)) == worker.index);
-        // Relaxed: decided under the lock.
-        if !at_home() {
+        let at_home = |member: &Member| usize::from(member.cell().home.load(Relaxed)) == worker.index;
+        let mut queue = worker.slot().lock();
+        if !request.members().iter().all(at_home) {
             return None;
         }
-        let mut homes = [(worker.index, worker.slot().lock())];
         // SAFETY: promised by the caller; the one lock is that of all homes.
-        if at_home() { Some(unsafe { Request::place(this, &mut homes, Some(worker)) }) } else { None }
+        unsafe {
+            if !queue.closed && request.hold_free(worker, &mut queue) {
+                return Some(Placed::NOTHING_LEFT);
+            }
+            Some(Request::place(this, &mut [(worker.index, queue)], Some(worker)))
+        }
+    }
+
+    /// The usual case: holds all colors if they are free and to be written, and all at home here. The first one will run
+    /// the request.
+    ///
+    /// # Safety
+    /// `queue` is the lock of all homes, that of `worker`, and not closed.
+    unsafe fn hold_free(&self, worker: &Worker, queue: &mut Guard<'_, RunQueue>) -> bool {
+        let [runner, others @ ..] = self.members() else { return false };
+        // SAFETY: promised by the caller.
+        let free = |member: &Member| unsafe {
+            !member.reads() && !member.cell().is_pinned() && hold::is_free(member.cell(), false)
+        };
+        if !free(runner) || !others.iter().all(free) {
+            return false;
+        }
+        // Relaxed: whoever reaches the member comes through the lock.
+        self.pending().store(1, Relaxed);
+        // SAFETY: promised by the caller.
+        unsafe {
+            for member in others {
+                member.granted.set(true);
+                member.cell().set_held(Holder::Request, Some(self.origin));
+            }
+            worker.push_request(queue, runner.color, NonNull::from(&runner.node));
+        }
+        true
     }
 
     /// Places the request wherever its colors are at home.
@@ -201,15 +233,44 @@ impl Member {
                 }
             } else {
                 cell.drain_inbox();
-                cell.push(node);
-                cell.fifo(|fifo| {
-                    fifo.rank |= if outside { EXPRESS } else { 0 };
-                    let posts = placement::REQUEST_POSTS as u16 * u16::from(from_callback);
-                    fifo.posts_in = fifo.posts_in.saturating_add(posts);
-                });
+                push_counted(cell, node, (from_callback, outside));
                 placed.grant(post::enqueue(queue, self.color));
             }
         }
+    }
+}
+
+impl Worker {
+    /// Queues a request in a color of this worker that is idle.
+    ///
+    /// # Safety
+    /// `queue` is this worker's lock, and the color is at home here and idle; the node is the caller's to give.
+    unsafe fn push_request(&self, queue: &mut Guard<'_, RunQueue>, color: NonNull<ColorCell>, node: NonNull<Node>) {
+        let turn = self.frame.color();
+        // SAFETY: promised by the caller; the color that has its turn here has its fifo here.
+        unsafe {
+            push_counted(color.as_ref(), node, (turn.is_some(), self.dispatches.get()));
+            queue.push(color);
+            if let Some(turn) = turn {
+                turn.as_ref().fifo(|fifo| fifo.note_traffic(placement::REQUEST_POSTS as u16, None));
+            }
+        }
+    }
+}
+
+/// Puts the node of a request into a color, and counts it: made by a callback or not, and from outside or not.
+///
+/// # Safety
+/// The color's home lock is held, and if the color runs, it does so on this thread; the node is the caller's to give.
+unsafe fn push_counted(cell: &ColorCell, node: NonNull<Node>, (from_callback, outside): (bool, bool)) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        cell.push(node);
+        cell.fifo(|fifo| {
+            fifo.rank |= if outside { EXPRESS } else { 0 };
+            let posts = placement::REQUEST_POSTS as u16 * u16::from(from_callback);
+            fifo.posts_in = fifo.posts_in.saturating_add(posts);
+        });
     }
 }
 
@@ -240,7 +301,16 @@ fn home_of<'a, 'g>(homes: &'a mut [Home<'g>], cell: &ColorCell) -> (usize, &'a m
 
 /// Leaves each color once in a set of members: what is wanted of it twice is wanted for writing if either is. Returns how
 /// many are left, at the front.
+#[inline]
 pub(super) fn merge_duplicates(members: &mut [Member]) -> usize {
+    match members {
+        [] | [_] => members.len(),
+        [one, other] if one.color != other.color => 2,
+        _ => merge_many(members),
+    }
+}
+
+fn merge_many(members: &mut [Member]) -> usize {
     let sorted = members.len() > FEW;
     if sorted {
         members.sort_unstable_by_key(Member::color);
