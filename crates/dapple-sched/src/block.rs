@@ -110,20 +110,23 @@ const fn class_of<T>() -> Option<usize> {
 /// Moves `value` into a block, or into an allocation of its own where it is larger than one.
 #[inline]
 pub(crate) fn alloc<T>(value: T) -> NonNull<T> {
-    let Some(class) = (const { class_of::<T>() }) else {
-        // SAFETY: `Box::into_raw` is never null.
-        return unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(value))) };
-    };
-    let block: NonNull<T> = if switches::free_lists() {
-        let recycled = context::with_worker(|worker| worker.blocks.lists[class].pop(class));
-        recycled.unwrap_or_else(|| store::take(class)).cast()
-    } else {
-        // SAFETY: `Box::into_raw` is never null.
-        unsafe { NonNull::new_unchecked(Box::into_raw(Box::<T>::new_uninit())).cast() }
-    };
-    // SAFETY: a block of at least the size and alignment of `T`, owned by us.
+    let block = alloc_uninit::<T>().cast();
+    // SAFETY: memory for a `T`, owned by us.
     unsafe { block.write(value) };
     block
+}
+
+/// A block for a `T`, or an allocation of its own where that is larger than one.
+#[inline]
+pub(crate) fn alloc_uninit<T>() -> NonNull<mem::MaybeUninit<T>> {
+    match const { class_of::<T>() } {
+        Some(class) if switches::free_lists() => {
+            let recycled = context::with_worker(|worker| worker.blocks.lists[class].pop(class));
+            recycled.unwrap_or_else(|| store::take(class)).cast()
+        }
+        // SAFETY: `Box::into_raw` is never null.
+        _ => unsafe { NonNull::new_unchecked(Box::into_raw(Box::<T>::new_uninit())) },
+    }
 }
 
 /// Frees what [`alloc`] returned, without dropping the contents.

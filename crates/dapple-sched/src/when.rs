@@ -106,11 +106,13 @@ impl<S: Set> When<S> {
     {
         let origin = Location::caller();
         let owned = self.own();
-        let mut members = self.set.members(&owned, self.priority);
-        let shared = runtime_of(members.as_ref());
-        settle_pins(members.as_mut());
+        let members = self.set.members(&owned, self.priority);
+        let check = |members: &mut [Member]| {
+            settle_pins(members);
+            runtime_of(members)
+        };
         // SAFETY: the set has handles to its colors; the request holds them all while it runs.
-        unsafe { request::post_request(shared, members, origin, move || access(&owned, f)) };
+        unsafe { request::post_request(members, origin, move || access(&owned, f), check) };
     }
 
     /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if they are all free,

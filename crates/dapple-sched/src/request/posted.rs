@@ -1,6 +1,6 @@
 //! Requests with their members and their closure in one block of memory, and those that wait.
 
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
@@ -42,20 +42,42 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
         }
     };
 
-    /// Puts a request where it can stay.
+    /// Makes a request in the place where it stays. `check` may still change its members, tells whose they are, and may
+    /// panic.
+    #[inline]
     fn allocate(
-        shared: *const Shared,
         work: &'static Work,
-        mut members: M,
+        members: M,
         origin: Origin,
         closure: F,
+        check: impl FnOnce(&mut [Member]) -> *const Shared,
     ) -> NonNull<Request> {
-        let len = merge_duplicates(members.as_mut());
-        members.as_mut().iter_mut().for_each(|member| member.set_origin(origin));
-        let request = Request::new(shared, work, origin);
-        let posted = block::alloc(Posted { request, members, closure: UnsafeCell::new(ManuallyDrop::new(closure)) });
-        // SAFETY: just made; the members stay with the request.
-        unsafe { posted.as_ref().request.adopt_members(&posted.as_ref().members.as_ref()[..len]) };
+        /// Frees the members if `check` panics.
+        struct Undo<M, F>(NonNull<Posted<M, F>>);
+        impl<M, F> Drop for Undo<M, F> {
+            fn drop(&mut self) {
+                // SAFETY: the members have been written, and nothing else.
+                unsafe {
+                    std::ptr::drop_in_place(&raw mut (*self.0.as_ptr()).members);
+                    block::free(self.0);
+                }
+            }
+        }
+        let posted = block::alloc_uninit::<Posted<M, F>>().cast::<Posted<M, F>>();
+        let place = posted.as_ptr();
+        // SAFETY: ours, and each field is written before it is read.
+        unsafe {
+            (&raw mut (*place).members).write(members);
+            let undo = Undo(posted);
+            let members = (*place).members.as_mut();
+            let shared = check(members);
+            let len = merge_duplicates(members);
+            members[..len].iter_mut().for_each(|member| member.set_origin(origin));
+            mem::forget(undo);
+            (&raw mut (*place).request).write(Request::new(shared, work, origin));
+            (&raw mut (*place).closure).write(UnsafeCell::new(ManuallyDrop::new(closure)));
+            posted.as_ref().request.adopt_members(&posted.as_ref().members.as_ref()[..len]);
+        }
         posted.cast()
     }
 
@@ -86,16 +108,22 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>> Waits<M> {
     const WORK: &'static Work = &Work { run: |_| (), drop: |_| (), free: Posted::<M, ()>::FREE };
 }
 
-/// Posts a closure that holds all these colors while it runs.
+/// Posts a closure that holds all these colors while it runs. `check` may still change the members, and tells their
+/// runtime.
 ///
 /// # Safety
 /// The colors are alive for the call, and of one runtime.
-pub(crate) unsafe fn post_request<M, F>(shared: *const Shared, members: M, origin: Origin, closure: F)
-where
+#[inline]
+pub(crate) unsafe fn post_request<M, F>(
+    members: M,
+    origin: Origin,
+    closure: F,
+    check: impl FnOnce(&mut [Member]) -> *const Shared,
+) where
     M: AsMut<[Member]> + AsRef<[Member]>,
     F: FnOnce() + Send + 'static,
 {
-    let request = Posted::<M, F>::allocate(shared, Posted::<M, F>::WORK, members, origin, closure);
+    let request = Posted::<M, F>::allocate(Posted::<M, F>::WORK, members, origin, closure, check);
     // SAFETY: promised by the caller.
     unsafe {
         if trace::is_on() {
@@ -113,7 +141,7 @@ pub(crate) unsafe fn wait_for_all<M>(shared: *const Shared, members: M, origin: 
 where
     M: AsMut<[Member]> + AsRef<[Member]>,
 {
-    let request = Posted::<M, ()>::allocate(shared, Waits::<M>::WORK, members, origin, ());
+    let request = Posted::<M, ()>::allocate(Waits::<M>::WORK, members, origin, (), |_| shared);
     // SAFETY: promised by the caller; the ticket is the only way to let go of the request.
     unsafe {
         let ticket = Ticket::for_request(request, shared, origin, waker);
