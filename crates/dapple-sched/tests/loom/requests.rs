@@ -135,6 +135,73 @@ fn a_set_gathers_its_colors() {
     });
 }
 
+// A set is accepted whose second color is queued elsewhere, or has its turn there just then: it comes to the worker of
+// the first one, or stays. Then something comes behind it.
+//
+// Caught: `bring_together` that moves the home only (the color stands in the queue of a worker that is not its home's).
+#[test]
+fn a_set_moves_a_color_that_is_queued() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 1]);
+        pair.post(1, 1);
+        let other = crossing.spawn({
+            let (model, pair) = (model.clone(), pair.clone());
+            move || {
+                model.worker(1, |worker| {
+                    worker.drain();
+                    pair.post(1, 3);
+                    worker.drain();
+                });
+            }
+        });
+        crossing.pass();
+        model.worker(0, |worker| {
+            pair.post_both(0, 2);
+            worker.drain();
+        });
+        other.join().unwrap();
+        drain(&model);
+        let [first, second] = pair.all();
+        assert_eq!(first, [2]);
+        assert_eq!(second[0], 1);
+        in_order(&second[1..], &[&[2], &[3]]);
+        drop(pair);
+        finish(&model);
+    });
+}
+
+// A set is accepted while a plain thread holds its second color: that comes to the worker of the first one, and its holder
+// lets go of it there.
+//
+// Caught: `lock_home` that does not look at the home again under the lock (data race).
+#[test]
+fn a_set_moves_a_color_that_is_held() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 1]);
+        let holder = crossing.spawn({
+            let (pair, state) = (pair.clone(), Colored::with_color((), &pair.colors[1]));
+            move || _ = state.try_with(|()| pair.logs[1].add(1))
+        });
+        crossing.pass();
+        model.worker(0, |worker| {
+            pair.post_both(0, 2);
+            worker.drain();
+        });
+        holder.join().unwrap();
+        drain(&model);
+        let [first, second] = pair.all();
+        assert_eq!(first, [2]);
+        // Without the 1 where the holder came too late.
+        in_order(&second, if second.len() == 1 { &[&[2]] } else { &[&[1], &[2]] });
+        drop(pair);
+        finish(&model);
+    });
+}
+
 // A set that is complete is stolen with the color that it runs in, while somebody posts to the other, which is held.
 #[test]
 fn a_complete_set_is_stolen() {
