@@ -1,8 +1,10 @@
 //! Memory for colors: slabs of 64, each color in two cache lines of its own.
 //!
 //! The allocator's 128 bytes do not start on a line, so neighboring colors would share one, and two workers that run
-//! them would write to the same line all the time. Slabs cost 128 bytes a color, no more. They are used again for other
-//! colors, and given back when the runtime ends.
+//! them would write to the same line all the time. Slabs cost 128 bytes a color, no more. The allocator adds its header,
+//! and loses what it takes to begin on a line: 2 bytes a color if it is asked for one slab at a time, and a quarter of one
+//! where eight come from one area. Slabs of an area are untouched until they are needed, so that a runtime with few colors
+//! has few pages; they are used again for other colors, and given back when the runtime ends.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::mem;
@@ -19,7 +21,10 @@ pub(crate) struct Pool {
 
 struct Slots {
     free: *mut Free,
-    slabs: Vec<NonNull<u8>>,
+    /// Each with room for [`AREA_SLABS`] slabs.
+    areas: Vec<NonNull<ColorCell>>,
+    /// Slabs that are used, from the first one of the first area on.
+    slabs: usize,
 }
 
 /// A free slot; the link is stored in the slot itself, and the place of the color's runtime is null.
@@ -31,6 +36,27 @@ struct Free {
 unsafe impl Send for Slots {}
 
 impl Slots {
+    /// The first slot of a slab.
+    fn slab(&self, slab: usize) -> Option<NonNull<ColorCell>> {
+        // SAFETY: within the area.
+        let start = || unsafe { self.areas[slab / AREA_SLABS].add(slab % AREA_SLABS * SLAB_COLORS) };
+        (slab < self.slabs).then(start)
+    }
+
+    /// Adds a slab, if an area has room for one.
+    fn add_slab(&mut self) -> bool {
+        if self.slabs == self.areas.len() * AREA_SLABS {
+            return false;
+        }
+        self.slabs += 1;
+        let slab = self.slab(self.slabs - 1).expect("it was counted");
+        for order in (0..SLAB_COLORS).rev() {
+            // SAFETY: within the slab, which is new.
+            unsafe { self.push(slab.add(slot_at(order)).cast()) };
+        }
+        true
+    }
+
     fn pop(&mut self) -> Option<NonNull<ColorCell>> {
         let slot = NonNull::new(self.free)?;
         // SAFETY: slots on the list are free, and hold a link.
@@ -52,7 +78,7 @@ impl Slots {
 
 impl Pool {
     pub(crate) fn new() -> Pool {
-        Pool { slots: Lock::new(Slots { free: ptr::null_mut(), slabs: Vec::new() }) }
+        Pool { slots: Lock::new(Slots { free: ptr::null_mut(), areas: Vec::new(), slabs: 0 }) }
     }
 
     /// Moves a color into a slot.
@@ -64,8 +90,10 @@ impl Pool {
                 unsafe { slot.write(cell) };
                 return slot;
             }
-            drop(slots);
-            self.grow();
+            if !slots.add_slab() {
+                drop(slots);
+                self.grow();
+            }
         }
     }
 
@@ -74,7 +102,7 @@ impl Pool {
     /// must not wait for a home lock.
     pub(crate) fn each(&self, slab: usize, from: usize, mut visit: impl FnMut(&ColorCell) -> bool) -> Option<usize> {
         let slots = self.slots.lock();
-        let slab = slots.slabs.get(slab)?.cast::<ColorCell>();
+        let slab = slots.slab(slab)?;
         // SAFETY: within the slab; the runtime says whether there is a color, which cannot change under the lock.
         let missed = (from..SLAB_COLORS).find(|&at| unsafe {
             let slot = slab.add(at);
@@ -83,18 +111,13 @@ impl Pool {
         Some(missed.unwrap_or(SLAB_COLORS))
     }
 
-    /// Adds a slab.
+    /// Adds an area.
     #[cold]
     fn grow(&self) {
-        // SAFETY: a slab has a size.
-        let fresh = unsafe { std::alloc::alloc(SLAB) };
-        let Some(slab) = NonNull::new(fresh) else { handle_alloc_error(SLAB) };
-        let mut slots = self.slots.lock();
-        slots.slabs.push(slab);
-        for order in (0..SLAB_COLORS).rev() {
-            // SAFETY: within the slab, which is new.
-            unsafe { slots.push(slab.cast::<ColorCell>().add(slot_at(order)).cast()) };
-        }
+        // SAFETY: an area has a size.
+        let fresh = unsafe { std::alloc::alloc(AREA) };
+        let Some(area) = NonNull::new(fresh) else { handle_alloc_error(AREA) };
+        self.slots.lock().areas.push(area.cast());
     }
 
     /// Takes a slot back.
@@ -114,9 +137,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        for slab in self.slots.lock().slabs.drain(..) {
+        for area in self.slots.lock().areas.drain(..) {
             // SAFETY: allocated with this layout in `grow`. Colors hold the runtime, so none of them is left.
-            unsafe { std::alloc::dealloc(slab.as_ptr(), SLAB) };
+            unsafe { std::alloc::dealloc(area.as_ptr().cast(), AREA) };
         }
     }
 }
@@ -153,7 +176,10 @@ const SPREAD: usize = 5;
 /// Colors in a slab of two pages.
 pub(crate) const SLAB_COLORS: usize = 64;
 
-const SLAB: Layout = match Layout::array::<ColorCell>(SLAB_COLORS) {
+/// Slabs of an area of 64 KiB, which is small enough for the usual allocators not to ask the kernel for each.
+const AREA_SLABS: usize = 8;
+
+const AREA: Layout = match Layout::array::<ColorCell>(AREA_SLABS * SLAB_COLORS) {
     Ok(layout) => layout,
-    Err(_) => panic!("a few kilobytes are a valid layout"),
+    Err(_) => panic!("some kilobytes are a valid layout"),
 };
