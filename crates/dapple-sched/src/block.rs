@@ -4,6 +4,11 @@
 //! and hands them out again. Where one worker frees what another allocates, chains of [`CHAIN_LEN`] blocks travel
 //! through a store (`slab.rs`), which gives memory back that nobody uses.
 //!
+//! What is kept is bounded in number, but any block keeps its slab, and that its region (`region.rs`): after a burst that
+//! was freed in another order than it was made in, the few blocks that are kept could keep all of its memory. So a worker
+//! that has given [`BURST_CHAINS`] chains away gives all that it and the stores keep back to the slabs when it next runs out
+//! of work, before it sleeps. A worker that never does keeps what it has.
+//!
 //! The small size holds a node and 40 bytes of closure, the large one a request for two or three colors. What is larger
 //! has an allocation of its own.
 
@@ -28,11 +33,13 @@ pub(crate) struct Blocks {
 struct FreeList {
     head: Cell<*mut Free>,
     len: Cell<usize>,
+    /// Chains given to the store since memory was last given back.
+    spilled: Cell<usize>,
 }
 
 impl FreeList {
     const fn new() -> FreeList {
-        FreeList { head: Cell::new(ptr::null_mut()), len: Cell::new(0) }
+        FreeList { head: Cell::new(ptr::null_mut()), len: Cell::new(0), spilled: Cell::new(0) }
     }
 
     #[inline]
@@ -63,6 +70,26 @@ impl FreeList {
         NonNull::new(self.head.get()).expect("a chain has a head")
     }
 
+    /// After a burst, gives some of what is kept here or in the store back to its slabs. False: there was no burst, or
+    /// nothing is left.
+    fn give_back_some(&self, class: usize) -> bool {
+        if self.spilled.get() < BURST_CHAINS {
+            return false;
+        }
+        if self.len.get() == 0 {
+            if store::give_back_chain(class) {
+                return true;
+            }
+            self.spilled.set(0);
+            return false;
+        }
+        for _ in 0..CHAIN_LEN.min(self.len.get()) {
+            // SAFETY: a free block of this class, which the list gives up.
+            unsafe { store::give(class, self.pop(class)) };
+        }
+        true
+    }
+
     /// Gives one chain to the store.
     #[cold]
     fn spill(&self, class: usize) {
@@ -75,6 +102,7 @@ impl FreeList {
         // SAFETY: as above; `last` is the CHAIN_LEN-th block.
         self.head.set(unsafe { mem::replace(&mut (*last).next, ptr::null_mut()) });
         self.len.set(self.len.get() - CHAIN_LEN);
+        self.spilled.set(self.spilled.get() + 1);
         // SAFETY: cut off above, so ours to give.
         unsafe { store::give_chain(class, head) };
     }
@@ -83,6 +111,11 @@ impl FreeList {
 impl Blocks {
     pub(crate) const fn new() -> Blocks {
         Blocks { lists: [const { FreeList::new() }; CLASSES.len()] }
+    }
+
+    /// For a worker without work: after a burst, gives memory back, a chain of blocks at a time. True: there may be more.
+    pub(crate) fn give_back_some(&self) -> bool {
+        (0..CLASSES.len()).any(|class| self.lists[class].give_back_some(class))
     }
 }
 
@@ -158,9 +191,12 @@ mod store {
     use std::ptr::NonNull;
 
     use super::{CLASSES, Free};
+    use crate::region::Regions;
     use crate::slab::Store;
 
-    static STORES: [Store; CLASSES.len()] = [Store::new(CLASSES[0]), Store::new(CLASSES[1])];
+    static REGIONS: Regions = Regions::new();
+
+    static STORES: [Store; CLASSES.len()] = [Store::new(CLASSES[0], &REGIONS), Store::new(CLASSES[1], &REGIONS)];
 
     pub(super) fn take(class: usize) -> NonNull<Free> {
         STORES[class].take()
@@ -168,6 +204,15 @@ mod store {
 
     pub(super) fn take_chain(class: usize) -> *mut Free {
         STORES[class].take_chain()
+    }
+
+    pub(super) fn give_back_chain(class: usize) -> bool {
+        STORES[class].give_back_chain()
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes() -> usize {
+        REGIONS.bytes()
     }
 
     /// # Safety
@@ -222,6 +267,11 @@ mod store {
         head
     }
 
+    /// Nothing is kept.
+    pub(super) fn give_back_chain(_class: usize) -> bool {
+        false
+    }
+
     /// # Safety
     /// The block came from [`take`], and is the caller's to give.
     pub(super) unsafe fn give(class: usize, block: NonNull<Free>) {
@@ -258,3 +308,38 @@ pub(crate) const CHAIN_LEN: usize = 64;
 
 /// Free blocks that a worker keeps before it gives a chain away.
 const LOCAL_MAX: usize = 4 * CHAIN_LEN;
+
+/// A worker that has given away so many chains, as many as a store keeps, has seen a burst.
+const BURST_CHAINS: usize = 64;
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use super::store;
+    use crate::{Color, Runtime};
+
+    /// Callbacks of many colors lie in memory as they were posted, and are freed color by color: the last ones that a
+    /// worker keeps are from all over the place.
+    #[test]
+    fn a_burst_gives_its_memory_back() {
+        let runtime = Runtime::builder().workers(1).build().expect("a runtime");
+        let _entered = runtime.enter();
+        let (open, gate) = mpsc::channel::<()>();
+        Color::new().post(move || drop(gate.recv()));
+        let colors: Vec<_> = (0..512).map(|_| Color::new()).collect();
+        let before = store::bytes();
+        for _ in 0..100 {
+            colors.iter().for_each(|color| color.post(|| ()));
+        }
+        assert!(store::bytes() >= before + 3_000_000, "51,200 blocks of 64 bytes");
+        drop(open);
+        // Not a limit on how long it takes, but on how long this test hangs if it fails.
+        let begin = Instant::now();
+        while store::bytes() > before + 1_000_000 && begin.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(store::bytes() <= before + 1_000_000, "{} bytes are kept", store::bytes());
+    }
+}

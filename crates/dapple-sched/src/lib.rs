@@ -55,6 +55,8 @@ mod policy;
 mod pool;
 mod post;
 mod reading;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+mod region;
 mod registry;
 mod request;
 mod run_queue;

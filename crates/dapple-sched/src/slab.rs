@@ -1,27 +1,29 @@
 //! Where blocks come from: slabs of one size of block each, shared by all runtimes of the process.
 //!
-//! The allocator needs 80 to 192 bytes for 64 that start on a cache line of their own; a slab, 64.3. Workers take and
-//! give back whole chains (`block.rs`), so its lock is seldom taken by them; threads that are no workers take one block
-//! at a time. A slab of which no block is in use goes back to the allocator, but for one that is kept.
+//! The allocator needs 80 to 192 bytes for 64 that start on a cache line of their own; a slab, 64.3, and its share of a
+//! region (`region.rs`) one more. Workers take and give back whole chains (`block.rs`), so its lock is seldom taken by
+//! them; threads that are no workers take one block at a time. A slab of which no block is in use goes back to its region,
+//! but for one that is kept.
 //!
 //! # A slab
 //!
 //! | | in the list of the store | next |
 //! |---|---|---|
-//! | some blocks free | yes | the last one taken: out of the list; the last one given back: freed, or kept as the spare |
+//! | some blocks free | yes | the last one taken: out of the list; the last one given back: to its region, or kept as the spare |
 //! | none free | no | one given back: into the list |
 //!
 //! All under the store's lock. The slab of a block is found by its address: slabs are aligned to their size.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 use crate::block::{CHAIN_LEN, Free};
 use crate::lock::Lock;
+use crate::region::{Piece, Region, Regions, SLAB_SIZE};
 
 /// Slabs of one size of block.
 pub(crate) struct Store {
     block_size: usize,
+    regions: &'static Regions,
     state: Lock<State>,
 }
 
@@ -29,9 +31,11 @@ struct State {
     /// Whole chains of free blocks, as workers gave them.
     chains: [*mut Free; CHAINS_MAX],
     chains_len: usize,
+    /// What is left of a chain of which single blocks are taken.
+    loose: *mut Free,
     /// Slabs with free blocks.
     partial: *mut Slab,
-    /// Slabs in all, and free blocks in those of the list.
+    /// Slabs in all.
     slabs: usize,
 }
 
@@ -42,6 +46,7 @@ unsafe impl Send for State {}
 struct Slab {
     prev: *mut Slab,
     next: *mut Slab,
+    region: NonNull<Region>,
     free: *mut Free,
     /// Blocks that were handed out at least once, the header among them.
     fresh: u32,
@@ -50,15 +55,15 @@ struct Slab {
 }
 
 impl Store {
-    pub(crate) const fn new(block_size: usize) -> Store {
-        let state = State { chains: [ptr::null_mut(); CHAINS_MAX], chains_len: 0, partial: ptr::null_mut(), slabs: 0 };
-        Store { block_size, state: Lock::new(state) }
+    pub(crate) const fn new(block_size: usize, regions: &'static Regions) -> Store {
+        let (chains, loose, partial) = ([ptr::null_mut(); CHAINS_MAX], ptr::null_mut(), ptr::null_mut());
+        Store { block_size, regions, state: Lock::new(State { chains, chains_len: 0, loose, partial, slabs: 0 }) }
     }
 
     /// One free block.
     pub(crate) fn take(&self) -> NonNull<Free> {
         loop {
-            let block = self.state.lock().take(self.block_size);
+            let block = self.state.lock().take_one(self.block_size);
             match block {
                 Some(block) => return block,
                 None => self.grow(),
@@ -108,6 +113,22 @@ impl Store {
         unsafe { self.give_all(head) };
     }
 
+    /// Gives what is kept for workers back to the slabs, a chain at a time. False: nothing is kept.
+    pub(crate) fn give_back_chain(&self) -> bool {
+        let mut state = self.state.lock();
+        let mut head = state.loose;
+        if !head.is_null() {
+            state.loose = ptr::null_mut();
+        } else if let Some(last) = state.chains_len.checked_sub(1) {
+            state.chains_len = last;
+            head = state.chains[last];
+        }
+        drop(state);
+        // SAFETY: blocks of a chain are free, and this one was taken out of the store.
+        unsafe { self.give_all(head) };
+        !head.is_null()
+    }
+
     /// # Safety
     /// As [`Store::give_chain`], for a list of any length.
     pub(crate) unsafe fn give_all(&self, head: *mut Free) {
@@ -127,18 +148,18 @@ impl Store {
         // SAFETY: promised by the caller.
         let unused = unsafe { self.state.lock().give(block) };
         if let Some(slab) = unused {
-            // SAFETY: allocated with this layout in `grow`; none of its blocks is in use, and it is in no list.
-            unsafe { std::alloc::dealloc(slab.as_ptr().cast(), LAYOUT) };
+            // SAFETY: taken in `grow`; none of its blocks is in use, and it is in no list.
+            unsafe { self.regions.give(Piece { start: slab.cast(), region: slab.as_ref().region }) };
         }
     }
 
     #[cold]
     fn grow(&self) {
-        // SAFETY: a slab has a size.
-        let fresh = unsafe { std::alloc::alloc(LAYOUT) };
-        let Some(slab) = NonNull::new(fresh.cast::<Slab>()) else { handle_alloc_error(LAYOUT) };
-        let header = Slab { prev: ptr::null_mut(), next: ptr::null_mut(), free: ptr::null_mut(), fresh: 1, used: 0 };
-        // SAFETY: new, and large enough for its header.
+        let Piece { start, region } = self.regions.take();
+        let slab = start.cast::<Slab>();
+        let (prev, next, free) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let header = Slab { prev, next, region, free, fresh: 1, used: 0 };
+        // SAFETY: ours, aligned, and large enough for its header.
         unsafe { slab.write(header) };
         let mut state = self.state.lock();
         state.slabs += 1;
@@ -148,6 +169,21 @@ impl Store {
 }
 
 impl State {
+    /// A block of a slab, or else of a chain: before there are more slabs, what workers have freed is used again.
+    fn take_one(&mut self, block_size: usize) -> Option<NonNull<Free>> {
+        if self.loose.is_null() {
+            if let Some(block) = self.take(block_size) {
+                return Some(block);
+            }
+            self.chains_len = self.chains_len.checked_sub(1)?;
+            self.loose = self.chains[self.chains_len];
+        }
+        let block = NonNull::new(self.loose)?;
+        // SAFETY: blocks of a chain are free, and hold a link.
+        self.loose = unsafe { block.as_ref().next };
+        Some(block)
+    }
+
     fn take(&mut self, block_size: usize) -> Option<NonNull<Free>> {
         let mut slab = NonNull::new(self.partial)?;
         // SAFETY: slabs in the list are the store's, and have free blocks; `fresh` ones were never handed out.
@@ -233,14 +269,6 @@ impl State {
     }
 }
 
-/// Sixteen kilobytes: 255 small blocks, 63 large ones.
-const SLAB_SIZE: usize = 16 * 1024;
-
-const LAYOUT: Layout = match Layout::from_size_align(SLAB_SIZE, SLAB_SIZE) {
-    Ok(layout) => layout,
-    Err(_) => panic!("a power of two is a valid size and alignment"),
-};
-
 /// Chains that are kept for workers: 4,096 blocks.
 const CHAINS_MAX: usize = 64;
 
@@ -250,10 +278,14 @@ const _: () = assert!(size_of::<Slab>() <= 64, "a header takes one block");
 mod tests {
     use super::*;
 
+    /// Static, as the real ones, so that what they keep is not a leak.
+    static REGIONS: Regions = Regions::new();
+    static STORES: [Store; 2] = [Store::new(64, &REGIONS), Store::new(256, &REGIONS)];
+
     #[test]
     fn blocks_are_apart_and_come_back() {
-        for size in [64, 256] {
-            let store = Store::new(size);
+        for store in &STORES {
+            let size = store.block_size;
             let mut taken: Vec<_> = (0..1_000).map(|_| store.take()).collect();
             taken.sort();
             for pair in taken.windows(2) {
@@ -275,7 +307,19 @@ mod tests {
             unsafe { store.give_chain(chain) };
             assert_eq!(store.take_chain(), chain);
             // SAFETY: as above.
-            unsafe { store.give_all(chain) };
+            unsafe { store.give_chain(chain) };
+            // Single blocks come from it too, before there is another slab.
+            let slabs = store.state.lock().slabs;
+            let mut taken: Vec<_> = (0..slabs * (SLAB_SIZE / size - 1)).map(|_| store.take()).collect();
+            assert_eq!(store.state.lock().slabs, slabs);
+            let count = taken.len();
+            taken.sort();
+            taken.dedup();
+            assert_eq!(taken.len(), count);
+            for block in taken {
+                // SAFETY: taken above, and given once.
+                unsafe { store.give(block) };
+            }
             assert_eq!(store.state.lock().slabs, 1);
         }
     }

@@ -135,7 +135,11 @@ impl Worker {
             self.catching(|| {
                 while !self.shared.is_stopping() {
                     // Under a policy the first finds nothing, and the second asks it.
-                    if !self.try_step() && !self.policed_step() && !self.find_work() {
+                    if self.try_step() || self.policed_step() || self.find_work() {
+                        continue;
+                    }
+                    // A part at a time, so that what comes meanwhile does not wait.
+                    if !self.blocks.give_back_some() {
                         self.sleep();
                     }
                 }
