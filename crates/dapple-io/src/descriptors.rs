@@ -43,7 +43,9 @@ impl Descriptors {
         episode.refused = Some(now);
         if episode.began.is_none() {
             episode.began = Some(now);
-            self.is_short.store(true, Ordering::Release);
+            // Relaxed, here and elsewhere: a hint. What goes with it is under the lock, and a close that does not see it costs
+            // a pause of [`PAUSE_MAX`] at most.
+            self.is_short.store(true, Ordering::Relaxed);
             tracing::warn!(
                 %error,
                 "out of file descriptors or kernel memory: accepting pauses, connections wait in the backlog; \
@@ -52,7 +54,8 @@ impl Descriptors {
         }
         OneClosed {
             descriptors: self,
-            seen: self.closed_count.load(Ordering::Acquire),
+            // Relaxed, here and elsewhere: under the lock.
+            seen: self.closed_count.load(Ordering::Relaxed),
             deadline: now + PAUSE_MAX,
             timer: Timer::default(),
         }
@@ -60,12 +63,14 @@ impl Descriptors {
 
     /// A descriptor of ours was closed.
     pub(crate) fn one_closed(&self) {
-        if !self.is_short.load(Ordering::Acquire) {
+        // Relaxed: see `refused`.
+        if !self.is_short.load(Ordering::Relaxed) {
             return;
         }
         let waiters = {
             let mut episode = self.episode.lock();
-            self.closed_count.fetch_add(1, Ordering::AcqRel);
+            // Relaxed: see `refused`.
+            self.closed_count.fetch_add(1, Ordering::Relaxed);
             std::mem::take(&mut episode.waiters)
         };
         waiters.into_iter().for_each(Waker::wake);
@@ -73,6 +78,7 @@ impl Descriptors {
 
     /// A connection was accepted: after a while without refusals, the shortage is over.
     pub(crate) fn accepted(&self) {
+        // Relaxed: see `refused`.
         if !self.is_short.load(Ordering::Relaxed) {
             return;
         }
@@ -81,7 +87,8 @@ impl Descriptors {
         if !episode.refused.is_some_and(is_calm) {
             return;
         }
-        self.is_short.store(false, Ordering::Release);
+        // Relaxed: see `refused`.
+        self.is_short.store(false, Ordering::Relaxed);
         episode.refused = None;
         if let Some(began) = episode.began.take() {
             let lasted_ms = began.elapsed().as_millis() as u64;
@@ -115,7 +122,8 @@ impl Future for OneClosed<'_> {
         }
         // Under the lock, so that a close in between is seen here or finds the waker.
         let mut episode = self.descriptors.episode.lock();
-        if self.descriptors.closed_count.load(Ordering::Acquire) != self.seen {
+        // Relaxed: see `refused`.
+        if self.descriptors.closed_count.load(Ordering::Relaxed) != self.seen {
             return Poll::Ready(());
         }
         if !episode.waiters.iter().any(|kept| kept.will_wake(cx.waker())) {

@@ -327,7 +327,9 @@ mod tests {
         let runtime = Runtime::builder().workers(1).build().expect("a runtime");
         let _entered = runtime.enter();
         let (open, gate) = mpsc::channel::<()>();
-        Color::new().post(move || drop(gate.recv()));
+        Color::new().post(move || {
+            let _ = gate.recv();
+        });
         let colors: Vec<_> = (0..512).map(|_| Color::new()).collect();
         let before = store::bytes();
         for _ in 0..100 {

@@ -41,6 +41,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
+        // Acquire pairs with the store in `wake_by_ref`.
         // `park` may return for no reason, and the future may unpark this thread for reasons of its own.
         while !parker.woken.swap(false, Acquire) {
             thread::park();

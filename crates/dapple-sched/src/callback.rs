@@ -65,6 +65,8 @@ impl<A: Send + 'static, F: FnMut(A) + Send + 'static> Run<A> for Wrapped<F> {
     fn call(self: Arc<Self>, origin: Option<Origin>, arg: A, canceled: Option<Arc<AtomicBool>>) {
         let this = self.clone();
         self.color.post_from(origin.unwrap_or(self.origin), self.priority, move || {
+            // Acquire pairs with the release of the event source that sets it: what came before the cancel is visible to
+            // what follows in this color.
             if canceled.is_some_and(|canceled| canceled.load(Acquire)) {
                 return;
             }
@@ -141,6 +143,7 @@ impl Posted {
         let state = Arc::new(AtomicU8::new(QUEUED));
         let posted = Posted { state: state.clone() };
         let closure = move || {
+            // AcqRel pairs with the exchange in `cancel`: one of the two wins. Failure is Relaxed: then nothing is read.
             if state.compare_exchange(QUEUED, STARTED, AcqRel, Relaxed).is_ok() {
                 f();
             }
@@ -151,6 +154,7 @@ impl Posted {
     /// Takes the callback back. True: it will not run; its closure is dropped when its turn comes. False: it has
     /// started, or was canceled before.
     pub fn cancel(&self) -> bool {
+        // AcqRel pairs with the exchange in `new`. Failure is Relaxed: whether it has run is not known by that.
         self.state.compare_exchange(QUEUED, CANCELED, AcqRel, Relaxed).is_ok()
     }
 }

@@ -352,6 +352,7 @@ impl ColorCell {
         // SAFETY: promised by the caller.
         let cell = unsafe { color.as_mut() };
         cell.check_alive();
+        // Relaxed: in models one thread runs at a time.
         cell.buried.store(true, std::sync::atomic::Ordering::Relaxed);
         cell.links.with_mut(|_| ());
         cell.fifo.with_mut(|_| ());
@@ -367,6 +368,7 @@ impl ColorCell {
     #[inline(always)]
     fn check_alive(&self) {
         #[cfg(any(dapple_loom, dapple_shuttle))]
+        // Relaxed: as there.
         assert!(!self.buried.load(std::sync::atomic::Ordering::Relaxed), "a color was used after it was freed");
     }
 
@@ -440,6 +442,7 @@ impl ColorCell {
     pub(crate) unsafe fn pop(&self) -> Option<NonNull<Node>> {
         // SAFETY: promised by the caller.
         let node = unsafe { self.fifo(Fifo::pop) }?;
+        // Relaxed: see `len`.
         self.len.store(self.len() - 1, Relaxed);
         Some(node)
     }
@@ -454,6 +457,7 @@ impl ColorCell {
         unsafe {
             let node = self.pop()?;
             let ran = self.ran() + 1;
+            // Relaxed: see `len`.
             self.ran.store(ran, Relaxed);
             if ran.is_multiple_of(HISTORY_CALLBACKS) {
                 self.fifo(|fifo| fifo.halve_history(ran));
@@ -470,6 +474,7 @@ impl ColorCell {
             0 => sample,
             before => ((u32::from(before) * 3 + u32::from(sample)) / 4) as u16,
         };
+        // Relaxed: see `len`.
         self.mean_ns.store(mean.max(1), Relaxed);
         let share = self.away_share.load(Relaxed);
         if share != away_share {
@@ -486,6 +491,7 @@ impl ColorCell {
 
     #[inline]
     fn set_len(&self, len: u32) {
+        // Relaxed: see `len`.
         self.len.store(len, Relaxed);
         self.note_len(len);
     }
@@ -493,6 +499,7 @@ impl ColorCell {
     /// Callbacks run; as [`ColorCell::len`].
     #[inline]
     pub(crate) fn ran(&self) -> u64 {
+        // Relaxed: as there.
         self.ran.load(Relaxed)
     }
 
@@ -508,6 +515,7 @@ impl ColorCell {
     /// Mean callback time, sampled, 0 if it is not known; as [`ColorCell::len`].
     #[inline]
     pub(crate) fn mean_ns(&self) -> u16 {
+        // Relaxed: as there.
         self.mean_ns.load(Relaxed)
     }
 
@@ -520,6 +528,7 @@ impl ColorCell {
 
     /// Nodes in fifo and inbox: a number to show.
     pub(crate) fn queued(&self) -> u64 {
+        // Relaxed: see `push_inbox`.
         u64::from(self.len()) + u64::from(self.inbox_len.load(Relaxed))
     }
 
@@ -600,6 +609,7 @@ impl ColorCell {
         // SAFETY: promised by the caller; popped nodes are ours.
         unsafe {
             while let Some(node) = self.fifo(Fifo::pop_reader) {
+                // Relaxed: see `len`.
                 self.len.store(self.len() - 1, Relaxed);
                 node.as_ref().next.set(chain);
                 chain = node.as_ptr();
@@ -630,6 +640,7 @@ impl ColorCell {
         if stolen == 0 {
             self.ext.get_or_make().add_stolen(1 << u8::BITS);
         }
+        // Relaxed: under the locks of both homes.
         self.home.store(thief as u16, Relaxed);
     }
 
@@ -721,6 +732,7 @@ impl ColorCell {
         unsafe {
             let chain = Chain::from_stack(without_bits(top));
             if chain.len > 0 {
+                // Relaxed: a number to show.
                 self.inbox_len.fetch_sub(chain.len, Relaxed);
                 let count = chain.len.min(u32::from(u16::MAX)) as u16;
                 let urgent = chain.urgent;

@@ -73,6 +73,7 @@ impl Future for Closed {
             };
             drop(old);
         }
+        // Acquire pairs with the release in `announce`.
         // After the waker is stored: `announce` takes the wakers after it has set the flag.
         if closing.closing.load(Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -510,6 +510,7 @@ impl Color {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn queue_len_max(&self) -> usize {
+        // Relaxed: a number to show.
         // SAFETY: the handle keeps the cell alive.
         self.with_cell(|color| unsafe { color.as_ref() }.len_max.load(Relaxed)) as usize
     }
@@ -621,6 +622,7 @@ impl Color {
             // SAFETY: counted in `retain` or `Handle::default_color`.
             return drop(unsafe { Arc::from_raw(cell.shared) });
         }
+        // Relaxed: the exchange decides.
         let mut refs = cell.refs.load(Relaxed);
         while refs > 1 {
             // Release: what was done through this handle comes before the cell is freed.

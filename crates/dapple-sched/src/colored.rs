@@ -306,6 +306,7 @@ impl<T: Send + 'static> Colored<T> {
                 // SAFETY: still inside `access`.
                 unsafe { self.0.set_borrowed(false) };
                 if self.1 {
+                    // Release pairs with `is_poisoned`.
                     self.0.inner.poisoned.store(true, Release);
                 }
             }
@@ -355,6 +356,7 @@ impl<T> Colored<T> {
     }
 
     pub(crate) fn poison(&self) {
+        // Release pairs with `is_poisoned`.
         self.inner.poisoned.store(true, Release);
     }
 
@@ -381,6 +383,7 @@ impl<T> Colored<T> {
 
     /// Whether a closure has panicked while it had the value.
     pub fn is_poisoned(&self) -> bool {
+        // Acquire pairs with the release of whoever sets or clears it.
         self.inner.poisoned.load(Acquire)
     }
 
@@ -401,6 +404,7 @@ impl<T> Colored<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn clear_poison(&self) {
+        // Release pairs with `is_poisoned`.
         self.inner.poisoned.store(false, Release);
     }
 }

@@ -105,6 +105,7 @@ pub(crate) unsafe fn drop_node(shared: &Shared, cell: &ColorCell, node: NonNull<
     if counted {
         cell.count_off();
     }
+    // Relaxed: a number to show.
     shared.callbacks_dropped.fetch_add(1, Relaxed);
     // SAFETY: promised by the caller.
     unsafe { trace::dropped(node) };

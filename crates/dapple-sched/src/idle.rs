@@ -107,6 +107,7 @@ impl Worker {
             return 0;
         }
         let mut stolen = self.steal_colors(&mut own, &mut theirs, overdue, any);
+        // Relaxed: hints, as above.
         slot.behind.store(false, Relaxed);
         slot.len.store(theirs.len(), Relaxed);
         if overdue {
@@ -179,6 +180,7 @@ impl Worker {
             // SAFETY: linked, hence alive; both locks are held, and one of them is its home's unless it is a stray.
             unsafe {
                 let cell = color.as_ref();
+                // Relaxed: taking the list acquired its links; the victim's lock is held for the home.
                 rest = cell.remote_next.load(Relaxed);
                 let elsewhere = usize::from(cell.home.load(Relaxed)) != victim;
                 if elsewhere || cell.is_pinned() || cell.state() == State::Running {
@@ -209,6 +211,7 @@ impl Worker {
     #[inline]
     pub(crate) fn call_for_help(&self, waiting: usize) {
         let shared = &*self.shared;
+        // Relaxed here and below: hints; who is woken decides by an exchange.
         if shared.sleepers() == 0 || shared.searching.load(Relaxed) != 0 {
             return;
         }
@@ -249,6 +252,7 @@ impl Shared {
     }
 
     fn woke_up(&self) {
+        // AcqRel: as above.
         let old = self.pulse.fetch_sub(1, AcqRel);
         if old & MONITOR_ASLEEP != 0 {
             self.monitor.wake_if_asleep(&self.pulse);

@@ -35,6 +35,7 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
         colors: held,
         colors_left_out: left_out,
         colors_alive: alive,
+        // Relaxed: a number to show.
         tasks_live: shared.tasks_live.load(Relaxed),
     }
 }
@@ -65,6 +66,7 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
 
 /// For how long the monitor has seen no turn end.
 fn stuck_for(shared: &Shared, slot: &Slot) -> Option<Duration> {
+    // Relaxed: a number to show.
     let since_ns = slot.stuck_since_ns.load(Relaxed);
     (since_ns != 0).then(|| shared.started.elapsed().saturating_sub(Duration::from_nanos(since_ns)))
 }

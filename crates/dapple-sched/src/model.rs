@@ -51,6 +51,7 @@ impl Model {
 
     /// Marks a worker as the monitor does with one that is in a long callback.
     pub fn mark_overdue(&self, worker: usize) {
+        // Relaxed: as the monitor does it.
         self.shared.slots[worker].overdue.store(true, crate::sync::atomic::Ordering::Relaxed);
     }
 }

@@ -104,6 +104,7 @@ impl Monitor {
 
     #[cold]
     pub(crate) fn wake_if_asleep(&self, pulse: &AtomicU32) {
+        // AcqRel pairs with the exchange in `run`: one of several callers takes the bit, and wakes.
         if pulse.fetch_and(!MONITOR_ASLEEP, AcqRel) & MONITOR_ASLEEP != 0 {
             self.wake();
         }
@@ -128,6 +129,8 @@ pub(crate) fn run(shared: Weak<Shared>) {
             look(&shared, &mut seen, asleep > 0);
         }
         quiet_looks = if (1..workers).contains(&asleep) { 0 } else { quiet_looks + 1 };
+        // AcqRel pairs with `fell_asleep`, `woke_up` and `wake_if_asleep`: with the number of sleepers unchanged the bit is
+        // set, or somebody has changed it, and the next look is soon.
         // A few fast looks more than needed: a load of short bursts is not to wake this thread for each. With the bit
         // set, the next worker that falls asleep or wakes calls.
         let slow = quiet_looks > QUIET_LOOKS
@@ -154,6 +157,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
             continue;
         }
         watch_callback(shared, worker, seen, ended);
+        // Relaxed here and below: hints; who is woken looks under the locks.
         let waiting = slot.len.load(Relaxed) as u64;
         if !help || waiting == 0 {
             seen.backlog = 0;
@@ -176,6 +180,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
 /// Reports a callback once that has run for too long.
 fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     let slot = &shared.slots[worker];
+    // Relaxed: for reports, of callbacks that have been there for long.
     let color_id = slot.running.load(Relaxed);
     let Some(posted_from) = slot.origin().filter(|_| ended == 0 && color_id != NO_COLOR) else {
         return seen.forget_callback(slot);

@@ -37,6 +37,7 @@ impl Worker {
         }
         // SAFETY: promised by the caller.
         let target = unsafe {
+            // Relaxed: a hint.
             cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed), cell.ran_recently(), cell.own_ns()))
         }?;
         if usize::from(target) >= self.index {
@@ -49,6 +50,7 @@ impl Worker {
         // The new home's lock orders what we did with the color before what is done there. Only tried, as everywhere
         // where one is held already.
         let mut theirs = slot.try_lock().filter(|theirs| !theirs.closed)?;
+        // Relaxed: under the locks of both homes; the other one is a hint.
         cell.home.store(target, Relaxed);
         cell.last_poster.store(NO_WORKER, Relaxed);
         // SAFETY: both homes' locks are held, so the fifo is ours.
@@ -86,6 +88,7 @@ pub(crate) unsafe fn bring_together<'a>(
         return;
     }
     for cell in colors {
+        // Relaxed, here and below: its home lock is held, and that of the new one.
         let home = usize::from(cell.home.load(Relaxed));
         if home == lowest || !moves(cell) {
             continue;
@@ -134,6 +137,7 @@ pub(crate) fn note_request(homes: &[(usize, Guard<'_, RunQueue>)]) {
 impl Slot {
     /// About how long a color waits that is queued now. A hint.
     fn wait_ns(&self) -> u64 {
+        // Relaxed: hints.
         self.len.load(Relaxed) as u64 * u64::from(self.turn_ns.load(Relaxed))
     }
 }

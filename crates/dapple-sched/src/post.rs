@@ -111,6 +111,7 @@ impl Worker {
             return unsafe { self.post_elsewhere(color, node, home) };
         }
         let mut queue = self.slot().lock();
+        // Relaxed: the lock of the worker that it must be at home on is held.
         if usize::from(cell.home.load(Relaxed)) != self.index || queue.closed {
             return false;
         }
@@ -158,6 +159,7 @@ impl Worker {
                 return true;
             }
         }
+        // Relaxed: a hint for home moves. Written only where it changes, to leave the line alone.
         if cell.last_poster.load(Relaxed) != self.index as u16 {
             // Relaxed: a hint for home moves.
             cell.last_poster.store(self.index as u16, Relaxed);
@@ -183,6 +185,7 @@ impl Worker {
         // SAFETY: promised by the caller.
         let cell = unsafe { color.as_ref() };
         let Some(theirs) = self.shared.slots[home].try_lock() else { return false };
+        // Relaxed, the store as well: under the locks of both homes.
         // SAFETY: the home is checked, and its lock held, before the state is read.
         let idle = usize::from(cell.home.load(Relaxed)) == home
             && unsafe { cell.state() } == State::Idle
@@ -300,6 +303,7 @@ unsafe fn post_foreign(color: NonNull<ColorCell>, node: NonNull<Node>) {
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
     if !context::on_worker() {
+        // Relaxed: a number to show.
         shared.posts_outside.fetch_add(1, Relaxed);
     }
     let of_callback = |worker: &Worker| std::ptr::eq(&*worker.shared, shared) && !worker.dispatches.get();

@@ -44,6 +44,7 @@ impl Registry {
     /// Forgets a named color unless somebody has just looked it up.
     pub(crate) fn remove_unused(&self, cell: &ColorCell) -> bool {
         let mut shard = self.shard(cell.id).lock();
+        // Acquire pairs with the decrements in `Color::drop`.
         let unused = cell.refs.load(Acquire) == 0;
         if unused {
             shard.remove(&cell.id);

@@ -186,6 +186,7 @@ impl Handle {
     /// ```
     pub fn stats(&self) -> RuntimeStats {
         RuntimeStats {
+            // Relaxed: numbers to show.
             workers: self.shared.slots.iter().map(|slot| slot.counters.snapshot(slot.len.load(Relaxed))).collect(),
             tasks_live: self.shared.tasks_live.load(Relaxed) as u64,
             posts_outside: self.shared.posts_outside.load(Relaxed),
@@ -564,6 +565,7 @@ impl Runtime {
                 report.workers_stuck += 1;
             }
         }
+        // Relaxed: joining a worker's thread orders what it counted; of one left behind, a number to show.
         report.callbacks_dropped = shared.callbacks_dropped.load(Relaxed);
         report.tasks_dropped = shared.tasks_dropped.load(Relaxed);
         report
@@ -577,6 +579,7 @@ impl Runtime {
         let mut until = Instant::now() + STUCK_AFTER;
         while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
             let turns = shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
+            // Relaxed: whether it changes is all that matters.
             let now = (turns, shared.callbacks_dropped.load(Relaxed));
             if now != progress {
                 progress = now;
@@ -604,12 +607,15 @@ impl fmt::Debug for Runtime {
 /// No task lives, and every worker sleeps with nothing linked to it.
 ///
 /// Workers are looked at one after the other, and a chain of callbacks may hop past the look: so nothing may have run
-/// between two looks that find all asleep.
+/// between two looks that find all asleep. To see a worker asleep acquires what it has counted before, turns and tasks,
+/// and whom it has posted to: who was asleep at the first look and was woken by it is not seen asleep at the second one, or
+/// with another turn.
 fn is_quiet(shared: &Shared) -> bool {
     let turns = || shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
     let all_asleep = || shared.slots.iter().all(|slot| slot.is_asleep());
     let before = turns();
-    all_asleep() && shared.tasks_live.load(Acquire) == 0 && all_asleep() && turns() == before
+    // Relaxed: `all_asleep` acquires.
+    all_asleep() && shared.tasks_live.load(Relaxed) == 0 && all_asleep() && turns() == before
 }
 
 /// More would be a mistake, and homes are 16 bits.

@@ -147,6 +147,7 @@ impl Slot {
 
     /// Where the callback was posted from that runs, or ran last.
     pub(crate) fn origin(&self) -> Option<Origin> {
+        // Relaxed: see `set_origin`.
         // SAFETY: `set_origin` stored it, which takes nothing shorter-lived than the program.
         unsafe { self.origin.load(Relaxed).as_ref() }
     }
@@ -171,18 +172,20 @@ impl Slot {
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
-        // Relaxed: a hint for kickers and the monitor; `wake` decides by an exchange.
-        self.remote.load(Relaxed).addr() == SLEEPING
+        // Acquire pairs with `fall_asleep`: a shutdown that sees a worker asleep sees what it did before. For kickers and
+        // the monitor it is a hint; `kick` decides by an exchange.
+        self.remote.load(Acquire).addr() == SLEEPING
     }
 
     /// Takes all linked colors, oldest first, as a list through `remote_next`.
     pub(crate) fn take_remote(&self) -> *mut ColorCell {
+        // Relaxed: the exchange decides.
         let mut old = self.remote.load(Relaxed);
         loop {
             if old.is_null() || is_mark(old) {
                 return ptr::null_mut();
             }
-            // Acquire pairs with the release in `push_remote`: the links are visible.
+            // Acquire pairs with the release in `link_remote`: the links are visible.
             match self.remote.compare_exchange_weak(old, ptr::null_mut(), AcqRel, Relaxed) {
                 Ok(_) => return reversed(old),
                 Err(now) => old = now,
@@ -192,7 +195,8 @@ impl Slot {
 
     /// Falls asleep unless something is linked. The caller holds the lock and has seen the run queue empty.
     pub(crate) fn fall_asleep(&self, _queue: &Guard<'_, RunQueue>) -> bool {
-        // AcqRel: acquires a kick's null; releases that our run queue was empty (though the lock does as well).
+        // AcqRel: acquires a kick's null; releases that our run queue was empty (though the lock does as well), and to
+        // `is_asleep` all that this worker has done.
         self.remote.compare_exchange(ptr::null_mut(), mark(SLEEPING), AcqRel, Relaxed).is_ok()
     }
 
@@ -251,6 +255,7 @@ impl Shared {
     }
 
     pub(crate) fn fresh_id(&self) -> u64 {
+        // Relaxed: a number.
         self.next_id.fetch_add(1, Relaxed)
     }
 
@@ -311,10 +316,12 @@ impl Shared {
     }
 
     pub(crate) fn sleepers(&self) -> usize {
+        // Relaxed: a hint; who is woken decides by an exchange.
         (self.pulse.load(Relaxed) & SLEEPERS) as usize
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
+        // Acquire pairs with the release in `stop`.
         self.phase.load(Acquire) == STOPPING
     }
 
@@ -344,6 +351,7 @@ fn reversed(head: *mut ColorCell) -> *mut ColorCell {
     while let Some(color) = NonNull::new(rest) {
         // SAFETY: the caller took the list off; NOTIFIED keeps each cell on it alive.
         let cell = unsafe { color.as_ref() };
+        // Relaxed: taking the list acquired its links, which are the taker's now.
         rest = cell.remote_next.load(Relaxed);
         cell.remote_next.store(done, Relaxed);
         done = color.as_ptr();

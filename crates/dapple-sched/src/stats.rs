@@ -1,4 +1,5 @@
-//! Counters of workers and colors. Nearly all have one writer at a time, and all are read by anybody.
+//! Counters of workers and colors. Nearly all have one writer at a time, and all are read by anybody. All are `Relaxed`:
+//! numbers to show, which order nothing. (What a shutdown reads of them is ordered by `Slot::is_asleep`.)
 
 use crate::cell::ColorCell;
 use crate::color::Color;

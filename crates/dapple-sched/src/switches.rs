@@ -31,6 +31,7 @@ mod imp {
     }
 
     pub(crate) fn shared_queue() -> bool {
+        // Relaxed, all three: see `set`.
         SHARED_QUEUE.load(Relaxed)
     }
 

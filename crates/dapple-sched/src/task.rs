@@ -123,6 +123,7 @@ where
     // SAFETY: just made; three counts.
     let header_ref = unsafe { header.as_ref() };
     if !background {
+        // Relaxed: a number; what a worker has counted before it fell asleep is visible to who sees it asleep.
         shared.tasks_live.fetch_add(1, Relaxed);
     }
     shared.tasks[list].lock().insert(header);
@@ -185,9 +186,11 @@ unsafe fn run_node(node: NonNull<Node>) {
 unsafe fn drop_node(node: NonNull<Node>) {
     let task = TaskRef(node.cast());
     let header = task.header();
+    // AcqRel: as in `run_node`.
     let state = header.state.fetch_and(!SCHEDULED, AcqRel);
     if state & DONE == 0 {
         if state & BACKGROUND == 0 {
+            // Relaxed: a number to show.
             header.shared().tasks_dropped.fetch_add(1, Relaxed);
         }
         // SAFETY: whoever drops a node holds its color.
@@ -260,6 +263,7 @@ impl Header {
         }
         let shared = self.shared();
         if state & BACKGROUND == 0 {
+            // Relaxed: a number; see `spawn`.
             shared.tasks_live.fetch_sub(1, Relaxed);
         }
         let listed = shared.tasks[usize::from(self.list)].lock().remove(task);
@@ -267,6 +271,8 @@ impl Header {
     }
 
     fn revoke_grants(&self) {
+        // Relaxed: what was noted before DONE was set is visible, as both go through `state`; of a later one `note_grant`
+        // sees DONE. While the task is not done, what is missed now is seen at the end of its next poll.
         if self.granted.load(Relaxed).is_null() {
             return;
         }
@@ -320,6 +326,7 @@ impl TaskRef {
     pub(crate) fn note_grant(&self, ticket: Arc<Ticket>) {
         let header = self.header();
         let ticket = Arc::into_raw(ticket).cast_mut();
+        // Relaxed: the exchange decides, and releases the ticket to `revoke_grants`.
         let mut old = header.granted.load(Relaxed);
         loop {
             // SAFETY: counted; ours until the exchange.
@@ -331,6 +338,7 @@ impl TaskRef {
         }
         // A task that has ended is not polled again, and nobody else would take the grant back. A read-modify-write on
         // the word that DONE is set in: either we see DONE, or the end of the task sees the grant.
+        // AcqRel pairs with `finish`.
         if header.state.fetch_or(0, AcqRel) & DONE != 0 {
             header.revoke_grants();
         }
@@ -602,6 +610,7 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn is_finished(&self) -> bool {
+        // Acquire pairs with `finish`: the output is there.
         self.task.header().state.load(Acquire) & DONE != 0
     }
 

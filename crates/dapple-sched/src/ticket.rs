@@ -12,7 +12,7 @@
 //! request needs no poll in another color, and cannot be outrun. (Only then is a task's color held while the task waits.)
 //!
 //! A ticket that asks to read is always handed over: its color then is `Reading`, and others read beside it. The ticket
-//! of a request for several colors is not queued itself; the request (`request.rs`) has a node in each color, and comes
+//! of a request for several colors is not queued itself; the request (`request`) has a node in each color, and comes
 //! here once it holds them all.
 //! A waiter on another executor cannot be watched like that: it holds the color until it is polled or dropped.
 //!
@@ -164,6 +164,7 @@ impl Ticket {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };
         let reads = ticket.node_reads;
+        // Acquire pairs with `change`: what came before the ticket was canceled.
         if ticket.state.load(Acquire) != QUEUED || (!reads && ticket.poll_in_turn()) {
             return;
         }
@@ -287,6 +288,7 @@ impl Ticket {
     unsafe fn run_poll(node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };
+        // Acquire pairs with `change`.
         if let Some(task) = ticket.task.as_ref().filter(|_| ticket.state.load(Acquire) == GRANTED) {
             // SAFETY: a turn of the task's color holds it.
             unsafe { task.poll_here() };
@@ -411,6 +413,7 @@ impl Ticket {
     }
 
     fn try_use(&self) -> Option<Chance> {
+        // Acquire pairs with `change`: that the color is held, before it is used.
         match self.state.load(Acquire) {
             GRANTED if self.change(GRANTED, USED) => Some(Chance::Granted),
             IN_TURN if self.held_here() && self.change(IN_TURN, USED) => Some(Chance::InTurn),

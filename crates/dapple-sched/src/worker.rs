@@ -278,6 +278,7 @@ impl Worker {
     /// we look. Returns about how much time has passed since the last look.
     fn look(&self, turn_ns: u64, away_ns: u64) -> u64 {
         let slot = self.slot();
+        // Relaxed: a hint for others; this worker alone writes it.
         let old = slot.turn_ns.load(Relaxed);
         let sample = turn_ns.saturating_sub(away_ns).min(u64::from(u32::MAX / 4)) as u32;
         let mean = if old == 0 { sample } else { (old * 3).saturating_add(sample) / 4 };
@@ -464,6 +465,7 @@ impl Worker {
             // SAFETY: linked, hence alive until `take_notified`, and then as long as we hold its home lock.
             unsafe {
                 let cell = color.as_ref();
+                // Relaxed: taking the list acquired its links; our lock is held for the home.
                 rest = cell.remote_next.load(Relaxed);
                 let elsewhere = usize::from(cell.home.load(Relaxed)) != self.index;
                 if elsewhere || (switches::shared_queue() && cell.state() == State::Running) {
@@ -493,6 +495,7 @@ impl Worker {
         let queue = self.slot().lock();
         // SAFETY: the state is read under the home lock, ours from here on.
         unsafe {
+            // Relaxed: our lock is held, and `adopt` checks a home elsewhere.
             let home = usize::from(cell.home.load(Relaxed));
             let here = if home == self.index {
                 cell.state() == State::Idle && !cell.inbox_waits()
@@ -560,6 +563,7 @@ impl Worker {
 
     /// The worker's last act: what can no longer run is dropped, while its color is held.
     pub(crate) fn exit(&self) {
+        // Acquire pairs with the subtraction of those that have ended.
         if switches::shared_queue() && self.shared.workers_alive.load(Acquire) > 1 {
             return self.leave_shared_queue();
         }
@@ -583,6 +587,7 @@ impl Worker {
         while let Some(color) = NonNull::new(rest) {
             // SAFETY: linked, hence alive; the notification is ours until it is linked elsewhere or taken.
             unsafe {
+                // Relaxed: closing the list acquired its links.
                 rest = color.as_ref().remote_next.load(Relaxed);
                 pass_on(&self.shared, color);
             }
@@ -620,6 +625,7 @@ impl Worker {
         }
         drop(queue);
         afterwards.settle(&self.shared);
+        // AcqRel: as in `exit`.
         if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
             self.shared.workers_alive.fetch_add(1, AcqRel);
             self.exit();
@@ -643,6 +649,7 @@ impl Afterwards {
     /// # Safety
     /// `is_dead` said so.
     pub(crate) unsafe fn bury(&mut self, cell: &ColorCell) {
+        // Relaxed: a list of this thread's own.
         cell.remote_next.store(self.dead, Relaxed);
         self.dead = ptr::from_ref(cell).cast_mut();
     }
@@ -671,6 +678,7 @@ impl Afterwards {
         while let Some(color) = NonNull::new(dead) {
             // SAFETY: `is_dead` said so; the chain is ours.
             unsafe {
+                // Relaxed: as in `bury`.
                 dead = color.as_ref().remote_next.load(Relaxed);
                 hold::free(color);
             }
@@ -679,6 +687,7 @@ impl Afterwards {
         while let Some(color) = NonNull::new(strays) {
             // SAFETY: taken off our list, and not linked since.
             unsafe {
+                // Relaxed: as in `bury`.
                 strays = color.as_ref().remote_next.load(Relaxed);
                 pass_on(shared, color);
             }

@@ -93,6 +93,7 @@ impl Entry {
         drop(waiters);
         drop(replaced);
         if seen.is_none() {
+            // Relaxed: see `spend`.
             self.streak.store(0, Ordering::Relaxed);
         }
         seen.map_or(Poll::Pending, Poll::Ready)
@@ -124,6 +125,7 @@ impl Entry {
     }
 
     fn clear_flags(&self, sighting: Sighting, flags: u64) {
+        // As in `dispatch`; no event has come since the sighting, which is all that matters.
         let _ = self.readiness.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             (state / EVENT == sighting.0 / EVENT && state & flags != 0).then_some(state & !flags)
         });
@@ -152,6 +154,7 @@ impl Entry {
     /// Takes in what epoll reported, and wakes who waited for it.
     pub(crate) fn dispatch(&self, events: EventFlags) {
         let flags = flags_of(events);
+        // Release pairs with `look`: what came before the event was passed on.
         let _ = self
             .readiness
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(state.wrapping_add(EVENT) | flags));
@@ -160,6 +163,7 @@ impl Entry {
 
     /// No event will come any more: whoever waits is told.
     pub(crate) fn close(&self) {
+        // Release pairs with `look`.
         self.readiness.fetch_or(CLOSED, Ordering::AcqRel);
         self.wake(true, true);
     }

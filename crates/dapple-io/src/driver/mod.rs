@@ -117,6 +117,7 @@ impl EpollDriver {
 
     /// The present worker's slot, or another for threads that are no workers.
     fn slot_for_timer(&self, worker: Option<usize>) -> &Arc<Slot> {
+        // Relaxed: it spreads timers, in any order.
         let index = worker.unwrap_or_else(|| self.next_slot.fetch_add(1, Ordering::Relaxed) % self.slots.len());
         &self.slots[index]
     }

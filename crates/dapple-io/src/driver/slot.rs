@@ -89,14 +89,16 @@ impl Slot {
 
     /// Registered sources; only a hint to whoever spreads them.
     pub(crate) fn load(&self) -> usize {
+        // Relaxed: a number that guards nothing.
         self.source_count.load(Ordering::Relaxed)
     }
 
     /// Starts to report what happens on the descriptor.
     pub(crate) fn register(&self, fd: BorrowedFd<'_>, entry: Arc<Entry>) -> io::Result<Token> {
         let token = self.sources.lock().insert(entry).ok_or_else(shut_down_error)?;
-        // Counted before the kernel may report: a poll that sees no source skips the call.
-        self.source_count.fetch_add(1, Ordering::AcqRel);
+        // Counted before the kernel may report: a poll that sees no source skips the call. Relaxed, here and elsewhere: the
+        // number guards nothing. Who sees an old one comes back, and a park looks at the kernel in any case.
+        self.source_count.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = epoll::add(&self.epoll, fd, token.data(), source_flags()) {
             self.forget(token);
             return Err(error.into());
@@ -120,7 +122,7 @@ impl Slot {
     fn forget(&self, token: Token) {
         let entry = self.sources.lock().remove(token);
         if entry.is_some() {
-            self.source_count.fetch_sub(1, Ordering::AcqRel);
+            self.source_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -130,13 +132,14 @@ impl Slot {
         let tick = self.shared.clock.tick_at_or_after(deadline);
         let (key, is_first) = {
             let mut timers = self.timers.lock();
+            // Relaxed, and so is `next_tick`: under the lock of `timers`.
             if self.is_shut_down.load(Ordering::Relaxed) {
                 return None;
             }
             let key = timers.insert(tick, waker);
             let is_first = tick < self.next_tick.load(Ordering::Relaxed);
             if is_first {
-                self.next_tick.store(tick, Ordering::Release);
+                self.next_tick.store(tick, Ordering::Relaxed);
             }
             (key, is_first)
         };
@@ -185,7 +188,8 @@ impl Slot {
         let Some(mut buffers) = self.wait.try_lock() else {
             return false;
         };
-        if self.source_count.load(Ordering::Acquire) > 0 {
+        // Relaxed: see `register`.
+        if self.source_count.load(Ordering::Relaxed) > 0 {
             self.collect(&mut buffers.ready, Some(Duration::ZERO));
         }
         self.dispatch(&mut buffers)
@@ -193,6 +197,7 @@ impl Slot {
 
     /// Makes the current or the next `park` return; any thread.
     pub(crate) fn unpark(&self) {
+        // AcqRel pairs with both exchanges of `park`: what was done before this is visible after the next look there.
         if self.parking.swap(NOTIFIED, Ordering::AcqRel) != PARKED {
             return;
         }
@@ -205,10 +210,12 @@ impl Slot {
     /// Drops all registrations and timers. Whoever waits for a source is told; timers never fire.
     pub(crate) fn shut_down(&self) {
         let entries = self.sources.lock().close();
-        self.source_count.store(0, Ordering::Release);
+        // Relaxed: see `register`.
+        self.source_count.store(0, Ordering::Relaxed);
         entries.iter().for_each(|entry| entry.close());
         let wakers = {
             let mut timers = self.timers.lock();
+            // Relaxed: under the lock.
             self.is_shut_down.store(true, Ordering::Relaxed);
             timers.drain()
         };
@@ -216,7 +223,9 @@ impl Slot {
     }
 
     fn until_next_timer(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let next_tick = self.next_tick.load(Ordering::Acquire);
+        // Relaxed: it says when, and what is due is found under the lock. Of a timer that another thread has armed since, the
+        // exchange on `parking` tells (see `arm`).
+        let next_tick = self.next_tick.load(Ordering::Relaxed);
         if next_tick == u64::MAX {
             return timeout;
         }
@@ -259,7 +268,8 @@ impl Slot {
     }
 
     fn fire_timers(&self, fired: &mut Vec<Waker>) {
-        let next_tick = self.next_tick.load(Ordering::Acquire);
+        // Relaxed: as above. Who sees an old one comes back.
+        let next_tick = self.next_tick.load(Ordering::Relaxed);
         // The clock is not read when there are no timers.
         if next_tick == u64::MAX {
             return;
@@ -271,7 +281,8 @@ impl Slot {
         let mut timers = self.timers.lock();
         timers.advance(now, TIMERS_PER_POLL_MAX, fired);
         let next_tick = timers.next_tick().unwrap_or(u64::MAX);
-        self.next_tick.store(next_tick, Ordering::Release);
+        // Relaxed: under the lock.
+        self.next_tick.store(next_tick, Ordering::Relaxed);
     }
 }
 

@@ -117,6 +117,7 @@ impl Wake for Alarm {
 
 impl Cancel for Alarm {
     fn cancel(&self) {
+        // Release pairs with the look in `Callback::call_unless`.
         self.canceled.store(true, Ordering::Release);
         let (timer, callback) = {
             let mut state = self.state.lock();

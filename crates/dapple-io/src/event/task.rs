@@ -136,6 +136,7 @@ struct TaskSource {
 
 impl Cancel for TaskSource {
     fn cancel(&self) {
+        // Release pairs with the look in `Callback::call_unless`.
         self.canceled.store(true, Ordering::Release);
         self.task.abort();
     }

@@ -141,6 +141,7 @@ impl Wake for Watch {
 
 impl Cancel for Watch {
     fn cancel(&self) {
+        // Release pairs with the look in `Callback::call_unless`.
         self.canceled.store(true, Ordering::Release);
         let (callback, place) = {
             let mut state = self.state.lock();

@@ -145,6 +145,7 @@ impl Pump {
     fn pass_on(&self) {
         let came: Vec<Arc<Counter>> = {
             let counters = self.counters.lock();
+            // Acquire pairs with the store in the action.
             let came = |number: i32| self.raised.flags[number as usize].swap(false, Ordering::AcqRel);
             let counters = counters.iter().filter(|&(&number, _)| came(number));
             counters.map(|(_, counter)| counter.clone()).collect()
@@ -152,6 +153,7 @@ impl Pump {
         for counter in came {
             let waiters = {
                 let mut waiters = counter.waiters.lock();
+                // Release pairs with `count`. Under the lock of the waiters, so that who does not see it is woken.
                 counter.count.fetch_add(1, Ordering::AcqRel);
                 std::mem::take(&mut waiters.list)
             };
@@ -168,6 +170,7 @@ impl Wake for Pump {
 
 impl Counter {
     pub(crate) fn count(&self) -> u64 {
+        // Acquire pairs with the addition in `pass_on`.
         self.count.load(Ordering::Acquire)
     }
 }

@@ -153,6 +153,7 @@ impl Member {
         afterwards: &mut Afterwards,
     ) -> bool {
         let cell = self.cell();
+        // Relaxed: the lock of the worker that it must be at home on is held.
         if usize::from(cell.home.load(Relaxed)) != index || queue.closed {
             return false;
         }
@@ -207,6 +208,7 @@ impl Member {
         }
         // SAFETY: all other colors are held, and this turn has the one of the node.
         unsafe {
+            // Relaxed: see `grant`.
             request.as_ref().pending().store(0, Relaxed);
             Request::run_in_turn(request, node);
         }
@@ -260,6 +262,7 @@ impl Request {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_mut() };
         request.check_alive();
+        // Relaxed: in models one thread runs at a time.
         request.buried.store(true, std::sync::atomic::Ordering::Relaxed);
         #[cfg(dapple_loom)]
         request.pending.with_mut(|_| ());
@@ -268,6 +271,7 @@ impl Request {
     #[inline(always)]
     fn check_alive(&self) {
         #[cfg(any(dapple_loom, dapple_shuttle))]
+        // Relaxed: as there.
         assert!(!self.buried.load(std::sync::atomic::Ordering::Relaxed), "a request was used after it was freed");
     }
 
@@ -312,6 +316,7 @@ impl Request {
     unsafe fn complete(this: NonNull<Request>) {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_ref() };
+        // Relaxed: see `Member::grant`.
         request.pending().store(0, Relaxed);
         let waits_itself = request.ticket().is_none_or(|ticket| request.holds_color_of(ticket));
         // SAFETY: promised by the caller.
@@ -532,6 +537,7 @@ impl Request {
             match request.ticket() {
                 Some(ticket) => ticket.miss(),
                 None => {
+                    // Relaxed: a number to show.
                     request.shared().callbacks_dropped.fetch_add(1, Relaxed);
                     request.take_record().into_iter().for_each(|record| record.tell_dropped());
                     let drop = AssertUnwindSafe(|| context::in_request_frame(this, |_| (request.work.drop)(this)));

@@ -74,6 +74,7 @@ impl Pair {
 fn fires_what_a_sorted_map_fires() {
     static SEED: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
     let random = || {
+        // Relaxed: any number will do.
         let mut x = SEED.load(Ordering::Relaxed);
         x ^= x << 13;
         x ^= x >> 7;
