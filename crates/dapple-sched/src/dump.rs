@@ -33,6 +33,8 @@ pub struct WorkerDump {
     pub asleep: bool,
     /// It has stopped for good.
     pub stopped: bool,
+    /// Callbacks that wait in the colors that are at home on it, as [`crate::WorkerStats::queued`].
+    pub callbacks: u64,
     /// Runnable colors in its run queue.
     pub queue_len: usize,
     /// The first of them, at most 32: lowest priority and oldest first.
@@ -204,7 +206,10 @@ impl fmt::Display for WorkerDump {
                 }
             }
         }
-        if self.queue_len > 0 { write!(f, "; {} colors wait", self.queue_len) } else { Ok(()) }
+        if self.queue_len > 0 {
+            write!(f, "; {} colors wait", self.queue_len)?;
+        }
+        if self.callbacks > 0 { write!(f, "; {} callbacks wait", self.callbacks) } else { Ok(()) }
     }
 }
 

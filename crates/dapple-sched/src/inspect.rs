@@ -17,7 +17,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 
 /// Looks at everything.
 pub(crate) fn dump(shared: &Shared) -> Dump {
-    let workers = shared.slots.iter().map(|slot| worker(shared, slot)).collect();
+    let mut workers: Vec<WorkerDump> = shared.slots.iter().map(|slot| worker(shared, slot)).collect();
     let mut look = Look::new(shared);
     // SAFETY: the default color lives as long as its runtime.
     let default = unsafe { shared.default_color().as_ref() };
@@ -27,7 +27,8 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
     look.home = None;
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     look.slabs();
-    let Look { mut held, mut queued, left_out, alive, .. } = look;
+    let Look { mut held, mut queued, by_home, left_out, alive, .. } = look;
+    workers.iter_mut().zip(by_home).for_each(|(worker, callbacks)| worker.callbacks = callbacks);
     held.append(&mut queued);
     held.sort_by_key(|color| std::cmp::Reverse(color.callbacks));
     Dump {
@@ -38,6 +39,22 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
         // Relaxed: a number to show.
         tasks_live: shared.tasks_live.load(Relaxed),
     }
+}
+
+/// How many callbacks wait in the colors of each worker. No home lock is taken.
+pub(crate) fn queued_by_home(shared: &Shared) -> Vec<u64> {
+    let mut queued = vec![0; shared.slots.len()];
+    let mut add = |cell: &ColorCell| {
+        // Relaxed: numbers to show; of a color that moves, of one home or the other.
+        queued[usize::from(cell.home.load(Relaxed))] += cell.queued();
+        true
+    };
+    // SAFETY: the default color lives as long as its runtime.
+    add(unsafe { shared.default_color().as_ref() });
+    // One slab at a time, so that those who make colors can come in between.
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+    (0..).take_while(|&slab| shared.pool.each(slab, 0, &mut add).is_some()).for_each(drop);
+    queued
 }
 
 fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
@@ -61,7 +78,7 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
         posted_from: slot.origin(),
         running_for: stuck_for(shared, slot),
     });
-    WorkerDump { running, asleep: slot.is_asleep(), stopped, queue_len, queue }
+    WorkerDump { running, asleep: slot.is_asleep(), stopped, callbacks: 0, queue_len, queue }
 }
 
 /// For how long the monitor has seen no turn end.
@@ -78,6 +95,8 @@ struct Look<'a> {
     home: Option<(usize, Guard<'a, RunQueue>)>,
     held: Vec<ColorDump>,
     queued: Vec<ColorDump>,
+    /// Callbacks that wait in the colors of each worker.
+    by_home: Vec<u64>,
     left_out: usize,
     alive: usize,
 }
@@ -86,7 +105,8 @@ impl<'a> Look<'a> {
     fn new(shared: &'a Shared) -> Look<'a> {
         // No allocation while a lock is held.
         let (held, queued) = (Vec::with_capacity(COLORS_MAX), Vec::with_capacity(COLORS_MAX));
-        Look { shared, home: None, held, queued, left_out: 0, alive: 0 }
+        let by_home = vec![0; shared.slots.len()];
+        Look { shared, home: None, held, queued, by_home, left_out: 0, alive: 0 }
     }
 
     /// Looks at one color; false if its home's lock was not to be had.
@@ -106,6 +126,7 @@ impl<'a> Look<'a> {
         // SAFETY: we hold the home lock.
         let state = unsafe { cell.state() };
         let callbacks = cell.queued();
+        self.by_home[home] += callbacks;
         if state == State::Idle && callbacks == 0 {
             return true;
         }

@@ -174,7 +174,10 @@ impl Handle {
         unsafe { Color::retain(self.shared.default_color()) }
     }
 
-    /// What the runtime has done since it started. Cost: a few loads per worker.
+    /// What the runtime has done since it started, and what waits in it.
+    ///
+    /// Cost: a few loads per worker, and a few for each color that exists, as nobody counts what waits before he is asked:
+    /// less than 1 us for a hundred colors, and about 20 ms for a million. No worker is kept from its work.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -185,9 +188,10 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stats(&self) -> RuntimeStats {
+        let slots = self.shared.slots.iter().zip(crate::inspect::queued_by_home(&self.shared));
         RuntimeStats {
             // Relaxed: numbers to show.
-            workers: self.shared.slots.iter().map(|slot| slot.counters.snapshot(slot.len.load(Relaxed))).collect(),
+            workers: slots.map(|(slot, queued)| slot.counters.snapshot(slot.len.load(Relaxed), queued)).collect(),
             tasks_live: self.shared.tasks_live.load(Relaxed) as u64,
             posts_outside: self.shared.posts_outside.load(Relaxed),
         }

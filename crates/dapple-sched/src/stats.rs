@@ -83,7 +83,7 @@ impl Counters {
         self.times.add(wait_ns, run_ns);
     }
 
-    pub(crate) fn snapshot(&self, queue_len: usize) -> WorkerStats {
+    pub(crate) fn snapshot(&self, queue_len: usize, queued: u64) -> WorkerStats {
         let (measured, wait_ns, run_ns) = self.times.load();
         WorkerStats {
             callbacks: self.callbacks.load(Relaxed),
@@ -94,6 +94,7 @@ impl Counters {
             parks: self.parks.load(Relaxed),
             panics: self.panics.load(Relaxed),
             queue_len: queue_len as u64,
+            queued,
             measured,
             wait_ns,
             run_ns,
@@ -133,6 +134,9 @@ pub struct WorkerStats {
     pub panics: u64,
     /// Runnable colors in its run queue, as last seen.
     pub queue_len: u64,
+    /// Callbacks that wait in the colors that are at home on it, whether these stand in its run queue, run or are held by
+    /// somebody; what it has not taken notice of yet is among them. Those that run do not count.
+    pub queued: u64,
     /// Callbacks that it has run while times were measured; see [`crate::Handle::measure_times`].
     pub measured: u64,
     /// For how long these have waited, in nanoseconds, all together.

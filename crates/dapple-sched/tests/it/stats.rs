@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dapple_sched::{Color, Runtime, yield_now};
+use dapple_sched::{Color, Colored, Runtime, yield_now};
 
 use crate::support::{LONG, collector, occupy, runtime};
 
@@ -73,6 +73,35 @@ fn what_waits_is_counted_while_the_color_is_busy() {
     let stats = color.stats();
     assert_eq!((stats.callbacks, stats.queued, stats.queued_max), (1, 10, 10));
     gate.open();
+}
+
+#[test]
+fn what_waits_is_counted_by_worker() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let busy = Color::new();
+    let gate = occupy(&busy);
+    // In a queue once the worker takes notice, behind the one that runs, in one that is held, and in the default color;
+    // more colors than fit into one slab.
+    let colors: Vec<_> = (0..200).map(|_| Color::new()).collect();
+    colors.iter().for_each(|color| (0..3).for_each(|_| color.post(|| ())));
+    busy.post(|| ());
+    Color::DEFAULT.post(|| ());
+    let state = Colored::new(());
+    let (handle, waits) = (runtime.handle(), state.color().clone());
+    let held = state.try_with(|_| {
+        waits.post(|| ());
+        (handle.stats().workers[0].queued, handle.dump().workers[0].callbacks)
+    });
+    assert_eq!(held.unwrap(), (603, 603));
+    let dump = handle.dump();
+    assert!(dump.to_string().contains("603 callbacks wait"), "{dump}");
+    gate.open();
+    let until = Instant::now() + LONG;
+    while handle.stats().workers[0].queued > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((handle.stats().workers[0].queued, handle.dump().workers[0].callbacks), (0, 0));
 }
 
 #[test]
