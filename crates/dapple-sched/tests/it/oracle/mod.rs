@@ -44,7 +44,9 @@ fn check(workers: usize, mut program: Vec<Vec<Op>>, capacity: Option<usize>, see
     let fates = world.fates();
     let seen: Vec<Vec<Event>> = world.seen.iter().map(|seen| seen.lock().unwrap().clone()).collect();
     let model = Model::replay(&program, &seen, &fates);
-    assert!(!model.is_stuck(), "no sequential execution of {program:?} runs {seen:?} with fates {fates:?}");
+    if let Some(stuck) = model.stuck() {
+        panic!("no sequential execution of {program:#?} runs {seen:?} with fates {fates:?}:\n{stuck}");
+    }
     for color in 0..COLORS {
         let account = &world.account[color];
         let poisoned = account.is_poisoned();

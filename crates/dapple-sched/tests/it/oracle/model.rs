@@ -103,9 +103,30 @@ impl<'a> Model<'a> {
         model
     }
 
-    /// Whether everything that was observed has happened.
-    pub(super) fn is_stuck(&self) -> bool {
-        !(self.agents.is_empty() && self.waiting.is_empty() && self.colors.iter().all(Observed::is_over))
+    /// Unless everything that was observed has happened: who waits for whom, which goes round in a circle.
+    pub(super) fn stuck(&self) -> Option<String> {
+        if self.agents.is_empty() && self.waiting.is_empty() && self.colors.iter().all(Observed::is_over) {
+            return None;
+        }
+        let mut told = String::new();
+        for (color, seen) in self.colors.iter().enumerate() {
+            let at = |(group, count): (usize, usize)| format!("{:?} after {count}", seen.groups.get(group));
+            told += &format!(
+                "color {color} is to accept {} and to run {} of {:?}\n",
+                at(seen.accepting),
+                at(seen.running),
+                seen.groups
+            );
+        }
+        for agent in &self.agents {
+            let callback = agent.callback.map(|op| op.id);
+            let next: Vec<_> = agent.ops.iter().map(|op| (op.id, op.kind, &op.parts)).collect();
+            told += &format!("agent of callback {callback:?} awaits {:?}, and then does {next:?}\n", agent.awaits);
+        }
+        for op in &self.waiting {
+            told += &format!("accepted and not started: {} of {:?}\n", op.id, op.parts);
+        }
+        Some(told)
     }
 
     fn step(&mut self) -> bool {
