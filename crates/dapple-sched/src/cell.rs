@@ -21,21 +21,9 @@
 //! joins only if nothing waits; whatever else comes waits until the chain has gone, in the order of acceptance. So
 //! neither side starves (C5), and a turn of plain callbacks never looks for readers.
 //!
-//! # Inbox
-//!
-//! A stack of nodes with one bit, `NOTIFIED`. Whoever pushes and finds the bit unset has set it, and links the color
-//! into its home's remote list; only the worker that takes the color off that list clears it. So a color is linked in
-//! at most one remote list, and a color whose bit is set is not freed. A second bit, `OUTSIDE`, goes with the nodes: one
-//! of them came from no worker's callback, and the color is to go by the express list (`run_queue`).
-//!
-//! | inbox | meaning | next |
-//! |---|---|---|
-//! | null | nothing came from outside | push: node + bit, and link |
-//! | node + bit | linked (or being linked) | push: node + bit; early drain: bit alone; taken off the list: null |
-//! | bit alone | linked; its nodes were already moved to the fifo | push: node + bit; taken off the list: null |
-//!
-//! An early drain keeps order (C2): whoever appends to the fifo first moves what is in the inbox there, so that a node
-//! whose push happened before stands before.
+//! What comes from other threads, and from other colors, stands in the color's inbox first (`inbox`).
+
+mod inbox;
 
 use std::mem;
 use std::panic::Location;
@@ -73,7 +61,7 @@ pub(crate) enum Kind {
 /// One color. Reached through handles ([`crate::Color`]), through a run queue or a remote list, or as what runs.
 #[repr(align(128))]
 pub(crate) struct ColorCell {
-    /// Nodes from other threads; see the table above.
+    /// Nodes from other threads; see the table in `inbox`.
     inbox: AtomicPtr<Node>,
     /// Link in a remote list; written by whoever set NOTIFIED, read by whoever takes the list.
     pub(crate) remote_next: AtomicPtr<ColorCell>,
@@ -653,102 +641,6 @@ impl ColorCell {
         let low = unsafe { self.links(|links| links.stolen) };
         u64::from(low) + self.ext.get().map_or(0, Ext::stolen)
     }
-
-    /// Pushes a node from another thread; `outside`: of no worker's callback. True: the caller has set NOTIFIED and must
-    /// link the color.
-    pub(crate) fn push_inbox(&self, node: NonNull<Node>, outside: bool) -> bool {
-        self.check_alive();
-        // Relaxed, and counted before it is there: a number to show, which may be ahead for a moment.
-        self.note_len(self.inbox_len.fetch_add(1, Relaxed) + 1);
-        let bits = NOTIFIED | if outside { OUTSIDE } else { 0 };
-        let mut old = self.inbox.load(Relaxed);
-        loop {
-            // SAFETY: the node is the caller's until the exchange succeeds.
-            unsafe { node.as_ref() }.next.set(without_bits(old));
-            let new = node.as_ptr().map_addr(|addr| addr | bits | (old.addr() & OUTSIDE));
-            // Success releases the node to `drain_inbox` and `take_notified`; it acquires, from the latter, that
-            // `remote_next` has been read and may be written again.
-            match self.inbox.compare_exchange_weak(old, new, AcqRel, Relaxed) {
-                Ok(_) => return old.addr() & NOTIFIED == 0,
-                Err(now) => old = now,
-            }
-        }
-    }
-
-    /// Whether nodes wait in the inbox.
-    #[inline]
-    pub(crate) fn inbox_waits(&self) -> bool {
-        // Relaxed: a push that happened before is seen by coherence; `drain_inbox` acquires.
-        !without_bits(self.inbox.load(Relaxed)).is_null()
-    }
-
-    /// Neither nodes nor the bit: nobody will come for this color.
-    #[inline]
-    pub(crate) fn inbox_vacant(&self) -> bool {
-        // Acquire pairs with `take_notified` on another worker (a rescue), whose accesses end before we free.
-        self.inbox.load(Acquire).is_null()
-    }
-
-    /// Moves what came from outside to the end of the fifo; the color stays linked.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    #[inline]
-    pub(crate) unsafe fn drain_inbox(&self) {
-        if self.inbox_waits() {
-            // SAFETY: promised by the caller.
-            unsafe { self.drain_waiting() };
-        }
-    }
-
-    /// # Safety
-    /// As [`ColorCell::drain_inbox`]; nodes are waiting.
-    #[cold]
-    unsafe fn drain_waiting(&self) {
-        // Acquire pairs with the release in `push_inbox`. Nodes in the inbox imply that NOTIFIED is set, so the bit is
-        // kept.
-        let top = self.inbox.swap(ptr::without_provenance_mut(NOTIFIED), AcqRel);
-        // SAFETY: promised by the caller; the swap made the nodes ours.
-        unsafe { self.append_stack(top) };
-    }
-
-    /// Clears NOTIFIED and moves what came from outside to the end of the fifo.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`], and the caller has taken the color off its remote list (and read its link).
-    pub(crate) unsafe fn take_notified(&self) {
-        // AcqRel: acquires the nodes, releases our read of `remote_next` to the next `push_inbox`.
-        let top = self.inbox.swap(ptr::null_mut(), AcqRel);
-        // SAFETY: promised by the caller; the swap made the nodes ours.
-        unsafe { self.append_stack(top) };
-    }
-
-    /// Appends what an inbox held.
-    ///
-    /// # Safety
-    /// The caller owns the nodes on `top` and the fifo.
-    unsafe fn append_stack(&self, top: *mut Node) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            let chain = Chain::from_stack(without_bits(top));
-            if chain.len > 0 {
-                // Relaxed: a number to show.
-                self.inbox_len.fetch_sub(chain.len, Relaxed);
-                let count = chain.len.min(u32::from(u16::MAX)) as u16;
-                let urgent = chain.urgent;
-                self.fifo(|fifo| fifo.posts_foreign = fifo.posts_foreign.saturating_add(count));
-                self.append(chain, top.addr() & OUTSIDE != 0);
-                if urgent {
-                    self.fifo(Fifo::sort_urgent);
-                }
-            }
-        }
-    }
-}
-
-#[inline]
-fn without_bits(node: *mut Node) -> *mut Node {
-    node.map_addr(|addr| addr & !(NOTIFIED | OUTSIDE))
 }
 
 /// The rank of a priority.
@@ -756,10 +648,6 @@ fn without_bits(node: *mut Node) -> *mut Node {
 fn rank(priority: u8) -> u8 {
     priority << 1
 }
-
-/// Bits in the inbox; nodes are 16-aligned.
-const NOTIFIED: usize = 1;
-const OUTSIDE: usize = 2;
 
 /// No worker has posted from elsewhere yet.
 pub(crate) const NO_WORKER: u16 = u16::MAX;

@@ -69,11 +69,20 @@ unsafe fn try_take(color: NonNull<ColorCell>, reads: bool, origin: Origin) -> bo
 /// # Safety
 /// The caller holds the home lock.
 pub(crate) unsafe fn is_free(cell: &ColorCell, reads: bool) -> bool {
-    // SAFETY: promised by the caller; neither idle nor read means that the home lock owns the fifo.
+    // SAFETY: promised by the caller.
+    !cell.inbox_waits() && unsafe { is_free_but_for_inbox(cell, reads) }
+}
+
+/// As [`is_free`], where what is in the inbox by now comes later.
+///
+/// # Safety
+/// The caller holds the home lock.
+pub(crate) unsafe fn is_free_but_for_inbox(cell: &ColorCell, reads: bool) -> bool {
+    // SAFETY: promised by the caller; idle and read both mean that the home lock owns the fifo.
     unsafe {
         match cell.state() {
-            State::Idle => !cell.inbox_waits() && cell.len() == 0,
-            State::Reading => reads && !cell.inbox_waits() && cell.len() == 0,
+            State::Idle => cell.len() == 0,
+            State::Reading => reads && cell.len() == 0,
             State::Queued | State::Running | State::Held => false,
         }
     }
@@ -82,7 +91,7 @@ pub(crate) unsafe fn is_free(cell: &ColorCell, reads: bool) -> bool {
 /// Holds a color that is free.
 ///
 /// # Safety
-/// The caller holds the home lock, and [`is_free`] said so.
+/// The caller holds the home lock, and [`is_free`] or [`is_free_but_for_inbox`] said so.
 pub(crate) unsafe fn take(cell: &ColorCell, reads: bool, holder: Holder, origin: Origin) {
     // SAFETY: promised by the caller.
     unsafe {

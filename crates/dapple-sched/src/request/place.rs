@@ -157,6 +157,49 @@ impl Request {
         placed
     }
 
+    /// Drains the inboxes such that the moment at which the last one was is one for all colors: who posts to one of them
+    /// and later to another does not come behind the request in the one and before it in the other. True: the inboxes are
+    /// frozen until each member has been placed.
+    ///
+    /// The home locks do not suffice for that. Pushing to an inbox takes none, and a color that runs elsewhere drains its
+    /// inbox and posts to itself without any.
+    ///
+    /// If none runs elsewhere, only we drain, and it is enough to go round until nothing has come for a whole round. Had
+    /// something been posted to a color before something else that we have drained, the next look at that color would have
+    /// seen it. What is posted from then on is behind the request, which goes to the fifo, or has the color at once.
+    /// Otherwise all inboxes are frozen before any of them has the request: who posts waits for us.
+    ///
+    /// # Safety
+    /// As [`Request::place`].
+    unsafe fn meet(&self, homes: &mut [Home<'_>], here: Option<usize>) -> bool {
+        let members = self.members();
+        // SAFETY: we hold all home locks; the inbox of a color that runs elsewhere is left to its turn.
+        unsafe {
+            if let [member] = members {
+                if !member.is_out_of_reach(homes, here) {
+                    member.cell().drain_inbox();
+                }
+                return false;
+            }
+            if !members.iter().any(|member| member.is_out_of_reach(homes, here)) {
+                for _ in 0..ROUNDS_MAX {
+                    let mut calm = true;
+                    for member in members.iter().filter(|member| member.cell().inbox_waits()) {
+                        member.cell().drain_inbox();
+                        calm = false;
+                    }
+                    if calm {
+                        return false;
+                    }
+                }
+            }
+            for member in members {
+                member.cell().freeze(!member.is_out_of_reach(homes, here));
+            }
+        }
+        true
+    }
+
     /// Holds what is free and queues the rest, with all home locks held.
     ///
     /// # Safety
@@ -165,18 +208,17 @@ impl Request {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_ref() };
         let here = worker.map(|worker| worker.index);
+        // SAFETY: promised by the caller.
+        let frozen = unsafe { request.meet(homes, here) };
         let mut free = 0;
         let mut closed = false;
         let mut runner = None;
         for member in request.members() {
-            let (home, queue) = home_of(homes, member.cell());
-            closed |= queue.closed;
-            // SAFETY: we hold the home lock; a color that runs elsewhere is left alone.
+            closed |= home_of(homes, member.cell()).1.closed;
+            // SAFETY: we hold the home lock. An inbox that was left alone may have what is before us.
             unsafe {
-                if !queue.closed && (member.cell().state() != State::Running || here == Some(home)) {
-                    member.cell().drain_inbox();
-                }
-                member.granted.set(hold::is_free(member.cell(), member.reads()));
+                let waits = member.is_out_of_reach(homes, here) && member.cell().inbox_has_nodes();
+                member.granted.set(!waits && hold::is_free_but_for_inbox(member.cell(), member.reads()));
             }
             if member.granted.get() {
                 free += 1;
@@ -199,7 +241,7 @@ impl Request {
         let outside = worker.is_none_or(|worker| worker.dispatches.get());
         for member in request.members() {
             // SAFETY: we hold the home lock, and nothing has changed since the first look.
-            unsafe { member.place(homes, here, (from_callback, outside), &mut placed) };
+            unsafe { member.place(homes, here, frozen, (from_callback, outside), &mut placed) };
         }
         if from_callback {
             placement::note_request(homes);
@@ -209,6 +251,16 @@ impl Request {
 }
 
 impl Member {
+    /// Whether only the inbox of the color is left to us: another worker runs it, or its worker has stopped.
+    ///
+    /// # Safety
+    /// As [`Request::place`].
+    unsafe fn is_out_of_reach(&self, homes: &mut [Home<'_>], here: Option<usize>) -> bool {
+        let (home, queue) = home_of(homes, self.cell());
+        // SAFETY: promised by the caller: the home lock is held.
+        queue.closed || (here != Some(home) && unsafe { self.cell().state() } == State::Running)
+    }
+
     /// One color of a request that is being placed: by a callback or not, and from outside or not.
     ///
     /// # Safety
@@ -217,24 +269,30 @@ impl Member {
         &self,
         homes: &mut [Home<'_>],
         here: Option<usize>,
+        frozen: bool,
         (from_callback, outside): (bool, bool),
         placed: &mut Placed,
     ) {
         let cell = self.cell();
         let node = NonNull::from(&self.node);
-        let (home, queue) = home_of(homes, cell);
+        // SAFETY: promised by the caller.
+        let out_of_reach = unsafe { self.is_out_of_reach(homes, here) };
+        let (_, queue) = home_of(homes, cell);
         // SAFETY: promised by the caller: the home lock is held, and a color that runs here runs on this very thread.
         unsafe {
             if self.granted.get() {
                 hold::take(cell, self.reads(), Holder::Request, self.node.posted_from());
-            } else if queue.closed || (cell.state() == State::Running && here != Some(home)) {
-                if cell.push_inbox(node, outside) {
+            } else if out_of_reach {
+                if if frozen { cell.thaw_with(node, outside) } else { cell.push_inbox(node, outside) } {
                     placed.notify.push(self.color);
                 }
+                return;
             } else {
-                cell.drain_inbox();
                 push_counted(cell, node, (from_callback, outside));
                 placed.grant(post::enqueue(queue, self.color));
+            }
+            if frozen {
+                cell.thaw();
             }
         }
     }
@@ -333,6 +391,9 @@ fn merge_many(members: &mut [Member]) -> usize {
     }
     kept
 }
+
+/// So often the inboxes are looked at before they are frozen: somebody may post all the time.
+const ROUNDS_MAX: usize = 3;
 
 /// Sets up to this size are compared each with each.
 const FEW: usize = 8;

@@ -35,6 +35,12 @@ impl Pair {
         when(&both).post(move |_| logs.iter().for_each(|log| log.add(entry)));
     }
 
+    /// The same, the other way round.
+    fn turned(&self) -> Pair {
+        let ([one, two], [log_one, log_two]) = (self.colors.clone(), self.logs.clone());
+        Pair { colors: [two, one], logs: [log_two, log_one] }
+    }
+
     fn all(&self) -> [Vec<u32>; 2] {
         [self.logs[0].all(), self.logs[1].all()]
     }
@@ -200,6 +206,85 @@ fn a_set_moves_a_color_that_is_held() {
         drop(pair);
         finish(&model);
     });
+}
+
+// A set is accepted while a thread posts to one of its colors, and then to the other. What came first in its color is
+// accepted before what came second, and the set before both, after both, or in between; the color named first in the set
+// is in turn the first and the second of the thread.
+//
+// Caught: colors that are looked at once, one after the other (the set goes before the first post and after the second).
+#[test]
+fn posts_from_outside_meet_a_set() {
+    for first in [0, 1] {
+        check(3, move || {
+            let model = model(1);
+            let crossing = Crossing::new();
+            let pair = Pair::new(&model, [0, 0]);
+            let poster = crossing.spawn({
+                let pair = pair.clone();
+                move || {
+                    pair.post(0, 1);
+                    pair.post(1, 2);
+                }
+            });
+            crossing.pass();
+            pair.post_both(first, 3);
+            poster.join().unwrap();
+            drain(&model);
+            in_one_step(&pair);
+            drop(pair);
+            finish(&model);
+        });
+    }
+}
+
+// A set is accepted while one of its colors runs, whose callback posts to both: to its own, which takes no locked
+// instruction, and to the other one, at home elsewhere. In either order, with the set named in either order.
+//
+// Caught: colors that are looked at once, one after the other; the running color alone left open (the set goes before the
+// first post and after the second).
+#[test]
+fn posts_of_a_callback_meet_a_set() {
+    for (first, own_first) in [(0, true), (1, true), (0, false), (1, false)] {
+        check(3, move || {
+            let model = model(2);
+            let crossing = Crossing::new();
+            let pair = Pair::new(&model, [0, 1]);
+            pair.colors[0].post({
+                let (pair, crossing) = (pair.clone(), crossing.clone());
+                move || {
+                    crossing.pass();
+                    let (one, two) = if own_first { (0, 1) } else { (1, 0) };
+                    pair.post(one, one as u32 + 1);
+                    pair.post(two, two as u32 + 1);
+                }
+            });
+            let worker = crossing.spawn({
+                let model = model.clone();
+                move || model.worker(0, |worker| worker.drain())
+            });
+            crossing.pass();
+            pair.post_both(first, 3);
+            worker.join().unwrap();
+            drain(&model);
+            if own_first {
+                in_one_step(&pair)
+            } else {
+                in_one_step(&pair.turned())
+            }
+            drop(pair);
+            finish(&model);
+        });
+    }
+}
+
+/// The set is not accepted by the first color before what somebody posted there, and by the second one after what the
+/// same one has posted there since.
+fn in_one_step(pair: &Pair) {
+    let [first, second] = pair.all();
+    let before = |log: &[u32]| log.first() == Some(&3);
+    assert_eq!((first.len(), second.len()), (2, 2));
+    assert!(!before(&first) || before(&second), "the set is in two places: {first:?} {second:?}");
 }
 
 // A set that is complete is stolen with the color that it runs in, while somebody posts to the other, which is held.
