@@ -422,6 +422,15 @@ impl ColorCell {
         self.set_len(self.len() + 1);
     }
 
+    /// Whether that node is the oldest.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`].
+    pub(crate) unsafe fn is_next(&self, node: NonNull<Node>) -> bool {
+        // SAFETY: promised by the caller.
+        unsafe { self.fifo(|fifo| fifo.head == node.as_ptr()) }
+    }
+
     /// Takes the oldest node.
     ///
     /// # Safety

@@ -216,12 +216,15 @@ impl Header {
         // SAFETY: the waker borrows the caller's count, and is not dropped.
         let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(task)) });
         let mut cx = Context::from_waker(&waker);
+        // What is granted while this poll runs may have come too late for it. There is one more, for that grant.
+        let granted = self.take_grants();
         // SAFETY: promised by the caller.
         let done = context::in_task(self, || unsafe { (self.vtable.poll)(task, &mut cx) });
+        Header::revoke(granted);
         if done {
             self.finish(task);
+            self.revoke_grants();
         }
-        self.revoke_grants();
     }
 
     fn schedule(&self, bits: u32) {
@@ -270,14 +273,23 @@ impl Header {
         drop(listed);
     }
 
-    fn revoke_grants(&self) {
+    fn take_grants(&self) -> *mut Ticket {
         // Relaxed: what was noted before DONE was set is visible, as both go through `state`; of a later one `note_grant`
-        // sees DONE. While the task is not done, what is missed now is seen at the end of its next poll.
+        // sees DONE. While the task is not done, what is missed now is seen at its next poll.
         if self.granted.load(Relaxed).is_null() {
-            return;
+            return ptr::null_mut();
         }
         // Acquire pairs with `note_grant`.
-        let mut rest = self.granted.swap(ptr::null_mut(), AcqRel);
+        self.granted.swap(ptr::null_mut(), AcqRel)
+    }
+
+    /// The task will not use them any more.
+    fn revoke_grants(&self) {
+        Header::revoke(self.take_grants());
+    }
+
+    fn revoke(grants: *mut Ticket) {
+        let mut rest = grants;
         while !rest.is_null() {
             // SAFETY: `note_grant` put a counted ticket there.
             let ticket = unsafe { Arc::from_raw(rest) };
@@ -302,6 +314,11 @@ impl TaskRef {
 
     pub(crate) fn shared(&self) -> &Shared {
         self.header().shared()
+    }
+
+    /// What stands in the color's fifo when the task has been woken.
+    pub(crate) fn node(&self) -> NonNull<Node> {
+        self.0.cast()
     }
 
     /// The task's color.

@@ -201,15 +201,14 @@ impl Ticket {
         if context::depth() >= NESTING_MAX {
             return false;
         }
-        let color = task.color_cell();
         let polled = context::with_worker(|worker| {
             let begin = || {
                 if self.change(QUEUED, IN_TURN) {
                     self.wake();
                 }
             };
-            // SAFETY: the task keeps its color alive, and it is of this worker's runtime (see `queue`).
-            unsafe { worker.nested_turn(color, begin) }
+            // SAFETY: it is of this worker's runtime (see `new`).
+            unsafe { worker.nested_turn(task, begin) }
         });
         if polled != Some(true) {
             return false;

@@ -24,6 +24,7 @@ use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::{Linked, NO_COLOR, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
+use crate::task::TaskRef;
 use crate::trace;
 
 /// The private half of a worker; only its own thread touches it.
@@ -484,13 +485,18 @@ impl Worker {
         }
     }
 
-    /// Runs a color right inside the current turn, for a waiter that is polled in the turn of the color it waits for.
-    /// `begun` is called once the color is ours. False: the color is not free.
+    /// Polls a task right inside the current turn, which is that of the color it waits for. `begun` is called once the
+    /// task's color is ours, and wakes the task. False: the color is not free.
+    ///
+    /// The task is polled and nothing else, although something may have been posted to its color since we saw that it was
+    /// free. Who runs in here has all that this thread holds further out; and a turn that was cut off before the task's
+    /// poll would cost it its place in the order of what it waits for.
     ///
     /// # Safety
-    /// `color` is alive and of this runtime.
-    pub(crate) unsafe fn nested_turn(&self, color: NonNull<ColorCell>, begun: impl FnOnce()) -> bool {
-        // SAFETY: promised by the caller.
+    /// The task is of this runtime.
+    pub(crate) unsafe fn nested_turn(&self, task: &TaskRef, begun: impl FnOnce()) -> bool {
+        let color = task.color_cell();
+        // SAFETY: a task has a handle to its color.
         let cell = unsafe { color.as_ref() };
         let queue = self.slot().lock();
         // SAFETY: the state is read under the home lock, ours from here on.
@@ -511,30 +517,29 @@ impl Worker {
         }
         drop(queue);
         let told = self.slot().replace_running(cell.id, None);
-        let outer = self.handoff.replace(ptr::null_mut());
-        let ran = Cell::new(0);
-        let (released, batch) = context::in_frame(color, true, |frame| {
+        let released = context::in_frame(color, true, |frame| {
             // It wakes, and a waker may be anybody's code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(begun)) {
                 crate::panics::report(&self.shared, frame.color(), payload);
             }
-            // SAFETY: the color is `Running` here, so its fifo is ours.
-            let batch = unsafe {
+            // SAFETY: the color is `Running` here, so its fifo is ours, and what is popped is.
+            let run = || unsafe {
                 cell.drain_inbox();
-                cell.len()
+                if cell.is_next(task.node())
+                    && let Some(node) = cell.take_for_run()
+                {
+                    self.run_node(cell, node);
+                } else {
+                    task.poll_here();
+                }
             };
-            // SAFETY: as above.
-            let run = || unsafe { self.run_callbacks(frame, color, batch, &Slice::start(false, 0), &ran) };
-            if batch > 0
-                && let Err(payload) = catch_unwind(AssertUnwindSafe(run))
-            {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
                 crate::panics::report(&self.shared, frame.color(), payload);
             }
-            (frame.is_released(), batch)
+            frame.is_released()
         });
-        let handoff = self.handoff.replace(outer);
         self.slot().replace_running(told.0, told.1);
-        self.slot().counters.turn(ran.get());
+        self.slot().counters.turn(1);
         if released {
             return true;
         }
@@ -542,12 +547,9 @@ impl Worker {
         let mut queue = self.slot().lock();
         // SAFETY: the turn is over, the color is `Running` here, and this is its home lock.
         unsafe {
-            self.end_turn(
-                &mut queue,
-                Turn { color, handoff, cut: Cut::slice_if(ran.get() < batch), looked: false },
-                &mut afterwards,
-            )
-        };
+            let turn = Turn { color, handoff: ptr::null_mut(), cut: Cut::No, looked: false };
+            self.end_turn(&mut queue, turn, &mut afterwards);
+        }
         drop(queue);
         afterwards.settle(&self.shared);
         true

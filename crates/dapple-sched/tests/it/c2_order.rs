@@ -1,10 +1,14 @@
 //! C2: a color has one acceptance order, consistent with happens-before between posts.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::task::{Context, Wake, Waker};
 
-use dapple_sched::{Color, Colored, Priority};
+use dapple_sched::{Color, Colored, Priority, spawn, when};
 
-use crate::support::{collector, occupy, runtime};
+use crate::support::{LONG, collector, occupy, runtime};
 
 #[test]
 fn c2_posts_of_one_thread_run_in_order() {
@@ -125,4 +129,101 @@ fn c2_what_runs_in_line_is_part_of_its_callback() {
         tx.send(("in line", inner.try_with(|n| *n).unwrap())).unwrap();
     });
     assert_eq!(seen.all(), [("in line", 1), ("queued", 1)]);
+}
+
+/// Does something before it wakes the task.
+struct Before {
+    act: Box<dyn Fn() + Send + Sync>,
+    task: Waker,
+}
+
+impl Wake for Before {
+    fn wake(self: Arc<Self>) {
+        (self.act)();
+        self.task.wake_by_ref();
+    }
+}
+
+impl Before {
+    fn waker(cx: &Context<'_>, act: impl Fn() + Send + Sync + 'static) -> Waker {
+        Waker::from(Arc::new(Before { act: Box::new(act), task: cx.waker().clone() }))
+    }
+}
+
+const WAITER: u8 = 0;
+const POSTED: u8 = 1;
+const IN_LINE: u8 = 2;
+
+/// A task that waits for state is polled inside the turn of the state's color. What its own color has to run meanwhile
+/// does not have the state: it would go before what the state's color has accepted earlier.
+#[test]
+fn c2_nobody_but_the_waiter_has_what_it_is_granted() {
+    for round in 0..20 {
+        let runtime = runtime(2);
+        let _entered = runtime.enter();
+        let (log, other) = (Colored::new(Vec::new()), Colored::new(()));
+        let gate = occupy(log.color());
+        let own = Color::new();
+        let (waits, is_waiting) = channel();
+        let task = own.spawn({
+            let (own, log, other) = (own.clone(), log.clone(), other.clone());
+            async move {
+                let one = log.with(|log| log.push(WAITER));
+                let two = when((&log, &other)).with(|(log, ())| log.push(WAITER));
+                let mut waiter: Pin<Box<dyn Future<Output = ()> + Send>> =
+                    if round % 2 == 0 { Box::pin(one) } else { Box::pin(two) };
+                std::future::poll_fn(|cx| {
+                    let (own, log) = (own.clone(), log.clone());
+                    let waker = Before::waker(cx, move || {
+                        let log = log.clone();
+                        own.post(move || _ = log.try_with(|log| log.push(IN_LINE)));
+                    });
+                    let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
+                    let _ = waits.send(());
+                    polled
+                })
+                .await;
+            }
+        });
+        is_waiting.recv_timeout(LONG).unwrap();
+        log.post(|log| log.push(POSTED));
+        gate.open();
+        runtime.block_on(task).unwrap();
+        let first: Vec<_> = log.with_blocking(|log| log.iter().copied().take(2).collect());
+        assert_eq!(first, [WAITER, POSTED]);
+    }
+}
+
+/// A poll that runs when its task is granted something may have looked before: the next one has it, in its place.
+#[test]
+fn c2_a_grant_that_comes_during_a_poll_is_kept() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let log = Colored::new(Vec::new());
+    let gate = occupy(log.color());
+    let (waits, is_waiting) = channel();
+    let task = spawn({
+        let log = log.clone();
+        async move {
+            let mut waiter = Box::pin(log.with(|log| log.push(WAITER)));
+            let (grants, granted) = channel();
+            let mut granted = Some(granted);
+            std::future::poll_fn(|cx| {
+                let grants = grants.clone();
+                let waker = Before::waker(cx, move || _ = grants.send(()));
+                let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
+                if let Some(granted) = granted.take() {
+                    waits.send(()).unwrap();
+                    granted.recv_timeout(LONG).unwrap();
+                }
+                polled
+            })
+            .await;
+        }
+    });
+    is_waiting.recv_timeout(LONG).unwrap();
+    log.post(|log| log.push(POSTED));
+    gate.open();
+    runtime.block_on(task).unwrap();
+    assert_eq!(log.with_blocking(|log| log.clone()), [WAITER, POSTED]);
 }
