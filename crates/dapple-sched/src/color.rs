@@ -262,7 +262,8 @@ impl Color {
     }
 
     /// Queues a closure to run in this color (the papers' `cpucb`): accepted at once, run later, after everything
-    /// that the color accepted before. It runs on a worker and must not block.
+    /// that the color accepted before. Only the poll of a task of this color that was granted what it waited for goes first
+    /// (see [`Colored::with`](crate::Colored::with)). It runs on a worker and must not block.
     ///
     /// Never refused, whatever the capacity. After shutdown the closure is dropped instead, while the color is held.
     ///

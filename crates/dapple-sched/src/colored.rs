@@ -181,6 +181,20 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// Cancel safety: dropping the future before it is ready cancels the request; the closure then never runs.
     ///
+    /// # Order
+    /// The closure runs after everything that the color accepted before the request, and before everything that it
+    /// accepted later. In the order of the *task's* color the poll in which that happens has no place: it goes before what
+    /// that color has accepted and not started yet, because the state is held until then. There are two ways to lose the
+    /// place in the order of the state's color, and in both of them the color accepts the request anew, behind what it has
+    /// accepted meanwhile:
+    ///
+    /// - The task is polled while it could run the closure, and does not poll this future, as in a `select!` whose other
+    ///   branch was ready.
+    /// - It is *outrun*: when its turn has come, the task's own color is held by somebody else (a
+    ///   [`when`](crate::when()), a reader, a closure in line), who may wait for just this state. The request is then made
+    ///   once more, for both colors as one set, and cannot be outrun again. While that set waits, nothing else runs in the
+    ///   task's color once it has been reached there.
+    ///
     /// # Panics
     /// When awaited: if the value is poisoned; if a closure is already inside this very value. A panic in the closure
     /// unwinds into the caller and poisons the value (C8).

@@ -29,6 +29,11 @@ use crate::ticket::{Chance, Ticket};
 /// have in common. No paper built this; it is the several-color callback that libasync-mp's authors wished for (thesis,
 /// section 7.1).
 ///
+/// **One step** also for those who post to single colors. What somebody posts to one of the colors, and what he (or whoever
+/// learns of it) posts to another one later, come both before the set, both behind it, or the first before and the second
+/// behind. Never is the first behind and the second before. So a set that reads several states never sees what came of
+/// something without that itself.
+///
 /// Two states of the same color, or a color named twice, count as that color once, for writing if one of them is. The
 /// same state cannot be named twice, as there would be two `&mut` to it.
 ///
@@ -120,7 +125,8 @@ impl<S: Set> When<S> {
     /// Lazy; it may borrow the task's locals; works from any executor, as [`Colored::with`](crate::Colored::with).
     ///
     /// In a task whose own color is one of them, the request takes its place in the order of that color too, and the
-    /// task is polled once it holds them all.
+    /// task is polled once it holds them all. Otherwise the task is polled before what its own color has accepted; and it
+    /// may be outrun, and then asks anew for the colors and its own, as [`Colored::with`](crate::Colored::with) has it under "Order".
     ///
     /// Cancel safety: dropping the future before it is ready cancels the request; the closure then never runs. Colors
     /// that it already held are let go of when it would have held them all.
