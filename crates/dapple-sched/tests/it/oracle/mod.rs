@@ -36,10 +36,15 @@ fn check(workers: usize, mut program: Vec<Vec<Op>>, capacity: Option<usize>, see
     colors[0].set_capacity(capacity);
     let world = World::new(colors, ops);
     let (alive, all_over) = collector();
+    let handle = runtime.handle();
     std::thread::scope(|scope| {
         for ops in &program {
             let (world, alive) = (&world, alive.clone());
-            scope.spawn(move || world.act(ops, &[], &alive));
+            scope.spawn(move || {
+                // Fresh colors of tasks are to be of this runtime, whatever others there are in the process.
+                let _entered = handle.enter();
+                world.act(ops, &[], &alive);
+            });
         }
     });
     drop(alive);
