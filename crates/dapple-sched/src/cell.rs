@@ -493,6 +493,12 @@ impl ColorCell {
         self.note_len(len);
     }
 
+    /// See [`crate::model::Model::seem_long`].
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    pub(crate) fn seem_long(&self) {
+        self.mean_ns.store(u16::MAX, Relaxed);
+    }
+
     /// Callbacks run; as [`ColorCell::len`].
     #[inline]
     pub(crate) fn ran(&self) -> u64 {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::color::Color;
 use crate::context::WorkerScope;
 use crate::driver::Driver;
 use crate::monitor::SlowRule;
@@ -47,6 +48,12 @@ impl Model {
     /// Tells all workers to stop, as a shutdown does.
     pub fn stop(&self) {
         self.shared.stop();
+    }
+
+    /// Lets callbacks of a color seem to take long, so that placement leaves it where it is.
+    pub fn seem_long(&self, color: &Color) {
+        // SAFETY: a handle keeps its cell alive.
+        unsafe { color.cell().as_ref() }.seem_long();
     }
 
     /// Marks a worker as the monitor does with one that is in a long callback.

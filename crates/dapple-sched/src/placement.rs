@@ -66,8 +66,8 @@ impl Worker {
     }
 }
 
-/// Brings several colors that are wanted together to one worker, if their callbacks are tiny: all of them but those that
-/// run elsewhere or are read, which stay.
+/// Brings several colors that are wanted together to one worker, if what is known of their callbacks is that they are tiny:
+/// all of them but those that run elsewhere or are read, which stay.
 ///
 /// # Safety
 /// `homes` are the locks of all their homes, and perhaps of the worker that posts.
@@ -82,6 +82,7 @@ pub(crate) unsafe fn bring_together<'a>(
     let moves = |cell: &ColorCell| !stays(cell) && !cell.is_pinned();
     let long = |cell: &ColorCell| cell.own_ns() >= REQUEST_POSTS * TINY_CALLBACK_NS;
     if homes.iter().any(|(_, queue)| queue.closed)
+        || colors.clone().all(|cell| cell.mean_ns() == 0)
         || shared.slots[lowest].wait_ns() > LONG_WAIT_NS
         || colors.clone().any(|cell| moves(cell) && long(cell))
     {

@@ -23,6 +23,12 @@ impl Pair {
         Pair { colors: homes.map(|home| model.handle().new_color_at(home)), logs: [Log::new(), Log::new()] }
     }
 
+    /// Lets both colors run once, so that it is known of them that their callbacks are short.
+    fn warm_up(&self, model: &Model) {
+        self.colors.iter().for_each(|color| color.post(|| ()));
+        drain(model);
+    }
+
     /// Posts to one of the two.
     fn post(&self, color: usize, entry: u32) {
         self.logs[color].post(&self.colors[color], entry);
@@ -151,6 +157,7 @@ fn a_set_moves_a_color_that_is_queued() {
         let model = model(2);
         let crossing = Crossing::new();
         let pair = Pair::new(&model, [0, 1]);
+        pair.warm_up(&model);
         pair.post(1, 1);
         let other = crossing.spawn({
             let (model, pair) = (model.clone(), pair.clone());
@@ -165,6 +172,7 @@ fn a_set_moves_a_color_that_is_queued() {
         crossing.pass();
         model.worker(0, |worker| {
             pair.post_both(0, 2);
+            pair.post(1, 4);
             worker.drain();
         });
         other.join().unwrap();
@@ -172,7 +180,7 @@ fn a_set_moves_a_color_that_is_queued() {
         let [first, second] = pair.all();
         assert_eq!(first, [2]);
         assert_eq!(second[0], 1);
-        in_order(&second[1..], &[&[2], &[3]]);
+        in_order(&second[1..], &[&[2, 4], &[3]]);
         drop(pair);
         finish(&model);
     });
@@ -188,6 +196,7 @@ fn a_set_moves_a_color_that_is_held() {
         let model = model(2);
         let crossing = Crossing::new();
         let pair = Pair::new(&model, [0, 1]);
+        pair.warm_up(&model);
         let holder = crossing.spawn({
             let (pair, state) = (pair.clone(), Colored::with_color((), &pair.colors[1]));
             move || _ = state.try_with(|()| pair.logs[1].add(1))
@@ -330,6 +339,7 @@ fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
         let crossing = Crossing::new();
         let home = model.handle().new_color_at(0);
         let state = Colored::with_color(0, &model.handle().new_color_at(1));
+        [&home, state.color()].into_iter().for_each(|color| model.seem_long(color));
         let (done, set_done) = (Flag::new(), Flag::new());
         state.color().post(|| ());
         let task = home.spawn({
@@ -419,6 +429,7 @@ fn a_set_meets_the_end_of_its_workers() {
         let model = model(2);
         let crossing = Crossing::new();
         let pair = Pair::new(&model, [0, 1]);
+        pair.colors.iter().for_each(|color| model.seem_long(color));
         let gone = Arc::new(AtomicUsize::new(0));
         pair.post(0, 1);
         let other = crossing.spawn({
@@ -437,6 +448,8 @@ fn a_set_meets_the_end_of_its_workers() {
                 when((&pair.colors[1], &pair.colors[0])).post(move |_| drop(inside));
             }
         });
+        // From now on the colors live as long as something is queued in them, or held.
+        drop(pair);
         crossing.pass();
         model.worker(0, |worker| {
             worker.step();
@@ -445,7 +458,6 @@ fn a_set_meets_the_end_of_its_workers() {
         poster.join().unwrap();
         other.join().unwrap();
         assert_eq!(gone.load(Ordering::Relaxed), 1);
-        drop(pair);
         finish(&model);
     });
 }
