@@ -29,17 +29,27 @@ pub(crate) struct Blocks {
     lists: [FreeList; CLASSES.len()],
 }
 
-/// Those of one size.
+/// Those of one size: up to two chains, so that a worker which frees and takes around a chain's length needs the store for
+/// neither (the magazines of Bonwick's slab allocator).
 struct FreeList {
+    /// Blocks are taken from this one, and put here.
     head: Cell<*mut Free>,
+    /// Its length, at most [`CHAIN_LEN`].
     len: Cell<usize>,
+    /// A whole chain, or null.
+    spare: Cell<*mut Free>,
     /// Chains given to the store since memory was last given back.
     spilled: Cell<usize>,
 }
 
 impl FreeList {
     const fn new() -> FreeList {
-        FreeList { head: Cell::new(ptr::null_mut()), len: Cell::new(0), spilled: Cell::new(0) }
+        FreeList {
+            head: Cell::new(ptr::null_mut()),
+            len: Cell::new(0),
+            spare: Cell::new(ptr::null_mut()),
+            spilled: Cell::new(0),
+        }
     }
 
     #[inline]
@@ -53,19 +63,20 @@ impl FreeList {
 
     #[inline]
     fn push(&self, class: usize, block: NonNull<Free>) {
+        if self.len.get() == CHAIN_LEN {
+            self.spill(class);
+        }
         // SAFETY: the caller gives up the block, which is large enough and aligned for a link.
         unsafe { block.write(Free { next: self.head.get() }) };
         self.head.set(block.as_ptr());
         self.len.set(self.len.get() + 1);
-        if self.len.get() > LOCAL_MAX {
-            self.spill(class);
-        }
     }
 
-    /// Takes a chain from the store; returns its head.
+    /// Goes on with a whole chain, the spare one or one from the store; returns its head.
     #[cold]
     fn refill(&self, class: usize) -> NonNull<Free> {
-        self.head.set(store::take_chain(class));
+        let spare = self.spare.replace(ptr::null_mut());
+        self.head.set(if spare.is_null() { store::take_chain(class) } else { spare });
         self.len.set(CHAIN_LEN);
         NonNull::new(self.head.get()).expect("a chain has a head")
     }
@@ -76,35 +87,30 @@ impl FreeList {
         if self.spilled.get() < BURST_CHAINS {
             return false;
         }
-        if self.len.get() == 0 {
+        if self.len.get() == 0 && self.spare.get().is_null() {
             if store::give_back_chain(class) {
                 return true;
             }
             self.spilled.set(0);
             return false;
         }
-        for _ in 0..CHAIN_LEN.min(self.len.get()) {
-            // SAFETY: a free block of this class, which the list gives up.
-            unsafe { store::give(class, self.pop(class)) };
-        }
+        let some = if self.len.get() > 0 { &self.head } else { &self.spare };
+        self.len.set(0);
+        // SAFETY: free blocks of this class, which the list gives up.
+        unsafe { store::give_all(class, some.replace(ptr::null_mut())) };
         true
     }
 
-    /// Gives one chain to the store.
+    /// Makes room: the chain that is full becomes the spare one, and what that was goes to the store.
     #[cold]
     fn spill(&self, class: usize) {
-        let head = self.head.get();
-        let mut last = head;
-        for _ in 1..CHAIN_LEN {
-            // SAFETY: the list holds more than CHAIN_LEN blocks (see the caller), all ours.
-            last = unsafe { (*last).next };
+        let spare = self.spare.replace(self.head.replace(ptr::null_mut()));
+        self.len.set(0);
+        if !spare.is_null() {
+            self.spilled.set(self.spilled.get() + 1);
+            // SAFETY: a whole chain of free blocks, which the list gives up.
+            unsafe { store::give_chain(class, spare) };
         }
-        // SAFETY: as above; `last` is the CHAIN_LEN-th block.
-        self.head.set(unsafe { mem::replace(&mut (*last).next, ptr::null_mut()) });
-        self.len.set(self.len.get() - CHAIN_LEN);
-        self.spilled.set(self.spilled.get() + 1);
-        // SAFETY: cut off above, so ours to give.
-        unsafe { store::give_chain(class, head) };
     }
 }
 
@@ -123,7 +129,10 @@ impl Drop for Blocks {
     fn drop(&mut self) {
         for (class, list) in self.lists.iter().enumerate() {
             // SAFETY: the worker's own free blocks, which it gives up.
-            unsafe { store::give_all(class, list.head.get()) };
+            unsafe {
+                store::give_all(class, list.head.get());
+                store::give_all(class, list.spare.get());
+            }
         }
     }
 }
@@ -305,9 +314,6 @@ const CLASSES: [usize; 2] = [64, 256];
 
 /// Blocks that move between workers at a time.
 pub(crate) const CHAIN_LEN: usize = 64;
-
-/// Free blocks that a worker keeps before it gives a chain away.
-const LOCAL_MAX: usize = 4 * CHAIN_LEN;
 
 /// A worker that has given away so many chains, as many as a store keeps, has seen a burst.
 const BURST_CHAINS: usize = 64;
