@@ -29,6 +29,7 @@ use std::mem;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
+use crate::clock;
 use crate::ext::{Ext, ExtPtr};
 use crate::holder::Holder;
 use crate::node::{Chain, Node, Origin};
@@ -466,13 +467,8 @@ impl ColorCell {
     /// Records a timed stretch of callbacks: their mean, and how much of the time, in 255ths, went into traffic with
     /// other workers. The caller owns the fifo.
     pub(crate) fn record_time(&self, mean_ns: u64, away_share: u8) {
-        let sample = mean_ns.clamp(1, u64::from(u16::MAX)) as u16;
-        let mean = match self.mean_ns() {
-            0 => sample,
-            before => ((u32::from(before) * 3 + u32::from(sample)) / 4) as u16,
-        };
-        // Relaxed: see `len`.
-        self.mean_ns.store(mean.max(1), Relaxed);
+        let mean = clock::smooth(u32::from(self.mean_ns()), mean_ns.clamp(1, u64::from(u16::MAX)) as u32);
+        self.mean_ns.store(mean.clamp(1, u32::from(u16::MAX)) as u16, Relaxed);
         let share = self.away_share.load(Relaxed);
         if share != away_share {
             self.away_share.store(((u16::from(share) * 3 + u16::from(away_share) + 2) / 4) as u8, Relaxed);

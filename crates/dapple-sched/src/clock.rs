@@ -48,6 +48,17 @@ impl Slice {
     }
 }
 
+/// The mean of a time that is sampled, from the mean before (0: none) and one sample more. A sample that is far off does not
+/// count for much, and is soon forgotten: the thread may have been preempted in it, for some milliseconds.
+#[inline]
+pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
+    if mean_ns == 0 {
+        return sample_ns;
+    }
+    let counted = sample_ns.min(mean_ns.saturating_mul(4));
+    (mean_ns / 4 * 3 + counted / 4 + (mean_ns % 4 * 3 + counted % 4) / 4).min(sample_ns.saturating_mul(4))
+}
+
 /// How many callbacks may run until the clock is looked at: sixteen short ones at most, so that a callback that
 /// suddenly takes a millisecond delays the end of the turn by sixteen; each one while nothing is known of them.
 #[inline]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::block::Blocks;
 use crate::cell::{ColorCell, State};
-use crate::clock::Slice;
+use crate::clock::{self, Slice};
 use crate::context::{self, Frame};
 use crate::dispose;
 use crate::hold;
@@ -18,6 +18,7 @@ use crate::holder::Holder;
 use crate::local::Locals;
 use crate::lock::Guard;
 use crate::node::Node;
+use crate::placement::REQUEST_POSTS;
 use crate::policed::Policed;
 use crate::post;
 use crate::run_queue::{EXPRESS, RunQueue};
@@ -281,8 +282,8 @@ impl Worker {
         let slot = self.slot();
         // Relaxed: a hint for others; this worker alone writes it.
         let old = slot.turn_ns.load(Relaxed);
-        let sample = turn_ns.saturating_sub(away_ns).min(u64::from(u32::MAX / 4)) as u32;
-        let mean = if old == 0 { sample } else { (old * 3).saturating_add(sample) / 4 };
+        let sample = turn_ns.saturating_sub(away_ns).min(u64::from(u32::MAX / 8)) as u32;
+        let mean = clock::smooth(old, sample);
         slot.turn_ns.store(mean, Relaxed);
         // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
         let turns = if mean < LONG_TURN_NS { TURNS_BETWEEN_LOOKS_MAX } else { 4 };
@@ -749,8 +750,9 @@ const LOOKS_TO_POLL: u64 = 16;
 /// ... of which there is at least one in so many.
 const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
 
-/// Callbacks that are longer than this are timed in every turn.
-const LONG_CALLBACK_NS: u16 = 10_000;
+/// Callbacks that are longer than this are timed in every turn: it is little beside them, and what was measured while other
+/// threads had the core, or while colors were apart, is soon set right. As long as that, they may keep a set apart.
+const LONG_CALLBACK_NS: u16 = (REQUEST_POSTS * TINY_CALLBACK_NS) as u16;
 
 /// Turns longer than this are timed more often.
 const LONG_TURN_NS: u32 = 1_000;
