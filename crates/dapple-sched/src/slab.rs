@@ -72,8 +72,13 @@ impl Store {
     }
 
     /// A chain of [`CHAIN_LEN`] free blocks.
+    ///
+    /// Not in the order of their addresses. A color's callbacks go round through its blocks, and whoever walks through
+    /// memory in equal steps has the processor fetch what is behind the last one, which may be what another worker is
+    /// writing: of 64 runs of W1 with 64 in flight on two workers nine took 18 to 25 ns of CPU instead of 14; of 40 in
+    /// this order none.
     pub(crate) fn take_chain(&self) -> *mut Free {
-        let (mut head, mut len) = (ptr::null_mut(), 0);
+        let (mut blocks, mut len) = ([ptr::null_mut(); CHAIN_LEN], 0);
         while len < CHAIN_LEN {
             let mut state = self.state.lock();
             if len == 0
@@ -85,9 +90,7 @@ impl Store {
             while len < CHAIN_LEN
                 && let Some(block) = state.take(self.block_size)
             {
-                // SAFETY: free, and ours.
-                unsafe { block.write(Free { next: head }) };
-                head = block.as_ptr();
+                blocks[len] = block.as_ptr();
                 len += 1;
             }
             drop(state);
@@ -95,7 +98,12 @@ impl Store {
                 self.grow();
             }
         }
-        head
+        (0..CHAIN_LEN).fold(ptr::null_mut(), |next, at| {
+            let block: *mut Free = blocks[at * CHAIN_STEP % CHAIN_LEN];
+            // SAFETY: free, and ours; each of them once, as the step has no factor in common with the length.
+            unsafe { block.write(Free { next }) };
+            block
+        })
     }
 
     /// # Safety
@@ -268,6 +276,9 @@ impl State {
         }
     }
 }
+
+/// From one block of a fresh chain to the next.
+const CHAIN_STEP: usize = 37;
 
 /// Chains that are kept for workers: 4,096 blocks.
 const CHAINS_MAX: usize = 64;
