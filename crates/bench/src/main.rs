@@ -13,6 +13,7 @@ mod output;
 mod serve;
 mod soak;
 mod stats;
+mod threads;
 mod words;
 
 use clap::{Parser, Subcommand};
@@ -40,6 +41,8 @@ enum Command {
     Serve(serve::Args),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
     Soak(soak::Args),
+    /// What threads and tasks share: transactions, beside how others share it
+    Threads(threads::Args),
     /// One run of `colors`, in a process of its own
     #[command(hide = true)]
     ColorsTrial(colors::TrialArgs),
@@ -52,6 +55,9 @@ enum Command {
     /// One run of `idle`, in a process of its own
     #[command(hide = true)]
     IdleTrial(idle::TrialArgs),
+    /// One run of `threads`, in a process of its own
+    #[command(hide = true)]
+    ThreadsTrial(threads::TrialArgs),
     /// The hyper-on-tokio peer of `serve`
     #[command(hide = true)]
     HyperTokioServer(serve::HyperArgs),
@@ -67,6 +73,8 @@ fn main() -> ExitCode {
         Command::Memory(args) => memory::run(&args),
         Command::Idle(args) => idle::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Threads(args) => threads::run(&args),
+        Command::ThreadsTrial(args) => threads::run_trial(&args),
         Command::Soak(args) => soak::run(&args),
         Command::ColorsTrial(args) => colors::run_trial(&args),
         Command::Table2Trial(args) => colors::table2::run_trial(&args),

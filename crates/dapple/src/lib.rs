@@ -32,6 +32,7 @@
 //! | start a runtime | [`#[dapple::main]`](main), [`block_on`], or [`builder`] for every choice |
 //! | run a task in parallel with all others | [`spawn`]: it gets a color of its own |
 //! | run tasks one at a time | [`Color::spawn`] with one color; [`Color::DEFAULT`] for the papers' behavior |
+//! | change several small things at once, or wait for a condition on them | [`stm`] |
 //! | share state | [`Colored`]; what is not `Send`: [`Pinned`], [`Color::spawn_pinned`] |
 //! | post a callback (the papers' `cpucb`), wrap one (`cwrap`) | [`Color::post`], [`Color::wrap`] |
 //! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
@@ -64,6 +65,10 @@ pub use dapple_sched::{
     Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With, WithAll, WorkerDump,
     WorkerStats, YieldNow, on_worker, spawn, when, yield_now,
 };
+
+/// Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
+#[doc(inline)]
+pub use dapple_stm as stm;
 
 pub mod coming_from_tokio;
 pub mod prelude;

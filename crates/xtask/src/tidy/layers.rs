@@ -10,8 +10,9 @@ use std::path::Path;
 const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-sched", Some(&[])),
     ("dapple-macros", Some(&[])),
+    ("dapple-stm", Some(&["dapple-sched"])),
     ("dapple-io", Some(&["dapple-sched"])),
-    ("dapple", Some(&["dapple-sched", "dapple-io", "dapple-macros"])),
+    ("dapple", Some(&["dapple-sched", "dapple-stm", "dapple-io", "dapple-macros"])),
     ("dapple-cli", Some(&["dapple"])),
     ("bench", None),
     ("xtask", Some(&[])),

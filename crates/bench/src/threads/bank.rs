@@ -1,0 +1,141 @@
+//! A bank: workers that transfer, readers that sum up, and the check that no unit came or went.
+
+use super::{Measured, TrialArgs, failed, peers};
+use crate::machine::own_cpu;
+use anyhow::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What every account holds at the start.
+pub(super) const OPENING_BALANCE: u64 = 1_000;
+
+/// How one peer does it.
+pub(super) trait Bank: Send + Sync + 'static {
+    /// Moves a unit. Nobody is refused for being short: balances go below zero and around.
+    fn transfer(&self, from: usize, to: usize) -> impl Future<Output = ()> + Send;
+    /// The sum of all accounts at one moment.
+    fn sum(&self) -> u64;
+}
+
+/// What the threads of one run share.
+pub(super) struct Run {
+    accounts: usize,
+    stop: Line<AtomicBool>,
+    counts: Vec<Line<AtomicU64>>,
+    sums: Line<AtomicU64>,
+    wrong: Line<AtomicU64>,
+    running: Line<AtomicU64>,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Line<T>(T);
+
+impl Run {
+    /// Transfers until the run is over. `pause` is called now and then.
+    pub(super) async fn work<B: Bank>(&self, bank: &B, worker: usize, pause: impl AsyncFn()) {
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(worker as u64 + 1);
+        let mut count = 0;
+        while !self.stop.0.load(Relaxed) {
+            for _ in 0..BATCH {
+                let (from, to) = pair(&mut random, self.accounts);
+                bank.transfer(from, to).await;
+            }
+            count += BATCH;
+            self.counts[worker].0.store(count, Relaxed);
+            pause().await;
+        }
+        self.running.0.fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
+    }
+
+    fn read(&self, bank: &impl Bank) {
+        let due = OPENING_BALANCE * self.accounts as u64;
+        while !self.stop.0.load(Relaxed) {
+            self.wrong.0.fetch_add(u64::from(bank.sum() != due), Relaxed);
+            self.sums.0.fetch_add(1, Relaxed);
+        }
+        self.running.0.fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
+    }
+
+    fn transfers(&self) -> u64 {
+        self.counts.iter().map(|count| count.0.load(Relaxed)).sum()
+    }
+}
+
+/// Two different accounts at random.
+#[inline]
+fn pair(random: &mut u64, accounts: usize) -> (usize, usize) {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    let below = |bits: u64, limit: usize| (((bits & 0xFFFF_FFFF) * limit as u64) >> 32) as usize;
+    let from = below(*random >> 32, accounts);
+    let other = below(*random, accounts - 1);
+    (from, other + usize::from(other >= from))
+}
+
+pub(super) fn measure(args: &TrialArgs) -> Result<Measured> {
+    peers::with_bank(args)
+}
+
+/// Measures a bank whose workers `start` has to start: it is given the run, the bank, and their number.
+pub(super) fn watch<B: Bank, K>(
+    args: &TrialArgs,
+    bank: B,
+    start: impl FnOnce(&Arc<Run>, &Arc<B>, usize) -> Result<K>,
+) -> Result<Measured> {
+    let run = Arc::new(Run {
+        accounts: args.accounts,
+        stop: Line::default(),
+        counts: (0..args.workers).map(|_| Line::default()).collect(),
+        sums: Line::default(),
+        wrong: Line::default(),
+        running: Line(AtomicU64::new((args.workers + args.readers) as u64)),
+    });
+    let bank = Arc::new(bank);
+    for _ in 0..args.readers {
+        let (run, bank) = (run.clone(), bank.clone());
+        std::thread::Builder::new().spawn(move || run.read(&*bank))?;
+    }
+    let keep = start(&run, &bank, args.workers)?;
+    std::thread::sleep(Duration::from_secs_f64((args.secs / 4.0).clamp(0.1, 0.5)));
+    let (ops, sums, cpu, begin) = (run.transfers(), run.sums.0.load(Relaxed), own_cpu(), Instant::now());
+    std::thread::sleep(Duration::from_secs_f64(args.secs));
+    let (ops, sums) = (run.transfers() - ops, run.sums.0.load(Relaxed) - sums);
+    let (cpu, secs) = (own_cpu() - cpu, begin.elapsed().as_secs_f64());
+    run.stop.0.store(true, Relaxed);
+    let end = Instant::now() + Duration::from_secs(10);
+    while run.running.0.load(std::sync::atomic::Ordering::Acquire) > 0 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let problem = check(&run, &*bank, ops);
+    // How a peer stops is not measured here.
+    std::mem::forget(keep);
+    Ok(Measured {
+        secs,
+        rate_per_s: ops as f64 / secs,
+        sums_per_s: sums as f64 / secs,
+        cpu_ns_per_op: cpu.as_nanos() as f64 / ops.max(1) as f64,
+        checked: problem.is_none(),
+        problem,
+        ..failed(args, String::new())
+    })
+}
+
+fn check(run: &Run, bank: &impl Bank, ops: u64) -> Option<String> {
+    if run.running.0.load(Relaxed) > 0 {
+        return Some("a worker or a reader did not end within 10 s".to_owned());
+    }
+    let (sum, due) = (bank.sum(), OPENING_BALANCE * run.accounts as u64);
+    let wrong = run.wrong.0.load(Relaxed);
+    match () {
+        () if sum != due => Some(format!("the accounts hold {sum} units instead of {due}")),
+        () if wrong > 0 => Some(format!("{wrong} sums were wrong")),
+        () if ops == 0 => Some("no transfer was made while it was measured".to_owned()),
+        () => None,
+    }
+}
+
+/// Transfers between two looks at the word that ends the run.
+const BATCH: u64 = 64;

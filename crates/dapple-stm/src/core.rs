@@ -1,0 +1,192 @@
+//! A variable in memory: the word that says who may touch it, its value, and who waits for it.
+//!
+//! # States of the word
+//!
+//! | bits | meaning | who leaves it, to what |
+//! |---|---|---|
+//! | `version` | the value may be read | a commit or the serial path: `+ LOCKED`; a waiter: `+ WAITED` |
+//! | `version + WAITED` | the same, and somebody may stand in `waiters` | a commit or the serial path: `+ LOCKED` |
+//! | `version (+ WAITED) + LOCKED` | one transaction owns it; the value may be changing | the owner: `newer version`, or back to what it was |
+//!
+//! Versions of one variable only grow, and each committed write has one of its own. Nobody but the owner changes a locked
+//! word, so an owner unlocks with a plain store, and knows from the word that it locked whether anybody waits.
+//!
+//! # Orderings
+//!
+//! | access | order | pairs with |
+//! |---|---|---|
+//! | lock (`try_lock`) | `SeqCst` exchange | the loads of the word in `read` and `unchanged`, and the clock: of a commit that reads the clock below a mark, everybody who begins above the mark sees the locks |
+//! | store of `bits` | release | the acquire load of `bits`: who sees a value sees the lock under which it was written |
+//! | `unlock` | release | the `SeqCst` (so acquire) loads of the word: who sees a version sees its value |
+//! | second load in `read` | `SeqCst` | the lock: between two equal words nothing was written |
+//! | `WAITED` set (`add_waiter`) | acquire-release exchange | the lock exchange on the same word: either the waiter sees the change, or the writer sees the waiter |
+//!
+//! `shared` and `waiters` are behind locks of their own, held for a few instructions, never while user code runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::signal::Signal;
+use crate::sync::atomic::{AtomicU64, Ordering::*};
+use crate::sync::{LOOKS, Mutex, lock, pause, rest};
+use crate::word::{Shared, Value};
+
+/// What a variable is in memory. Lives as long as the process, see `pool`.
+#[cfg_attr(not(any(dapple_loom, dapple_shuttle)), repr(align(64)))]
+pub(crate) struct Core {
+    word: AtomicU64,
+    /// The value, if it fits.
+    bits: AtomicU64,
+    /// The value, if it does not.
+    shared: Mutex<Option<Shared>>,
+    /// In the order in which they came. `None` costs no allocation.
+    waiters: Mutex<Option<Box<Waiters>>>,
+}
+
+type Waiters = BTreeMap<u64, Arc<Signal>>;
+
+impl Core {
+    pub(crate) fn new() -> Core {
+        Core { word: AtomicU64::new(0), bits: AtomicU64::new(0), shared: Mutex::new(None), waiters: Mutex::new(None) }
+    }
+
+    /// A value and the word under which it was current; `None` where it stayed locked or kept changing.
+    #[inline(always)]
+    pub(crate) fn read(&self, in_word: bool) -> Option<(Value, u64)> {
+        for look in 0..=LOOKS {
+            let word = self.word.load(SeqCst);
+            if word & LOCKED == 0 {
+                let value = self.value(in_word);
+                if self.unchanged(word) {
+                    return Some((value, word));
+                }
+            }
+            pause(look.min(16));
+        }
+        None
+    }
+
+    /// The value, whoever owns it; torn from its version unless the caller owns the variable or looks at the word again.
+    #[inline(always)]
+    pub(crate) fn value(&self, in_word: bool) -> Value {
+        if in_word {
+            return Value::Word(self.bits.load(Acquire));
+        }
+        Value::Shared(lock(&self.shared).clone().expect("a variable that is in use has a value"))
+    }
+
+    /// A committed value, however long that takes: a transaction that owns the variable runs user code if it is serial.
+    pub(crate) fn read_patiently(&self, in_word: bool) -> Value {
+        for turn in 0.. {
+            if let Some((value, _)) = self.read(in_word) {
+                return value;
+            }
+            rest(turn);
+        }
+        unreachable!("a variable is locked for a bounded time")
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u64 {
+        self.word.load(SeqCst)
+    }
+
+    /// Whether what was read under this word is current, and nobody is about to change it.
+    #[inline(always)]
+    pub(crate) fn unchanged(&self, word: u64) -> bool {
+        (self.word.load(SeqCst) ^ word) & !WAITED == 0
+    }
+
+    /// Locks the variable if it is unlocked and, where a word is given, has its version. The word before.
+    #[inline(always)]
+    pub(crate) fn try_lock(&self, expected: Option<u64>) -> Option<u64> {
+        let mut word = expected.unwrap_or_else(|| self.word.load(Relaxed));
+        loop {
+            if word & LOCKED != 0 || expected.is_some_and(|expected| (expected ^ word) & !WAITED != 0) {
+                return None;
+            }
+            match self.word.compare_exchange(word, word | LOCKED, SeqCst, Relaxed) {
+                Ok(_) => return Some(word),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The owner only. Yields what was there: dropping it is user code.
+    #[inline(always)]
+    pub(crate) fn write(&self, value: Value) -> Option<Shared> {
+        match value {
+            Value::Word(word) => {
+                self.bits.store(word, Release);
+                None
+            }
+            Value::Shared(shared) => lock(&self.shared).replace(shared),
+        }
+    }
+
+    /// The owner only: takes the value out of a variable that nobody has any more.
+    pub(crate) fn empty(&self) -> Option<Shared> {
+        lock(&self.shared).take()
+    }
+
+    /// The owner only.
+    #[inline(always)]
+    pub(crate) fn unlock(&self, word: u64) {
+        self.word.store(word, Release);
+    }
+
+    /// Adds a waiter unless the variable has changed since it was read under this word.
+    pub(crate) fn add_waiter(&self, word: u64, id: u64, signal: &Arc<Signal>) -> bool {
+        let mut waiters = lock(&self.waiters);
+        let mut now = self.word.load(Relaxed);
+        loop {
+            if (now ^ word) & !WAITED != 0 {
+                return false;
+            }
+            // Also where the bit is set: a writer may have seen it, and is about to clear it.
+            match self.word.compare_exchange(now, now | WAITED, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(other) => now = other,
+            }
+        }
+        waiters.get_or_insert_default().insert(id, signal.clone());
+        true
+    }
+
+    /// Forgets a waiter, and the list with the last one.
+    pub(crate) fn remove_waiter(&self, id: u64) {
+        let mut waiters = lock(&self.waiters);
+        if let Some(list) = waiters.as_deref_mut() {
+            list.remove(&id);
+            if list.is_empty() {
+                *waiters = None;
+            }
+        }
+    }
+
+    /// Takes all waiters, after an unlock of a word that had `WAITED`.
+    pub(crate) fn take_waiters(&self) -> impl Iterator<Item = Arc<Signal>> + use<> {
+        let list = lock(&self.waiters).take();
+        list.into_iter().flat_map(|list| list.into_values())
+    }
+
+    pub(crate) fn waiter_count(&self) -> usize {
+        lock(&self.waiters).as_ref().map_or(0, |list| list.len())
+    }
+}
+
+/// The version in a word.
+#[inline(always)]
+pub(crate) fn version(word: u64) -> u64 {
+    word >> VERSION_SHIFT
+}
+
+/// The word of an unlocked variable of this version that nobody waits for.
+#[inline(always)]
+pub(crate) fn word_of(version: u64) -> u64 {
+    version << VERSION_SHIFT
+}
+
+pub(crate) const LOCKED: u64 = 1;
+pub(crate) const WAITED: u64 = 2;
+const VERSION_SHIFT: u32 = 2;

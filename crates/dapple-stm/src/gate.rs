@@ -1,0 +1,109 @@
+//! The serial path: one transaction at a time, in the order in which they came.
+//!
+//! Who has the pass locks each variable when it first touches it and keeps it until the end, so nothing that it has read can
+//! change and its attempt cannot fail. It may wait for locks while it holds some: all others give back what they hold
+//! rather than wait, and nobody else has a pass.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::shared;
+use crate::signal::Signal;
+use crate::sync::{Mutex, lock};
+
+/// Lets one in at a time.
+pub(crate) struct Gate(Mutex<State>);
+
+struct State {
+    taken: bool,
+    queue: VecDeque<(u64, Arc<Signal>)>,
+}
+
+/// A place in the queue, or the pass that was handed to it. Dropped, it leaves the queue or passes the pass on.
+pub(crate) struct Place {
+    id: u64,
+    signal: Arc<Signal>,
+    over: bool,
+}
+
+/// The right to run alone on the serial path.
+pub(crate) struct Pass(());
+
+impl Gate {
+    // Not `const` under the models, whose locks are not.
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+    pub(crate) const fn new() -> Gate {
+        Gate(Mutex::new(State { taken: false, queue: VecDeque::new() }))
+    }
+
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    pub(crate) fn new() -> Gate {
+        Gate(Mutex::new(State { taken: false, queue: VecDeque::new() }))
+    }
+
+    /// Takes a place at the end of the queue.
+    pub(crate) fn queue(&self) -> Place {
+        let place = Place { id: shared::next_id(), signal: Arc::new(Signal::new()), over: false };
+        let mut state = lock(&self.0);
+        if state.taken {
+            state.queue.push_back((place.id, place.signal.clone()));
+        } else {
+            state.taken = true;
+            drop(state);
+            place.signal.set();
+        }
+        place
+    }
+
+    fn hand_over(&self) {
+        let next = {
+            let mut state = lock(&self.0);
+            let next = state.queue.pop_front();
+            state.taken = next.is_some();
+            next
+        };
+        if let Some((_, signal)) = next {
+            signal.set();
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Pass> {
+        self.signal.poll(cx).map(|()| self.pass())
+    }
+
+    pub(crate) fn wait(mut self) -> Pass {
+        self.signal.wait();
+        self.pass()
+    }
+
+    fn pass(&mut self) -> Pass {
+        self.over = true;
+        Pass(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let mut state = lock(&shared::gate().0);
+        let queued = state.queue.iter().position(|(id, _)| *id == self.id);
+        if let Some(index) = queued {
+            state.queue.remove(index);
+            return;
+        }
+        drop(state);
+        // Not in the queue and not used: the pass was handed to it.
+        shared::gate().hand_over();
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        shared::gate().hand_over();
+    }
+}

@@ -1,0 +1,73 @@
+//! Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
+//!
+//! A [`TVar`] is a variable that is read and written in transactions only. [`atomically`] runs a closure as one: what it
+//! reads belongs together, what it writes is seen at once, and it may wait for any condition on what it has read. There
+//! is no lock to forget, no order to keep, and two transactions make a third by being called in it.
+//!
+//! ```
+//! use dapple_stm::{StmResult, TVar, Tx, atomically_blocking};
+//!
+//! fn take(tx: &mut Tx, from: &TVar<u32>) -> StmResult<()> {
+//!     let there = tx.read(from)?;
+//!     tx.check(there > 0)?; // waits until there is one
+//!     tx.write(from, there - 1)
+//! }
+//!
+//! let (left, right) = (TVar::new(1), TVar::new(2));
+//! atomically_blocking(|tx| {
+//!     take(tx, &left)?;
+//!     take(tx, &right)
+//! });
+//! assert_eq!((left.load(), right.load()), (0, 1));
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | run a transaction in a task, on any executor | [`atomically`], and `await` it |
+//! | in a plain thread | [`atomically_blocking`] |
+//! | in a callback, which must not wait | [`Atomically::now`] |
+//! | wait for a condition | [`Tx::retry`], [`Tx::check`] |
+//! | wait for one of two | [`Tx::or_else`] |
+//! | give up, with nothing written | [`atomically_or_abort`], [`Tx::nested`] |
+//!
+//! # When something else is better
+//!
+//! A *color* (`Colored`) is better where one state is touched by many: nobody tries in vain, what is touched need not be
+//! cloned, and the closure runs once, so it may do input and output. A *mutex* is better for a few instructions on state
+//! whose locks have an obvious order. STM is better where an operation touches several small things that differ each time,
+//! where it must wait for a condition on several of them, and where it is composed of others. `docs/stm.md` has figures.
+//!
+//! Long transactions over what others write all the time fail often; after 64 failures one runs alone on a serial path,
+//! which always ends but lets nobody else near what it has touched. No closure should block or run for long.
+
+#![forbid(unsafe_code)]
+
+mod atomically;
+mod core;
+mod gate;
+mod log;
+mod pool;
+mod running;
+mod shared;
+mod signal;
+mod stop;
+mod sync;
+mod tx;
+mod var;
+mod wait;
+mod word;
+
+pub use atomically::{Atomically, AtomicallyOrAbort, atomically, atomically_blocking, atomically_or_abort};
+pub use stop::{Abort, StmResult, Stop};
+pub use tx::Tx;
+pub use var::TVar;
+
+/// For the models in `tests/`; not a part of the interface.
+#[cfg(any(dapple_loom, dapple_shuttle))]
+#[doc(hidden)]
+pub mod model {
+    /// Moves the clock to so many at least, as a transaction with many reads does.
+    pub fn move_clock(version: u64) {
+        crate::shared::move_clock(version);
+    }
+}

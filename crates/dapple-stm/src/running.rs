@@ -1,0 +1,87 @@
+//! What the current thread's transaction is: whether there is one, and what it leaves to be done after it.
+
+use std::cell::{Cell, RefCell};
+use std::iter;
+use std::mem;
+
+use crate::core::Core;
+use crate::log::Log;
+use crate::pool;
+use crate::sync::thread_local;
+
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+thread_local! {
+    static CURRENT: Current = const { Current::new() };
+}
+
+#[cfg(any(dapple_loom, dapple_shuttle))]
+thread_local! {
+    static CURRENT: Current = Current::new();
+}
+
+struct Current {
+    running: Cell<bool>,
+    /// Memory of the last transaction.
+    log: Cell<Option<Box<Log>>>,
+    /// Variables whose last handle was dropped by the running transaction, which may have written them.
+    gone: RefCell<Vec<&'static Core>>,
+}
+
+impl Current {
+    const fn new() -> Current {
+        Current { running: Cell::new(false), log: Cell::new(None), gone: RefCell::new(Vec::new()) }
+    }
+}
+
+/// The current thread begins a transaction, and gets memory for its log.
+#[inline]
+pub(crate) fn begin() -> Box<Log> {
+    CURRENT.with(|current| {
+        assert!(
+            !current.running.replace(true),
+            "a transaction was begun inside of a transaction: within `atomically`, call functions that take `&mut Tx`, \
+             or `Tx::nested`"
+        );
+        current.log.take().unwrap_or_default()
+    })
+}
+
+/// The transaction is over: what user code does from here on is not part of it.
+#[inline]
+pub(crate) fn end() {
+    let gone = CURRENT.with(|current| {
+        current.running.set(false);
+        let mut gone = current.gone.borrow_mut();
+        if gone.is_empty() { Vec::new() } else { mem::take(&mut *gone) }
+    });
+    if !gone.is_empty() {
+        pool::give(gone.into_iter());
+    }
+}
+
+/// Keeps the memory of a log that has been cleared.
+#[inline]
+pub(crate) fn keep(log: Box<Log>) {
+    CURRENT.with(|current| current.log.set(Some(log)));
+}
+
+/// Takes back a variable without handles, once no transaction of this thread can have it in its log.
+pub(crate) fn give_back(core: &'static Core) {
+    // While a thread ends its own variables may be gone, but then it has no transaction.
+    let deferred = CURRENT.try_with(|current| {
+        let running = current.running.get();
+        if running {
+            current.gone.borrow_mut().push(core);
+        }
+        running
+    });
+    if !deferred.unwrap_or(false) {
+        pool::give(iter::once(core));
+    }
+}
+
+/// Panics within a transaction.
+pub(crate) fn assert_outside(what: &str, instead: &str) {
+    let inside = CURRENT.try_with(|current| current.running.get()).unwrap_or(false);
+    assert!(!inside, "{what} was called inside of a transaction: {instead}");
+}

@@ -1,0 +1,9 @@
+//! Transactions as their users see them.
+
+#![cfg(not(any(dapple_loom, dapple_shuttle)))]
+
+mod bank;
+mod mistakes;
+mod nesting;
+mod support;
+mod waiting;

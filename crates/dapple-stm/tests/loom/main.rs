@@ -1,0 +1,195 @@
+//! The smallest protocols of the shipped code, in every interleaving and memory order that loom can tell apart.
+//!
+//! `RUSTFLAGS="--cfg dapple_loom" cargo test -p dapple-stm --release --test loom`
+//!
+//! Each model names in a comment the deliberate bugs that it was seen to catch; `tests/mutations.txt` has them as
+//! patches, which `cargo xtask mutants` applies. loom takes `SeqCst` accesses for acquire and release; where their total
+//! order matters, the code has a fence that is there for the models only (`sync::sc_fence`).
+
+#![cfg(dapple_loom)]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+
+use dapple_stm::{TVar, atomically, atomically_blocking};
+use loom::thread;
+
+/// Runs a model in all interleavings with at most so many preemptions, and says how many there were.
+fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let counted = executions.clone();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    let started = std::time::Instant::now();
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    println!("{} executions in {:?}", executions.load(Ordering::Relaxed), started.elapsed());
+}
+
+fn set_both(x: &TVar<u32>, y: &TVar<u32>, value: u32) {
+    atomically_blocking(|tx| {
+        tx.write(x, value)?;
+        tx.write(y, value)
+    });
+}
+
+// One writes two variables, another reads them: they are equal in every attempt.
+//
+// Caught: a read that does not look at the word again; a read that does not check what was read before; variables
+// unlocked one by one as they are written; a value stored without release; an unlock without release.
+#[test]
+fn no_attempt_is_torn() {
+    check(5, || {
+        let (x, y) = (TVar::new(0), TVar::new(0));
+        let writer = thread::spawn({
+            let (x, y) = (x.clone(), y.clone());
+            move || set_both(&x, &y, 1)
+        });
+        atomically_blocking(|tx| {
+            let (left, right) = (tx.read(&x)?, tx.read(&y)?);
+            assert_eq!(left, right, "torn");
+            Ok(())
+        });
+        writer.join().unwrap();
+    });
+}
+
+// The same where the reader has read enough to move the clock, and believes what is not newer than that.
+//
+// Caught: a clock that is moved after the check; a commit that reads the clock before it locks.
+#[test]
+fn no_attempt_is_torn_that_moves_the_clock() {
+    check(4, || {
+        let (a, b, x, y) = (TVar::new(0), TVar::new(0), TVar::new(0), TVar::new(0));
+        let writer = thread::spawn({
+            let (x, y) = (x.clone(), y.clone());
+            move || set_both(&x, &y, 1)
+        });
+        atomically_blocking(|tx| {
+            let sum = tx.read(&a)? + tx.read(&b)?;
+            let (left, right) = (tx.read(&x)?, tx.read(&y)?);
+            assert_eq!((sum, left), (0, right), "torn");
+            Ok(())
+        });
+        writer.join().unwrap();
+    });
+}
+
+// Someone moves the clock while a commit has its locks and a reader begins.
+//
+// Caught: a commit that reads the clock before it locks; a clock without its place in the one order of all.
+#[test]
+fn a_clock_that_others_move() {
+    check(4, || {
+        let (x, y) = (TVar::new(0), TVar::new(0));
+        let writer = thread::spawn({
+            let (x, y) = (x.clone(), y.clone());
+            move || set_both(&x, &y, 1)
+        });
+        let mover = thread::spawn(|| dapple_stm::model::move_clock(50));
+        atomically_blocking(|tx| {
+            let (left, right) = (tx.read(&x)?, tx.read(&y)?);
+            assert_eq!(left, right, "torn");
+            Ok(())
+        });
+        writer.join().unwrap();
+        mover.join().unwrap();
+    });
+}
+
+// Each reads what the other writes: one of them must see it.
+//
+// Caught: a commit that does not check what it has read; one that checks before it locks.
+#[test]
+fn no_write_skew() {
+    check(5, || {
+        let (x, y) = (TVar::new(0), TVar::new(0));
+        let other = thread::spawn({
+            let (x, y) = (x.clone(), y.clone());
+            move || {
+                atomically_blocking(|tx| {
+                    let seen = tx.read(&x)?;
+                    tx.write(&y, seen + 1)
+                })
+            }
+        });
+        atomically_blocking(|tx| {
+            let seen = tx.read(&y)?;
+            tx.write(&x, seen + 1)
+        });
+        other.join().unwrap();
+        let both = (x.load(), y.load());
+        assert!(both == (1, 2) || both == (2, 1), "{both:?}");
+    });
+}
+
+// Two count, also by the serial path, which a transaction takes here after two failures.
+//
+// Caught: an attempt that fails and keeps its locks (no end); a lock that is taken whatever the version.
+#[test]
+fn no_update_is_lost() {
+    check(5, || {
+        let x = TVar::new(0);
+        let other = thread::spawn({
+            let x = x.clone();
+            move || (0..2).for_each(|_| atomically_blocking(|tx| tx.modify(&x, |count| count + 1)))
+        });
+        (0..2).for_each(|_| atomically_blocking(|tx| tx.modify(&x, |count| count + 1)));
+        other.join().unwrap();
+        assert_eq!(x.load(), 4);
+    });
+}
+
+// One waits for what another writes.
+//
+// Caught: a wait that begins although its variable has changed; a commit that wakes nobody; a wait that does not mark
+// its variable (deadlocks).
+#[test]
+fn a_wait_is_over() {
+    check(5, || {
+        let x = TVar::new(0);
+        let writer = thread::spawn({
+            let x = x.clone();
+            move || atomically_blocking(|tx| tx.write(&x, 1))
+        });
+        atomically_blocking(|tx| {
+            let seen = tx.read(&x)?;
+            tx.check(seen > 0)
+        });
+        writer.join().unwrap();
+        assert_eq!(x.waiters(), 0);
+    });
+}
+
+// A wait is dropped while another transaction writes what it waits for; a second wait is not forgotten over that.
+//
+// Caught: a wait that is dropped and stays in the lists.
+#[test]
+fn a_wait_is_canceled() {
+    check(4, || {
+        let x = TVar::new(0);
+        let writer = thread::spawn({
+            let x = x.clone();
+            move || atomically_blocking(|tx| tx.write(&x, 1))
+        });
+        let wait_for_x = || {
+            atomically(|tx| {
+                let seen = tx.read(&x)?;
+                tx.check(seen > 0)
+            })
+        };
+        {
+            let mut wait = pin!(wait_for_x());
+            let _ = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+        wait_for_x().blocking();
+        writer.join().unwrap();
+        assert_eq!(x.waiters(), 0);
+    });
+}
