@@ -57,7 +57,7 @@ cargo xtask COMMAND
   ci        everything CI checks: fmt, tidy, clippy, test, docs, examples, licenses
   tidy      house style as a test: sizes, layers, unsafe code, spelling
   licenses  whether every dependency's license is on the allow list
-  mutants   whether the models catch deliberate bugs in the scheduler; takes words that choose among them
+  mutants   whether the models catch deliberate bugs in what they model; takes words that choose among them
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";

@@ -1,7 +1,7 @@
-//! `cargo xtask mutants`: plants deliberate bugs in a copy of the scheduler, and looks whether its models catch them.
+//! `cargo xtask mutants`: plants deliberate bugs in a copy of a crate that has models, and looks whether these catch them.
 //!
-//! Not a part of `ci`: each bug is a build and a run. The bugs are in `crates/dapple-sched/tests/mutations.txt`, whose
-//! head tells how they are written.
+//! Not a part of `ci`: each bug is a build and a run. The bugs are in the crate's `tests/mutations.txt`; the head of the
+//! scheduler's tells how they are written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,9 @@ use crate::workspace::{Workspace, cargo};
 #[derive(Debug, PartialEq, Eq)]
 struct Mutant {
     what: String,
-    /// Below the scheduler's folder.
+    /// Which of `MODELED`.
+    package: &'static str,
+    /// Below the crate's folder.
     file: String,
     suite: String,
     test: String,
@@ -34,14 +36,14 @@ enum Fate {
 /// Tries all bugs, or those whose text contains one of `words`; true if all were caught.
 pub(crate) fn run(words: &[&str]) -> Result<bool, String> {
     let workspace = Workspace::own()?;
-    let list = workspace.root.join(SCHEDULER).join("tests/mutations.txt");
-    let mutants = parse(&read(&list)?)?;
+    let mutants = all(&workspace.root)?;
     let folder = workspace.target.join("mutants");
     let tree = folder.join("tree");
     copy_tree(&workspace.root, &tree)?;
     let (mut caught, mut failed) = (0, 0);
     for mutant in &mutants {
-        let text = format!("{} {} {} {}", mutant.what, mutant.file, mutant.suite, mutant.test);
+        let Mutant { what, package, file, suite, test, .. } = mutant;
+        let text = format!("{what} {package} {file} {suite} {test}");
         if !words.is_empty() && !words.iter().any(|word| text.contains(word)) {
             continue;
         }
@@ -69,10 +71,23 @@ pub(crate) fn run(words: &[&str]) -> Result<bool, String> {
     Ok(failed == 0)
 }
 
+/// The deliberate bugs of all crates.
+fn all(root: &Path) -> Result<Vec<Mutant>, String> {
+    let mut mutants = Vec::new();
+    for package in MODELED {
+        mutants.extend(parse(package, &read(&folder_of(root, package).join("tests/mutations.txt"))?)?);
+    }
+    Ok(mutants)
+}
+
+fn folder_of(root: &Path, package: &str) -> PathBuf {
+    root.join("crates").join(package)
+}
+
 impl Mutant {
     /// Plants the bug, runs its test, and takes the bug out again.
     fn try_it(&self, tree: &Path, folder: &Path) -> Result<Fate, String> {
-        let path = tree.join(SCHEDULER).join(&self.file);
+        let path = folder_of(tree, self.package).join(&self.file);
         let sound = read(&path)?;
         match sound.matches(&self.before).count() {
             1 => {}
@@ -87,10 +102,10 @@ impl Mutant {
     fn run_test(&self, tree: &Path, folder: &Path) -> Result<Fate, String> {
         let command = |args: &[&str]| {
             let mut command = cargo();
-            command.current_dir(tree).args(["test", "-p", "dapple-sched", "--release", "--test", &self.suite]);
+            command.current_dir(tree).args(["test", "-p", self.package, "--release", "--test", &self.suite]);
             // Most of the time goes into builds, which so take less.
             command
-                .args(["--config", "profile.release.package.dapple-sched.opt-level=0"])
+                .args(["--config", &format!("profile.release.package.{}.opt-level=0", self.package)])
                 .env("CARGO_INCREMENTAL", "1");
             command.env("CARGO_TARGET_DIR", folder.join(&self.suite)).env("RUST_BACKTRACE", "0");
             if self.suite != "it" {
@@ -155,13 +170,13 @@ fn message(text: &str) -> String {
     line.trim().chars().take(MESSAGE_CHARS).collect()
 }
 
-fn parse(text: &str) -> Result<Vec<Mutant>, String> {
+fn parse(package: &'static str, text: &str) -> Result<Vec<Mutant>, String> {
     let mut mutants: Vec<Mutant> = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let problem = |what: &str| format!("mutations.txt, line {}: {what}", index + 1);
+        let problem = |what: &str| format!("{package}: mutations.txt, line {}: {what}", index + 1);
         if let Some(what) = line.strip_prefix("# ") {
             let [file, suite, test, before, after] = [(); 5].map(|()| String::new());
-            mutants.push(Mutant { what: what.to_owned(), file, suite, test, before, after });
+            mutants.push(Mutant { what: what.to_owned(), package, file, suite, test, before, after });
             continue;
         }
         // What stands above the first block is for people.
@@ -183,7 +198,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Copies what a build of the scheduler needs. Files that did not change keep their time, so that builds are short.
+/// Copies what a build needs. Files that did not change keep their time, so that builds are short.
 fn copy_tree(root: &Path, tree: &Path) -> Result<(), String> {
     let mut folders = vec![PathBuf::from("crates"), PathBuf::from("examples")];
     let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
@@ -216,7 +231,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-const SCHEDULER: &str = "crates/dapple-sched";
+/// The crates that have models and a list of bugs.
+const MODELED: [&str; 2] = ["dapple-sched", "dapple-stm"];
 const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 const MESSAGE_CHARS: usize = 120;
@@ -228,20 +244,19 @@ mod tests {
     #[test]
     fn blocks_are_read() {
         let text = "For people.\n\n# a bug\nin src/a.rs\nby loom b\n-  one\n-  two\n+  three\n\n# another\nin c\nby it d\n-e\n+f\n";
-        let mutants = parse(text).unwrap();
+        let mutants = parse("a", text).unwrap();
         assert_eq!(mutants.len(), 2);
         assert_eq!((mutants[0].file.as_str(), mutants[0].test.as_str()), ("src/a.rs", "b"));
         assert_eq!((mutants[0].before.as_str(), mutants[0].after.as_str()), ("  one\n  two\n", "  three\n"));
         assert_eq!(mutants[1].suite, "it");
-        assert!(parse("# a bug\nat src/a.rs\n").unwrap_err().contains("line 2"));
+        assert!(parse("a", "# a bug\nat src/a.rs\n").unwrap_err().contains("line 2"));
     }
 
     #[test]
     fn what_is_replaced_is_there() {
         let workspace = Workspace::own().unwrap();
-        let scheduler = workspace.root.join(SCHEDULER);
-        for mutant in parse(&read(&scheduler.join("tests/mutations.txt")).unwrap()).unwrap() {
-            let text = read(&scheduler.join(&mutant.file)).unwrap();
+        for mutant in all(&workspace.root).unwrap() {
+            let text = read(&folder_of(&workspace.root, mutant.package).join(&mutant.file)).unwrap();
             assert_eq!(text.matches(&mutant.before).count(), 1, "{}: move the text of this bug along", mutant.what);
             assert_ne!(mutant.before, mutant.after);
         }

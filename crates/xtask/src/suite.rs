@@ -40,6 +40,15 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
             .flags("RUSTFLAGS", "--cfg dapple_shuttle")
             .target(apart("shuttle"))
             .must_test(),
+        Step::cargo("transactions, release mode", "test -p dapple-stm --release --lib --tests --no-fail-fast"),
+        Step::cargo("transactions, loom", "test -p dapple-stm --release --test loom")
+            .flags("RUSTFLAGS", "--cfg dapple_loom")
+            .target(apart("loom"))
+            .must_test(),
+        Step::cargo("transactions, shuttle", "test -p dapple-stm --release --test shuttle")
+            .flags("RUSTFLAGS", "--cfg dapple_shuttle")
+            .target(apart("shuttle"))
+            .must_test(),
     ]
 }
 
