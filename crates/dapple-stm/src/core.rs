@@ -18,7 +18,7 @@
 //! | lock (`try_lock`) | `SeqCst` exchange | the loads of the word in `read` and `unchanged`, and the clock: of a commit that reads the clock below a mark, everybody who begins above the mark sees the locks |
 //! | store of `bits` | release | the acquire load of `bits`: who sees a value sees the lock under which it was written |
 //! | `unlock` | release | the `SeqCst` (so acquire) loads of the word: who sees a version sees its value |
-//! | second load in `read` | `SeqCst` | the lock: between two equal words nothing was written |
+//! | second load in `read` | `SeqCst` | the lock: a value newer than its word is of a commit that is past its checks, so no state is torn by it, but the attempt would fail later |
 //! | `WAITED` set (`add_waiter`) | acquire-release exchange | the lock exchange on the same word: either the waiter sees the change, or the writer sees the waiter |
 //!
 //! `shared` and `waiters` are behind locks of their own, held for a few instructions, never while user code runs.
@@ -190,3 +190,13 @@ pub(crate) fn word_of(version: u64) -> u64 {
 pub(crate) const LOCKED: u64 = 1;
 pub(crate) const WAITED: u64 = 2;
 const VERSION_SHIFT: u32 = 2;
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_fills_a_line() {
+        assert_eq!((size_of::<Core>(), align_of::<Core>()), (64, 64));
+    }
+}

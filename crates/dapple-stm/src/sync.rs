@@ -78,7 +78,7 @@ pub(crate) use imp::*;
 
 /// Looks at a locked word so often before its transaction starts over.
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-pub(crate) const LOOKS: u32 = 64;
+pub(crate) const LOOKS: u32 = 24;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 pub(crate) const LOOKS: u32 = 1;
 

@@ -388,15 +388,12 @@ impl Tx {
         }
         let newest = log.writes.iter().map(|&index| version(log.entries[index as usize].word)).max();
         let new = word_of(newest.unwrap_or(0).max(clock) + 1);
+        // All are locked, so they may be unlocked one by one: who finds one new finds the others locked or new.
         for &index in &log.writes {
             let entry = &mut log.entries[index as usize];
             if let Some(value) = entry.pending.take() {
                 self.old.extend(entry.core.write(value));
             }
-        }
-        // Not earlier: who meets one of them unlocked must find the others locked or written.
-        for &index in &log.writes {
-            let entry = &mut log.entries[index as usize];
             entry.owned = false;
             entry.core.unlock(new);
             if entry.word & WAITED != 0 {

@@ -67,7 +67,7 @@ fn a_transaction_inside_of_a_transaction_is_a_panic_that_says_so() {
         });
     });
     assert!(message.contains("a transaction was begun inside of a transaction"), "{message}");
-    let message = panic_of(|| atomically_blocking(|_| Ok(assert_eq!(var.load(), 1))));
+    let message = panic_of(|| assert_eq!(atomically_blocking(|_| Ok(var.load())), 1));
     assert!(message.contains("TVar::load was called inside of a transaction"), "{message}");
     assert_eq!(var.load(), 1);
 }

@@ -4,7 +4,8 @@
 //!
 //! Each model names in a comment the deliberate bugs that it was seen to catch; `tests/mutations.txt` has them as
 //! patches, which `cargo xtask mutants` applies. loom takes `SeqCst` accesses for acquire and release; where their total
-//! order matters, the code has a fence that is there for the models only (`sync::sc_fence`).
+//! order matters, the code has a fence that is there for the models only (`sync::sc_fence`). And it lets a `SeqCst` load see
+//! the newest `SeqCst` store, so it cannot tell whether the store of a value has to release.
 
 #![cfg(dapple_loom)]
 
@@ -41,8 +42,7 @@ fn set_both(x: &TVar<u32>, y: &TVar<u32>, value: u32) {
 
 // One writes two variables, another reads them: they are equal in every attempt.
 //
-// Caught: a read that does not look at the word again; a read that does not check what was read before; variables
-// unlocked one by one as they are written; a value stored without release; an unlock without release.
+// Caught: a read that does not check what was read before; a commit that writes before it has locked everything.
 #[test]
 fn no_attempt_is_torn() {
     check(5, || {
@@ -62,9 +62,9 @@ fn no_attempt_is_torn() {
 
 // The same where the reader has read enough to move the clock, and believes what is not newer than that.
 //
-// Caught: a clock that is moved after the check; a commit that reads the clock before it locks.
+// Caught: a clock that is moved after the check.
 #[test]
-fn no_attempt_is_torn_that_moves_the_clock() {
+fn the_clock_is_moved_by_a_reader() {
     check(4, || {
         let (a, b, x, y) = (TVar::new(0), TVar::new(0), TVar::new(0), TVar::new(0));
         let writer = thread::spawn({
@@ -83,7 +83,7 @@ fn no_attempt_is_torn_that_moves_the_clock() {
 
 // Someone moves the clock while a commit has its locks and a reader begins.
 //
-// Caught: a commit that reads the clock before it locks; a clock without its place in the one order of all.
+// Caught: a commit that reads the clock before it locks.
 #[test]
 fn a_clock_that_others_move() {
     check(4, || {
@@ -105,7 +105,8 @@ fn a_clock_that_others_move() {
 
 // Each reads what the other writes: one of them must see it.
 //
-// Caught: a commit that does not check what it has read; one that checks before it locks.
+// Caught: a commit that does not check what it has read, or without its place in the one order of all; an attempt that
+// fails and keeps its locks (no end).
 #[test]
 fn no_write_skew() {
     check(5, || {
@@ -131,7 +132,7 @@ fn no_write_skew() {
 
 // Two count, also by the serial path, which a transaction takes here after two failures.
 //
-// Caught: an attempt that fails and keeps its locks (no end); a lock that is taken whatever the version.
+// Caught: a lock that is taken whatever the version; an unlock that releases nothing.
 #[test]
 fn no_update_is_lost() {
     check(5, || {
@@ -149,7 +150,7 @@ fn no_update_is_lost() {
 // One waits for what another writes.
 //
 // Caught: a wait that begins although its variable has changed; a commit that wakes nobody; a wait that does not mark
-// its variable (deadlocks).
+// its variable; a lock that forgets who waits (deadlocks).
 #[test]
 fn a_wait_is_over() {
     check(5, || {
@@ -168,8 +169,6 @@ fn a_wait_is_over() {
 }
 
 // A wait is dropped while another transaction writes what it waits for; a second wait is not forgotten over that.
-//
-// Caught: a wait that is dropped and stays in the lists.
 #[test]
 fn a_wait_is_canceled() {
     check(4, || {

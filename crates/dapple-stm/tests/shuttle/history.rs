@@ -89,9 +89,8 @@ fn random_op() -> Op {
     }
 }
 
-// Caught: a read that does not check what was read before; one that does not look at the word again; a commit that does
-// not check its reads; a commit that unlocks one by one as it writes; a rollback that leaves what was written; versions
-// that repeat; an attempt on the serial path that reads without locking.
+// Caught: a read that does not check what was read before; a commit that does not check its reads; a rollback that leaves
+// what was written; versions that repeat; an attempt on the serial path that reads without locking.
 #[test]
 fn random_programs_have_an_order() {
     check(20_000, || {
