@@ -157,3 +157,7 @@ mod readme {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/first-hour.md")]
 mod first_hour {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/stm.md")]
+mod stm_page {}
