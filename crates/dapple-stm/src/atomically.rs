@@ -131,6 +131,8 @@ impl<T, F: FnMut(&mut Tx) -> StmResult<T>> Atomically<F> {
 
     /// Runs the transaction in the current thread if it need not wait; `None` where it retries. For callbacks.
     ///
+    /// After 64 conflicts it waits for its turn on the serial path, behind transactions that run and do not wait.
+    ///
     /// # Panics
     ///
     /// As [`atomically`].

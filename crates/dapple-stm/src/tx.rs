@@ -69,7 +69,8 @@ impl Tx {
         self.log.as_mut().expect("a transaction has its log until it is dropped")
     }
 
-    /// The value of a variable, as this transaction sees it. About 10 ns for what fits into a word.
+    /// The value of a variable, as this transaction sees it. The n-th read costs up to 16 looks at earlier ones; a check of
+    /// all of them is seldom needed.
     ///
     /// # Errors
     ///

@@ -166,3 +166,41 @@ fn variables_come_and_go() {
         }
     });
 }
+
+/// Makes every attempt fail until the transaction is on the serial path, where nobody can. Says how many there were.
+fn forced_to_the_serial_path(number: &TVar<u64>, other: &TVar<u64>, then: impl Fn()) -> u64 {
+    let mut attempts = 0;
+    atomically_blocking(|tx| {
+        attempts += 1;
+        let seen = tx.read(number)?;
+        if attempts <= 64 {
+            thread::scope(|threads| {
+                threads.spawn(|| atomically_blocking(|tx| tx.modify(number, |number| number + 1)));
+            });
+        } else {
+            then();
+        }
+        tx.write(other, seen)
+    });
+    attempts
+}
+
+#[test]
+fn a_transaction_that_always_fails_ends_on_the_serial_path() {
+    let (number, other) = (TVar::new(0), TVar::new(0));
+    assert_eq!(forced_to_the_serial_path(&number, &other, || ()), 65);
+    assert_eq!((number.load(), other.load()), (64, 64));
+}
+
+#[test]
+fn a_panic_on_the_serial_path_holds_nobody_up() {
+    let (number, other) = (TVar::new(0), TVar::new(0));
+    let message = panic_of(|| {
+        forced_to_the_serial_path(&number, &other, || panic!("on purpose"));
+    });
+    assert_eq!(message, "on purpose");
+    assert_eq!((number.load(), other.load()), (64, 0));
+    // Neither the variables nor the path are taken.
+    atomically_blocking(|tx| tx.modify(&number, |number| number + 1));
+    assert_eq!(forced_to_the_serial_path(&number, &other, || ()), 65);
+}
