@@ -35,6 +35,7 @@
 //! | change several small things at once, or wait for a condition on them | [`stm`] |
 //! | share state | [`Colored`]; what is not `Send`: [`Pinned`], [`Color::spawn_pinned`] |
 //! | post a callback (the papers' `cpucb`), wrap one (`cwrap`) | [`Color::post`], [`Color::wrap`] |
+//! | wait for one another: locks, channels, slots | [`mod@sync`], which says when a color is the better tool |
 //! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
 //! | the same as callbacks | [`mod@event`] |
 //! | call what blocks | [`blocking`] |
@@ -65,6 +66,8 @@ pub use dapple_sched::{
     Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With, WithAll, WorkerDump,
     WorkerStats, YieldNow, on_worker, spawn, when, yield_now,
 };
+#[doc(inline)]
+pub use dapple_sync::sync;
 
 /// Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
 #[doc(inline)]

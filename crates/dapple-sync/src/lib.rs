@@ -1,0 +1,10 @@
+//! How tasks, callbacks and threads wait for one another, beside holding colors.
+//!
+//! [`sync`] has locks, channels and slots.
+//!
+//! Nothing here needs a runtime of its own: what waits is a plain future, which suspends its task and not its worker, and
+//! a plain thread drives it with [`dapple_sched::block_on`].
+
+#![forbid(unsafe_code)]
+
+pub mod sync;

@@ -1,0 +1,148 @@
+//! Locks, channels and slots: for tasks of any color, and for plain threads.
+//!
+//! All but [`Slot`] are `tokio::sync`, handed on as they are: they need no tokio runtime, and what is written for them
+//! elsewhere works here. Waiting suspends the task; its worker and its color go on with others.
+//!
+//! # What to use when
+//!
+//! | to | use | or rather |
+//! |---|---|---|
+//! | change state from many tasks | [`Colored`](dapple_sched::Colored) | [`Mutex`] only if it must stay locked across an `.await` |
+//! | read state much more often than change it | [`Colored::read`](dapple_sched::Colored::read) | [`RwLock`] only if it must stay locked across an `.await` |
+//! | change several states together | [`when`](dapple_sched::when) with their colors: it cannot deadlock | two `Mutex`es can |
+//! | run things one at a time and in order | one [`Color`](dapple_sched::Color) for all of them | |
+//! | wait until a condition may hold | [`Notify`] | [`watch`] where there is a value to look at |
+//! | let at most N in at a time | [`Semaphore`] | |
+//! | start N tasks at the same moment | [`Barrier`] | |
+//! | make a value once, when it is first wanted | [`OnceCell`] | [`SetOnce`] where somebody else makes it |
+//! | pass values from many to one, with a bound | [`mpsc::channel`] | [`Color::post`](dapple_sched::Color::post) where the receiver would only loop |
+//! | answer once | [`oneshot`] | awaiting the [`JoinHandle`](dapple_sched::JoinHandle) of who makes the answer |
+//! | tell every receiver every value | [`broadcast`] | |
+//! | tell every receiver the latest value | [`watch`] | |
+//! | hand over one value at a time, either side waiting | [`Slot`], the papers' `MVar` | |
+//!
+//! **When a color is the better tool.** A lock is state that several tasks wait for; a color is that too, but nobody can
+//! forget to take it, nobody can hold it across an `.await` by mistake, several are held without deadlock, and
+//! [`Handle::dump`](dapple_sched::Handle::dump) shows who has it and who waits. Take a `Mutex` where a task must keep others
+//! out while *it* waits, say for a reply on the connection that the lock guards. Take a channel where values must be kept
+//! until somebody wants them; where the receiver would run a loop that handles each at once, posting to its color does
+//! the same with less.
+//!
+//! # From plain threads
+//!
+//! Some have forms for threads that are no workers, such as [`Mutex::blocking_lock`] and
+//! [`mpsc::Receiver::blocking_recv`]; for all others, [`block_on`](dapple_sched::block_on) (in the crate `dapple`:
+//! `dapple::wait`) waits for the future on the thread. **On a worker, `.await` instead**: `block_on` and the `_blocking`
+//! forms of [`Slot`] refuse to run there, tokio's `blocking_` forms do not notice and stop the worker.
+//!
+//! # What differs from tokio
+//!
+//! Inside tokio, a task that finds a channel ready again and again is made to yield after 128 times. Here it is not:
+//! ten thousand values that are there are received in one go. A loop that may never find its channel empty should call
+//! [`yield_now`](dapple_sched::yield_now) now and then, so that others of its color have their turn.
+//!
+//! # Examples
+//!
+//! A mutex, a semaphore and a barrier:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use dapple_sync::sync::{Barrier, Mutex, Semaphore};
+//!
+//! let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+//! runtime.block_on(async {
+//!     let shared = Arc::new((Mutex::new(0), Semaphore::new(2), Barrier::new(3)));
+//!     let tasks = [1, 2, 3].map(|n| {
+//!         let shared = shared.clone();
+//!         dapple_sched::spawn(async move {
+//!             let (sum, gate, all_here) = &*shared;
+//!             all_here.wait().await;
+//!             let _one_of_two = gate.acquire().await.expect("nobody closes the semaphore");
+//!             *sum.lock().await += n;
+//!         })
+//!     });
+//!     for task in tasks {
+//!         task.await.expect("no task panics");
+//!     }
+//!     assert_eq!(*shared.0.lock().await, 6);
+//! });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! Channels, with a plain thread at one end:
+//!
+//! ```
+//! use dapple_sync::sync::{broadcast, mpsc, oneshot, watch};
+//!
+//! let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+//! runtime.block_on(async {
+//!     let (tx, mut rx) = mpsc::channel(4);
+//!     let thread = std::thread::spawn(move || (1..=100).for_each(|n| tx.blocking_send(n).expect("somebody receives")));
+//!     let mut sum = 0;
+//!     while let Some(n) = rx.recv().await {
+//!         sum += n;
+//!     }
+//!     assert_eq!(sum, 5_050);
+//!     thread.join().expect("the thread does not panic");
+//!
+//!     let (tx, rx) = oneshot::channel();
+//!     dapple_sched::spawn(async move { tx.send("answer") });
+//!     assert_eq!(rx.await, Ok("answer"));
+//!
+//!     let (tx, mut one) = broadcast::channel(16);
+//!     let mut other = tx.subscribe();
+//!     tx.send('a').expect("two receive");
+//!     assert_eq!((one.recv().await, other.recv().await), (Ok('a'), Ok('a')));
+//!
+//!     let (tx, mut rx) = watch::channel(0);
+//!     tx.send(1).expect("one watches");
+//!     tx.send(2).expect("one watches");
+//!     rx.changed().await.expect("the sender is there");
+//!     assert_eq!(*rx.borrow(), 2); // only the latest
+//! });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! What is made once, what is read by many, and a wait for a condition:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use dapple_sync::sync::{Notify, OnceCell, RwLock};
+//!
+//! let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+//! runtime.block_on(async {
+//!     let cell = OnceCell::new();
+//!     assert_eq!(cell.get_or_init(async || 7).await, &7);
+//!     assert_eq!(cell.get_or_init(async || unreachable!()).await, &7);
+//!
+//!     let ready = Arc::new((RwLock::new(false), Notify::new()));
+//!     let waits = dapple_sched::spawn({
+//!         let ready = ready.clone();
+//!         async move {
+//!             loop {
+//!                 let notified = ready.1.notified(); // before looking, so that no news is missed
+//!                 if *ready.0.read().await {
+//!                     break;
+//!                 }
+//!                 notified.await;
+//!             }
+//!         }
+//!     });
+//!     *ready.0.write().await = true;
+//!     ready.1.notify_waiters();
+//!     waits.await.expect("it does not panic");
+//! });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod slot;
+
+pub use slot::{Slot, Vacancy};
+#[doc(no_inline)]
+pub use tokio::sync::{
+    AcquireError, Barrier, BarrierWaitResult, MappedMutexGuard, Mutex, MutexGuard, Notify, OnceCell,
+    OwnedMappedMutexGuard, OwnedMutexGuard, OwnedRwLockMappedWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard,
+    OwnedSemaphorePermit, RwLock, RwLockMappedWriteGuard, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphorePermit, SetError, SetOnce, SetOnceError, TryAcquireError, TryLockError, broadcast, futures, mpsc, oneshot,
+    watch,
+};
