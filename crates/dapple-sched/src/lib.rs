@@ -25,6 +25,7 @@
 //! The invariants C1 to C10 and the vocabulary are in the project's ARCHITECTURE.md; the texts this implements are
 //! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
 
+mod abort;
 mod block;
 mod block_on;
 mod callback;
@@ -42,6 +43,7 @@ mod hold;
 mod holder;
 mod idle;
 mod inspect;
+mod join_error;
 mod local;
 mod lock;
 mod monitor;
@@ -78,6 +80,7 @@ mod yield_now;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 pub mod model;
 
+pub use abort::AbortHandle;
 pub use block_on::block_on;
 pub use callback::{Callback, Posted};
 pub use closing::Closed;
@@ -86,6 +89,7 @@ pub use colored::{Colored, TryWithError, With};
 pub use context::on_worker;
 pub use driver::Driver;
 pub use dump::{ColorDump, ColorKind, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
+pub use join_error::JoinError;
 pub use monitor::SlowCallback;
 pub use panics::PanicInfo;
 pub use pinned::{Pinned, PinnedWith};
@@ -96,7 +100,7 @@ pub use set::{ReadingColor, Set};
 pub use stats::{ColorStats, RuntimeStats, WorkerStats};
 #[cfg(feature = "switches")]
 pub use switches::Switches;
-pub use task::{JoinError, JoinHandle};
+pub use task::JoinHandle;
 pub use trace::{Observer, TraceEvent, TraceKind};
 pub use when::{When, WithAll, when};
 pub use yield_now::{YieldNow, yield_now};

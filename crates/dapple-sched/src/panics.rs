@@ -7,8 +7,9 @@ use std::ptr::NonNull;
 use crate::cell::ColorCell;
 use crate::color::Color;
 use crate::context;
+use crate::join_error::JoinError;
 use crate::shared::Shared;
-use crate::task::{Header, JoinError};
+use crate::task::Header;
 
 /// What a panic handler is told; see [`crate::Builder::panic_handler`].
 #[derive(Debug)]

@@ -15,7 +15,6 @@
 //!
 //! Whoever of "end of the task" and "drop of the handle" changes the state second drops the output.
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -27,9 +26,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use crate::Priority;
+use crate::abort::AbortHandle;
 use crate::cell::ColorCell;
 use crate::color::Color;
 use crate::context;
+use crate::join_error::{Cause, JoinError};
 use crate::lock::Lock;
 use crate::node::{Node, Origin, VTable};
 use crate::post;
@@ -316,6 +317,19 @@ impl TaskRef {
         self.header().shared()
     }
 
+    pub(crate) fn abort(&self) {
+        self.header().abort();
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        // Acquire pairs with `finish`: the output is there.
+        self.header().state.load(Acquire) & DONE != 0
+    }
+
+    pub(crate) fn color(&self) -> &Color {
+        &self.header().color
+    }
+
     /// What stands in the color's fifo when the task has been woken.
     pub(crate) fn node(&self) -> NonNull<Node> {
         self.0.cast()
@@ -359,6 +373,12 @@ impl TaskRef {
         if header.state.fetch_or(0, AcqRel) & DONE != 0 {
             header.revoke_grants();
         }
+    }
+}
+
+impl Clone for TaskRef {
+    fn clone(&self) -> TaskRef {
+        TaskRef::retain(self.0)
     }
 }
 
@@ -611,7 +631,36 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn abort(&self) {
-        self.task.header().abort();
+        self.task.abort();
+    }
+
+    /// A way to abort the task that can be kept apart from this handle.
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle::new(self.task.clone())
+    }
+
+    /// Ready when the task has ended; the result stays for whoever awaits the handle. One waker is kept, that of the last
+    /// poll, by this or by awaiting.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = runtime.spawn(async { 7 });
+    /// runtime.block_on(std::future::poll_fn(|cx| task.poll_finished(cx)));
+    /// assert_eq!(runtime.block_on(task).unwrap(), 7);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn poll_finished(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_finished() {
+            let waker = cx.waker().clone();
+            // A joiner looks again after he has stored his waker, see `finish`.
+            let old = self.task.header().joiner.lock().replace(waker);
+            drop(old);
+            if !self.is_finished() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
     }
 
     /// Whether the task has ended and its result can be had without waiting.
@@ -627,13 +676,12 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn is_finished(&self) -> bool {
-        // Acquire pairs with `finish`: the output is there.
-        self.task.header().state.load(Acquire) & DONE != 0
+        self.task.is_done()
     }
 
     /// The color of the task.
     pub fn color(&self) -> &Color {
-        &self.task.header().color
+        self.task.color()
     }
 }
 
@@ -641,18 +689,12 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let header = self.task.header();
-        if !self.is_finished() {
-            let waker = cx.waker().clone();
-            let old = header.joiner.lock().replace(waker);
-            drop(old);
-            if !self.is_finished() {
-                return Poll::Pending;
-            }
+        if self.poll_finished(cx).is_pending() {
+            return Poll::Pending;
         }
         let mut output: Option<Result<T, JoinError>> = None;
         // SAFETY: `T` is the output of the task's future (see `spawn`); DONE gives the output to this one handle.
-        unsafe { (header.vtable.take)(self.task.0, (&raw mut output).cast()) };
+        unsafe { (self.task.header().vtable.take)(self.task.0, (&raw mut output).cast()) };
         Poll::Ready(output.expect("a join handle is not polled again after it was ready"))
     }
 }
@@ -678,83 +720,6 @@ impl<T> fmt::Debug for JoinHandle<T> {
         f.debug_struct("JoinHandle").field("color", self.color()).field("finished", &self.is_finished()).finish()
     }
 }
-
-/// Why a task yielded no result.
-///
-/// ```
-/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
-/// # let _entered = runtime.enter();
-/// let task = runtime.spawn(async { panic!("on purpose") });
-/// let error = runtime.block_on(task).unwrap_err();
-/// assert!(error.is_panic());
-/// assert_eq!(error.to_string(), "the task panicked: on purpose");
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub struct JoinError {
-    cause: Cause,
-}
-
-enum Cause {
-    Aborted,
-    Panicked(std::sync::Mutex<Box<dyn Any + Send>>),
-}
-
-impl JoinError {
-    pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> JoinError {
-        JoinError { cause: Cause::Panicked(std::sync::Mutex::new(payload)) }
-    }
-
-    /// The task panicked.
-    pub fn is_panic(&self) -> bool {
-        matches!(self.cause, Cause::Panicked(_))
-    }
-
-    /// The task was aborted, or its runtime shut down.
-    pub fn is_aborted(&self) -> bool {
-        matches!(self.cause, Cause::Aborted)
-    }
-
-    /// What the task panicked with; to be passed to [`std::panic::resume_unwind`], for example.
-    ///
-    /// # Panics
-    /// If the task did not panic; ask [`JoinError::is_panic`] first.
-    pub fn into_panic(self) -> Box<dyn Any + Send> {
-        match self.cause {
-            Cause::Panicked(payload) => payload.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()),
-            Cause::Aborted => panic!("the task was aborted and holds no panic; ask is_panic() first"),
-        }
-    }
-
-    fn message(&self) -> Option<String> {
-        match &self.cause {
-            Cause::Panicked(payload) => {
-                let payload = payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                Some(crate::panics::message(&**payload).to_owned())
-            }
-            Cause::Aborted => None,
-        }
-    }
-}
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.message() {
-            Some(message) => write!(f, "the task panicked: {message}"),
-            None => f.write_str("the task was aborted"),
-        }
-    }
-}
-
-impl fmt::Debug for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.message() {
-            Some(message) => write!(f, "JoinError::Panic({message:?})"),
-            None => f.write_str("JoinError::Aborted"),
-        }
-    }
-}
-
-impl std::error::Error for JoinError {}
 
 const SCHEDULED: u32 = 1;
 const ABORTED: u32 = 2;

@@ -1,0 +1,81 @@
+//! How a task ends that yields nothing.
+
+use std::any::Any;
+use std::fmt;
+
+/// Why a task yielded no result.
+///
+/// ```
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// let task = runtime.spawn(async { panic!("on purpose") });
+/// let error = runtime.block_on(task).unwrap_err();
+/// assert!(error.is_panic());
+/// assert_eq!(error.to_string(), "the task panicked: on purpose");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct JoinError {
+    pub(crate) cause: Cause,
+}
+
+pub(crate) enum Cause {
+    Aborted,
+    Panicked(std::sync::Mutex<Box<dyn Any + Send>>),
+}
+
+impl JoinError {
+    pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> JoinError {
+        JoinError { cause: Cause::Panicked(std::sync::Mutex::new(payload)) }
+    }
+
+    /// The task panicked.
+    pub fn is_panic(&self) -> bool {
+        matches!(self.cause, Cause::Panicked(_))
+    }
+
+    /// The task was aborted, or its runtime shut down.
+    pub fn is_aborted(&self) -> bool {
+        matches!(self.cause, Cause::Aborted)
+    }
+
+    /// What the task panicked with; to be passed to [`std::panic::resume_unwind`], for example.
+    ///
+    /// # Panics
+    /// If the task did not panic; ask [`JoinError::is_panic`] first.
+    pub fn into_panic(self) -> Box<dyn Any + Send> {
+        match self.cause {
+            Cause::Panicked(payload) => payload.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()),
+            Cause::Aborted => panic!("the task was aborted and holds no panic; ask is_panic() first"),
+        }
+    }
+
+    fn message(&self) -> Option<String> {
+        match &self.cause {
+            Cause::Panicked(payload) => {
+                let payload = payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                Some(crate::panics::message(&**payload).to_owned())
+            }
+            Cause::Aborted => None,
+        }
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message() {
+            Some(message) => write!(f, "the task panicked: {message}"),
+            None => f.write_str("the task was aborted"),
+        }
+    }
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message() {
+            Some(message) => write!(f, "JoinError::Panic({message:?})"),
+            None => f.write_str("JoinError::Aborted"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
