@@ -1,6 +1,6 @@
 //! How tasks, callbacks and threads wait for one another, beside holding colors.
 //!
-//! [`sync`] has locks, channels and slots.
+//! [`sync`] has locks, channels and slots; [`task`] has groups of tasks, cancellation, and values that a task carries.
 //!
 //! Nothing here needs a runtime of its own: what waits is a plain future, which suspends its task and not its worker, and
 //! a plain thread drives it with [`dapple_sched::block_on`].
@@ -8,3 +8,4 @@
 #![forbid(unsafe_code)]
 
 pub mod sync;
+pub mod task;

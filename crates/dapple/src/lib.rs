@@ -33,6 +33,7 @@
 //! | run a task in parallel with all others | [`spawn`]: it gets a color of its own |
 //! | run tasks one at a time | [`Color::spawn`] with one color; [`Color::DEFAULT`] for the papers' behavior |
 //! | change several small things at once, or wait for a condition on them | [`stm`] |
+//! | start tasks that must be over when a function returns, cancel, carry values along | [`mod@task`] |
 //! | share state | [`Colored`]; what is not `Send`: [`Pinned`], [`Color::spawn_pinned`] |
 //! | post a callback (the papers' `cpucb`), wrap one (`cwrap`) | [`Color::post`], [`Color::wrap`] |
 //! | wait for one another: locks, channels, slots | [`mod@sync`], which says when a color is the better tool |
@@ -60,14 +61,14 @@ pub use dapple_io::{blocking, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{
-    Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Driver, Dump, EnterGuard,
-    Handle, JoinError, JoinHandle, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError, Posted, Priority,
-    QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump, Runtime, RuntimeStats, SeededRandom,
-    Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With, WithAll, WorkerDump,
-    WorkerStats, YieldNow, on_worker, spawn, when, yield_now,
+    AbortHandle, Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Driver, Dump,
+    EnterGuard, Handle, JoinError, JoinHandle, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError, Posted,
+    Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump, Runtime, RuntimeStats,
+    SeededRandom, Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With, WithAll,
+    WorkerDump, WorkerStats, YieldNow, on_worker, spawn, when, yield_now,
 };
 #[doc(inline)]
-pub use dapple_sync::sync;
+pub use dapple_sync::{sync, task, task_local};
 
 /// Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
 #[doc(inline)]

@@ -2,10 +2,15 @@
 //! relies on a sleep.
 
 mod across;
+mod group;
+mod group_ends;
+mod local;
 mod many;
 mod slot;
 mod slot_order;
 mod suspends;
+mod token;
+mod try_group;
 
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,0 +1,31 @@
+//! Tasks that belong together: groups, cancellation, and values that a task carries.
+//!
+//! | to | use |
+//! |---|---|
+//! | start tasks that must all be over when a function returns | [`Group::scope`] |
+//! | the same, and stop at the first error | [`Group::try_scope`] |
+//! | keep tasks in a field, over when that is dropped | [`Group`] |
+//! | bound how many run at a time | [`Group::limited`] |
+//! | ask for an end, and let everybody end in his own time | [`CancellationToken`] |
+//! | end one task from elsewhere | [`AbortHandle`] |
+//! | carry a value through a task without passing it on | [`task_local!`](crate::task_local) |
+//!
+//! A token *asks*: who awaits it ends when and how he likes. A group *ends*: the futures of its members are dropped at the
+//! `.await` where they are. [`Members::token`] is the bridge: it is cancelled with its group.
+
+mod group;
+mod local;
+mod members;
+mod nested;
+mod scope;
+mod try_scope;
+
+pub use dapple_sched::{AbortHandle, JoinError, JoinHandle};
+pub use group::Group;
+pub use local::{LocalKey, NoValue, WithLocal};
+pub use members::{Members, TrySpawnError};
+#[doc(no_inline)]
+pub use tokio_util::sync::{
+    CancellationToken, DropGuard, DropGuardRef, WaitForCancellationFuture, WaitForCancellationFutureOwned,
+};
+pub use try_scope::TryMembers;
