@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cell::Kind;
@@ -21,6 +22,25 @@ pub struct Dump {
     pub colors_alive: usize,
     /// Tasks that have started and not ended.
     pub tasks_live: usize,
+    /// Tasks that were started by [`crate::named`] and have not ended, be they running or waiting: at most 1,000, the oldest
+    /// first.
+    pub named: Vec<NamedDump>,
+    /// Such tasks that have no entry, as there are too many.
+    pub named_left_out: usize,
+}
+
+/// A task that has a name.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NamedDump {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its color, as [`crate::Color::id`] tells it.
+    pub color_id: u64,
+    /// The line that spawned it.
+    pub spawned_from: &'static Location<'static>,
+    /// The worker that polls it; `None` if it waits.
+    pub worker: Option<usize>,
 }
 
 /// What one worker is doing.
@@ -42,13 +62,15 @@ pub struct WorkerDump {
 }
 
 /// A callback that runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunningDump {
     /// Its color, as [`crate::Color::id`] tells it.
     pub color_id: u64,
     /// The line that posted it; of a task, the line that spawned it.
     pub posted_from: Option<&'static Location<'static>>,
+    /// The name of the task, where it is one that was started by [`crate::named`].
+    pub name: Option<Arc<str>>,
     /// For how long it has kept the worker at least, as far as the monitor has noticed (which looks every 10 ms).
     pub running_for: Option<Duration>,
 }
@@ -186,6 +208,10 @@ impl fmt::Display for Dump {
         if self.colors_left_out > 0 {
             writeln!(f, "and {} more colors", self.colors_left_out)?;
         }
+        self.named.iter().try_for_each(|task| writeln!(f, "{task}"))?;
+        if self.named_left_out > 0 {
+            writeln!(f, "and {} more tasks with names", self.named_left_out)?;
+        }
         Ok(())
     }
 }
@@ -198,6 +224,9 @@ impl fmt::Display for WorkerDump {
             None => f.write_str("between callbacks")?,
             Some(running) => {
                 write!(f, "runs a callback of color {}", running.color_id)?;
+                if let Some(name) = &running.name {
+                    write!(f, " (task {name:?})")?;
+                }
                 if let Some(posted_from) = running.posted_from {
                     write!(f, ", posted from {posted_from}")?;
                 }
@@ -210,6 +239,16 @@ impl fmt::Display for WorkerDump {
             write!(f, "; {} colors wait", self.queue_len)?;
         }
         if self.callbacks > 0 { write!(f, "; {} callbacks wait", self.callbacks) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for NamedDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {:?}: color {}, spawned from {}", self.name, self.color_id, self.spawned_from)?;
+        match self.worker {
+            Some(worker) => write!(f, "; polled by worker {worker}"),
+            None => f.write_str("; waits"),
+        }
     }
 }
 

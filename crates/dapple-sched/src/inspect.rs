@@ -31,11 +31,14 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
     workers.iter_mut().zip(by_home).for_each(|(worker, callbacks)| worker.callbacks = callbacks);
     held.append(&mut queued);
     held.sort_by_key(|color| std::cmp::Reverse(color.callbacks));
+    let (named, named_left_out) = shared.names.dump(NAMED_MAX);
     Dump {
         workers,
         colors: held,
         colors_left_out: left_out,
         colors_alive: alive,
+        named,
+        named_left_out,
         // Relaxed: a number to show.
         tasks_live: shared.tasks_live.load(Relaxed),
     }
@@ -76,6 +79,7 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
     let running = (color_id != NO_COLOR).then(|| RunningDump {
         color_id,
         posted_from: slot.origin(),
+        name: slot.shown.name(),
         running_for: stuck_for(shared, slot),
     });
     WorkerDump { running, asleep: slot.is_asleep(), stopped, callbacks: 0, queue_len, queue }
@@ -203,3 +207,6 @@ const COLORS_MAX: usize = 1_000;
 
 /// Colors of one run queue that a dump shows.
 const QUEUED_MAX: usize = 32;
+
+/// Named tasks that a dump shows.
+const NAMED_MAX: usize = 1_000;

@@ -7,8 +7,7 @@
 //! callbacks that do not end. While all sleep it sleeps without a time-out.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::sync::OnceLock;
-use std::sync::Weak;
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +29,8 @@ pub struct SlowCallback {
     pub worker: usize,
     /// The line that posted it; of a task, the line that spawned it.
     pub posted_from: &'static Location<'static>,
+    /// The name of the task, where it is one that was started by [`crate::named`].
+    pub name: Option<Arc<str>>,
     /// How long it has been running at least.
     pub running_for: Duration,
 }
@@ -50,8 +51,9 @@ impl Default for SlowRule {
 }
 
 fn print_slow(slow: &SlowCallback) {
+    let name = slow.name.as_ref().map(|name| format!(" (task {name:?})")).unwrap_or_default();
     eprintln!(
-        "dapple: a callback of color {}, posted from {}, has kept worker {} for {} ms: give blocking calls to the \
+        "dapple: a callback of color {}{name}, posted from {}, has kept worker {} for {} ms: give blocking calls to the \
          blocking pool, and split long work up",
         slow.color_id,
         slow.posted_from,
@@ -194,7 +196,7 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     let running_for = since.elapsed();
     if running_for >= shared.slow_rule.after && !seen.reported {
         seen.reported = true;
-        let slow = SlowCallback { color_id, worker, posted_from, running_for };
+        let slow = SlowCallback { color_id, worker, posted_from, name: slot.shown.name(), running_for };
         // A handler that panics must not end the watch.
         let _ = catch_unwind(AssertUnwindSafe(|| (shared.slow_rule.handler)(&slow)));
     }

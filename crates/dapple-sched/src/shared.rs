@@ -31,6 +31,7 @@ use crate::closing::Closing;
 use crate::driver::Driver;
 use crate::lock::{Guard, Lock};
 use crate::monitor::SlowRule;
+use crate::named::{Names, Shown};
 use crate::node::Origin;
 use crate::registry::Registry;
 use crate::run_queue::RunQueue;
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) tasks: Box<[Lock<TaskList>]>,
     pub(crate) tasks_live: AtomicUsize,
     pub(crate) closing: Closing,
+    pub(crate) names: Arc<Names>,
     pub(crate) panic_handler: Option<PanicHandler>,
     pub(crate) slow_rule: SlowRule,
     pub(crate) watch: Watch,
@@ -90,6 +92,8 @@ pub(crate) struct Slot {
     pub(crate) running: AtomicU64,
     /// Where the callback was posted from that runs, or ran last.
     origin: AtomicPtr<Location<'static>>,
+    /// The task that it polls, if that has a name.
+    pub(crate) shown: Shown,
     /// When the monitor first saw the turn that has not ended since, in nanoseconds since the runtime started; 0: none.
     pub(crate) stuck_since_ns: AtomicU64,
     /// Mean time of a turn, sampled.
@@ -116,6 +120,7 @@ impl Slot {
             behind: AtomicBool::new(false),
             running: AtomicU64::new(NO_COLOR),
             origin: AtomicPtr::new(ptr::null_mut()),
+            shown: Shown::default(),
             stuck_since_ns: AtomicU64::new(0),
             turn_ns: AtomicU32::new(0),
             counters: Counters::default(),
@@ -231,6 +236,7 @@ impl Shared {
             tasks: (0..workers).map(|_| Lock::new(TaskList::new())).collect(),
             tasks_live: AtomicUsize::new(0),
             closing: Closing::new(),
+            names: Arc::default(),
             panic_handler,
             slow_rule,
             watch,

@@ -51,14 +51,14 @@ fn a_stuck_worker_is_shown_with_what_waits_behind_it() {
     let deadline = Instant::now() + LONG;
     let dump = loop {
         let dump = dump(&runtime);
-        if dump.workers[0].running.is_some_and(|running| running.running_for.is_some()) {
+        if dump.workers[0].running.as_ref().is_some_and(|running| running.running_for.is_some()) {
             break dump;
         }
         assert!(Instant::now() < deadline, "the monitor does not notice:\n{dump}");
         std::thread::sleep(Duration::from_millis(1));
     };
     let worker = &dump.workers[0];
-    let running = worker.running.unwrap();
+    let running = worker.running.as_ref().unwrap();
     let posted_from = running.posted_from.unwrap();
     assert_eq!((running.color_id, posted_from.file(), posted_from.line()), (1_005, file!(), line));
     assert!(!worker.asleep && !worker.stopped);

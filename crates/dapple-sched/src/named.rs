@@ -1,0 +1,215 @@
+//! Names of tasks, for those who look at a program that hangs or is slow.
+//!
+//! Names are kept apart from tasks, so that a task without one is as small as ever and its poll does not look for one. A
+//! named task is in a list of its runtime as long as it lives, and the worker that polls it says so.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::panic::Location;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::color::Color;
+use crate::context;
+use crate::dump::NamedDump;
+use crate::node::Origin;
+use crate::runtime::Handle;
+use crate::sync::atomic::{AtomicUsize, Ordering::*};
+use crate::task::{self, JoinHandle};
+
+/// Gives a name to the task that is started next.
+///
+/// [`Handle::dump`] shows all tasks that have a name, be they running or waiting, and the report of a slow callback says the
+/// name. Cost: an allocation for each named task, and two uncontended locks for each of its polls; nothing for others.
+///
+/// ```
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// let task = dapple_sched::named("cleaner").spawn(std::future::pending::<()>());
+/// let dump = runtime.handle().dump();
+/// assert_eq!(&*dump.named[0].name, "cleaner");
+/// assert!(dump.to_string().contains("task \"cleaner\""));
+/// # drop(task);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn named(name: impl Into<Arc<str>>) -> Named {
+    Named { name: name.into() }
+}
+
+/// A name for a task that is about to start; see [`named`].
+#[derive(Clone, Debug)]
+#[must_use = "a name alone starts nothing"]
+pub struct Named {
+    name: Arc<str>,
+}
+
+impl Named {
+    /// Starts a task of this name with a color of its own; see [`crate::spawn`].
+    ///
+    /// # Panics
+    /// If no runtime is current; see [`Handle::current`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = dapple_sched::named(format!("answer {}", 1)).spawn(async { 42 });
+    /// assert_eq!(runtime.block_on(task).unwrap(), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.spawn_in(&Handle::current().new_color(), future)
+    }
+
+    /// Starts a task of this name and the given color; see [`Color::spawn`].
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let color = dapple_sched::Color::new();
+    /// let task = dapple_sched::named("answer").spawn_in(&color, async { 42 });
+    /// assert_eq!(runtime.block_on(task).unwrap(), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn spawn_in<F>(self, color: &Color, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (color, spawned_from) = (color.resolved(), Location::caller());
+        let listing = Listing::new(color.shared().names.clone(), self.name, color.id(), spawned_from);
+        task::spawn(color, false, spawned_from, async move {
+            let listing = listing;
+            let mut future = pin!(future);
+            poll_fn(|cx| {
+                let _shown = listing.show();
+                future.as_mut().poll(cx)
+            })
+            .await
+        })
+    }
+}
+
+/// A task that has a name, as others see it.
+pub(crate) struct NamedTask {
+    pub(crate) name: Arc<str>,
+    color_id: u64,
+    spawned_from: Origin,
+    /// The worker that polls it, or [`NO_WORKER`].
+    worker: AtomicUsize,
+}
+
+/// The named tasks of a runtime that have not ended, oldest first.
+#[derive(Default)]
+pub(crate) struct Names(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    next_key: u64,
+    tasks: BTreeMap<u64, Arc<NamedTask>>,
+}
+
+/// What a worker polls, if that has a name.
+#[derive(Default)]
+pub(crate) struct Shown(Mutex<Option<Arc<NamedTask>>>);
+
+impl Names {
+    /// At most so many, and how many more there are.
+    pub(crate) fn dump(&self, max: usize) -> (Vec<NamedDump>, usize) {
+        let list = lock(&self.0);
+        let shown: Vec<NamedDump> = list.tasks.values().take(max).map(|task| task.dump()).collect();
+        let left_out = list.tasks.len() - shown.len();
+        (shown, left_out)
+    }
+}
+
+impl Shown {
+    /// The name of the task that the worker polls.
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        lock(&self.0).as_ref().map(|task| task.name.clone())
+    }
+
+    fn replace(&self, task: Option<Arc<NamedTask>>) -> Option<Arc<NamedTask>> {
+        std::mem::replace(&mut *lock(&self.0), task)
+    }
+}
+
+impl NamedTask {
+    fn dump(&self) -> NamedDump {
+        // Relaxed: a number to show.
+        let worker = self.worker.load(Relaxed);
+        NamedDump {
+            name: self.name.clone(),
+            color_id: self.color_id,
+            spawned_from: self.spawned_from,
+            worker: (worker != NO_WORKER).then_some(worker),
+        }
+    }
+}
+
+/// Keeps a task in the list as long as its future lives.
+struct Listing {
+    names: Arc<Names>,
+    key: u64,
+    task: Arc<NamedTask>,
+}
+
+impl Listing {
+    fn new(names: Arc<Names>, name: Arc<str>, color_id: u64, spawned_from: Origin) -> Listing {
+        let task = Arc::new(NamedTask { name, color_id, spawned_from, worker: AtomicUsize::new(NO_WORKER) });
+        let key = {
+            let mut list = lock(&names.0);
+            list.next_key += 1;
+            let key = list.next_key;
+            list.tasks.insert(key, task.clone());
+            key
+        };
+        Listing { names, key, task }
+    }
+
+    /// Called where a poll begins. It shows nothing where the thread is no worker.
+    fn show(&self) -> Polled<'_> {
+        let before = context::with_worker(|worker| {
+            // Relaxed: a number to show.
+            self.task.worker.store(worker.index, Relaxed);
+            worker.slot().shown.replace(Some(self.task.clone()))
+        });
+        Polled { task: &self.task, before: before.flatten() }
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        let removed = lock(&self.names.0).tasks.remove(&self.key);
+        drop(removed);
+    }
+}
+
+/// The worker shows the task until this is dropped.
+struct Polled<'a> {
+    task: &'a NamedTask,
+    /// The task in whose poll this one is polled, if it has a name.
+    before: Option<Arc<NamedTask>>,
+}
+
+impl Drop for Polled<'_> {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        let shown = context::with_worker(|worker| worker.slot().shown.replace(before));
+        drop(shown);
+        // Relaxed: a number to show.
+        self.task.worker.store(NO_WORKER, Relaxed);
+    }
+}
+
+/// No code of others runs under these locks: poison means nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const NO_WORKER: usize = usize::MAX;
