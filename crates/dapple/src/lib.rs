@@ -62,10 +62,10 @@ pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{
     AbortHandle, Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Driver, Dump,
-    EnterGuard, Handle, JoinError, JoinHandle, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError, Posted,
-    Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump, Runtime, RuntimeStats,
-    SeededRandom, Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With, WithAll,
-    WorkerDump, WorkerStats, YieldNow, on_worker, spawn, when, yield_now,
+    EnterGuard, Handle, JoinError, JoinHandle, NamedDump, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError,
+    Posted, Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump, Runtime,
+    RuntimeStats, SeededRandom, Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With,
+    WithAll, WorkerDump, WorkerStats, YieldNow, on_worker, spawn, when, yield_now,
 };
 #[doc(inline)]
 pub use dapple_sync::{sync, task, task_local};
@@ -165,3 +165,5 @@ mod first_hour {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/stm.md")]
 mod stm_page {}
+#[doc = include_str!("../../../docs/tasks.md")]
+mod tasks {}

@@ -8,7 +8,10 @@
 //! | bound how many run at a time | [`Group::limited`] |
 //! | ask for an end, and let everybody end in his own time | [`CancellationToken`] |
 //! | end one task from elsewhere | [`AbortHandle`] |
+//! | see a task in [dumps](dapple_sched::Handle::dump) and in reports of slow callbacks | [`named`] |
 //! | carry a value through a task without passing it on | [`task_local!`](crate::task_local) |
+//!
+//! Time limits are in `dapple::time`: `timeout(limit, Group::scope(…))` aborts the members when the limit has passed.
 //!
 //! A token *asks*: who awaits it ends when and how he likes. A group *ends*: the futures of its members are dropped at the
 //! `.await` where they are. [`Members::token`] is the bridge: it is cancelled with its group.
@@ -20,7 +23,7 @@ mod nested;
 mod scope;
 mod try_scope;
 
-pub use dapple_sched::{AbortHandle, JoinError, JoinHandle};
+pub use dapple_sched::{AbortHandle, JoinError, JoinHandle, Named, named};
 pub use group::Group;
 pub use local::{LocalKey, NoValue, WithLocal};
 pub use members::{Members, TrySpawnError};
