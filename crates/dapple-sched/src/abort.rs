@@ -28,17 +28,35 @@ impl AbortHandle {
         AbortHandle { task }
     }
 
-    /// As [`crate::JoinHandle::abort`].
+    /// As [`crate::JoinHandle::abort`]; there is an example at [`AbortHandle`].
     pub fn abort(&self) {
         self.task.abort();
     }
 
     /// Whether the task has ended, be it by itself.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = runtime.spawn(async {});
+    /// let abort = task.abort_handle();
+    /// runtime.block_on(task).unwrap();
+    /// assert!(abort.is_finished());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.task.is_done()
     }
 
     /// The color of the task.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = runtime.spawn(async {});
+    /// assert_eq!(task.abort_handle().color(), task.color());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn color(&self) -> &Color {
         self.task.color()
     }

@@ -634,7 +634,7 @@ impl<T> JoinHandle<T> {
         self.task.abort();
     }
 
-    /// A way to abort the task that can be kept apart from this handle.
+    /// A way to abort the task that can be kept apart from this handle; there is an example at [`AbortHandle`].
     pub fn abort_handle(&self) -> AbortHandle {
         AbortHandle::new(self.task.clone())
     }

@@ -27,6 +27,11 @@ use super::members::Members;
 /// A panic of a member is the result of who joins it. One that nobody has joined when a scope ends becomes the scope's
 /// panic; one in a group that is dropped goes to the runtime's panic handler.
 ///
+/// # Cost
+///
+/// About twice that of a task that is spawned and joined: a member has one allocation beside its task, and takes the
+/// group's lock when it starts, ends and is joined. A group inside of others takes theirs, too.
+///
 /// ```
 /// use dapple_sync::task::Group;
 ///

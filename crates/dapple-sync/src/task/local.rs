@@ -112,6 +112,14 @@ impl<T: 'static> LocalKey<T> {
     /// # Panics
     ///
     /// Outside of every scope of this key; see [`LocalKey::try_with`].
+    ///
+    /// ```
+    /// dapple_sync::task_local! {
+    ///     static NAME: String;
+    /// }
+    ///
+    /// assert_eq!(NAME.sync_scope("Ann".to_owned(), || NAME.with(|name| name.len())), 3);
+    /// ```
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> R {
         self.try_with(look)
             .expect("a task-local value is looked at outside of its scope; use try_with where that may be")
@@ -140,6 +148,14 @@ impl<T: 'static> LocalKey<T> {
     /// # Panics
     ///
     /// As [`LocalKey::with`].
+    ///
+    /// ```
+    /// dapple_sync::task_local! {
+    ///     static DEPTH: u32;
+    /// }
+    ///
+    /// assert_eq!(DEPTH.sync_scope(3, || DEPTH.get()), 3);
+    /// ```
     pub fn get(&'static self) -> T
     where
         T: Clone,
@@ -152,6 +168,15 @@ impl<T: 'static> LocalKey<T> {
     /// # Errors
     ///
     /// As [`LocalKey::try_with`].
+    ///
+    /// ```
+    /// dapple_sync::task_local! {
+    ///     static DEPTH: u32;
+    /// }
+    ///
+    /// assert!(DEPTH.try_get().is_err());
+    /// assert_eq!(DEPTH.sync_scope(3, || DEPTH.try_get()), Ok(3));
+    /// ```
     pub fn try_get(&'static self) -> Result<T, NoValue>
     where
         T: Clone,

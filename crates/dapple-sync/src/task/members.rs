@@ -344,16 +344,36 @@ impl<T: Send + 'static> Members<T> {
     }
 
     /// Whether the group was cancelled or has been left.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let group = dapple_sync::task::Group::<()>::new();
+    /// assert!(!group.is_over());
+    /// group.cancel();
+    /// assert!(group.is_over());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_over(&self) -> bool {
         self.shared.is_over()
     }
 
     /// Members that have started and not ended.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// runtime.block_on(async {
+    ///     let group = dapple_sync::task::Group::new();
+    ///     group.spawn(std::future::pending::<()>()).await;
+    ///     assert_eq!((group.len(), group.is_empty()), (1, false));
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.shared.state().running.len()
     }
 
-    /// Whether there is no such member.
+    /// Whether there is no such member; there is an example at [`Members::len`].
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -399,6 +419,7 @@ impl<T: Send + 'static> Members<T> {
 
 impl<T: Send + 'static> Shared<T> {
     fn new(limit: Option<usize>) -> Arc<Shared<T>> {
+        let runtime = Handle::current();
         let mut over = false;
         let shared = Arc::new_cyclic(|this: &Weak<Shared<T>>| {
             let outer = super::nested::current().and_then(|outer| {
@@ -407,7 +428,7 @@ impl<T: Send + 'static> Shared<T> {
                 number.map(|number| (outer, number))
             });
             Shared {
-                runtime: Handle::current(),
+                runtime,
                 places: limit.map(|limit| Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS)))),
                 changed: Arc::new(Notify::new()),
                 token: CancellationToken::new(),

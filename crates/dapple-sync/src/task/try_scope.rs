@@ -108,6 +108,23 @@ where
 
 /// The way into a group that ends at the first error; see [`Group::try_scope`]. What it shares with [`Members`] is said
 /// there.
+///
+/// ```
+/// use dapple_sync::task::Group;
+///
+/// let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// let first = runtime.block_on(Group::try_scope(|group| async move {
+///     group.spawn(async { Ok::<_, String>(7) }).await;
+///     group.spawn(std::future::pending()).await;
+///     let first = group.join_next().await;
+///     assert!(!group.is_empty() && group.len() == 1);
+///     group.cancel();
+///     assert!(group.token().is_cancelled());
+///     Ok(first)
+/// }));
+/// assert_eq!(first, Ok(Some(7)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct TryMembers<T: Send + 'static, E: Send + 'static> {
     members: Members<Option<T>>,
     failure: Arc<Failure<E>>,
@@ -151,7 +168,7 @@ impl<T: Send + 'static, E: Send + 'static> TryMembers<T, E> {
     /// The next member's result, as [`Members::join_next`]. Where a member has failed it does not resolve: the body is
     /// about to be dropped.
     ///
-    /// Cancel safe. There is an example at [`Group::try_scope`], with `join_all`.
+    /// Cancel safe. There is an example at [`TryMembers`].
     ///
     /// # Panics
     ///
@@ -194,22 +211,22 @@ impl<T: Send + 'static, E: Send + 'static> TryMembers<T, E> {
         }
     }
 
-    /// Aborts all members, without an error; see [`Members::cancel`].
+    /// Aborts all members, without an error; see [`Members::cancel`], and the example at [`TryMembers`].
     pub fn cancel(&self) {
         self.members.cancel();
     }
 
-    /// Members that have started and not ended.
+    /// Members that have started and not ended; there is an example at [`TryMembers`].
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there is no such member.
+    /// Whether there is no such member; there is an example at [`TryMembers`].
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// As [`Members::token`].
+    /// As [`Members::token`]; there is an example at [`TryMembers`].
     pub fn token(&self) -> &CancellationToken {
         self.members.token()
     }

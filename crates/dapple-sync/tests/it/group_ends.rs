@@ -294,6 +294,46 @@ fn with_the_runtime_in_the_middle() {
     }
 }
 
+/// Members start and end on two workers while a plain thread ends the group: whoever was let in is over at the end, and
+/// whoever was not is dropped.
+#[test]
+fn by_somebody_else_while_members_start() {
+    run(2, async {
+        for round in 0..300 {
+            let alive = Alive::default();
+            let group = Group::limited(if round % 2 == 0 { 3 } else { 1_000 });
+            let starters = [0, 1].map(|_| {
+                let (members, alive) = (group.members().clone(), alive.clone());
+                spawn(async move {
+                    for n in 0.. {
+                        if members.is_over() {
+                            return n;
+                        }
+                        let one = alive.one();
+                        let member = async move {
+                            let _one = one;
+                            if n % 2 == 0 { yield_now().await } else { pending().await }
+                        };
+                        members.spawn(member).await;
+                        yield_now().await;
+                    }
+                    unreachable!()
+                })
+            });
+            let theirs = group.members().clone();
+            thread(move || theirs.cancel()).await;
+            for starter in starters {
+                starter.await.unwrap();
+            }
+            group.all_ended().await;
+            assert_eq!((alive.count(), group.len()), (0, 0));
+            while let Some(ended) = group.join_next().await {
+                assert!(ended.is_ok() || ended.unwrap_err().is_aborted());
+            }
+        }
+    });
+}
+
 #[test]
 fn plain_threads_have_scopes_too() {
     let runtime = runtime(2);
