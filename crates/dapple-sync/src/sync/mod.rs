@@ -135,6 +135,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod permits;
 mod slot;
 
 pub use slot::{Slot, Vacancy};

@@ -14,10 +14,11 @@
 //! so nothing can be dropped half way.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 use dapple_sched::block_on;
-use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::permits::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 
 /// A place for one value that is either full or empty: `put` waits until it is empty, `take` until it is full.
 ///

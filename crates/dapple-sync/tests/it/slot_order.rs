@@ -1,7 +1,7 @@
 //! Every short program of a slot's operations, step by step beside a model: two lines, and one value.
 //!
-//! A slot's steps are those of its semaphores, each of which is atomic, with nothing in between that another could see: so
-//! what threads could do to it is some order of starting, polling and dropping its futures, and all short ones are here.
+//! All orders in which futures can be started, polled and dropped, and be granted what they do not use; what threads can do
+//! to each other in the middle of a poll is for the model in `tests/shuttle.rs`.
 
 use std::collections::VecDeque;
 use std::future::Future;
