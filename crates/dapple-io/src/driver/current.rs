@@ -16,11 +16,21 @@ pub(crate) fn slot_for_source() -> io::Result<Arc<Slot>> {
 
 /// The slot that a new timer is armed in, and whether the calling thread owns it.
 pub(crate) fn slot_for_timer() -> io::Result<(Arc<Slot>, bool)> {
-    // An error: the thread is ending, and its locals are gone.
-    if let Ok(Some(slot)) = OWN_SLOT.try_with(|own| own.get().cloned()) {
+    if let Some(slot) = own_slot() {
         return Ok((slot, true));
     }
     with(|driver, worker| (driver.slot_for_timer(worker).clone(), worker.is_some()))
+}
+
+/// On a worker, its slot.
+pub(crate) fn own_slot() -> Option<Arc<Slot>> {
+    // An error: the thread is ending, and its locals are gone.
+    OWN_SLOT.try_with(|own| own.get().cloned()).ok().flatten()
+}
+
+/// Whether this thread is the worker of this slot.
+pub(crate) fn owns(slot: &Arc<Slot>) -> bool {
+    OWN_SLOT.try_with(|own| own.get().is_some_and(|own| Arc::ptr_eq(own, slot))).unwrap_or(false)
 }
 
 /// Makes this thread the owner of a slot, for good: it is a worker.

@@ -1,4 +1,4 @@
-//! The epoll driver: what a worker waits in when it has nothing to run.
+//! The epoll driver: what a worker waits in when it has nothing to run; with io_uring for files.
 
 use std::fmt;
 use std::io;
@@ -13,6 +13,7 @@ use crate::descriptors::Descriptors;
 use crate::signal::Hub;
 use clock::Clock;
 use slot::Slot;
+use uring::Limits;
 
 mod clock;
 pub(crate) mod current;
@@ -21,6 +22,7 @@ mod slot;
 mod source;
 mod table;
 mod timer;
+pub(crate) mod uring;
 mod wait;
 mod wheel;
 
@@ -45,11 +47,22 @@ pub struct Config {
     pub blocking_queue_max: usize,
     /// How long an idle thread of the blocking pool stays; 10 s if not set.
     pub blocking_idle_timeout: Duration,
+    /// Whether calls on files go through io_uring where the kernel has it; `true` if not set. Otherwise, and with
+    /// `DAPPLE_IO_URING=off` in the environment, they go through the blocking pool, with the same results.
+    pub io_uring: bool,
+    /// Calls on files that the kernel has at the same time from one worker; 128 if not set, 1 to 4096. More wait for their turn.
+    pub file_calls_max: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { blocking_threads_max: 64, blocking_queue_max: 4096, blocking_idle_timeout: Duration::from_secs(10) }
+        Config {
+            blocking_threads_max: 64,
+            blocking_queue_max: 4096,
+            blocking_idle_timeout: Duration::from_secs(10),
+            io_uring: true,
+            file_calls_max: 128,
+        }
     }
 }
 
@@ -75,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     pub(crate) pool: Pool,
     pub(crate) signals: Hub,
+    /// `None` where files go to the pool by the program's wish.
+    pub(crate) ring_limits: Option<Limits>,
 }
 
 impl EpollDriver {
@@ -98,6 +113,7 @@ impl EpollDriver {
             descriptors: Descriptors::default(),
             pool: Pool::new(config),
             signals: Hub::default(),
+            ring_limits: ring_limits(&config),
         });
         let slots = (0..workers).map(|_| Ok(Arc::new(Slot::new(shared.clone())?)));
         Ok(Arc::new(EpollDriver { slots: slots.collect::<io::Result<_>>()?, shared, next_slot: AtomicUsize::new(0) }))
@@ -159,8 +175,20 @@ impl Drop for EpollDriver {
 impl fmt::Debug for EpollDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sources: Vec<usize> = self.slots.iter().map(|slot| slot.load()).collect();
-        f.debug_struct("EpollDriver").field("sources_per_worker", &sources).finish_non_exhaustive()
+        let calls: Vec<_> = self.slots.iter().map(|slot| slot.ring().map(|ring| ring.load())).collect();
+        f.debug_struct("EpollDriver")
+            .field("sources_per_worker", &sources)
+            .field("file_calls_in_flight_and_waiting_per_worker", &calls)
+            .finish_non_exhaustive()
     }
+}
+
+fn ring_limits(config: &Config) -> Option<Limits> {
+    let limits = Limits {
+        in_flight_max: config.file_calls_max.clamp(1, 4096),
+        threads_max: u32::try_from(config.blocking_threads_max.max(1)).unwrap_or(u32::MAX),
+    };
+    (config.io_uring && !uring::is_switched_off()).then_some(limits)
 }
 
 /// What every operation answers once its runtime is gone.

@@ -1,4 +1,4 @@
-//! One worker's share of the driver: an epoll instance, a wake-up descriptor, a timer wheel.
+//! One worker's share of the driver: an epoll instance, a wake-up descriptor, a timer wheel, a ring for files.
 //!
 //! Who may touch what:
 //!
@@ -7,6 +7,7 @@
 //! | `wait` | whoever collects events: the owner for as long as it waits, another worker only if it gets the lock at once |
 //! | `sources` | anyone, for a moment; never while waiting, so that registering never waits for a sleeper |
 //! | `timers` | anyone, for a moment |
+//! | `ring` | made by the owner; then anyone, as its own table says. Turned by whoever has `wait` |
 //! | `parking` | see below |
 //!
 //! States of `parking`, changed by read-modify-write only:
@@ -24,8 +25,8 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,7 @@ use rustix::io::Errno;
 
 use super::entry::Entry;
 use super::table::{Table, Token};
+use super::uring::{Limits, Next, Refused, Ring};
 use super::wait::{self, EVENTS_MAX};
 use super::wheel::{Key, Wheel};
 use super::{Shared, shut_down_error};
@@ -54,6 +56,8 @@ pub(crate) struct Slot {
     next_tick: AtomicU64,
     /// Written and read under the lock of `timers`.
     is_shut_down: AtomicBool,
+    /// For calls on files; empty until there is one, `None` where the kernel refuses.
+    ring: OnceLock<Option<Arc<Ring>>>,
     shared: Arc<Shared>,
 }
 
@@ -79,12 +83,43 @@ impl Slot {
             timers: Mutex::new(Wheel::new()),
             next_tick: AtomicU64::new(u64::MAX),
             is_shut_down: AtomicBool::new(false),
+            ring: OnceLock::new(),
             shared,
         })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The ring of this slot, if it has one by now.
+    pub(crate) fn ring(&self) -> Option<&Ring> {
+        self.ring.get()?.as_deref()
+    }
+
+    /// The ring of this slot; to be called by the owner, who makes it. `None` where there can be none, or not now.
+    pub(crate) fn ring_or_make(&self) -> Option<&Ring> {
+        if self.ring.get().is_none() {
+            let made = match self.shared.ring_limits {
+                Some(limits) => self.make_ring(limits),
+                None => Err(Refused::ForGood),
+            };
+            match made {
+                Ok(ring) => drop(self.ring.set(Some(ring))),
+                Err(Refused::ForGood) => drop(self.ring.set(None)),
+                Err(Refused::ForNow) => {}
+            }
+        }
+        self.ring()
+    }
+
+    #[cold]
+    fn make_ring(&self, limits: Limits) -> Result<Arc<Ring>, Refused> {
+        let ring = Ring::new(limits)?;
+        // Not edge-triggered: whoever sees it takes in all that was completed.
+        ring.with_fd(|fd| epoll::add(&self.epoll, fd, EventData::new_u64(COMPLETION), EventFlags::IN))
+            .map_err(|_| Refused::ForNow)?;
+        Ok(ring)
     }
 
     /// Registered sources; only a hint to whoever spreads them.
@@ -172,6 +207,8 @@ impl Slot {
     pub(crate) fn park(&self, timeout: Option<Duration>) {
         // Another worker may be serving this slot: it does not wait in there, so neither does this one for long.
         let mut buffers = self.wait.lock();
+        // Before it counts as parked, as handing calls to the kernel may take a while.
+        let timeout = self.turn_ring(&mut buffers, timeout);
         // AcqRel, both: they pair with the swap in `unpark`, so that what was done before it is visible now.
         let parked = self.parking.compare_exchange(AWAKE, PARKED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let timeout = match parked {
@@ -180,6 +217,7 @@ impl Slot {
         };
         self.collect(&mut buffers.ready, timeout);
         self.parking.swap(AWAKE, Ordering::AcqRel);
+        self.turn_ring(&mut buffers, None);
         self.dispatch(&mut buffers);
     }
 
@@ -188,6 +226,7 @@ impl Slot {
         let Some(mut buffers) = self.wait.try_lock() else {
             return false;
         };
+        self.turn_ring(&mut buffers, None);
         // Relaxed: see `register`.
         if self.source_count.load(Ordering::Relaxed) > 0 {
             self.collect(&mut buffers.ready, Some(Duration::ZERO));
@@ -220,6 +259,22 @@ impl Slot {
             timers.drain()
         };
         drop(wakers);
+        if let Some(ring) = self.ring() {
+            ring.shut_down();
+        }
+    }
+
+    /// Submits what the tasks have begun, and takes in what was completed. Returns how long one may sleep now.
+    fn turn_ring(&self, buffers: &mut Buffers, timeout: Option<Duration>) -> Option<Duration> {
+        let Some(ring) = self.ring() else {
+            return timeout;
+        };
+        let next = ring.turn(&mut buffers.fired);
+        match next {
+            _ if !buffers.fired.is_empty() => Some(Duration::ZERO),
+            Next::Retry => Some(timeout.map_or(RETRY_AFTER, |timeout| timeout.min(RETRY_AFTER))),
+            Next::Wait => timeout,
+        }
     }
 
     fn until_next_timer(&self, timeout: Option<Duration>) -> Option<Duration> {
@@ -248,7 +303,7 @@ impl Slot {
         for event in events {
             // Copied first: the kernel's layout is packed.
             let (flags, data) = (event.flags, event.data);
-            if data.u64() == WAKE_UP {
+            if data.u64() == WAKE_UP || data.u64() == COMPLETION {
                 continue;
             }
             if let Some(entry) = sources.find(Token::from_data(data)) {
@@ -296,6 +351,12 @@ const NOTIFIED: u32 = 2;
 
 /// The data of the wake-up descriptor; no token has it, as keys stay below 2^32 - 1.
 const WAKE_UP: u64 = u64::MAX;
+
+/// The data of the ring's descriptor. What it tells is found by `turn_ring`.
+const COMPLETION: u64 = u64::MAX - 1;
+
+/// When the kernel is asked again to take what it did not take: it was short of memory.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// Timers moved or fired before I/O has its turn again: about 100 us of work.
 const TIMERS_PER_POLL_MAX: usize = 1024;

@@ -6,12 +6,16 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::buffer::AlignedBuf;
+use super::engine;
 use super::open_options::OpenOptions;
 use crate::blocking::run;
+use crate::driver::uring::{self, Call, Here, INLINE_MAX, Memory, Request};
 
 /// An open file, read and written at offsets: it has no position, so any number of tasks may share it, and a clone is
 /// another handle to the same open file.
@@ -32,7 +36,17 @@ use crate::blocking::run;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct File(Arc<std::fs::File>);
+pub struct File(Arc<Inner>);
+
+struct Inner {
+    file: std::fs::File,
+    /// Reads and writes go past the kernel's cache.
+    is_direct: bool,
+    /// io_uring would read a pipe wherever the offset says.
+    has_offsets: bool,
+    /// See [`File::direct_alignment`]; asked for once.
+    alignment: OnceLock<u64>,
+}
 
 impl File {
     /// Opens a file for reading.
@@ -57,54 +71,95 @@ impl File {
 
     /// Takes a file over from the standard library.
     pub fn from_std(file: std::fs::File) -> File {
-        File(Arc::new(file))
+        // Neither call waits for anything. Where they fail, so will what is done with the file.
+        let is_direct = rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
+        let has_offsets = rustix::fs::seek(&file, SeekFrom::Current(0)) != Err(Errno::SPIPE);
+        File(Arc::new(Inner { file, is_direct, has_offsets, alignment: OnceLock::new() }))
     }
 
     /// Reads up to `len` bytes from `offset`; fewer when the file ends there, or when fewer are in the kernel's cache, and
     /// none exactly at the end of the file (or for `len` 0).
     ///
-    /// Up to 64 KiB that the kernel has in its cache are read on the spot; the rest goes to the pool.
+    /// Up to 64 KiB that the kernel has in its cache are read on the spot. Cancel safe: nothing is lost that cannot be read
+    /// again.
     ///
     /// # Errors
     ///
-    /// As [`FileExt::read_at`]; things without offsets, such as pipes, are `NotSeekable`.
+    /// As [`FileExt::read_at`]; things without offsets, such as pipes, are `NotSeekable`. For `O_DIRECT` see
+    /// [`read_buf_at`](Self::read_buf_at).
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         if let Some(cached) = self.read_cached_at(offset, len.min(INLINE_MAX))? {
             return Ok(cached);
         }
+        if self.is_direct() {
+            let (count, buf) = self.read_buf_at(offset, AlignedBuf::new(len)).await;
+            return Ok(buf[..count?].to_vec());
+        }
+        if let Some(ring) = self.ring()? {
+            let (count, memory) = self.transfer(&ring, Call::Read, offset, Memory::Heap(vec![0; len]), 0).await;
+            let mut read = memory.into_vec();
+            read.truncate(count?);
+            return Ok(read);
+        }
         let file = self.0.clone();
         run(move || {
             let mut buf = vec![0; len];
-            let count = retry(|| file.read_at(&mut buf, offset))?;
+            let count = retry(|| file.file.read_at(&mut buf, offset))?;
             buf.truncate(count);
             Ok(buf)
         })
         .await
     }
 
-    /// Reads exactly `len` bytes from `offset`.
+    /// Reads exactly `len` bytes from `offset`. Cancel safe, as [`read_at`](Self::read_at).
     ///
     /// # Errors
     ///
     /// `UnexpectedEof` when the file ends first; otherwise as [`read_at`](Self::read_at).
     pub async fn read_exact_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        if self.is_direct() {
+            let read = self.read_at(offset, len).await?;
+            return if read.len() == len { Ok(read) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+        }
+        if len <= INLINE_MAX
+            && let Some(cached) = self.read_cached_at(offset, len)?
+            && cached.len() == len
+        {
+            return Ok(cached);
+        }
+        if let Some(ring) = self.ring()? {
+            let (count, memory) = self.transfer_all(&ring, Call::Read, offset, Memory::Heap(vec![0; len]), len).await;
+            return if count? == len { Ok(memory.into_vec()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+        }
         let file = self.0.clone();
         run(move || {
             let mut buf = vec![0; len];
-            file.read_exact_at(&mut buf, offset)?;
+            file.file.read_exact_at(&mut buf, offset)?;
             Ok(buf)
         })
         .await
     }
 
-    /// Writes all of `data` at `offset`.
+    /// Writes all of `data` at `offset`. Dropped, it writes all, a part or nothing.
     ///
     /// # Errors
     ///
     /// As [`FileExt::write_all_at`]; a part may have been written.
     pub async fn write_all_at(&self, offset: u64, data: impl Into<Vec<u8>>) -> io::Result<()> {
-        let (file, data) = (self.0.clone(), data.into());
-        run(move || file.write_all_at(&data, offset)).await
+        let data = data.into();
+        let len = data.len();
+        if self.is_direct() {
+            let mut buf = AlignedBuf::new(len);
+            buf.copy_from_slice(&data);
+            let (count, _) = self.write_buf_at(offset, buf).await;
+            return if count? == len { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) };
+        }
+        if let Some(ring) = self.ring()? {
+            let (count, _) = self.transfer_all(&ring, Call::Write, offset, Memory::Heap(data), len).await;
+            return if count? == len { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) };
+        }
+        let file = self.0.clone();
+        run(move || file.file.write_all_at(&data, offset)).await
     }
 
     /// Makes the file this long, cutting it off or filling it with zeros.
@@ -114,7 +169,7 @@ impl File {
     /// As [`std::fs::File::set_len`].
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
         let file = self.0.clone();
-        run(move || file.set_len(len)).await
+        run(move || file.file.set_len(len)).await
     }
 
     /// Waits until data and metadata are on the disk.
@@ -123,8 +178,7 @@ impl File {
     ///
     /// As [`std::fs::File::sync_all`]. After an error it is not known what is on the disk.
     pub async fn sync_all(&self) -> io::Result<()> {
-        let file = self.0.clone();
-        run(move || file.sync_all()).await
+        self.sync(false).await
     }
 
     /// Waits until the data, and the metadata needed to find it, are on the disk.
@@ -133,30 +187,118 @@ impl File {
     ///
     /// As [`sync_all`](Self::sync_all).
     pub async fn sync_data(&self) -> io::Result<()> {
-        let file = self.0.clone();
-        run(move || file.sync_data()).await
+        self.sync(true).await
     }
 
-    /// Size, kind and times.
+    async fn sync(&self, data_only: bool) -> io::Result<()> {
+        if let Some(ring) = uring::here() {
+            return engine::repeat(|| ring.perform(Request::sync(self.clone(), data_only))).await.map(drop);
+        }
+        let file = self.0.clone();
+        run(move || if data_only { file.file.sync_data() } else { file.file.sync_all() }).await
+    }
+
+    /// Size, kind and times. Cancel safe.
     ///
     /// # Errors
     ///
     /// As [`std::fs::File::metadata`].
     pub async fn metadata(&self) -> io::Result<Metadata> {
+        if let Some(ring) = uring::here() {
+            // `Metadata` can only be made by the standard library's own call. What that could wait for (the server of a
+            // network file system) has just answered.
+            engine::repeat(|| ring.perform(Request::stat(self.clone()))).await?;
+            return self.0.file.metadata();
+        }
         let file = self.0.clone();
-        run(move || file.metadata()).await
+        run(move || file.file.metadata()).await
     }
 
     /// The file of the standard library, whose calls block.
     pub fn as_std(&self) -> &std::fs::File {
-        &self.0
+        &self.0.file
+    }
+
+    /// Whether it was opened past the kernel's cache.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.0.is_direct
+    }
+
+    pub(super) fn has_offsets(&self) -> bool {
+        self.0.has_offsets
+    }
+
+    /// The ring that reads and writes here, if there is one.
+    pub(super) fn ring(&self) -> io::Result<Option<Here>> {
+        let ring = uring::here();
+        if ring.is_some() && !self.0.has_offsets {
+            return Err(Errno::SPIPE.into());
+        }
+        Ok(ring)
+    }
+
+    /// What offsets and lengths must be multiples of.
+    pub(super) fn direct_alignment(&self) -> u64 {
+        *self.0.alignment.get_or_init(|| {
+            // The kernel tells since Linux 6.1, and asks nobody who is not on this machine.
+            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+            let told = rustix::fs::statx(&self.0.file, c"", flags, StatxFlags::DIOALIGN).ok();
+            let alignment = told.map_or(0, |told| told.stx_dio_offset_align);
+            if alignment == 0 { SECTOR } else { u64::from(alignment) }
+        })
+    }
+
+    /// One read or write of all bytes from `start`, again if it was interrupted.
+    pub(super) async fn transfer(
+        &self,
+        ring: &Here,
+        call: Call,
+        offset: u64,
+        mut memory: Memory,
+        start: usize,
+    ) -> (io::Result<usize>, Memory) {
+        loop {
+            let request = Request { call, file: Some(self.clone()), memory, start, offset };
+            let (result, back) = ring.perform(request).await;
+            memory = back;
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return (result.map(|count| count as usize), memory),
+            }
+        }
+    }
+
+    /// Reads or writes until `len` bytes are done, or no more can be.
+    async fn transfer_all(
+        &self,
+        ring: &Here,
+        call: Call,
+        offset: u64,
+        mut memory: Memory,
+        len: usize,
+    ) -> (io::Result<usize>, Memory) {
+        let mut done = 0;
+        while done < len {
+            let (result, back) = self.transfer(ring, call, offset.saturating_add(done as u64), memory, done).await;
+            memory = back;
+            match result {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) => return (Err(error), memory),
+            }
+        }
+        (Ok(done), memory)
     }
 
     /// Reads what is in the kernel's cache, without waiting for a disk. `None` when nothing is, or nobody knows.
     fn read_cached_at(&self, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+        if self.is_direct() {
+            // That would read the disk, and wait for it.
+            return Ok(None);
+        }
         let mut buf = vec![0; len];
         let mut slices = [IoSliceMut::new(&mut buf)];
-        match rustix::io::preadv2(&*self.0, &mut slices, offset, ReadWriteFlags::NOWAIT) {
+        match rustix::io::preadv2(&self.0.file, &mut slices, offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => {
                 buf.truncate(count);
                 Ok(Some(buf))
@@ -170,18 +312,18 @@ impl File {
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.file.as_fd()
     }
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.0.file.fmt(f)
     }
 }
 
 /// Repeats a call that a signal interrupted.
-fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -190,6 +332,5 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Bytes that a worker copies from the kernel's cache by itself: about 10 us of work, less than a trip to the pool and
-/// back.
-const INLINE_MAX: usize = 64 * 1024;
+/// What `O_DIRECT` asks for where the kernel does not tell.
+const SECTOR: u64 = 512;

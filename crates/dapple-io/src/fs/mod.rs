@@ -1,11 +1,21 @@
-//! Files, through the blocking pool.
+//! Files, through io_uring or the blocking pool.
 //!
-//! The kernel has no readiness for files: a call takes as long as the disk does. So every call here runs in the bounded pool of
-//! [`blocking`](crate::blocking), waits for room there when it is full, and never blocks a worker. Reads of data that
-//! the kernel has in its cache are answered on the spot.
+//! The kernel has no readiness for files: a call takes as long as the disk does. So what a worker's tasks ask for is handed to
+//! the kernel through that worker's ring, and the worker goes on: opening, reading, writing, syncing, and looking at metadata.
+//! Many calls cost one system call, and no thread waits for any of them. Reads of data that the kernel has in its cache are
+//! answered on the spot.
 //!
-//! Cancel safety of all of them: dropping the future loses the result; a call that was handed to the pool still happens.
-//! All of them fail with an error when there is no runtime here.
+//! The rest runs in the bounded pool of [`blocking`](crate::blocking): what works on names and directories, [`write()`], which so
+//! happens as a whole, and [`File::set_len`]. So does everything on threads that are no workers (as in `Runtime::block_on`), and
+//! where the kernel or a container refuses io_uring, which one line in the log says. The results are the same.
+//! `DAPPLE_IO_URING=off` in the environment, or [`Config::io_uring`](crate::Config::io_uring), chooses the pool. At most
+//! [`Config::file_calls_max`](crate::Config::file_calls_max) calls of a worker are with the kernel; more wait for their turn, in
+//! order.
+//!
+//! Cancel safety of all of them: dropping the future loses the result. What only looks, or opens, is canceled; what changes the
+//! file may still happen if it was begun. Memory and files stay with the call until the kernel is done with it, also when the
+//! runtime shuts down: then calls are canceled, and waited for (two seconds at most; what the kernel still has then is leaked,
+//! not freed). All of them fail with an error when there is no runtime here.
 //!
 //! ```
 //! let runtime = dapple_io::runtime_builder().workers(1).build()?;
@@ -18,14 +28,19 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod buffer;
+mod direct;
+mod engine;
 mod file;
 mod open_options;
 
 use std::fs::{DirEntry, Metadata, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::blocking::run;
+pub(crate) use buffer::Region;
+pub use buffer::{AlignedBuf, BufferPool};
 pub use file::File;
 pub use open_options::OpenOptions;
 
@@ -35,7 +50,23 @@ pub use open_options::OpenOptions;
 ///
 /// As [`std::fs::read`].
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    with_path(path, |path| std::fs::read(path)).await
+    match engine::open(path.as_ref(), libc::O_RDONLY, 0).await {
+        Some(opened) => {
+            let file = File::from_std(opened?);
+            match file.has_offsets() {
+                true => engine::read_to_end(&file).await,
+                // A pipe, or the like, that may take its time.
+                false => {
+                    run(move || {
+                        let mut read = Vec::new();
+                        file.as_std().read_to_end(&mut read).map(|_| read)
+                    })
+                    .await
+                }
+            }
+        }
+        None => with_path(path, |path| std::fs::read(path)).await,
+    }
 }
 
 /// Reads a whole file of UTF-8 text into memory.
@@ -44,7 +75,8 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 ///
 /// As [`std::fs::read_to_string`].
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
-    with_path(path, |path| std::fs::read_to_string(path)).await
+    let read = read(path).await?;
+    String::from_utf8(read).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the file is not valid UTF-8"))
 }
 
 /// Writes a file, replacing what was there.
@@ -63,7 +95,10 @@ pub async fn write(path: impl AsRef<Path>, data: impl Into<Vec<u8>>) -> io::Resu
 ///
 /// As [`std::fs::metadata`].
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    with_path(path, |path| std::fs::metadata(path)).await
+    match engine::metadata(path.as_ref(), 0).await {
+        Some(metadata) => metadata,
+        None => with_path(path, |path| std::fs::metadata(path)).await,
+    }
 }
 
 /// Like [`metadata`], of a symbolic link itself.
@@ -72,7 +107,10 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 ///
 /// As [`std::fs::symlink_metadata`].
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    with_path(path, |path| std::fs::symlink_metadata(path)).await
+    match engine::metadata(path.as_ref(), libc::O_NOFOLLOW).await {
+        Some(metadata) => metadata,
+        None => with_path(path, |path| std::fs::symlink_metadata(path)).await,
+    }
 }
 
 /// The path without links, `.` and `..`.

@@ -1,72 +1,150 @@
 //! How a file is opened.
 
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use super::engine;
 use super::file::File;
 use super::with_path;
 
 /// Options of opening a file, as in [`std::fs::OpenOptions`], from which it can be made.
+///
+/// Options that were made from those of the standard library open files in the blocking pool, as their flags cannot be read.
 #[derive(Clone, Debug)]
-pub struct OpenOptions(std::fs::OpenOptions);
+pub struct OpenOptions {
+    std: std::fs::OpenOptions,
+    /// The same, for io_uring.
+    known: Option<Known>,
+    is_direct: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+}
 
 impl OpenOptions {
     /// Nothing is allowed until it is set.
     #[expect(clippy::new_without_default, reason = "no option is a good default")]
     pub fn new() -> Self {
-        OpenOptions(std::fs::OpenOptions::new())
+        OpenOptions { std: std::fs::OpenOptions::new(), known: Some(Known::default()), is_direct: false }
     }
 
     /// Allows reading.
     pub fn read(&mut self, read: bool) -> &mut Self {
-        self.0.read(read);
-        self
+        self.std.read(read);
+        self.set(|known| known.read = read)
     }
 
     /// Allows writing.
     pub fn write(&mut self, write: bool) -> &mut Self {
-        self.0.write(write);
-        self
+        self.std.write(write);
+        self.set(|known| known.write = write)
     }
 
     /// Every write goes to the end, wherever its offset says.
     pub fn append(&mut self, append: bool) -> &mut Self {
-        self.0.append(append);
-        self
+        self.std.append(append);
+        self.set(|known| known.append = append)
     }
 
     /// Empties the file.
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
-        self.0.truncate(truncate);
-        self
+        self.std.truncate(truncate);
+        self.set(|known| known.truncate = truncate)
     }
 
     /// Makes the file if it does not exist.
     pub fn create(&mut self, create: bool) -> &mut Self {
-        self.0.create(create);
-        self
+        self.std.create(create);
+        self.set(|known| known.create = create)
     }
 
     /// Makes the file, and fails if it exists.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
-        self.0.create_new(create_new);
+        self.std.create_new(create_new);
+        self.set(|known| known.create_new = create_new)
+    }
+
+    /// Reads and writes go past the kernel's cache, straight between the device and the program's memory (`O_DIRECT`). Offsets
+    /// and lengths must then be multiples of what the device asks for, 512 or 4096; see
+    /// [`File::read_buf_at`]. It replaces flags set by `custom_flags` of the standard library.
+    pub fn direct(&mut self, direct: bool) -> &mut Self {
+        self.std.custom_flags(if direct { libc::O_DIRECT } else { 0 });
+        self.is_direct = direct;
         self
     }
 
-    /// Opens a file.
+    /// Opens a file. Cancel safe: dropped, it leaves no file open, but may have made or emptied one.
     ///
     /// # Errors
     ///
-    /// As [`std::fs::OpenOptions::open`].
+    /// As [`std::fs::OpenOptions::open`]; `InvalidInput`, with a text, where the file system has no `O_DIRECT`.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
-        let options = self.0.clone();
-        let file = with_path(path, move |path| options.open(path)).await?;
-        Ok(File::from_std(file))
+        let opened = match self.known.and_then(Known::flags) {
+            Some(flags) => {
+                let direct = if self.is_direct { libc::O_DIRECT } else { 0 };
+                engine::open(path.as_ref(), flags | direct, 0o666).await
+            }
+            None => None,
+        };
+        let opened = match opened {
+            Some(opened) => opened,
+            None => {
+                let options = self.std.clone();
+                with_path(path, move |path| options.open(path)).await
+            }
+        };
+        opened.map(File::from_std).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) if self.is_direct => {
+                io::Error::new(io::ErrorKind::InvalidInput, "this file system has no O_DIRECT, or not for this file")
+            }
+            _ => error,
+        })
+    }
+
+    fn set(&mut self, set: impl FnOnce(&mut Known)) -> &mut Self {
+        if let Some(known) = &mut self.known {
+            set(known);
+        }
+        self
+    }
+}
+
+impl Known {
+    /// As the standard library has them. `None` where it refuses.
+    fn flags(self) -> Option<i32> {
+        let access = match (self.read, self.write, self.append) {
+            (true, false, false) => libc::O_RDONLY,
+            (false, true, false) => libc::O_WRONLY,
+            (true, true, false) => libc::O_RDWR,
+            (false, _, true) => libc::O_WRONLY | libc::O_APPEND,
+            (true, _, true) => libc::O_RDWR | libc::O_APPEND,
+            (false, false, false) => return None,
+        };
+        let makes = self.create || self.create_new;
+        let writes = self.write || self.append;
+        if (makes && !writes) || (self.truncate && !self.create_new && (self.append || !self.write)) {
+            return None;
+        }
+        let creation = match (self.create, self.truncate, self.create_new) {
+            (_, _, true) => libc::O_CREAT | libc::O_EXCL,
+            (create, truncate, false) => {
+                (if create { libc::O_CREAT } else { 0 }) | (if truncate { libc::O_TRUNC } else { 0 })
+            }
+        };
+        Some(access | creation)
     }
 }
 
 impl From<std::fs::OpenOptions> for OpenOptions {
     fn from(options: std::fs::OpenOptions) -> Self {
-        OpenOptions(options)
+        OpenOptions { std: options, known: None, is_direct: false }
     }
 }

@@ -1,0 +1,90 @@
+//! The registered buffers of one ring: whole regions, each in one place of the ring's table.
+//!
+//! A region is registered with a ring when it is first used there, and taken out when the region is freed, which is when no
+//! buffer of it is left, hence none in flight. Where the kernel refuses (its limit on locked memory), the same memory is used
+//! without being registered.
+
+use io_uring::IoUring;
+
+use crate::fs::Region;
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Table {
+    /// Identities of the regions, 0 where a place is free.
+    places: Vec<u64>,
+    is_made: bool,
+    /// The kernel has no such table (before Linux 5.19).
+    is_refused: bool,
+    /// Regions that did not fit, so that not every call asks again.
+    refused: Vec<u64>,
+}
+
+/// What became of looking for a region.
+pub(super) enum Place {
+    Old(u16),
+    /// To be noted in the region, so that it is taken out.
+    New(u16),
+    None,
+}
+
+impl Table {
+    /// The place of a region; registers it if it has none.
+    pub(super) fn place(&mut self, uring: &IoUring, region: &Region) -> Place {
+        let id = region.id();
+        if let Some(index) = self.places.iter().position(|place| *place == id) {
+            return Place::Old(index as u16);
+        }
+        if self.is_refused || self.refused.contains(&id) {
+            return Place::None;
+        }
+        match self.register(uring, region) {
+            Some(index) => Place::New(index),
+            None => {
+                if !self.is_refused {
+                    self.refused.push(id);
+                }
+                tracing::warn!(
+                    bytes = region.len(),
+                    "the kernel does not register these buffers: they are used as plain memory; raise the limit on \
+                     locked memory (ulimit -l)"
+                );
+                Place::None
+            }
+        }
+    }
+
+    fn register(&mut self, uring: &IoUring, region: &Region) -> Option<u16> {
+        if !self.is_made {
+            self.is_made = uring.submitter().register_buffers_sparse(u32::from(PLACES)).is_ok();
+            self.is_refused = !self.is_made;
+            self.places = vec![0; usize::from(PLACES)];
+        }
+        let index = self.places.iter().position(|place| *place == 0)?;
+        if !self.is_made || !update(uring, index, region.iovec()) {
+            return None;
+        }
+        self.places[index] = region.id();
+        Some(index as u16)
+    }
+
+    /// Takes a region out.
+    pub(super) fn forget(&mut self, uring: &IoUring, region: &Region) {
+        let id = region.id();
+        self.refused.retain(|refused| *refused != id);
+        if let Some(index) = self.places.iter().position(|place| *place == id) {
+            self.places[index] = 0;
+            let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+            update(uring, index, none);
+        }
+    }
+}
+
+fn update(uring: &IoUring, index: usize, iovec: libc::iovec) -> bool {
+    // SAFETY: the iovec is that of a whole region, which is taken out of the table before its memory is freed (`Region::drop`),
+    // or is empty. Nobody else has a place in the table.
+    unsafe { uring.submitter().register_buffers_update(index as u32, &[iovec], None) }.is_ok()
+}
+
+/// Regions that are registered with one ring at most; further ones are used as plain memory.
+const PLACES: u16 = 64;

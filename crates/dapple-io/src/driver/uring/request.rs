@@ -1,0 +1,154 @@
+//! What the kernel is asked to do, together with all the memory that it touches meanwhile.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use io_uring::{opcode, squeue, types};
+
+use crate::fs::{AlignedBuf, File};
+
+/// One call. It owns what the kernel reads and writes, so who keeps it until the completion keeps the memory.
+pub(crate) struct Request {
+    pub(crate) call: Call,
+    /// Kept open until the completion. None for [`Call::Open`].
+    pub(crate) file: Option<File>,
+    pub(crate) memory: Memory,
+    /// The first byte of the memory that is read or written.
+    pub(crate) start: usize,
+    /// Where in the file.
+    pub(crate) offset: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// The memory is the path with a zero at its end.
+    Open {
+        flags: i32,
+        mode: u32,
+    },
+    /// Of the file; what the kernel answers is thrown away, see `File::metadata`. The memory is the room for it.
+    Stat,
+    Read,
+    Write,
+    Sync {
+        data_only: bool,
+    },
+}
+
+/// Memory at an address that does not change when this is moved.
+pub(crate) enum Memory {
+    None,
+    Heap(Vec<u8>),
+    Aligned(AlignedBuf),
+}
+
+impl Call {
+    /// Whether dropping the future takes it back. What changes the file goes on, as it does in the pool: half a write is worse
+    /// than one too many.
+    pub(crate) fn is_revocable(self) -> bool {
+        !matches!(self, Call::Write | Call::Sync { .. })
+    }
+}
+
+impl Request {
+    /// A call that needs neither memory nor an offset.
+    pub(crate) fn sync(file: File, data_only: bool) -> Self {
+        Request { call: Call::Sync { data_only }, file: Some(file), memory: Memory::None, start: 0, offset: 0 }
+    }
+
+    pub(crate) fn stat(file: File) -> Self {
+        let memory = Memory::Heap(vec![0; size_of::<libc::statx>()]);
+        Request { call: Call::Stat, file: Some(file), memory, start: 0, offset: 0 }
+    }
+
+    /// `path` ends with a zero.
+    pub(crate) fn open(path: Vec<u8>, flags: i32, mode: u32) -> Self {
+        debug_assert_eq!(path.last(), Some(&0));
+        Request { call: Call::Open { flags, mode }, file: None, memory: Memory::Heap(path), start: 0, offset: 0 }
+    }
+
+    /// The entry of the submission queue. It points into the memory of this request, which must live, and be touched by nobody
+    /// else, until the completion. `registered` is the place of the memory in the ring's table of buffers.
+    pub(super) fn entry(&mut self, registered: Option<u16>) -> squeue::Entry {
+        let fd = types::Fd(self.file.as_ref().map_or(libc::AT_FDCWD, |file| file.as_std().as_raw_fd()));
+        let (start, offset) = (self.start, self.offset);
+        let all = self.memory.bytes();
+        let bytes = all.get_mut(start..).unwrap_or_default();
+        // As the kernel's own calls do: more is read or written by the next one.
+        let len = bytes.len().min(LEN_MAX) as u32;
+        let ptr = bytes.as_mut_ptr();
+        let entry = match (self.call, registered) {
+            (Call::Read, Some(index)) => opcode::ReadFixed::new(fd, ptr, len, index).offset(offset).build(),
+            (Call::Read, None) => opcode::Read::new(fd, ptr, len).offset(offset).build(),
+            (Call::Write, Some(index)) => opcode::WriteFixed::new(fd, ptr, len, index).offset(offset).build(),
+            (Call::Write, None) => opcode::Write::new(fd, ptr, len).offset(offset).build(),
+            (Call::Sync { data_only }, _) => {
+                let flags = if data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
+                opcode::Fsync::new(fd).flags(flags).build()
+            }
+            (Call::Open { flags, mode }, _) => {
+                opcode::OpenAt::new(fd, ptr.cast_const().cast()).flags(flags).mode(mode).build()
+            }
+            (Call::Stat, _) => {
+                debug_assert!(bytes.len() >= size_of::<libc::statx>());
+                opcode::Statx::new(fd, c"".as_ptr(), ptr.cast())
+                    .flags(libc::AT_EMPTY_PATH)
+                    .mask(libc::STATX_BASIC_STATS)
+                    .build()
+            }
+        };
+        match self.takes_a_thread(len as usize) {
+            true => entry.flags(squeue::Flags::ASYNC),
+            false => entry,
+        }
+    }
+
+    /// Whether a thread of the kernel is to do it, though the kernel would try it on the worker first.
+    fn takes_a_thread(&self, len: usize) -> bool {
+        match self.call {
+            // The worker would wait while the kernel copies what it has in its cache.
+            Call::Read | Call::Write => len > INLINE_MAX && self.file.as_ref().is_some_and(|file| !file.is_direct()),
+            // That try adds O_NONBLOCK, with which a named pipe is opened though nobody is at its other end.
+            Call::Open { flags, .. } => flags & libc::O_PATH == 0,
+            Call::Stat | Call::Sync { .. } => false,
+        }
+    }
+
+    /// To be called with the result of a completion that nobody waits for.
+    pub(super) fn discard(self, result: i32) {
+        if matches!(self.call, Call::Open { .. }) && result >= 0 {
+            // SAFETY: the kernel has just opened this descriptor for us, and nobody else has heard of it.
+            drop(unsafe { OwnedFd::from_raw_fd(result) });
+        }
+    }
+}
+
+impl Memory {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Memory::None => &mut [],
+            Memory::Heap(bytes) => bytes,
+            Memory::Aligned(buf) => buf,
+        }
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        match self {
+            Memory::Heap(bytes) => bytes,
+            Memory::None | Memory::Aligned(_) => Vec::new(),
+        }
+    }
+
+    /// An empty buffer if it was none.
+    pub(crate) fn into_aligned(self) -> AlignedBuf {
+        match self {
+            Memory::Aligned(buf) => buf,
+            Memory::None | Memory::Heap(_) => AlignedBuf::default(),
+        }
+    }
+}
+
+/// Bytes that are copied to or from the kernel's cache on the worker, about 10 us of work; more is done by a thread of the kernel.
+pub(crate) const INLINE_MAX: usize = 64 * 1024;
+
+/// What the kernel reads or writes at most in one call (`MAX_RW_COUNT`).
+const LEN_MAX: usize = 0x7fff_f000;

@@ -1,0 +1,464 @@
+//! One worker's ring, and the life of an operation in it.
+//!
+//! | state | who has the memory | becomes | by |
+//! |---|---|---|---|
+//! | queued | the place | submitted | `fill`, in order, when fewer than the limit are in flight |
+//! | | | gone, it never happens | the future is dropped; the shutdown (the future gets its memory back) |
+//! | submitted | the place, **for the kernel** | completed | `reap`, which wakes the task |
+//! | | | orphaned | the future is dropped; a cancellation follows, unless the call changes the file |
+//! | completed | the place | gone | the future takes result and memory, or is dropped |
+//! | orphaned | the place, **for the kernel** | gone | `reap`: now the memory is freed, and what was opened is closed |
+//! | submitted, orphaned | the place, **for the kernel** | leaked | the shutdown, when the kernel does not answer in time |
+//!
+//! An operation is submitted as soon as its entry is in the submission queue, though the kernel sees it with the next
+//! turn only: from there on it is completed once, whatever happens. A name of an operation has a generation, so that a cancellation
+//! that comes late meets nobody.
+//!
+//! Both queues of a ring are under one lock, taken for a moment by
+//!
+//! - tasks, which begin, poll and drop operations;
+//! - whoever is in the slot: its owner between turns and around its sleep, or a thief while the owner is in a long
+//!   callback. Completions can only be taken from the ring by which they came, so that a thief does it in the owner's place,
+//!   under the lock, is what keeps C6 for files.
+//!
+//! Neither is a waker called nor a request dropped under that lock: both may run what takes it again.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::buffers::{Place as BufferPlace, Table};
+use super::setup::{self, Limits, Refused};
+use super::{Memory, Request};
+use crate::fs::Region;
+use crate::lock::{Mutex, refresh};
+
+/// See the module's text.
+pub(crate) struct Ring(Mutex<State>);
+
+/// Names one operation of one ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    key: u32,
+    generation: u32,
+}
+
+/// What the owner may do after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Sleep: the descriptor of the ring tells of completions.
+    Wait,
+    /// Come back soon: the kernel took no more entries for now.
+    Retry,
+}
+
+struct State {
+    /// For the regions that are registered here.
+    own: Weak<Ring>,
+    uring: IoUring,
+    limits: Limits,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// Queued operations, longest first, and names of those that were dropped since.
+    backlog: VecDeque<Token>,
+    /// Cancellations for which the submission queue had no room yet.
+    cancels: VecDeque<Token>,
+    /// Submitted or orphaned.
+    in_flight: usize,
+    buffers: Table,
+    is_closed: bool,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    stage: Stage,
+    /// `None` when vacant, or leaked.
+    request: Option<Request>,
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Vacant,
+    Queued,
+    Submitted,
+    Orphaned,
+    Completed(i32),
+    /// The kernel may still have the memory, and the ring is gone.
+    Leaked,
+}
+
+/// What is dropped or told after the lock.
+#[derive(Default)]
+struct Afterwards {
+    woken: Vec<Waker>,
+    discarded: Vec<(Request, i32)>,
+}
+
+impl Ring {
+    pub(crate) fn new(limits: Limits) -> Result<Arc<Ring>, Refused> {
+        let uring = setup::make(limits)?;
+        Ok(Arc::new_cyclic(|own| {
+            Ring(Mutex::new(State {
+                own: own.clone(),
+                uring,
+                limits,
+                places: Vec::new(),
+                free: Vec::new(),
+                backlog: VecDeque::new(),
+                cancels: VecDeque::new(),
+                in_flight: 0,
+                buffers: Table::default(),
+                is_closed: false,
+            }))
+        }))
+    }
+
+    /// Calls `f` with the descriptor that is readable when something was completed.
+    pub(crate) fn with_fd<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
+        let state = self.0.lock();
+        // SAFETY: the ring lives at least as long as the guard, and its descriptor with it.
+        f(unsafe { BorrowedFd::borrow_raw(state.uring.as_raw_fd()) })
+    }
+
+    /// Takes a request over. After a shutdown it is handed back.
+    pub(crate) fn begin(&self, request: Request, waker: &Waker) -> Result<Token, Request> {
+        let waker = waker.clone();
+        let mut state = self.0.lock();
+        if state.is_closed {
+            drop(state);
+            return Err(request);
+        }
+        let token = state.insert(request, waker);
+        state.backlog.push_back(token);
+        state.fill();
+        Ok(token)
+    }
+
+    /// The result and the request, or the waker is kept. `None` where the shutdown has left the memory to the kernel.
+    pub(crate) fn poll(&self, token: Token, waker: &Waker) -> Poll<Option<(i32, Request)>> {
+        let mut state = self.0.lock();
+        let place = &mut state.places[token.key as usize];
+        debug_assert_eq!(place.generation, token.generation, "the future owns its place");
+        match place.stage {
+            Stage::Completed(result) => {
+                let request = state.vacate(token);
+                Poll::Ready(request.map(|request| (result, request)))
+            }
+            Stage::Leaked => Poll::Ready(None),
+            _ => {
+                let replaced = match &mut place.waker {
+                    Some(kept) => refresh(kept, waker),
+                    none => none.replace(waker.clone()),
+                };
+                drop(state);
+                drop(replaced);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The future is dropped. Returns whether there is something to submit now.
+    pub(crate) fn abandon(&self, token: Token, cancel: bool) -> bool {
+        let mut state = self.0.lock();
+        let place = &mut state.places[token.key as usize];
+        let waker = place.waker.take();
+        let mut discarded = None;
+        let mut has_news = false;
+        match place.stage {
+            // Its name in the backlog finds nobody.
+            Stage::Queued => discarded = state.vacate(token).map(|request| (request, -libc::ECANCELED)),
+            Stage::Completed(result) => discarded = state.vacate(token).map(|request| (request, result)),
+            Stage::Submitted => {
+                place.stage = Stage::Orphaned;
+                if cancel {
+                    state.cancels.push_back(token);
+                    state.fill();
+                    has_news = true;
+                }
+            }
+            Stage::Leaked | Stage::Vacant | Stage::Orphaned => {}
+        }
+        drop(state);
+        drop(waker);
+        if let Some((request, result)) = discarded {
+            request.discard(result);
+        }
+        has_news
+    }
+
+    /// Submits what has gathered, and takes in what was completed. Any thread that is in the slot. Wakers are added to `woken`.
+    pub(crate) fn turn(&self, woken: &mut Vec<Waker>) -> Next {
+        let mut afterwards = Afterwards { woken: mem::take(woken), discarded: Vec::new() };
+        let next = self.0.lock().turn(&mut afterwards);
+        *woken = mem::take(&mut afterwards.woken);
+        afterwards.discard();
+        next
+    }
+
+    /// Takes a region out of the table of registered buffers; nothing of it is in flight.
+    pub(crate) fn forget_region(&self, region: &Region) {
+        let state = &mut *self.0.lock();
+        state.buffers.forget(&state.uring, region);
+    }
+
+    /// Operations that the kernel has, and those that wait for their turn.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        let state = self.0.lock();
+        (state.in_flight, state.backlog.len())
+    }
+
+    /// Gives back what is queued, cancels what is submitted, and waits for the kernel, [`SHUTDOWN_MAX`] at most. Who awaits
+    /// gets what had arrived. What the kernel still has then is leaked, never freed.
+    pub(crate) fn shut_down(&self) {
+        let mut afterwards = Afterwards::default();
+        {
+            let mut state = self.0.lock();
+            if mem::replace(&mut state.is_closed, true) {
+                return;
+            }
+            state.give_up_queued(&mut afterwards);
+            state.cancel_all(false);
+            let start = Instant::now();
+            let mut is_patient = true;
+            while state.in_flight > 0 && start.elapsed() < SHUTDOWN_MAX {
+                if is_patient && start.elapsed() > SHUTDOWN_MAX / 2 {
+                    is_patient = false;
+                    state.cancel_all(true);
+                }
+                state.wait_briefly(&mut afterwards);
+            }
+            state.leak(&mut afterwards);
+        }
+        afterwards.woken.drain(..).for_each(Waker::wake);
+        afterwards.discard();
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+impl State {
+    fn insert(&mut self, request: Request, waker: Waker) -> Token {
+        let key = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            u32::try_from(self.places.len() - 1).expect("fewer operations than 2^32")
+        });
+        let place = &mut self.places[key as usize];
+        place.stage = Stage::Queued;
+        place.request = Some(request);
+        place.waker = Some(waker);
+        Token { key, generation: place.generation }
+    }
+
+    /// Frees a place; its waker must be gone.
+    fn vacate(&mut self, token: Token) -> Option<Request> {
+        let place = &mut self.places[token.key as usize];
+        place.stage = Stage::Vacant;
+        // One name is that of completions of cancellations.
+        place.generation = (place.generation + 1) % CANCEL.generation;
+        self.free.push(token.key);
+        place.request.take()
+    }
+
+    /// The place of a name, if it is still its.
+    fn find(&mut self, token: Token) -> Option<&mut Place> {
+        let place = self.places.get_mut(token.key as usize)?;
+        (place.generation == token.generation).then_some(place)
+    }
+
+    /// Moves cancellations and queued operations to the submission queue, as far as there is room.
+    fn fill(&mut self) {
+        while let Some(&token) = self.cancels.front() {
+            let entry = opcode::AsyncCancel::new(token.data()).build().user_data(CANCEL.data());
+            if !self.push(&entry) {
+                return;
+            }
+            self.cancels.pop_front();
+        }
+        while self.in_flight < self.limits.in_flight_max
+            && let Some(&token) = self.backlog.front()
+        {
+            let place = &mut self.places[token.key as usize];
+            if place.generation != token.generation || place.stage != Stage::Queued {
+                self.backlog.pop_front();
+                continue;
+            }
+            let request = place.request.as_mut().expect("queued operations have a request");
+            let registered = registered_place(&mut self.buffers, &self.uring, &self.own, request);
+            let entry = request.entry(registered).user_data(token.data());
+            if !self.push(&entry) {
+                return;
+            }
+            self.places[token.key as usize].stage = Stage::Submitted;
+            self.in_flight += 1;
+            self.backlog.pop_front();
+        }
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: what the entry points to belongs to a request in `places`, which is neither moved away, touched nor dropped
+        // before the completion (see the table above: only `reap` ends the states "submitted" and "orphaned", or it is leaked);
+        // a cancellation points to nothing.
+        unsafe { self.uring.submission().push(entry) }.is_ok()
+    }
+
+    fn turn(&mut self, afterwards: &mut Afterwards) -> Next {
+        for _ in 0..ROUNDS_MAX {
+            self.reap(afterwards);
+            self.fill();
+            if !self.submit() {
+                return Next::Retry;
+            }
+            self.reap(afterwards);
+            if self.cancels.is_empty() && (self.backlog.is_empty() || self.in_flight == self.limits.in_flight_max) {
+                return Next::Wait;
+            }
+        }
+        Next::Retry
+    }
+
+    /// Hands the submission queue to the kernel; false if something is left in it.
+    fn submit(&mut self) -> bool {
+        let queue = self.uring.submission();
+        if queue.is_empty() && !queue.cq_overflow() {
+            return true;
+        }
+        drop(queue);
+        // Interrupted, short of memory, or too much was completed and not reaped: the rest goes with the next turn. It
+        // stays in the queue.
+        let _ = self.uring.submit();
+        self.uring.submission().is_empty()
+    }
+
+    /// Takes in completions.
+    fn reap(&mut self, afterwards: &mut Afterwards) {
+        loop {
+            let completion = self.uring.completion().next();
+            let Some(completion) = completion else { return };
+            let token = Token::from_data(completion.user_data());
+            if token == CANCEL {
+                continue;
+            }
+            let Some(place) = self.find(token) else {
+                debug_assert!(false, "a completion of nobody");
+                continue;
+            };
+            let waker = place.waker.take();
+            match place.stage {
+                Stage::Submitted => {
+                    place.stage = Stage::Completed(completion.result());
+                    afterwards.woken.extend(waker);
+                }
+                stage => {
+                    debug_assert_eq!(stage, Stage::Orphaned);
+                    let request = self.vacate(token);
+                    afterwards.discarded.extend(request.map(|request| (request, completion.result())));
+                }
+            }
+            self.in_flight -= 1;
+        }
+    }
+
+    /// Ends what the kernel has not heard of: who awaits it gets its memory and an error.
+    fn give_up_queued(&mut self, afterwards: &mut Afterwards) {
+        while let Some(token) = self.backlog.pop_front() {
+            if let Some(place) = self.find(token)
+                && place.stage == Stage::Queued
+            {
+                place.stage = Stage::Completed(-libc::ECANCELED);
+                afterwards.woken.extend(place.waker.take());
+            }
+        }
+    }
+
+    /// Cancels what is in flight: all of it, or what leaves no trace.
+    fn cancel_all(&mut self, irrevocable_too: bool) {
+        for (key, place) in self.places.iter().enumerate() {
+            let is_in_flight = matches!(place.stage, Stage::Submitted | Stage::Orphaned);
+            let request = place.request.as_ref();
+            if is_in_flight && request.is_some_and(|request| irrevocable_too || request.call.is_revocable()) {
+                self.cancels.push_back(Token { key: key as u32, generation: place.generation });
+            }
+        }
+    }
+
+    /// Waits for a completion, for some milliseconds at most.
+    fn wait_briefly(&mut self, afterwards: &mut Afterwards) {
+        self.fill();
+        let limit = types::Timespec::from(Duration::from_millis(20));
+        let args = types::SubmitArgs::new().timespec(&limit);
+        // Whatever it says, the caller looks again, until its limit.
+        let _ = self.uring.submitter().submit_with_args(1, &args);
+        self.reap(afterwards);
+    }
+
+    /// What the kernel still has is never freed: neither its memory nor its file.
+    fn leak(&mut self, afterwards: &mut Afterwards) {
+        if self.in_flight == 0 {
+            return;
+        }
+        tracing::warn!(
+            operations = self.in_flight,
+            "the kernel does not end calls on files: their memory is left to it"
+        );
+        for place in &mut self.places {
+            if matches!(place.stage, Stage::Submitted | Stage::Orphaned) {
+                mem::forget(place.request.take());
+                place.stage = Stage::Leaked;
+                afterwards.woken.extend(place.waker.take());
+            }
+        }
+    }
+}
+
+/// Where the ring's table of buffers has the memory of this request.
+fn registered_place(table: &mut Table, uring: &IoUring, own: &Weak<Ring>, request: &Request) -> Option<u16> {
+    let Memory::Aligned(buf) = &request.memory else {
+        return None;
+    };
+    let region = buf.registered_region()?;
+    match table.place(uring, region) {
+        BufferPlace::Old(index) => Some(index),
+        BufferPlace::New(index) => {
+            region.note_registration(own.clone());
+            Some(index)
+        }
+        BufferPlace::None => None,
+    }
+}
+
+impl Afterwards {
+    fn discard(self) {
+        self.discarded.into_iter().for_each(|(request, result)| request.discard(result));
+    }
+}
+
+impl Token {
+    fn data(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.key)
+    }
+
+    fn from_data(data: u64) -> Self {
+        Token { key: data as u32, generation: (data >> 32) as u32 }
+    }
+}
+
+/// The name of all cancellations; no operation has this generation.
+const CANCEL: Token = Token { key: u32::MAX, generation: u32::MAX };
+
+/// How often one turn submits: what is answered at once makes room for the next.
+const ROUNDS_MAX: usize = 4;
+
+/// How long a shutdown waits for the kernel.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(2);

@@ -1,0 +1,64 @@
+//! What goes to the ring of the present worker, and what that takes.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::file::File;
+use crate::descriptors::is_shortage;
+use crate::driver::uring::{self, INLINE_MAX, Operation, Request};
+
+/// Performs a call until no signal interrupts it; its memory is of no further use.
+pub(super) async fn repeat(mut perform: impl FnMut() -> Operation) -> io::Result<u32> {
+    loop {
+        match perform().await.0 {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Opens a file. `None`: there is no ring here, or the path is one that the standard library has an error for.
+pub(super) async fn open(path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
+    let path = path.as_os_str().as_bytes();
+    if path.contains(&0) {
+        return None;
+    }
+    let ring = uring::here()?;
+    let path: Vec<u8> = path.iter().copied().chain([0]).collect();
+    let flags = flags | libc::O_CLOEXEC | libc::O_LARGEFILE;
+    let opened = repeat(|| ring.perform(Request::open(path.clone(), flags, mode))).await;
+    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    Some(opened.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }.into()))
+}
+
+/// Looks at what a path leads to, `flags` telling how far. `None`: there is no ring here, or no descriptor, which the standard
+/// library does without.
+pub(super) async fn metadata(path: &Path, flags: i32) -> Option<io::Result<Metadata>> {
+    match open(path, libc::O_PATH | flags, 0).await? {
+        Ok(file) => Some(File::from_std(file).metadata().await),
+        Err(error) if is_shortage(&error) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
+
+/// Reads a file that has offsets to its end.
+pub(super) async fn read_to_end(file: &File) -> io::Result<Vec<u8>> {
+    let mut read = file.read_at(0, INLINE_MAX).await?;
+    let mut part_len = INLINE_MAX;
+    // A part that is short says nothing: files in /proc end late.
+    while !read.is_empty() {
+        let part = file.read_at(read.len() as u64, part_len).await?;
+        if part.is_empty() {
+            break;
+        }
+        read.extend_from_slice(&part);
+        part_len = (part_len * 2).min(PART_MAX);
+    }
+    Ok(read)
+}
+
+/// What is read at once of a long file.
+const PART_MAX: usize = 1024 * 1024;
