@@ -5,6 +5,8 @@ mod blocking;
 mod busy_worker;
 mod deadline;
 mod descriptor;
+mod direct;
+mod file_load;
 mod files;
 mod process;
 mod shortage;
@@ -15,9 +17,11 @@ mod traits;
 mod watch;
 
 use std::future::Future;
+use std::io;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use dapple_io::Config;
 use dapple_sched::{Callback, Color, Runtime};
 
 /// What only a bug takes as long as.
@@ -33,6 +37,27 @@ fn run<T>(workers: usize, future: impl Future<Output = T>) -> T {
     let runtime = runtime(workers);
     let result = runtime.block_on(dapple_io::time::timeout(LIMIT, future));
     result.expect("the test hangs")
+}
+
+/// A runtime whose files go through rings, where the kernel allows it, or through the pool.
+fn file_runtime(workers: usize, io_uring: bool) -> Runtime {
+    let mut config = Config::default();
+    config.io_uring = io_uring;
+    let runtime = dapple_io::runtime_builder_with(config).workers(workers).build();
+    runtime.expect("a runtime can be built")
+}
+
+/// Runs the same on a worker with a ring and on one whose files go to the pool.
+fn both_ways<F: Future<Output = io::Result<()>> + Send + 'static>(workers: usize, test: impl Fn() -> F) {
+    for io_uring in [true, false] {
+        let runtime = file_runtime(workers, io_uring);
+        let task = runtime.spawn(test());
+        let result = runtime.block_on(dapple_io::time::timeout(LIMIT, task));
+        match result.expect("the test hangs") {
+            Ok(result) => result.unwrap_or_else(|error| panic!("with io_uring {io_uring}: {error}")),
+            Err(error) => panic!("with io_uring {io_uring}: {error}"),
+        }
+    }
 }
 
 /// A callback of a fresh color, and where its arguments arrive.

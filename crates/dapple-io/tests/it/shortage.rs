@@ -95,11 +95,11 @@ fn cpu_time() -> Duration {
 /// What was logged by the crate.
 static LINES: Mutex<Vec<Level>> = Mutex::new(Vec::new());
 
-fn lines(level: Level) -> usize {
+pub(crate) fn lines(level: Level) -> usize {
     LINES.lock().unwrap().iter().filter(|line| **line == level).count()
 }
 
-struct Log;
+pub(crate) struct Log;
 
 struct Print;
 
