@@ -55,7 +55,8 @@ pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
     if mean_ns == 0 {
         return sample_ns;
     }
-    let counted = sample_ns.min(mean_ns.saturating_mul(4));
+    // Up to a point: a mean of a nanosecond could not grow by less than one.
+    let counted = sample_ns.min(mean_ns.saturating_mul(4).max(COUNTED_MIN_NS));
     (mean_ns / 4 * 3 + counted / 4 + (mean_ns % 4 * 3 + counted % 4) / 4).min(sample_ns.saturating_mul(4))
 }
 
@@ -71,3 +72,28 @@ pub(crate) const SLICE_NS: u64 = 500_000;
 
 /// How much time may pass between two looks at the clock, by what callbacks took so far.
 const LOOK_EVERY_NS: u32 = 32_000;
+
+/// A sample always counts for as much as this.
+const COUNTED_MIN_NS: u32 = 100;
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+mod tests {
+    use super::smooth;
+
+    #[test]
+    fn one_sample_that_is_far_off_is_soon_forgotten() {
+        assert_eq!(smooth(0, 700), 700, "the first one counts in full");
+        let preempted = smooth(200, 4_000_000);
+        assert!((200..=400).contains(&preempted), "{preempted}");
+        assert!(smooth(4_000_000, 200) <= 800);
+    }
+
+    #[test]
+    fn a_mean_follows_what_has_changed_for_good() {
+        for (before, after) in [(100, 50_000), (50_000, 100), (30, 40), (1, 1_000_000)] {
+            let mean = (0..60).fold(before, |mean, _| smooth(mean, after));
+            assert!(mean.abs_diff(after) <= after / 8 + 3, "{before} to {after}: {mean}");
+        }
+        assert_eq!(smooth(500, 500), 500);
+    }
+}
