@@ -7,13 +7,13 @@
 //! | when | what | where |
 //! |---|---|---|
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
-//! | a request for several colors spans workers, that of its poster among them | its colors but those that run, if their callbacks are shorter than what it costs to span workers | to the lowest of these workers |
+//! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks are shorter than what it costs to span workers | to the lowest of these workers |
 //! | a worker posts to an idle color whose home sleeps, or from an I/O event (`post.rs`) | the color | to that worker |
 //!
 //! **Always to the lower index**: two colors that post to each other would otherwise pass each other by for ever, each
 //! moving to where the other was. And not to a worker whose queue is long, where they would wait. And never what is pinned.
 //!
-//! How long callbacks take is measured **without what they spend on traffic with other workers** (`Worker::away`), which is
+//! How long callbacks take is measured **without what they spend on traffic with other workers** (`worker::away`), which is
 //! what a move would save. Measured with it, colors that are apart look like colors whose long callbacks are worth two
 //! workers, and stay apart: four accounts with 1 us of work, begun on two workers, ran at a third of the speed for good.
 
@@ -26,8 +26,8 @@ use crate::sync::atomic::Ordering::*;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
 impl Worker {
-    /// Moves a color whose turn is over to where most of its traffic is, if that is not here. False: it stays; true: it
-    /// is idle there, or in that worker's queue, and the worker is to be woken.
+    /// Moves a color whose turn is over to where most of its traffic is, if that is not here. Returns the worker to which it
+    /// has moved: it is idle there, or in that worker's queue, and then the worker is to be woken.
     ///
     /// # Safety
     /// The home lock, that of this worker, is held; the color is in no queue, and `Idle`, or has something to run.
@@ -126,7 +126,6 @@ pub(crate) unsafe fn note_hold(cell: &ColorCell, home: usize, here: Option<usize
 }
 
 /// Counts that a callback asks for several colors at once; they and it are at home on these workers.
-///
 pub(crate) fn note_request(homes: &[(usize, Guard<'_, RunQueue>)]) {
     let lowest = if let [(lowest, _), _, ..] = homes { Some(*lowest) } else { None };
     if let Some(sender) = context::turn_color() {

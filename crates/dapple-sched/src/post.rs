@@ -244,7 +244,7 @@ unsafe fn place_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
     // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
-    let here = context::with_worker(|worker| std::ptr::eq(&*worker.shared, shared).then_some(worker.index)).flatten();
+    let here = context::index_in(shared);
     let (home, mut queue) = shared.lock_home(cell);
     if queue.closed {
         return false;

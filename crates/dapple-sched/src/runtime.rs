@@ -104,7 +104,7 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn worker_index(&self) -> Option<usize> {
-        context::with_worker(|worker| Arc::ptr_eq(&worker.shared, &self.shared).then_some(worker.index)).flatten()
+        context::index_in(&self.shared)
     }
 
     /// How many workers there are.

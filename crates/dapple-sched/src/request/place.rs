@@ -58,7 +58,6 @@ impl Request {
             // SAFETY: promised by the caller.
             if ptr::eq(&*worker.shared, shared) { unsafe { Request::place_here(this, worker) } } else { None }
         });
-        // SAFETY: promised by the caller.
         match placed.flatten() {
             // SAFETY: promised by the caller.
             Some(placed) => unsafe { Request::settle(this, shared, placed) },
@@ -95,6 +94,7 @@ impl Request {
     unsafe fn place_here(this: NonNull<Request>, worker: &Worker) -> Option<Placed> {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_ref() };
+        // Relaxed: looked at under our own lock, without which no color comes here or goes.
         let at_home = |member: &Member| usize::from(member.cell().home.load(Relaxed)) == worker.index;
         let mut queue = worker.slot().lock();
         if !request.members().iter().all(at_home) {
@@ -143,8 +143,7 @@ impl Request {
     unsafe fn place_anywhere(this: NonNull<Request>, shared: &Shared) -> Placed {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_ref() };
-        let here = context::with_worker(|worker| ptr::eq(&*worker.shared, shared).then_some(worker.index)).flatten();
-        let mut homes = lock_homes(shared, request.members(), here);
+        let mut homes = lock_homes(shared, request.members(), context::index_in(shared));
         let placed = context::with_worker(|worker| {
             let worker = Some(worker).filter(|worker| ptr::eq(&*worker.shared, shared));
             // SAFETY: promised by the caller; all home locks are held.
