@@ -47,12 +47,29 @@ impl Output {
         about
     }
 
-    /// One run has ended.
-    pub(crate) fn run(&self, run: &impl Serialize) -> Result<()> {
-        if self.json {
-            println!("{}", serde_json::to_string(run)?);
+    /// Makes all trials of so many repetitions, one after the other. Says on standard error which one it is at, and prints the
+    /// line of each run as it ends.
+    pub(crate) fn repeat<T, R: Serialize>(
+        &self,
+        runs: u32,
+        trials: impl Fn(usize) -> Vec<T>,
+        title: impl Fn(&T) -> String,
+        make: impl Fn(&T) -> R,
+    ) -> Result<Vec<R>> {
+        let mut all = Vec::new();
+        for run in 0..runs as usize {
+            eprint!("run {}/{runs}:", run + 1);
+            for trial in trials(run) {
+                eprint!(" {}", title(&trial));
+                let made = make(&trial);
+                if self.json {
+                    println!("{}", serde_json::to_string(&made)?);
+                }
+                all.push(made);
+            }
+            eprintln!();
         }
-        Ok(())
+        Ok(all)
     }
 
     /// All runs have ended.

@@ -1,11 +1,17 @@
-//! What all experiments say alike: names of values, whether runs passed, which did not.
+//! What all experiments say alike: names of values, durations that make no sense, whether runs passed, which did not.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 
 /// A value's name, as on the command line.
 pub(crate) fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// Refuses a duration that nobody can have meant.
+pub(crate) fn check_secs(secs: f64, secs_max: f64) -> Result<()> {
+    ensure!(secs > 0.0 && secs <= secs_max, "--secs {secs} makes no sense: pass a number above 0 and up to {secs_max}");
+    Ok(())
 }
 
 /// The cell of a table that says whether all runs of its row passed their check.

@@ -19,7 +19,7 @@ pub(crate) use trial::{TrialArgs, run_trial};
 
 use crate::machine::{own_command, run_apart};
 use crate::output::Output;
-use crate::words::{name, verdict};
+use crate::words::{check_secs, name, verdict};
 use anyhow::{Result, ensure};
 use case::{Case, Peer, Placement, USUAL_IN_FLIGHT, Workload};
 use plot::Plots;
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 
 /// Runs what the arguments ask for and reports it; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    check_secs(args.secs)?;
+    check_secs(args.secs, 600.0)?;
     let cases = cases(args)?;
     let plots = args.plot.as_deref().map(Plots::in_folder).transpose()?;
     let about = args.output.begin();
@@ -77,16 +77,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut all = Vec::new();
     for (index, case) in cases.iter().enumerate() {
         eprintln!("[{}/{}] {}", index + 1, cases.len(), case.title());
-        for run in 0..args.runs as usize {
-            eprint!("  run {}/{}:", run + 1, args.runs);
-            for trial in trials(args, *case, run, rounds_per_ns) {
-                eprint!(" {}", report::place_name(&trial));
-                let measured = apart(&trial).unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
-                args.output.run(&measured)?;
-                all.push(measured);
-            }
-            eprintln!();
-        }
+        all.extend(args.output.repeat(
+            args.runs,
+            |run| trials(args, *case, run, rounds_per_ns),
+            report::place_name,
+            |trial| apart(trial).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
+        )?);
     }
     args.output.end(&about, &report::report(&all, args.runs, args.secs));
     if let Some(plots) = plots {
@@ -95,11 +91,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     verdict(&all, report::failure)
-}
-
-fn check_secs(secs: f64) -> Result<()> {
-    ensure!(secs > 0.0 && secs <= 600.0, "--secs {secs} makes no sense: pass a number above 0 and up to 600");
-    Ok(())
 }
 
 /// The cases asked for, each once, or what is wrong with the request.

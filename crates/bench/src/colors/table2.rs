@@ -11,7 +11,7 @@ use super::trial::{Outcome, SETTLE_LIMIT, watch};
 use crate::machine::{end_with_parent, own_command, run_apart};
 use crate::output::{Output, Report};
 use crate::stats::{Table, median, paired, ratio_text};
-use crate::words::{checked, name, verdict};
+use crate::words::{check_secs, checked, name, verdict};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use dapple_sched::Runtime;
@@ -130,21 +130,16 @@ struct Measured {
 
 /// Runs what the arguments ask for and reports it; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    super::check_secs(args.secs)?;
+    check_secs(args.secs, 600.0)?;
     let configurations = configurations(args)?;
     let about = args.output.begin();
     let spin_rounds = (args.work_ns as f64 * calibrate()).round() as u64;
-    let mut all = Vec::new();
-    for run in 0..args.runs as usize {
-        eprint!("run {}/{}:", run + 1, args.runs);
-        for trial in trials(args, &configurations, spin_rounds, run) {
-            eprint!(" {}/{}w", name(trial.configuration), trial.workers);
-            let measured = apart(&trial).unwrap_or_else(|error| failed(&trial, format!("{error:#}")));
-            args.output.run(&measured)?;
-            all.push(measured);
-        }
-        eprintln!();
-    }
+    let all = args.output.repeat(
+        args.runs,
+        |run| trials(args, &configurations, spin_rounds, run),
+        |trial| format!("{}/{}w", name(trial.configuration), trial.workers),
+        |trial| apart(trial).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
+    )?;
     args.output.end(&about, &report(&all, args));
     verdict(&all, |run| {
         let problem = run.problem.as_ref()?;

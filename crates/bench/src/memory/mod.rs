@@ -40,17 +40,12 @@ pub(crate) struct Args {
 /// Runs what the arguments ask for and reports it; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let about = args.output.begin();
-    let mut all = Vec::new();
-    for run in 0..args.runs as usize {
-        eprint!("run {}/{}:", run + 1, args.runs);
-        for trial in trials(args, run) {
-            eprint!(" {}/{}/{}", name(trial.peer), name(trial.thing), trial.count);
-            let measured = apart(&trial).unwrap_or_else(|error| Measured::failed(&trial, format!("{error:#}")));
-            args.output.run(&measured)?;
-            all.push(measured);
-        }
-        eprintln!();
-    }
+    let all = args.output.repeat(
+        args.runs,
+        |run| trials(args, run),
+        |trial| format!("{}/{}/{}", name(trial.peer), name(trial.thing), trial.count),
+        |trial| apart(trial).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
+    )?;
     args.output.end(&about, &report(&all, args.runs));
     let failure = |run: &Measured| {
         let problem = run.problem.as_ref()?;

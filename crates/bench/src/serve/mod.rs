@@ -43,25 +43,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let site = Site::small()?;
     remove_on_interrupt(&site)?;
     let wrk = Wrk::new(&load, &site)?;
-    let mut all = Vec::new();
-    for run in 0..args.runs as usize {
-        eprint!("run {}/{}:", run + 1, args.runs);
-        for &workers in &args.workers {
-            for turn in 0..servers.len() {
-                // Each repetition starts with another server: the place in the row favors none.
-                let server = servers[(turn + run) % servers.len()];
-                eprint!(" {}/{workers}w", server.name());
-                let plan = Plan { server, workers: usize::from(workers), run, secs: u64::from(args.secs) };
-                let measured =
-                    measure(&plan, &site, &wrk).unwrap_or_else(|error| Measured::failed(&plan, format!("{error:#}")));
-                args.output.run(&measured)?;
-                all.push(measured);
-            }
-        }
-        eprintln!();
-    }
+    let all = args.output.repeat(
+        args.runs,
+        |run| plans(args, &servers, run),
+        |plan| format!("{}/{}w", plan.server.name(), plan.workers),
+        |plan| measure(plan, &site, &wrk).unwrap_or_else(|error| Measured::failed(plan, format!("{error:#}"))),
+    )?;
     args.output.end(&about, &report::report(&all, args.runs, args.secs));
     report::check(&all)
+}
+
+/// The runs of one repetition. Each starts with another server: the place in the row favors none.
+fn plans(args: &Args, servers: &[Server], run: usize) -> Vec<Plan> {
+    let mut turns = servers.to_vec();
+    turns.rotate_left(run % servers.len());
+    let plan = |server, workers| Plan { server, workers: usize::from(workers), run, secs: u64::from(args.secs) };
+    args.workers.iter().flat_map(|&workers| turns.iter().map(move |&server| plan(server, workers))).collect()
 }
 
 /// The servers asked for; one that is not installed is left out with a line that says so, `dapple` is an error.

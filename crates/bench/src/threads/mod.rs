@@ -6,8 +6,8 @@ mod peers;
 use crate::machine::{end_with_parent, own_command, run_apart};
 use crate::output::{Output, Report};
 use crate::stats::{Table, median, paired, ratio_text};
-use crate::words::{checked, name, verdict};
-use anyhow::{Result, ensure};
+use crate::words::{check_secs, checked, name, verdict};
+use anyhow::Result;
 use bank::measure;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -117,23 +117,14 @@ struct Measured {
 
 /// Runs what the arguments ask for and reports it; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(
-        args.secs > 0.0 && args.secs <= 600.0,
-        "--secs {} makes no sense: pass a number above 0 and up to 600",
-        args.secs
-    );
+    check_secs(args.secs, 600.0)?;
     let about = args.output.begin();
-    let mut all = Vec::new();
-    for run in 0..args.runs as usize {
-        eprint!("run {}/{}:", run + 1, args.runs);
-        for trial in trials(args, run) {
-            eprint!(" {}/{}w", name(trial.peer), trial.workers);
-            let measured = apart(&trial).unwrap_or_else(|error| failed(&trial, format!("{error:#}")));
-            args.output.run(&measured)?;
-            all.push(measured);
-        }
-        eprintln!();
-    }
+    let all = args.output.repeat(
+        args.runs,
+        |run| trials(args, run),
+        |trial| format!("{}/{}w", name(trial.peer), trial.workers),
+        |trial| apart(trial).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
+    )?;
     args.output.end(&about, &report(&all, args));
     verdict(&all, |run| {
         let problem = run.problem.as_ref()?;
