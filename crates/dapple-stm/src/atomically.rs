@@ -28,7 +28,8 @@ use crate::wait::Wait;
 /// # Panics
 ///
 /// A panic of `f` leaves all variables as they were, and goes to whoever polls. A transaction inside of `f` panics; call
-/// functions that take `&mut Tx` instead, or [`Tx::nested`]. So does a retry before anything was read.
+/// functions that take `&mut Tx` instead, or [`Tx::nested`]. So does a retry before anything was read, and a poll of the future
+/// after it was ready.
 ///
 /// ```
 /// use dapple_stm::{TVar, atomically};
@@ -229,6 +230,8 @@ enum Stage {
     Queued(Place),
     /// The next attempt is on the serial path.
     Serial(Pass),
+    /// It is over; the future must not be polled again.
+    Over,
 }
 
 /// What came of an attempt.
@@ -283,8 +286,10 @@ impl Progress {
                     self.stage = Stage::Serial(pass);
                 }
                 Stage::Ready | Stage::Serial(_) => {}
+                Stage::Over => panic!("a transaction is not polled again after it was ready: it would run once more"),
             }
             if let ControlFlow::Break(result) = self.attempt(f) {
+                self.stage = Stage::Over;
                 return Poll::Ready(result);
             }
             if matches!(self.stage, Stage::Ready) && self.failures % BURST == BURST - 1 {

@@ -145,6 +145,9 @@ impl Tx {
 
     /// Writes a variable; the value before is not needed for it.
     ///
+    /// A value that this attempt wrote before is dropped here, inside of the transaction: its destructor must not run one of its
+    /// own.
+    ///
     /// # Errors
     ///
     /// As [`read`](Tx::read).

@@ -1,7 +1,9 @@
 //! Panics, and what is forbidden.
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::thread;
 
 use dapple_stm::{TVar, atomically, atomically_blocking};
@@ -203,4 +205,15 @@ fn a_panic_on_the_serial_path_holds_nobody_up() {
     // Neither the variables nor the path are taken.
     atomically_blocking(|tx| tx.modify(&number, |number| number + 1));
     assert_eq!(forced_to_the_serial_path(&number, &other, || ()), 65);
+}
+
+#[test]
+fn a_future_that_was_ready_does_not_run_its_transaction_again() {
+    let number = TVar::new(1);
+    let mut transfer = std::pin::pin!(atomically(|tx| tx.modify(&number, |number| number + 1)));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(transfer.as_mut().poll(&mut cx).is_ready());
+    let message = panic_of(|| _ = transfer.as_mut().poll(&mut cx));
+    assert!(message.contains("not polled again"), "{message}");
+    assert_eq!(number.load(), 2);
 }
