@@ -2,12 +2,15 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicU8, Ordering::*};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use crate::context;
+use crate::driver::Outside;
+use crate::runtime::Handle;
+use crate::shared::Shared;
 
 /// Runs a future on the calling thread until it is ready. The tasks that it spawns run on the workers of the current
 /// runtime.
@@ -33,7 +36,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         context::depth() == 0,
         "block_on inside a closure that holds a state can deadlock: return first, then wait"
     );
-    let parker = Arc::new(Parker { thread: thread::current(), woken: AtomicBool::new(false) });
+    let presence = Presence::begin();
+    let parker = Arc::new(Parker { thread: thread::current(), state: AtomicU8::new(RUNS), runtime: presence.weak() });
     let waker = Waker::from(parker.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -41,17 +45,70 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
-        // Acquire pairs with the store in `wake_by_ref`.
-        // `park` may return for no reason, and the future may unpark this thread for reasons of its own.
-        while !parker.woken.swap(false, Acquire) {
-            thread::park();
+        parker.wait();
+    }
+}
+
+/// Tells the driver that this thread takes part in the current runtime, for as long as it does.
+struct Presence(Option<Handle>);
+
+impl Presence {
+    fn begin() -> Presence {
+        let presence = Presence(Handle::try_current());
+        presence.tell(Outside::Begins);
+        presence
+    }
+
+    /// For wakers, which may lie in what belongs to the runtime and must not keep it alive.
+    fn weak(&self) -> Weak<Shared> {
+        self.0.as_ref().map_or(Weak::new(), |runtime| Arc::downgrade(runtime.shared()))
+    }
+
+    fn tell(&self, news: Outside) {
+        if let Some(runtime) = &self.0 {
+            runtime.shared().driver.outside(news);
         }
     }
 }
 
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.tell(Outside::Ends);
+    }
+}
+
+/// The waker of a waiting thread. Its `state` is changed by read-modify-write only:
+///
+/// | from | to | by |
+/// |---|---|---|
+/// | `RUNS` | `WAITS` | the thread, whose future is pending |
+/// | any | `WOKEN` | the waker; where that was `WAITS`, it tells the driver and unparks the thread |
+/// | `WOKEN` | `RUNS` | the thread, which polls again |
 struct Parker {
     thread: Thread,
-    woken: AtomicBool,
+    state: AtomicU8,
+    runtime: Weak<Shared>,
+}
+
+impl Parker {
+    /// Waits until the waker was called since the poll began.
+    fn wait(&self) {
+        // AcqRel, all three: what the waker did is visible to the next poll.
+        if self.state.compare_exchange(RUNS, WAITS, AcqRel, Acquire).is_ok() {
+            self.tell(Outside::Waits);
+            // `park` may return for no reason, and the future may unpark this thread for reasons of its own.
+            while self.state.load(Acquire) == WAITS {
+                thread::park();
+            }
+        }
+        self.state.swap(RUNS, AcqRel);
+    }
+
+    fn tell(&self, news: Outside) {
+        if let Some(runtime) = self.runtime.upgrade() {
+            runtime.driver.outside(news);
+        }
+    }
 }
 
 impl Wake for Parker {
@@ -60,8 +117,14 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Release pairs with the swap in `block_on`.
-        self.woken.store(true, Release);
-        self.thread.unpark();
+        // AcqRel pairs with `wait`.
+        if self.state.swap(WOKEN, AcqRel) == WAITS {
+            self.tell(Outside::Woken);
+            self.thread.unpark();
+        }
     }
 }
+
+const RUNS: u8 = 0;
+const WAITS: u8 = 1;
+const WOKEN: u8 = 2;

@@ -32,6 +32,34 @@ pub trait Driver: Any + Send + Sync {
 
     /// All workers have stopped: drops registered callbacks and wakers.
     fn shutdown(&self);
+
+    /// News of a thread that is no worker and runs a future by [`block_on`](crate::block_on), this runtime being current.
+    /// A driver whose clock stands still counts such threads, as they may start or wake something at any time.
+    fn outside(&self, news: Outside) {
+        let _ = news;
+    }
+}
+
+/// What a thread does that runs a future by [`block_on`](crate::block_on).
+///
+/// | news | called on | the thread now |
+/// |---|---|---|
+/// | `Begins` | itself | runs |
+/// | `Waits` | itself | runs nothing until it is woken |
+/// | `Woken` | whoever wakes it, at most once for each `Waits` | runs, or is about to |
+/// | `Ends` | itself | is done, by a panic too |
+///
+/// `Waits` and the `Woken` that ends it may come in either order: counted, they cancel out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outside {
+    /// It begins.
+    Begins,
+    /// The future is pending.
+    Waits,
+    /// The future's waker was called while the thread waited.
+    Woken,
+    /// It is over.
+    Ends,
 }
 
 /// Parks threads, and knows no events.
