@@ -17,7 +17,7 @@ use crate::post::{accept, post};
 use crate::runtime::Handle;
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
-use crate::task::{self, JoinHandle};
+use crate::task::{self, JoinHandle, Start};
 
 /// What may not overlap: callbacks of one color run one at a time and in order, callbacks of different colors in
 /// parallel (thesis, section 3.1).
@@ -448,7 +448,7 @@ impl Color {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn(self.clone(), false, Location::caller(), future)
+        task::spawn(Start::Colored(self.clone()), false, Location::caller(), future)
     }
 
     /// As [`Color::spawn`], for a task that only serves others, such as one that passes on what a device reports: it
@@ -473,7 +473,7 @@ impl Color {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn(self.clone(), true, Location::caller(), future)
+        task::spawn(Start::Colored(self.clone()), true, Location::caller(), future)
     }
 
     /// Sets how many callbacks may wait before [`Color::try_post`] refuses; `None` for no limit. What waited before

@@ -7,6 +7,7 @@ use crate::cell::ColorCell;
 use crate::request::Request;
 use crate::shared::Shared;
 use crate::sync::thread_local;
+use crate::task::{self, Header};
 use crate::worker::Worker;
 
 /// One entry of the stack of colors that the current thread holds. Lives on the stack of whoever holds.
@@ -21,7 +22,9 @@ pub(crate) struct Frame {
     request: Cell<*const Request>,
     parent: *const Frame,
     /// The task that is being polled right inside this frame.
-    task: Cell<*const crate::task::Header>,
+    task: Cell<*const Header>,
+    /// That is a light one, which this frame has for itself; there is no color in it then.
+    light: Cell<bool>,
 }
 
 struct Context {
@@ -132,17 +135,20 @@ fn in_new_frame<R>(
         }
     }
     let parent = CONTEXT.with(|context| context.frame.get());
-    let frame = Frame {
-        color: Cell::new(color),
-        runs,
-        reads,
-        request: Cell::new(request),
-        parent,
-        task: Cell::new(ptr::null()),
-    };
+    let (task, light) = (Cell::new(ptr::null()), Cell::new(false));
+    let frame = Frame { color: Cell::new(color), runs, reads, request: Cell::new(request), parent, task, light };
     CONTEXT.with(|context| context.frame.set(&frame));
     let _restore = Restore(parent);
     f(&frame)
+}
+
+/// Runs `f` while the thread counts as having a light task for itself.
+pub(crate) fn in_light_frame<R>(task: NonNull<Header>, f: impl FnOnce() -> R) -> R {
+    in_new_frame(None, false, false, ptr::null(), |frame| {
+        frame.begin_light();
+        frame.set_task(task.as_ptr());
+        f()
+    })
 }
 
 impl Frame {
@@ -155,7 +161,52 @@ impl Frame {
             request: Cell::new(ptr::null()),
             parent: ptr::null(),
             task: Cell::new(ptr::null()),
+            light: Cell::new(false),
         }
+    }
+
+    /// What is polled from here on are light tasks.
+    #[inline]
+    pub(crate) fn begin_light(&self) {
+        self.light.set(true);
+    }
+
+    #[inline]
+    pub(crate) fn end_light(&self) {
+        self.light.set(false);
+        self.task.set(ptr::null());
+    }
+
+    #[inline]
+    pub(crate) fn is_light(&self) -> bool {
+        self.light.get()
+    }
+
+    #[inline]
+    pub(crate) fn set_task(&self, task: *const Header) {
+        self.task.set(task);
+    }
+
+    /// Whether this light task is being polled in the frame.
+    #[inline]
+    pub(crate) fn polls_light(&self, task: NonNull<Header>) -> bool {
+        self.light.get() && ptr::eq(self.task.get(), task.as_ptr())
+    }
+
+    /// The light task that is polled has a color now, and the poll is a turn of it.
+    pub(crate) fn go_on_as_turn(&self, color: NonNull<ColorCell>) {
+        self.light.set(false);
+        self.color.set(Some(color));
+    }
+
+    /// The turn is over; its color, unless that was released before.
+    pub(crate) fn leave_with(&self) -> Option<NonNull<ColorCell>> {
+        self.color.take()
+    }
+
+    /// The light task, if there is one.
+    fn light_task(&self) -> Option<NonNull<Header>> {
+        NonNull::new(self.task.get().cast_mut()).filter(|_| self.light.get())
     }
 
     /// A turn of `color` begins in a worker's frame.
@@ -186,6 +237,10 @@ impl Frame {
         if self.color.get() == Some(color) {
             return reads || !self.reads;
         }
+        // SAFETY: the task is alive while it is polled.
+        if self.light_task().is_some_and(|task| unsafe { task::color_of(task) } == Some(color)) {
+            return true;
+        }
         // SAFETY: a request outlives the frame that it is in, or is taken out before.
         unsafe { self.request.get().as_ref() }.is_some_and(|request| request.holds(color, reads))
     }
@@ -210,7 +265,40 @@ pub(crate) fn release_turn_of(color: NonNull<ColorCell>) -> bool {
 /// The innermost color that is held: what a callback that asks is running in.
 #[inline]
 pub(crate) fn current_color() -> Option<NonNull<ColorCell>> {
-    frames().find_map(|frame| frame.color.get())
+    frames().find_map(|frame| {
+        // SAFETY: the task is alive while it is polled.
+        let of_light = || frame.light_task().map(|task| unsafe { task::ensure_color(task) }.cell());
+        frame.color.get().or_else(of_light)
+    })
+}
+
+/// Whether the thread is right inside a callback, the poll of a light task among them.
+#[inline]
+pub(crate) fn in_callback() -> bool {
+    top().is_some_and(|frame| frame.runs && (frame.color.get().is_some() || frame.light.get()))
+}
+
+/// Whether this thread polls that light task, or ends it.
+pub(crate) fn polls_light(task: NonNull<Header>) -> bool {
+    frames().any(|frame| frame.polls_light(task))
+}
+
+/// Whether this worker polls a light task, at whatever depth.
+pub(crate) fn polls_any_light() -> bool {
+    with_worker(|worker| worker.frame.light.get()).unwrap_or(false)
+}
+
+/// Wakes the light task that this worker polls, if it is this one: it will be polled once more.
+#[inline]
+pub(crate) fn wake_polled(task: *const ()) -> bool {
+    with_worker(|worker| {
+        let polled = worker.frame.light.get() && worker.frame.task.get().cast() == task;
+        if polled {
+            worker.woken.set(true);
+        }
+        polled
+    })
+    .unwrap_or(false)
 }
 
 /// The color on top, if the thread runs its turn and so owns its fifo.
@@ -247,8 +335,8 @@ pub(crate) fn depth() -> usize {
 
 /// Runs `f` as the poll of a task in the frame on top.
 #[inline]
-pub(crate) fn in_task<R>(task: *const crate::task::Header, f: impl FnOnce() -> R) -> R {
-    struct Restore<'a>(&'a Frame, *const crate::task::Header);
+pub(crate) fn in_task<R>(task: *const Header, f: impl FnOnce() -> R) -> R {
+    struct Restore<'a>(&'a Frame, *const Header);
     impl Drop for Restore<'_> {
         fn drop(&mut self) {
             self.0.task.set(self.1);
@@ -264,14 +352,14 @@ pub(crate) fn in_task<R>(task: *const crate::task::Header, f: impl FnOnce() -> R
 }
 
 /// The innermost task that this thread is polling.
-pub(crate) fn current_task() -> Option<NonNull<crate::task::Header>> {
+pub(crate) fn current_task() -> Option<NonNull<Header>> {
     frames().find_map(|frame| NonNull::new(frame.task.get().cast_mut()))
 }
 
-/// The color of that task.
+/// The color of that task, if somebody has asked for it.
 pub(crate) fn current_task_color() -> Option<NonNull<ColorCell>> {
     // SAFETY: the task is alive while it is polled.
-    current_task().map(|task| unsafe { crate::task::color_of(task) })
+    current_task().and_then(|task| unsafe { task::color_of(task) })
 }
 
 /// The runtime that the thread has entered.

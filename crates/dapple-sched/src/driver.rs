@@ -30,6 +30,14 @@ pub trait Driver: Any + Send + Sync {
     /// Makes `park(worker)` return. Called from any thread.
     fn unpark(&self, worker: usize);
 
+    /// Makes each running thread of the process pass a full memory barrier before it returns, as `membarrier` does; false if
+    /// that is not to be had. Asked once when the runtime starts, and then by thieves, while they hold locks.
+    ///
+    /// With it a worker takes many light tasks from its queue at once, and thieves can still get at them.
+    fn barrier(&self) -> bool {
+        false
+    }
+
     /// All workers have stopped: drops registered callbacks and wakers.
     fn shutdown(&self);
 

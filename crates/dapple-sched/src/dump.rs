@@ -57,6 +57,8 @@ pub struct WorkerDump {
     pub callbacks: u64,
     /// Runnable colors in its run queue.
     pub queue_len: usize,
+    /// Tasks that wait to be polled here and whose color nobody has asked for; they stand in no color.
+    pub tasks: usize,
     /// The first of them, at most 32: lowest priority and oldest first.
     pub queue: Vec<QueuedDump>,
 }
@@ -237,6 +239,9 @@ impl fmt::Display for WorkerDump {
         }
         if self.queue_len > 0 {
             write!(f, "; {} colors wait", self.queue_len)?;
+        }
+        if self.tasks > 0 {
+            write!(f, "; {} tasks wait", self.tasks)?;
         }
         if self.callbacks > 0 { write!(f, "; {} callbacks wait", self.callbacks) } else { Ok(()) }
     }

@@ -6,6 +6,7 @@ use std::ptr;
 
 use crate::stats::Times;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use crate::task::LastSide;
 
 /// A color's side record, or none yet. The lowest bit, [`LIMITED`], says that there is one and that the color has a
 /// capacity, so that a post to a color without one is done with it after a look at the bit.
@@ -21,6 +22,8 @@ pub(crate) struct Ext {
     stolen: AtomicU64,
     /// Kept while times are measured.
     pub(crate) times: Times,
+    /// What the tasks have in common that were spawned in the color.
+    pub(crate) last_side: LastSide,
 }
 
 impl ExtPtr {
@@ -99,6 +102,7 @@ impl Ext {
             counted: AtomicU32::new(0),
             stolen: AtomicU64::new(0),
             times: Times::default(),
+            last_side: LastSide::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::mem;
 use std::ptr::NonNull;
 
+use crate::afterwards;
 use crate::cell::{ColorCell, State};
 use crate::hold;
 use crate::lock::Guard;
@@ -13,7 +14,7 @@ use crate::shared::{MONITOR_ASLEEP, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::spin_loop;
-use crate::worker::{self, TINY_CALLBACK_NS, Worker};
+use crate::worker::{TINY_CALLBACK_NS, Worker};
 
 /// Colors from another worker's list that are dealt with once the locks are released.
 #[derive(Default)]
@@ -56,7 +57,7 @@ impl Worker {
         }
         let slot = self.slot();
         let queue = slot.lock();
-        if queue.len() > 0 || self.shared.is_stopping() || !slot.fall_asleep(&queue) {
+        if queue.turns_waiting() > 0 || self.shared.is_stopping() || !slot.fall_asleep(&queue) {
             return;
         }
         drop(queue);
@@ -107,10 +108,12 @@ impl Worker {
             return 0;
         }
         let mut stolen = self.steal_colors(&mut own, &mut theirs, overdue, any);
+        stolen += own.light.steal(&mut theirs.light, overdue, any);
         // Relaxed: hints, as above.
         slot.behind.store(false, Relaxed);
-        slot.len.store(theirs.len(), Relaxed);
+        slot.len.store(theirs.turns_waiting(), Relaxed);
         if overdue {
+            stolen += self.steal_stretch(&mut own, slot);
             slot.overdue.store(false, Relaxed);
             stolen += self.steal_news(&mut own, &mut theirs, slot, victim, &mut left);
         }
@@ -119,7 +122,7 @@ impl Worker {
         drop(own);
         for color in left.strays {
             // SAFETY: taken off the victim's list with its notification, and not linked since.
-            unsafe { worker::pass_on(&self.shared, color) };
+            unsafe { afterwards::pass_on(&self.shared, color) };
         }
         for color in left.dead {
             // SAFETY: `is_dead` said so.
@@ -209,7 +212,7 @@ impl Worker {
     /// Wakes a sleeping worker if more waits here than it costs to wake one; less and less often where those who came
     /// found nothing that pays to move.
     #[inline]
-    pub(crate) fn call_for_help(&self, waiting: usize) {
+    pub(crate) fn call_for_help(&self, waiting: usize, tasks: usize) {
         let shared = &*self.shared;
         // Relaxed here and below: hints; who is woken decides by an exchange.
         if shared.sleepers() == 0 || shared.searching.load(Relaxed) != 0 {
@@ -220,7 +223,8 @@ impl Worker {
             self.help_pause.set(pause - 1);
             return;
         }
-        let worth_ns = waiting as u64 * u64::from(self.slot().turn_ns.load(Relaxed));
+        let worth_ns = waiting as u64 * u64::from(self.slot().turn_ns.load(Relaxed))
+            + tasks as u64 * u64::from(self.light_ns.get());
         if worth_ns > WAKE_WORTH_NS {
             self.help_pause.set(HELP_PAUSE_MIN << shared.futile_searches.load(Relaxed).min(HELP_PAUSE_DOUBLINGS_MAX));
             shared.searching.store(1, Relaxed);

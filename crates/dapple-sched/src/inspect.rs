@@ -12,7 +12,7 @@ use crate::lock::Guard;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::pool::SLAB_COLORS;
 use crate::run_queue::RunQueue;
-use crate::shared::{NO_COLOR, Shared, Slot};
+use crate::shared::{Shared, Slot};
 use crate::sync::atomic::Ordering::Relaxed;
 
 /// Looks at everything.
@@ -28,7 +28,7 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     look.slabs();
     let Look { mut held, mut queued, by_home, left_out, alive, .. } = look;
-    workers.iter_mut().zip(by_home).for_each(|(worker, callbacks)| worker.callbacks = callbacks);
+    workers.iter_mut().zip(by_home).for_each(|(worker, callbacks)| worker.callbacks = callbacks + worker.tasks as u64);
     held.append(&mut queued);
     held.sort_by_key(|color| std::cmp::Reverse(color.callbacks));
     let (named, named_left_out) = shared.names.dump(NAMED_MAX);
@@ -46,7 +46,7 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
 
 /// How many callbacks wait in the colors of each worker. No home lock is taken.
 pub(crate) fn queued_by_home(shared: &Shared) -> Vec<u64> {
-    let mut queued = vec![0; shared.slots.len()];
+    let mut queued: Vec<u64> = shared.slots.iter().map(|slot| slot.lock().light.len() as u64).collect();
     let mut add = |cell: &ColorCell| {
         // Relaxed: numbers to show; of a color that moves, of one home or the other.
         queued[usize::from(cell.home.load(Relaxed))] += cell.queued();
@@ -64,7 +64,7 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
     // Before the lock is taken, which is a spin lock.
     let mut queue = Vec::with_capacity(QUEUED_MAX);
     let mut run_queue = slot.lock();
-    let (queue_len, stopped) = (run_queue.len(), run_queue.closed);
+    let (queue_len, tasks, stopped) = (run_queue.len(), run_queue.light.len(), run_queue.closed);
     run_queue.each(|_, color| {
         // SAFETY: in the queue, whose lock is held.
         let cell = unsafe { color.as_ref() };
@@ -75,14 +75,13 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
     });
     drop(run_queue);
     // Relaxed: what stays for long enough to be looked at is seen.
-    let color_id = slot.running.load(Relaxed);
-    let running = (color_id != NO_COLOR).then(|| RunningDump {
+    let running = shared.running_id(slot).map(|color_id| RunningDump {
         color_id,
         posted_from: slot.origin(),
         name: slot.shown.name(),
         running_for: stuck_for(shared, slot),
     });
-    WorkerDump { running, asleep: slot.is_asleep(), stopped, callbacks: 0, queue_len, queue }
+    WorkerDump { running, asleep: slot.is_asleep(), stopped, callbacks: 0, queue_len, tasks, queue }
 }
 
 /// For how long the monitor has seen no turn end.

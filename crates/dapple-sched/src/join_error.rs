@@ -15,17 +15,21 @@ use std::fmt;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct JoinError {
-    pub(crate) cause: Cause,
+    cause: Cause,
 }
 
-pub(crate) enum Cause {
+enum Cause {
     Aborted,
-    Panicked(std::sync::Mutex<Box<dyn Any + Send>>),
+    Panicked(Box<std::sync::Mutex<Box<dyn Any + Send>>>),
 }
 
 impl JoinError {
     pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> JoinError {
-        JoinError { cause: Cause::Panicked(std::sync::Mutex::new(payload)) }
+        JoinError { cause: Cause::Panicked(Box::new(std::sync::Mutex::new(payload))) }
+    }
+
+    pub(crate) fn aborted() -> JoinError {
+        JoinError { cause: Cause::Aborted }
     }
 
     /// The task panicked.
@@ -79,3 +83,6 @@ impl fmt::Debug for JoinError {
 }
 
 impl std::error::Error for JoinError {}
+
+// A task has room for it wherever it has room for a pointer.
+const _: () = assert!(std::mem::size_of::<JoinError>() == 8);

@@ -26,6 +26,8 @@
 //! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
 
 mod abort;
+mod afterwards;
+mod barrier;
 mod block;
 mod block_on;
 mod callback;
@@ -44,6 +46,7 @@ mod holder;
 mod idle;
 mod inspect;
 mod join_error;
+mod light;
 mod local;
 mod lock;
 mod monitor;

@@ -25,7 +25,7 @@ impl Model {
     /// them, and fails models, has seen them already.
     pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
         let quiet = Some(Box::new(|_: &PanicInfo<'_>| ()) as _);
-        Model { shared: Shared::new(workers, driver, quiet, SlowRule::default(), Watch::new(None, false)) }
+        Model { shared: Shared::new(workers, driver, quiet, SlowRule::default(), Watch::new(None, false), false) }
     }
 
     /// The way to colors, tasks and counters.

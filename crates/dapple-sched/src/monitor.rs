@@ -183,8 +183,8 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
 fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     let slot = &shared.slots[worker];
     // Relaxed: for reports, of callbacks that have been there for long.
-    let color_id = slot.running.load(Relaxed);
-    let Some(posted_from) = slot.origin().filter(|_| ended == 0 && color_id != NO_COLOR) else {
+    let runs = slot.running.load(Relaxed) != NO_COLOR;
+    let Some(posted_from) = slot.origin().filter(|_| ended == 0 && runs) else {
         return seen.forget_callback(slot);
     };
     let since = *seen.stuck_since.get_or_insert_with(|| {
@@ -194,7 +194,10 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
         now
     });
     let running_for = since.elapsed();
-    if running_for >= shared.slow_rule.after && !seen.reported {
+    if running_for >= shared.slow_rule.after
+        && !seen.reported
+        && let Some(color_id) = shared.running_id(slot)
+    {
         seen.reported = true;
         let slow = SlowCallback { color_id, worker, posted_from, name: slot.shown.name(), running_for };
         // A handler that panics must not end the watch.

@@ -15,7 +15,7 @@ use crate::dump::NamedDump;
 use crate::node::Origin;
 use crate::runtime::Handle;
 use crate::sync::atomic::{AtomicUsize, Ordering::*};
-use crate::task::{self, JoinHandle};
+use crate::task::{self, JoinHandle, Start};
 
 /// Gives a name to the task that is started next.
 ///
@@ -83,7 +83,7 @@ impl Named {
     {
         let (color, spawned_from) = (color.resolved(), Location::caller());
         let listing = Listing::new(color.shared().names.clone(), self.name, color.id(), spawned_from);
-        task::spawn(color, false, spawned_from, async move {
+        task::spawn(Start::Colored(color), false, spawned_from, async move {
             let listing = listing;
             let mut future = pin!(future);
             poll_fn(|cx| {

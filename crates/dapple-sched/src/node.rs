@@ -5,13 +5,15 @@
 //! live in 64-byte blocks from the worker's free list (`block.rs`).
 
 use std::cell::Cell;
-use std::mem::{self, ManuallyDrop};
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use crate::Priority;
 use crate::block;
 use crate::holder::Holder;
+use crate::sync::atomic::{AtomicPtr, Ordering::*};
+use crate::task::Side;
 use crate::trace::Record;
 
 /// The header of every queued callback.
@@ -23,8 +25,10 @@ pub(crate) struct Node {
     /// whether it goes before all others.
     tagged: Cell<*const VTable>,
     /// Address of the [`Location`] that the callback was posted from; or, with [`TRACED`], of its [`Record`]. Another low bit,
-    /// [`COUNTED`], says that the node counts against a capacity.
-    origin: Cell<*const ()>,
+    /// [`COUNTED`], says that the node counts against a capacity. With [`SIDE`] the node is a task's, and this is the address
+    /// of a record that has such a word in its turn; as that may be made by any thread, the word is atomic. Otherwise it is
+    /// touched by who has the node.
+    origin: AtomicPtr<()>,
 }
 
 /// The line of the program that posted a callback or spawned a task.
@@ -56,6 +60,9 @@ const TAGS: usize = PRIORITY_MASK | READS | URGENT;
 const TRACED: usize = 1;
 const COUNTED: usize = 2;
 
+/// The bit of a task's third word that goes with a record; see `task::side`.
+pub(crate) const SIDE: usize = 4;
+
 impl Node {
     #[inline]
     pub(crate) fn new(vtable: &'static VTable, priority: Priority, origin: Origin) -> Node {
@@ -63,28 +70,50 @@ impl Node {
         Node {
             next: Cell::new(std::ptr::null_mut()),
             tagged: Cell::new(vtable.map_addr(|addr| addr | usize::from(priority.level()))),
-            origin: Cell::new(ptr::from_ref(origin).cast()),
+            origin: AtomicPtr::new(ptr::from_ref(origin).cast_mut().cast()),
         }
+    }
+
+    /// The node of a task; `word` is its third word.
+    #[inline]
+    pub(crate) fn of_task(vtable: *const VTable, word: *mut ()) -> Node {
+        Node {
+            next: Cell::new(ptr::null_mut()),
+            tagged: Cell::new(vtable.map_addr(|addr| addr | usize::from(Priority::NORMAL.level()))),
+            origin: AtomicPtr::new(word),
+        }
+    }
+
+    /// A task's third word.
+    #[inline]
+    pub(crate) fn task_word(&self) -> &AtomicPtr<()> {
+        &self.origin
+    }
+
+    /// The word that says where the callback was posted from: the node's, or that of a task's record.
+    fn origin_word(&self) -> &AtomicPtr<()> {
+        Side::of(&self.origin).map_or(&self.origin, |side| &side.origin)
     }
 
     /// Where the callback was posted from; `None` if there is more to do than to run it.
     #[inline]
     pub(crate) fn plain_origin(&self) -> Option<Origin> {
-        let word = self.origin.get();
+        // Relaxed, here and below: see the field. `Side::of` acquires.
+        let word = self.origin.load(Relaxed);
         // SAFETY: without bits it is what `new` or `take_record` stored, a `&'static Location`.
-        (word.addr() & (TRACED | COUNTED) == 0).then(|| unsafe { &*word.cast() })
+        (word.addr() & (TRACED | COUNTED | SIDE) == 0).then(|| unsafe { &*word.cast() })
     }
 
     /// Where the callback was posted from, or the record that knows it.
     pub(crate) fn origin(&self) -> Result<Origin, NonNull<Record>> {
-        let word = self.origin.get();
+        let word = self.origin_word().load(Relaxed);
         let address = word.map_addr(|addr| addr & !(TRACED | COUNTED));
         if word.addr() & TRACED == 0 {
             // SAFETY: as above.
             Ok(unsafe { &*address.cast() })
         } else {
             // SAFETY: a box or a block is not null.
-            Err(unsafe { NonNull::new_unchecked(address.cast_mut().cast()) })
+            Err(unsafe { NonNull::new_unchecked(address.cast()) })
         }
     }
 
@@ -97,12 +126,20 @@ impl Node {
     /// Traces the callback, or no longer does.
     #[inline]
     pub(crate) fn set_origin(&self, origin: Result<Origin, NonNull<Record>>) {
-        let word = match origin {
-            Ok(origin) => ptr::from_ref(origin).cast::<()>(),
-            Err(record) => record.as_ptr().cast_const().cast::<()>().map_addr(|addr| addr | TRACED),
+        let new = match origin {
+            Ok(origin) => ptr::from_ref(origin).cast_mut().cast::<()>(),
+            Err(record) => record.as_ptr().cast::<()>().map_addr(|addr| addr | TRACED),
         };
-        let counted = self.origin.get().addr() & COUNTED;
-        self.origin.set(word.map_addr(|addr| addr | counted));
+        let shared = self.origin.load(Relaxed).addr() & SIDE != 0;
+        let word = if shared { &Side::own(&self.origin).origin } else { &self.origin };
+        let counted = word.load(Relaxed).addr() & COUNTED;
+        word.store(new.map_addr(|addr| addr | counted), Relaxed);
+    }
+
+    /// The address that a task's node was made with.
+    #[inline]
+    pub(crate) fn task_vtable(&self) -> *const VTable {
+        self.tagged.get().map_addr(|addr| addr & !TAGS)
     }
 
     #[inline]
@@ -120,7 +157,7 @@ impl Node {
     /// Whether the node was counted against its color's capacity.
     #[inline]
     pub(crate) fn counted(&self) -> bool {
-        self.origin.get().addr() & COUNTED != 0
+        self.origin_word().load(Relaxed).addr() & COUNTED != 0
     }
 
     /// Whether the node asks to hold its color for reading.
@@ -148,7 +185,8 @@ impl Node {
     }
 
     pub(crate) fn set_counted(&self) {
-        self.origin.set(self.origin.get().map_addr(|addr| addr | COUNTED));
+        // Tasks are not counted, so it is the node's own word.
+        self.origin.store(self.origin.load(Relaxed).map_addr(|addr| addr | COUNTED), Relaxed);
     }
 }
 
@@ -235,4 +273,5 @@ impl Chain {
     }
 }
 
-const _: () = assert!(mem::size_of::<Node>() == 24);
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+const _: () = assert!(std::mem::size_of::<Node>() == 24);

@@ -18,7 +18,7 @@ use crate::local::{Found, Locals, Presence};
 use crate::node::Origin;
 use crate::runtime::Handle;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
-use crate::task::{self, JoinHandle};
+use crate::task::{self, JoinHandle, Start};
 use crate::worker::Worker;
 
 impl Color {
@@ -105,7 +105,7 @@ impl Color {
     {
         let place = Place::of(self);
         let local = Local { place, make: Some(make), future: PhantomData::<fn() -> F> };
-        task::spawn(local.place.color.clone(), false, Location::caller(), local)
+        task::spawn(Start::Colored(local.place.color.clone()), false, Location::caller(), local)
     }
 }
 
@@ -515,7 +515,7 @@ where
             }
             let own = state.clone();
             let run = async move { own.access(closure) };
-            self.task = Some(task::spawn(state.color().clone(), false, self.origin, run));
+            self.task = Some(task::spawn(Start::Colored(state.color().clone()), false, self.origin, run));
         }
         let task = self.task.as_mut().expect("a `with` is not polled again after it was ready");
         let Poll::Ready(result) = Pin::new(task).poll(cx) else { return Poll::Pending };

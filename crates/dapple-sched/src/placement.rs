@@ -115,10 +115,15 @@ pub(crate) unsafe fn bring_together<'a>(
 /// # Safety
 /// The home lock is held, and the color taken by the caller.
 pub(crate) unsafe fn note_hold(cell: &ColorCell, home: usize, here: Option<usize>) {
-    let Some(sender) = here.and_then(|_| context::turn_color()) else { return };
+    let sender = here.and_then(|_| context::turn_color());
+    if sender.is_none() && !context::polls_any_light() {
+        return;
+    }
     // SAFETY: this thread runs the sender, so it owns its fifo; the home lock owns that of a color that does not run.
     unsafe {
-        sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, (here != Some(home)).then_some(home)));
+        if let Some(sender) = sender {
+            sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, (here != Some(home)).then_some(home)));
+        }
         if here == Some(home) {
             cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
         }

@@ -100,6 +100,7 @@ impl Worker {
             // SAFETY: this thread runs the sender, so it owns its fifo.
             unsafe { sender.as_ref().fifo(|fifo| fifo.posts_out = fifo.posts_out.saturating_add(1)) };
         }
+        let from_callback = sender.is_some() || context::in_callback();
         // Relaxed: decided under the lock.
         let home = usize::from(cell.home.load(Relaxed));
         if switches::shared_queue() {
@@ -121,7 +122,7 @@ impl Worker {
             cell.push(node);
             cell.fifo(|fifo| {
                 fifo.rank |= self.express();
-                if sender.is_some() {
+                if from_callback {
                     fifo.posts_in = fifo.posts_in.saturating_add(1);
                 }
             });
@@ -258,7 +259,7 @@ unsafe fn place_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
                 let notified = cell.push_inbox(node, true);
                 drop(queue);
                 if notified {
-                    crate::worker::pass_on(shared, color);
+                    crate::afterwards::pass_on(shared, color);
                 }
                 return true;
             }

@@ -18,7 +18,9 @@
 use std::ptr::{self, NonNull};
 
 use crate::cell::{ColorCell, State};
+use crate::light::STRETCH_MAX;
 use crate::policed::Board;
+use crate::task::LightQueue;
 
 /// Runnable colors, by rank.
 pub(crate) struct RunQueue {
@@ -36,6 +38,8 @@ pub(crate) struct RunQueue {
     express_last: u32,
     /// The worker has stopped for good: nothing may be queued here again.
     pub(crate) closed: bool,
+    /// Light tasks; colors and they take turns.
+    pub(crate) light: LightQueue,
     /// What the policy knows, if there is one.
     pub(crate) board: Option<Box<Board>>,
 }
@@ -61,6 +65,7 @@ impl RunQueue {
             picks: 0,
             express_last: 0,
             closed: false,
+            light: LightQueue::default(),
             board: None,
         }
     }
@@ -68,6 +73,47 @@ impl RunQueue {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many light tasks, of which there are some, go next; 0: a color does. Beside colors of their priority, the lowest,
+    /// each task has as many polls as each color has turns; beside colors of a higher one they have one pick in
+    /// [`FAIR_PICK`]. What was woken from outside has every other pick.
+    #[inline]
+    pub(crate) fn tasks_next(&mut self) -> usize {
+        if self.len == 0 { self.light.len() } else { self.tasks_beside_colors() }
+    }
+
+    #[inline(never)]
+    fn tasks_beside_colors(&mut self) -> usize {
+        let (tasks, colors) = (self.light.len(), self.len);
+        let higher = self.occupied & !(POLICED | LOWEST_BITS) != 0;
+        let express_color = self.occupied & u32::from(EXPRESS) << 1 != 0;
+        // What is from outside, on either side, does not wait for a whole round of the other one.
+        let alternates = higher || express_color || self.light.has_express();
+        let picks_between = if higher { FAIR_PICK - 1 } else { 1 };
+        let polls = (self.light.credit / colors).min(tasks);
+        let tasks_go = if alternates { self.light.passed >= picks_between } else { polls > 0 };
+        if tasks_go {
+            self.light.passed = 0;
+            return if express_color { 1 } else { polls.max(1) };
+        }
+        self.light.passed += 1;
+        self.light.credit = (self.light.credit + tasks).min(tasks.saturating_mul(colors));
+        0
+    }
+
+    /// So many tasks were taken.
+    #[inline]
+    pub(crate) fn note_taken(&mut self, tasks: usize) {
+        if self.len > 0 {
+            self.light.credit = self.light.credit.saturating_sub(tasks * self.len);
+        }
+    }
+
+    /// About how many turns it takes to run what waits.
+    #[inline]
+    pub(crate) fn turns_waiting(&self) -> usize {
+        self.len + self.light.len().div_ceil(STRETCH_MAX)
     }
 
     /// Queues a color at the end of the list of its rank.
@@ -320,6 +366,9 @@ const RANKS: usize = 2 * LEVELS;
 
 /// The bit of a rank: something that waits in the color came from outside.
 pub(crate) const EXPRESS: u8 = 1;
+
+/// The lists of the lowest priority, which light tasks have.
+const LOWEST_BITS: u32 = 0b11;
 
 /// The lists without it.
 const ORDINARY_BITS: u32 = 0x5555;

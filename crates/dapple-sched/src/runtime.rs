@@ -14,13 +14,14 @@ use crate::closing::Closed;
 use crate::color::Color;
 use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
+use crate::light;
 use crate::monitor::{self, SlowCallback, SlowRule};
 use crate::panics::PanicInfo;
 use crate::policy::Policy;
 use crate::shared::Shared;
 use crate::stats::RuntimeStats;
 use crate::sync::atomic::Ordering::*;
-use crate::task::{self, JoinHandle};
+use crate::task::{self, JoinHandle, Start};
 use crate::trace::{Observer, Watch};
 use crate::worker::Worker;
 
@@ -131,7 +132,12 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn(self.new_color(), false, Location::caller(), future)
+        let place = if light::allowed(&self.shared) {
+            Start::Light(self.shared.clone())
+        } else {
+            Start::Colored(self.new_color())
+        };
+        task::spawn(place, false, Location::caller(), future)
     }
 
     /// A fresh color of this runtime; see [`Color::new`].
@@ -417,7 +423,7 @@ impl Builder {
             None => Arc::new(ThreadDriver::new(workers)),
         };
         let watch = Watch::new(self.observer, self.measure_times);
-        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch);
+        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, self.policy.is_some());
         let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::new() };
         for index in 0..workers {
             let (shared, policy) = (shared.clone(), self.policy.clone());

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
 use crate::driver::Driver;
+use crate::light::{LIGHT_TASK, STRETCH_MAX, Stretch};
 use crate::lock::{Guard, Lock};
 use crate::monitor::SlowRule;
 use crate::named::{Names, Shown};
@@ -38,7 +39,7 @@ use crate::run_queue::RunQueue;
 use crate::runtime::PanicHandler;
 use crate::stats::Counters;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use crate::task::TaskList;
+use crate::task::TaskMemory;
 use crate::trace::Watch;
 
 /// One runtime.
@@ -48,13 +49,17 @@ pub(crate) struct Shared {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     pub(crate) pool: crate::pool::Pool,
     pub(crate) registry: Registry,
-    pub(crate) tasks: Box<[Lock<TaskList>]>,
+    pub(crate) tasks: TaskMemory,
     pub(crate) tasks_live: AtomicUsize,
     pub(crate) closing: Closing,
     pub(crate) names: Arc<Names>,
     pub(crate) panic_handler: Option<PanicHandler>,
     pub(crate) slow_rule: SlowRule,
     pub(crate) watch: Watch,
+    /// The program has a policy of its own.
+    pub(crate) policed: bool,
+    /// Light tasks that a worker takes at once.
+    pub(crate) stretch_max: usize,
     pub(crate) started: Instant,
     /// The default color; its handles count on the runtime as a whole.
     default_color: ColorCell,
@@ -99,6 +104,7 @@ pub(crate) struct Slot {
     /// Mean time of a turn, sampled.
     pub(crate) turn_ns: AtomicU32,
     pub(crate) counters: Counters,
+    pub(crate) stretch: Stretch,
 }
 
 /// What became of a color that was pushed to a remote list.
@@ -124,6 +130,7 @@ impl Slot {
             stuck_since_ns: AtomicU64::new(0),
             turn_ns: AtomicU32::new(0),
             counters: Counters::default(),
+            stretch: Stretch::new(),
         }
     }
 
@@ -226,20 +233,24 @@ impl Shared {
         panic_handler: Option<PanicHandler>,
         slow_rule: SlowRule,
         watch: Watch,
+        policed: bool,
     ) -> Arc<Shared> {
+        let stretch_max = if driver.barrier() { STRETCH_MAX } else { 1 };
         Arc::new_cyclic(|weak| Shared {
             slots: (0..workers).map(|_| Slot::new()).collect(),
             driver,
             #[cfg(not(any(dapple_loom, dapple_shuttle)))]
             pool: crate::pool::Pool::new(),
             registry: Registry::new(),
-            tasks: (0..workers).map(|_| Lock::new(TaskList::new())).collect(),
+            tasks: TaskMemory::new(),
             tasks_live: AtomicUsize::new(0),
             closing: Closing::new(),
             names: Arc::default(),
             panic_handler,
             slow_rule,
             watch,
+            policed,
+            stretch_max,
             started: Instant::now(),
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
             phase: AtomicU8::new(RUNNING),
@@ -261,8 +272,23 @@ impl Shared {
     }
 
     pub(crate) fn fresh_id(&self) -> u64 {
+        self.fresh_ids(1)
+    }
+
+    /// The first of so many numbers that no other color has.
+    pub(crate) fn fresh_ids(&self, count: u64) -> u64 {
         // Relaxed: a number.
-        self.next_id.fetch_add(1, Relaxed)
+        self.next_id.fetch_add(count, Relaxed)
+    }
+
+    /// The number of the color that a slot says is running.
+    pub(crate) fn running_id(&self, slot: &Slot) -> Option<u64> {
+        // Relaxed: for reports.
+        match slot.running.load(Relaxed) {
+            NO_COLOR => None,
+            LIGHT_TASK => self.tasks.id_at(slot.stretch.polled()),
+            id => Some(id),
+        }
     }
 
     /// Locks the home of a color, which may move while we wait for it.

@@ -129,6 +129,9 @@ impl Ticket {
 
     fn new(wanted: Wanted, reads: bool, shared: *const Shared, origin: Origin, waker: &Waker) -> Ticket {
         let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
+        // Who waits is polled in turns of others, and where he has been granted something before all else in his color: so
+        // he needs one.
+        task.as_ref().map(TaskRef::color);
         let node = Node::new(Ticket::VTABLE, Priority::NORMAL, origin);
         if reads {
             node.set_reads();

@@ -4,15 +4,16 @@
 //! the next color. A turn runs what was queued when it began; a time slice cuts it off.
 
 use std::cell::Cell;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use crate::afterwards::{Afterwards, pass_on};
 use crate::block::Blocks;
 use crate::cell::{ColorCell, State};
 use crate::clock::{self, Slice};
 use crate::context::{self, Frame};
-use crate::dispose;
 use crate::hold;
 use crate::holder::Holder;
 use crate::local::Locals;
@@ -22,10 +23,10 @@ use crate::placement::REQUEST_POSTS;
 use crate::policed::Policed;
 use crate::post;
 use crate::run_queue::{EXPRESS, RunQueue};
-use crate::shared::{Linked, NO_COLOR, Shared, Slot};
+use crate::shared::{NO_COLOR, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
-use crate::task::TaskRef;
+use crate::task::{FreeTasks, TaskRef};
 use crate::trace;
 
 /// The private half of a worker; only its own thread touches it.
@@ -35,6 +36,7 @@ pub(crate) struct Worker {
     slot: NonNull<Slot>,
     pub(crate) index: usize,
     pub(crate) blocks: Blocks,
+    pub(crate) free_tasks: FreeTasks,
     /// The driver is dispatching events on this thread: posts to idle colors bring them here.
     pub(crate) dispatches: Cell<bool>,
     /// The turn that is over but whose color has not been requeued yet.
@@ -49,6 +51,15 @@ pub(crate) struct Worker {
     ran: Cell<u32>,
     /// While a turn is timed: what it has spent on traffic with other workers. See [`away`].
     away_ns: Cell<Option<u64>>,
+    /// Light tasks in the stretch that this worker polls, or has polled and not given back.
+    pub(crate) stretch: Cell<usize>,
+    /// The light task that is polled has been woken in its poll.
+    pub(crate) woken: Cell<bool>,
+    /// Stretches until one is timed.
+    pub(crate) stretches_to_look: Cell<u32>,
+    /// Mean time of a poll of a light task, 0 if not known; and that of the last stretch, if it was timed.
+    pub(crate) light_ns: Cell<u32>,
+    pub(crate) poll_ns: Cell<Option<u32>>,
     /// Its frame, at the bottom of this thread's stack of frames.
     pub(crate) frame: Frame,
     pub(crate) spin_rounds: Cell<u32>,
@@ -81,16 +92,12 @@ enum Cut {
     Early,
 }
 
-/// What is to be done once the worker's lock is released.
-pub(crate) struct Afterwards {
-    /// Dead colors, chained through `remote_next`.
-    dead: *mut ColorCell,
-    /// Waiters for whom a color is held now, chained.
-    granted: *mut Node,
-    /// Colors that were taken off our list and whose home is another worker, chained likewise.
-    strays: *mut ColorCell,
-    /// A worker to whose queue a color was moved.
-    kick: usize,
+/// What a worker does next.
+enum Next {
+    Turn(NonNull<ColorCell>, Plan),
+    /// Light tasks, which it has taken.
+    Stretch,
+    Nothing,
 }
 
 /// A turn that begins.
@@ -109,6 +116,7 @@ impl Worker {
             shared,
             index,
             blocks: Blocks::new(),
+            free_tasks: FreeTasks::new(),
             dispatches: Cell::new(false),
             ended: Cell::new(None),
             handoff: Cell::new(ptr::null_mut()),
@@ -116,6 +124,11 @@ impl Worker {
             ns_to_poll: Cell::new(POLL_EVERY_NS),
             ran: Cell::new(0),
             away_ns: Cell::new(None),
+            stretch: Cell::new(0),
+            woken: Cell::new(false),
+            stretches_to_look: Cell::new(0),
+            light_ns: Cell::new(0),
+            poll_ns: Cell::new(None),
             frame: Frame::of_worker(),
             spin_rounds: Cell::new(4),
             help_pause: Cell::new(0),
@@ -142,6 +155,7 @@ impl Worker {
                     }
                     // A part at a time, so that what comes meanwhile does not wait.
                     if !self.blocks.give_back_some() {
+                        self.free_tasks.give_back(&self.shared);
                         self.sleep();
                     }
                 }
@@ -172,8 +186,11 @@ impl Worker {
     /// As [`Worker::step`]; a panic of a callback passes through.
     #[inline]
     fn try_step(&self) -> bool {
-        let Some((color, plan)) = self.next_color() else { return false };
-        self.turn(color, plan);
+        match self.next() {
+            Next::Turn(color, plan) => self.turn(color, plan),
+            Next::Stretch => self.run_stretch(),
+            Next::Nothing => return false,
+        }
         true
     }
 
@@ -203,9 +220,9 @@ impl Worker {
         }
     }
 
-    /// Takes the next color to run, and what its turn is to be.
+    /// Takes what is to run next.
     #[inline]
-    fn next_color(&self) -> Option<(NonNull<ColorCell>, Plan)> {
+    fn next(&self) -> Next {
         let slot = self.slot();
         let mut afterwards = Afterwards::new();
         let mut queue = slot.lock();
@@ -216,26 +233,31 @@ impl Worker {
         if slot.remote_waits() {
             self.take_news(&mut queue, &mut afterwards);
         }
-        let next = queue.pop().map(|color| {
+        self.end_stretch(&mut queue);
+        let next = if self.begin_stretch(&mut queue) {
+            Next::Stretch
+        } else if let Some(color) = queue.pop() {
             // SAFETY: popped under our lock, which is its home's.
             let cell = unsafe { color.as_ref() };
             // Relaxed: for reports.
             slot.running.store(cell.id, Relaxed);
             // SAFETY: as above.
-            (color, unsafe { begin_turn(cell) })
-        });
-        let waiting = queue.len();
+            Next::Turn(color, unsafe { begin_turn(cell) })
+        } else {
+            Next::Nothing
+        };
+        let (waiting, tasks) = (queue.turns_waiting(), queue.light.len());
         drop(queue);
         // Relaxed: a hint for thieves.
         slot.len.store(waiting, Relaxed);
-        if next.is_none() {
+        if matches!(next, Next::Nothing) {
             slot.running.store(NO_COLOR, Relaxed);
         }
         if !afterwards.is_empty() {
             afterwards.settle(&self.shared);
         }
         if waiting > 0 {
-            self.call_for_help(waiting);
+            self.call_for_help(waiting, tasks);
         }
         next
     }
@@ -274,6 +296,13 @@ impl Worker {
         }
         let passed_ns = if to_look == 0 { self.look(elapsed_ns, away_ns) } else { elapsed_ns };
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
+    }
+
+    /// Looks at the kernel, if with this time enough has passed.
+    #[inline]
+    pub(crate) fn pass_time(&self, ns: u64) {
+        self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(ns));
+        self.poll_if_due();
     }
 
     /// Once in a while: records how long a turn took, without what was traffic with other workers, which sets how often
@@ -541,19 +570,27 @@ impl Worker {
         });
         self.slot().replace_running(told.0, told.1);
         self.slot().counters.turn(1);
-        if released {
-            return true;
+        if !released {
+            // SAFETY: the turn is over, and the color is `Running` here.
+            unsafe { self.end_nested_turn(color) };
         }
+        true
+    }
+
+    /// Ends a turn that is not the worker's own.
+    ///
+    /// # Safety
+    /// The turn is over, and the color is `Running` here.
+    pub(crate) unsafe fn end_nested_turn(&self, color: NonNull<ColorCell>) {
         let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
-        // SAFETY: the turn is over, the color is `Running` here, and this is its home lock.
+        // SAFETY: promised by the caller; this is its home lock.
         unsafe {
             let turn = Turn { color, handoff: ptr::null_mut(), cut: Cut::No, looked: false };
             self.end_turn(&mut queue, turn, &mut afterwards);
         }
         drop(queue);
         afterwards.settle(&self.shared);
-        true
     }
 
     /// Collects kernel events and timers of a worker's slot of the driver.
@@ -577,7 +614,9 @@ impl Worker {
             // SAFETY: as in `next_color`.
             unsafe { self.end_turn(&mut queue, turn, &mut afterwards) };
         }
+        self.end_stretch(&mut queue);
         queue.closed = true;
+        let light = mem::take(&mut queue.light);
         let mut colors = Vec::new();
         while let Some(color) = queue.pop() {
             // SAFETY: popped under its home lock.
@@ -599,6 +638,7 @@ impl Worker {
             // SAFETY: set to `Held` above.
             unsafe { hold::release(color) };
         }
+        Worker::drop_light_tasks(light);
         self.locals.drop_all(&self.shared);
         // AcqRel: the last one sees all that the others did.
         if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
@@ -607,6 +647,12 @@ impl Worker {
             // What their destructors have made.
             self.locals.drop_all(&self.shared);
         }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.free_tasks.give_all(&self.shared);
     }
 }
 
@@ -636,70 +682,6 @@ impl Worker {
     }
 }
 
-impl Afterwards {
-    #[inline]
-    pub(crate) fn new() -> Afterwards {
-        Afterwards { dead: ptr::null_mut(), granted: ptr::null_mut(), strays: ptr::null_mut(), kick: NOBODY }
-    }
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.dead.is_null() && self.granted.is_null() && self.strays.is_null() && self.kick == NOBODY
-    }
-
-    /// A color that nobody can reach any more: to be freed.
-    ///
-    /// # Safety
-    /// `is_dead` said so.
-    pub(crate) unsafe fn bury(&mut self, cell: &ColorCell) {
-        // Relaxed: a list of this thread's own.
-        cell.remote_next.store(self.dead, Relaxed);
-        self.dead = ptr::from_ref(cell).cast_mut();
-    }
-
-    /// Waiters, in a chain, for whom their colors are held now.
-    fn grant(&mut self, chain: *mut Node) {
-        let mut last = chain;
-        while let Some(node) = NonNull::new(last) {
-            // SAFETY: the chain is ours.
-            let next = unsafe { node.as_ref() }.next.get();
-            if next.is_null() {
-                // SAFETY: as above.
-                unsafe { node.as_ref() }.next.set(self.granted);
-                self.granted = chain;
-            }
-            last = next;
-        }
-    }
-
-    /// Frees, hands over and passes on, with no lock held.
-    pub(crate) fn settle(self, shared: &Shared) {
-        if self.kick != NOBODY {
-            shared.kick(self.kick);
-        }
-        let mut dead = self.dead;
-        while let Some(color) = NonNull::new(dead) {
-            // SAFETY: `is_dead` said so; the chain is ours.
-            unsafe {
-                // Relaxed: as in `bury`.
-                dead = color.as_ref().remote_next.load(Relaxed);
-                hold::free(color);
-            }
-        }
-        let mut strays = self.strays;
-        while let Some(color) = NonNull::new(strays) {
-            // SAFETY: taken off our list, and not linked since.
-            unsafe {
-                // Relaxed: as in `bury`.
-                strays = color.as_ref().remote_next.load(Relaxed);
-                pass_on(shared, color);
-            }
-        }
-        // SAFETY: each of them has its color, and the chain is ours.
-        unsafe { post::grant_all(self.granted) };
-    }
-}
-
 /// Does what is traffic with other workers, so that a turn which is timed can tell what it would take without.
 pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
     let timed = context::with_worker(|worker| worker.away_ns.get().is_some()).unwrap_or(false);
@@ -714,17 +696,6 @@ pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
         worker.away_ns.set(before.map(|away_ns| away_ns + slice.elapsed_ns()));
     });
     done
-}
-
-/// Links a color, whose notification the caller owns, where it belongs.
-///
-/// # Safety
-/// The caller owns the notification.
-pub(crate) unsafe fn pass_on(shared: &Shared, color: NonNull<ColorCell>) {
-    if shared.link_remote(color) == Linked::Closed {
-        // SAFETY: promised by the caller; the home has stopped.
-        unsafe { dispose::notified(color) };
-    }
 }
 
 /// Starts a turn.
@@ -756,9 +727,6 @@ const LONG_CALLBACK_NS: u16 = (REQUEST_POSTS * TINY_CALLBACK_NS) as u16;
 
 /// Turns longer than this are timed more often.
 const LONG_TURN_NS: u32 = 1_000;
-
-/// No worker.
-const NOBODY: usize = usize::MAX;
 
 /// Shorter callbacks cost less than moving them between cores: about 130 ns, two cache-line transfers.
 pub(crate) const TINY_CALLBACK_NS: u32 = 150;

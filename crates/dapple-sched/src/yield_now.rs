@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::task::wake_if_polled;
+
 /// Lets everything go first that is runnable now: the task is queued again at the end of its color.
 ///
 /// Cancel safety: nothing is lost by dropping it.
@@ -22,6 +24,7 @@ use std::task::{Context, Poll};
 /// runtime.block_on(count).unwrap();
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[inline]
 pub fn yield_now() -> YieldNow {
     YieldNow { yielded: false }
 }
@@ -36,12 +39,16 @@ pub struct YieldNow {
 impl Future for YieldNow {
     type Output = ();
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.yielded {
             return Poll::Ready(());
         }
         self.yielded = true;
-        cx.waker().wake_by_ref();
+        // The usual one, that of the task itself, without a call through the waker.
+        if !wake_if_polled(cx.waker()) {
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 }

@@ -15,6 +15,7 @@ use clock::Clock;
 use slot::Slot;
 use uring::Limits;
 
+mod barrier;
 mod clock;
 pub(crate) mod current;
 mod entry;
@@ -154,6 +155,10 @@ impl Driver for EpollDriver {
 
     fn unpark(&self, worker: usize) {
         self.slots[worker].unpark();
+    }
+
+    fn barrier(&self) -> bool {
+        barrier::barrier()
     }
 
     fn shutdown(&self) {

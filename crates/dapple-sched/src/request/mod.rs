@@ -35,6 +35,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use crate::afterwards::Afterwards;
 use crate::cell::{ColorCell, Kind, State};
 use crate::color::{Color, Priority};
 use crate::context;
@@ -47,7 +48,7 @@ use crate::shared::Shared;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::ticket::Ticket;
 use crate::trace::{self, Record};
-use crate::worker::{self, Afterwards};
+use crate::worker;
 
 /// What several colors are to be held for.
 pub(crate) struct Request {

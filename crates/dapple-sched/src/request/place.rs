@@ -3,6 +3,7 @@
 use std::ptr::{self, NonNull};
 
 use super::{Member, Request};
+use crate::afterwards;
 use crate::cell::{ColorCell, State};
 use crate::context;
 use crate::hold;
@@ -78,7 +79,7 @@ impl Request {
         // are held.
         unsafe {
             for color in placed.notify {
-                worker::pass_on(shared, color);
+                afterwards::pass_on(shared, color);
             }
             grant_all(placed.granted);
             if placed.complete {

@@ -9,6 +9,7 @@
 #![cfg(dapple_loom)]
 
 mod colors;
+mod light;
 mod readers;
 mod requests;
 mod support;

@@ -50,6 +50,12 @@ impl Driver for Parker {
         self.0[worker].1.notify_one();
     }
 
+    fn barrier(&self) -> bool {
+        // With the one on the other side, which in models is such a fence too, what membarrier does.
+        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+        true
+    }
+
     fn shutdown(&self) {}
 }
 

@@ -61,6 +61,11 @@ impl Driver for Parker {
         self.0[worker].1.notify_one();
     }
 
+    fn barrier(&self) -> bool {
+        // Memory is sequentially consistent here.
+        true
+    }
+
     fn shutdown(&self) {}
 }
 

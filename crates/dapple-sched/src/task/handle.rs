@@ -1,0 +1,129 @@
+//! Waiting for a task, and letting go of it.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::{DONE, JOINED, TaskRef, poll_joined, vtable_of};
+use crate::abort::AbortHandle;
+use crate::color::Color;
+use crate::join_error::JoinError;
+use crate::sync::atomic::Ordering::*;
+
+/// Waits for a task: a future that yields its result, or why there is none.
+///
+/// Dropping the handle detaches the task, which runs on.
+///
+/// Cancel safety: a `&mut JoinHandle` can be dropped and awaited again; the result is not lost.
+///
+/// ```
+/// let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// let sum = runtime.spawn(async { 1 + 2 });
+/// assert_eq!(runtime.block_on(sum).unwrap(), 3);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct JoinHandle<T> {
+    pub(super) task: TaskRef,
+    /// The result is no longer with the task.
+    pub(super) taken: bool,
+    pub(super) output: PhantomData<fn() -> T>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Asks the task to end: its future is dropped in its color, as soon as that color has a turn. A task that has
+    /// finished keeps its result.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = runtime.spawn(std::future::pending::<()>());
+    /// task.abort();
+    /// assert!(runtime.block_on(task).unwrap_err().is_aborted());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn abort(&self) {
+        self.task.abort();
+    }
+
+    /// A way to abort the task that can be kept apart from this handle; there is an example at [`AbortHandle`].
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle::new(self.task.clone())
+    }
+
+    /// Ready when the task has ended; the result stays for whoever awaits the handle. One waker is kept, that of the last
+    /// poll, by this or by awaiting.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = runtime.spawn(async { 7 });
+    /// runtime.block_on(std::future::poll_fn(|cx| task.poll_finished(cx)));
+    /// assert_eq!(runtime.block_on(task).unwrap(), 7);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn poll_finished(&self, cx: &mut Context<'_>) -> Poll<()> {
+        poll_joined(&self.task, cx)
+    }
+
+    /// Whether the task has ended and its result can be had without waiting.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// let task = runtime.spawn(async {});
+    /// while !task.is_finished() {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert!(runtime.block_on(task).is_ok());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn is_finished(&self) -> bool {
+        self.task.is_done()
+    }
+
+    /// The color of the task.
+    pub fn color(&self) -> &Color {
+        self.task.color()
+    }
+}
+
+impl<T: Send + 'static> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.poll_finished(cx).is_pending() {
+            return Poll::Pending;
+        }
+        assert!(!self.taken, "a join handle is not polled again after it was ready");
+        self.taken = true;
+        let mut output: Option<Result<T, JoinError>> = None;
+        // SAFETY: `T` is the output of the task's future (see `spawn`); DONE gives the output to this one handle, which takes
+        // it once.
+        unsafe { (vtable_of(self.task.0).take)(self.task.0, (&raw mut output).cast()) };
+        Poll::Ready(output.expect("`take` moves it there"))
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        let header = self.task.header();
+        // AcqRel: acquires the output if the task is done.
+        let state = header.state.fetch_and(!JOINED, AcqRel);
+        // The joiner's waker may be all that keeps the joiner alive: dropped now, not with the task, so that a chain
+        // of tasks does not fall like dominoes.
+        let joiner = header.side().and_then(|side| side.joiner.lock().take());
+        drop(joiner);
+        if state & DONE != 0 && !self.taken {
+            // SAFETY: DONE came first, so the output is ours.
+            unsafe { (vtable_of(self.task.0).drop_output)(self.task.0) };
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("color", self.color()).field("finished", &self.is_finished()).finish()
+    }
+}

@@ -1,0 +1,618 @@
+//! Tasks: a future with a color, polled by callbacks of that color.
+//!
+//! A task is one block of memory: a header of 32 bytes whose first field is the node that is queued when the task is woken,
+//! and the future, in whose place the output comes.
+//!
+//! # Light tasks
+//!
+//! A task that was spawned without a color has one of its own (C3). As long as nobody asks for that color nobody can post to
+//! it, hold it or wait for it, so there is nothing that it would have to exclude but the task's own polls; and these exclude
+//! each other by the task's state alone. Such a task is *light*: its color is not made, its node stands in a worker's queue
+//! of light tasks (`queue`) and not in a color's fifo, and it is polled in a stretch with others (`light.rs`).
+//!
+//! Whoever asks for the color makes it. From then on the task is polled by callbacks of it like any other. What makes the
+//! color sets `COLORED`, which decides in one step who begins with it:
+//!
+//! | the light task | the new color is | and becomes free |
+//! |---|---|---|
+//! | waits, or has ended | `Held` by who made it | at once |
+//! | is queued, or is polled by another thread | `Held` for the task | when its turn among the light tasks comes, or this poll ends |
+//! | is polled here | `Running`: the poll goes on as a turn of the color | when the poll ends |
+//!
+//! # State bits
+//!
+//! | bit | set by | cleared by | meaning |
+//! |---|---|---|---|
+//! | `SCHEDULED` | spawn, wake, abort; whoever sets it queues | colored: the poll, when it begins. Light: the poll, when it ends and nothing came meanwhile | colored: the node is queued. Light: it is queued, or polled |
+//! | `WOKEN` | wake, abort, if `SCHEDULED` was set | a poll, when it begins or ends | light: poll once more. (Colored: nothing) |
+//! | `ABORTED` | abort, shutdown | nobody | the next callback drops the future instead of polling it |
+//! | `COLORED` | spawn, whoever makes the color | nobody | polls are callbacks of the color |
+//! | `DONE` | the callback that ends the task | nobody | the output (or error) is stored; the node is never queued again |
+//! | `FAILED` | with `DONE` | nobody | it is an error |
+//! | `JOINER` | who waits for the end | nobody | there is a waker in the task's record |
+//! | `JOINED` | spawn | dropping the join handle | somebody may take the output |
+//! | `BACKGROUND` | spawn | nobody | a graceful shutdown does not wait for it |
+//!
+//! The upper half of the word is the worker that polled the light task last. Whoever of "end of the task" and "drop of the
+//! handle" changes the state second drops the output.
+//!
+//! # Counts
+//!
+//! One for the task until it has ended, one for each handle and waker, and one for the node while it stands in the fifo of a
+//! color. (In a queue of light tasks the first one is enough, as what stands there has not ended.)
+
+mod body;
+mod handle;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+mod memory;
+#[cfg(any(dapple_loom, dapple_shuttle))]
+#[path = "model_memory.rs"]
+mod memory;
+mod queue;
+mod side;
+mod waker;
+
+use std::mem::{self, ManuallyDrop};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::cell::{ColorCell, Kind, State};
+use crate::color::Color;
+use crate::context;
+use crate::hold;
+use crate::holder::Holder;
+use crate::join_error::JoinError;
+use crate::light;
+use crate::node::{Node, Origin, VTable};
+use crate::post;
+use crate::shared::Shared;
+use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use crate::ticket::Ticket;
+
+pub(crate) use body::spawn;
+pub use handle::JoinHandle;
+pub(crate) use memory::{FreeTasks, TaskMemory, shared_of};
+pub(crate) use queue::LightQueue;
+pub(crate) use side::{LastSide, Side};
+pub(crate) use waker::{borrowed_waker, wake_if_polled};
+
+/// The part of a task that does not depend on its future.
+#[repr(C)]
+pub(crate) struct Header {
+    /// At offset zero, so that a node is a task. Its third word is described in `side`.
+    node: Node,
+    state: AtomicU32,
+    refs: AtomicU32,
+    #[cfg(any(dapple_loom, dapple_shuttle))]
+    shared: Arc<Shared>,
+}
+
+/// What can be done with a task of some future.
+#[repr(C)]
+pub(crate) struct TaskVTable {
+    /// First, so that the node's is the task's.
+    node: VTable,
+    poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Polled,
+    abort: unsafe fn(NonNull<Header>) -> Polled,
+    take: unsafe fn(NonNull<Header>, *mut ()),
+    drop_output: unsafe fn(NonNull<Header>),
+    free: unsafe fn(NonNull<Header>),
+}
+
+/// What became of a task by a poll.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Polled {
+    Pending,
+    /// The output is stored.
+    Done,
+    /// An error is.
+    Failed,
+}
+
+/// A counted reference to a task.
+pub(crate) struct TaskRef(NonNull<Header>);
+
+// SAFETY: a task's future and output are `Send` (bounds of `spawn`), its shared parts are atomic or locked.
+unsafe impl Send for TaskRef {}
+// SAFETY: as above.
+unsafe impl Sync for TaskRef {}
+
+/// What a task starts as.
+pub(crate) enum Start {
+    /// With a color of its own that nobody has asked for, in this runtime.
+    Light(Arc<Shared>),
+    /// In this color.
+    Colored(Color),
+}
+
+/// Aborts every task that is left; called once all workers have stopped.
+pub(crate) fn drop_all(shared: &Shared) {
+    shared.tasks.each(|task| task.abort());
+}
+
+/// The color of a task, if it was asked for.
+///
+/// # Safety
+/// The task is alive.
+pub(crate) unsafe fn color_of(task: NonNull<Header>) -> Option<NonNull<ColorCell>> {
+    // SAFETY: promised by the caller.
+    unsafe { task.as_ref() }.side().and_then(Side::color).map(Color::cell)
+}
+
+/// The color of a task, made where nobody has asked for it before.
+///
+/// # Safety
+/// The task is alive.
+pub(crate) unsafe fn ensure_color<'a>(task: NonNull<Header>) -> &'a Color {
+    // SAFETY: promised by the caller.
+    let header = unsafe { task.as_ref() };
+    if let Some(color) = header.side().and_then(Side::color) {
+        note_color(task, header);
+        return color;
+    }
+    // SAFETY: as above; `make_color` asks whether this thread polls it.
+    unsafe { make_color(task) }
+}
+
+/// Somebody else has made the color of a task, and is about to say so in its state. If it is polled here, that is done
+/// here: what this poll posts to the color comes before its own next poll, which must not be one among the light tasks.
+fn note_color(task: NonNull<Header>, header: &Header) {
+    // Relaxed: who has not seen the bit sets it. AcqRel: as in `make_color`.
+    if header.state.load(Relaxed) & COLORED == 0 && context::polls_light(task) {
+        header.state.fetch_or(COLORED, AcqRel);
+    }
+}
+
+/// # Safety
+/// As [`ensure_color`].
+#[cold]
+unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
+    // SAFETY: promised by the caller.
+    let header = unsafe { task.as_ref() };
+    let side = Side::own(header.node.task_word());
+    // SAFETY: the task keeps the runtime alive.
+    let (shared, id) = unsafe { (ManuallyDrop::new(Arc::from_raw(memory::shared_of(task))), memory::id_of(task)) };
+    let here = context::with_worker(|worker| worker.frame.polls_light(task).then_some(worker.index)).flatten();
+    // Relaxed: a hint.
+    let home = here.unwrap_or((header.state.load(Relaxed) >> HOME_SHIFT) as usize);
+    let cell = Color::allocate(&shared, Kind::Fresh, id, home % shared.slots.len());
+    // SAFETY: nobody else knows the color before it is set.
+    unsafe {
+        match here {
+            Some(_) => cell.as_ref().set_state(State::Running),
+            None => cell.as_ref().set_held(Holder::Task, Some(header.node.posted_from())),
+        }
+    }
+    match side.set_color(Color::from_counted(cell)) {
+        Ok(color) if here.is_some() => {
+            // SAFETY: this thread is in the poll of the task, and the color is `Running` here.
+            unsafe { light::go_on_as_turn(task, cell) };
+            color
+        }
+        Ok(color) => {
+            // AcqRel: whoever ends the light task's poll, or begins it, sees the color; or else we see that there is none.
+            // (A wake that comes after the end sets SCHEDULED, too; and the poll itself may have set COLORED before.)
+            let old = header.state.fetch_or(COLORED, AcqRel);
+            if old & COLORED == 0 && (old & SCHEDULED == 0 || old & DONE != 0) {
+                // SAFETY: it is held, and by nobody else.
+                unsafe { hold::release(cell) };
+            }
+            color
+        }
+        Err(mine) => {
+            // SAFETY: nobody has seen it.
+            unsafe { cell.as_ref().set_state(State::Idle) };
+            drop(mine);
+            note_color(task, header);
+            side.color().expect("somebody else has set it")
+        }
+    }
+}
+
+/// A queued task has its turn.
+///
+/// # Safety
+/// The node is a task's, with its count the caller's to give; called by a turn of the task's color.
+unsafe fn run_node(node: NonNull<Node>) {
+    let task = TaskRef(node.cast());
+    let header = task.header();
+    // AcqRel: acquires what the waker did before it woke; what it does from here on schedules anew.
+    let state = header.state.fetch_and(!(SCHEDULED | WOKEN), AcqRel);
+    if state & DONE != 0 {
+        return;
+    }
+    if state & ABORTED != 0 {
+        // SAFETY: this is a callback of the task's color, and the task is not done.
+        unsafe { end_aborted(task.0) };
+        // They are over, but count on the task, which counts on them.
+        header.revoke_grants();
+        return;
+    }
+    // SAFETY: this is a callback of the task's color, and the task is not done.
+    unsafe { poll_colored(task.0) };
+}
+
+/// A queued task will not have its turn any more.
+///
+/// # Safety
+/// The node is a task's, with its count the caller's to give; the caller holds the task's color.
+unsafe fn drop_node(node: NonNull<Node>) {
+    let task = TaskRef(node.cast());
+    // AcqRel: as in `run_node`.
+    let state = task.header().state.fetch_and(!(SCHEDULED | WOKEN), AcqRel);
+    if state & DONE == 0 {
+        // SAFETY: whoever drops a node holds its color.
+        unsafe { drop_unfinished(task.0) };
+    }
+    task.header().revoke_grants();
+}
+
+/// Ends a task that will not be polled any more.
+///
+/// # Safety
+/// The caller holds the color, or has the light task to himself, and the task is not done.
+pub(crate) unsafe fn drop_unfinished(task: NonNull<Header>) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        // Relaxed: it never changes.
+        if task.as_ref().state.load(Relaxed) & BACKGROUND == 0 {
+            // Relaxed: a number to show.
+            (*memory::shared_of(task)).tasks_dropped.fetch_add(1, Relaxed);
+        }
+        end_aborted(task);
+    }
+}
+
+/// Polls, and sees to what follows from it.
+///
+/// # Safety
+/// The caller holds the color and a reference to the task, which is colored and not done.
+unsafe fn poll_colored(task: NonNull<Header>) {
+    // SAFETY: promised by the caller.
+    let header = unsafe { task.as_ref() };
+    // SAFETY: the waker borrows the caller's count, and is not dropped.
+    let waker = unsafe { borrowed_waker(task) };
+    let mut cx = Context::from_waker(&waker);
+    // What is granted while this poll runs may have come too late for it. There is one more, for that grant.
+    let granted = header.take_grants();
+    // SAFETY: promised by the caller.
+    let polled = context::in_task(task.as_ptr(), || unsafe { (vtable_of(task).poll)(task, &mut cx) });
+    Header::revoke(granted);
+    if polled != Polled::Pending {
+        // SAFETY: promised by the caller; the output is stored.
+        unsafe { finish_colored(task, polled) };
+    }
+}
+
+/// As [`finish`], for a task that may have been granted something.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn finish_colored(task: NonNull<Header>, polled: Polled) {
+    // For what was granted, and counts on the task, which counts on it.
+    let kept = TaskRef::retain(task);
+    // SAFETY: promised by the caller.
+    unsafe { finish(task, polled) };
+    kept.header().revoke_grants();
+}
+
+/// Drops the future.
+///
+/// # Safety
+/// As [`drop_unfinished`].
+pub(crate) unsafe fn end_aborted(task: NonNull<Header>) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let polled = (vtable_of(task).abort)(task);
+        finish(task, polled);
+    }
+}
+
+/// The output is stored: publishes it, and gives up the task's own count. The color of a light task that was asked for
+/// meanwhile is let go of.
+///
+/// # Safety
+/// As [`drop_unfinished`]; called once.
+pub(crate) unsafe fn finish(task: NonNull<Header>, polled: Polled) {
+    // SAFETY: promised by the caller, whose count is given up at the end only.
+    let header = unsafe { task.as_ref() };
+    let failed = if polled == Polled::Failed { FAILED } else { 0 };
+    // Of a light task SCHEDULED says that it is polled; of a colored one, that the node is queued once more.
+    let was_light = context::polls_light(task);
+    let over = if was_light { SCHEDULED | WOKEN } else { 0 };
+    // Relaxed: the exchange decides.
+    let mut state = header.state.load(Relaxed);
+    loop {
+        // AcqRel: releases the output to the joiner; acquires that the handle is gone.
+        match header.state.compare_exchange_weak(state, state & !over | DONE | failed, AcqRel, Relaxed) {
+            Ok(_) => break,
+            Err(now) => state = now,
+        }
+    }
+    // SAFETY: the task keeps the runtime, and is kept by the count that goes at the end.
+    let shared = unsafe { &*memory::shared_of(task) };
+    if state & JOINED == 0 {
+        // SAFETY: no handle is left, so the output is ours; we hold the color.
+        unsafe { (vtable_of(task).drop_output)(task) };
+    } else if state & JOINER != 0 {
+        // A joiner stores his waker and changes the state afterwards: either we see the bit, or he sees DONE.
+        let joiner = header.side().and_then(|side| side.joiner.lock().take());
+        if let Some(joiner) = joiner
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| joiner.wake()))
+        {
+            crate::panics::report(shared, None, payload);
+        }
+    }
+    if state & BACKGROUND == 0 {
+        // Relaxed: a number; see `spawn`.
+        shared.tasks_live.fetch_sub(1, Relaxed);
+    }
+    if was_light && state & COLORED != 0 {
+        // SAFETY: held since it was made, for the poll that ends here.
+        unsafe { hold::release(color_of(task).expect("COLORED comes after the color")) };
+    }
+    drop(TaskRef(task));
+}
+
+/// Polls a light task.
+///
+/// # Safety
+/// The caller alone has the task, which is not done, and a frame says so.
+#[inline]
+pub(crate) unsafe fn poll(task: NonNull<Header>, cx: &mut Context<'_>) -> Polled {
+    // SAFETY: promised by the caller.
+    unsafe { (vtable_of(task).poll)(task, cx) }
+}
+
+/// The functions of a task.
+///
+/// # Safety
+/// The task is alive.
+#[inline]
+pub(crate) unsafe fn vtable_of(task: NonNull<Header>) -> &'static TaskVTable {
+    // SAFETY: promised by the caller; a task's node was made with its `TaskVTable`.
+    unsafe { &*task.as_ref().node.task_vtable().cast::<TaskVTable>() }
+}
+
+impl Header {
+    /// The count of a task, also of a block that is none.
+    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+    fn refs_of(task: NonNull<Header>) -> NonNull<AtomicU32> {
+        // SAFETY: within what the caller has.
+        unsafe { NonNull::new_unchecked(&raw mut (*task.as_ptr()).refs) }
+    }
+
+    fn side(&self) -> Option<&Side> {
+        Side::of(self.node.task_word())
+    }
+
+    /// Where the task was spawned.
+    pub(crate) fn spawned_from(&self) -> Origin {
+        self.node.plain_origin().unwrap_or_else(|| self.node.posted_from())
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> &AtomicU32 {
+        &self.state
+    }
+
+    #[inline]
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    fn take_grants(&self) -> *mut Ticket {
+        // Relaxed: what was noted before DONE was set is visible, as both go through `state`; of a later one `note_grant`
+        // sees DONE. While the task is not done, what is missed now is seen at its next poll.
+        match self.side().map(|side| &side.granted) {
+            // Acquire pairs with `note_grant`.
+            Some(granted) if !granted.load(Relaxed).is_null() => granted.swap(ptr::null_mut(), AcqRel),
+            _ => ptr::null_mut(),
+        }
+    }
+
+    /// The task will not use them any more.
+    fn revoke_grants(&self) {
+        Header::revoke(self.take_grants());
+    }
+
+    fn revoke(grants: *mut Ticket) {
+        let mut rest = grants;
+        while !rest.is_null() {
+            // SAFETY: `note_grant` put a counted ticket there.
+            let ticket = unsafe { Arc::from_raw(rest) };
+            rest = ticket.next_granted.load(Relaxed);
+            // SAFETY: noted by `hand_over`, which recorded the color.
+            unsafe { ticket.revoke() };
+        }
+    }
+}
+
+impl TaskRef {
+    pub(crate) fn retain(task: NonNull<Header>) -> TaskRef {
+        // SAFETY: the caller has a reference to the task. Relaxed: as in `Arc`.
+        unsafe { task.as_ref() }.refs.fetch_add(1, Relaxed);
+        TaskRef(task)
+    }
+
+    /// A reference, if this is a task: perhaps one that has ended, so that what is returned may be the last reference.
+    ///
+    /// # Safety
+    /// It is a task's memory, in use or free.
+    unsafe fn retain_if_any(task: NonNull<Header>) -> Option<TaskRef> {
+        // SAFETY: promised by the caller; the count of a free block is 0.
+        let refs = unsafe { &(*task.as_ptr()).refs };
+        // Acquire, here and below, pairs with the store that starts the task.
+        let mut count = refs.load(Acquire);
+        while count > 0 {
+            match refs.compare_exchange_weak(count, count + 1, Acquire, Acquire) {
+                Ok(_) => return Some(TaskRef(task)),
+                Err(now) => count = now,
+            }
+        }
+        None
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: counted.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: counted, and a task keeps its runtime.
+        unsafe { &*memory::shared_of(self.0) }
+    }
+
+    /// Sees to it that the task is polled.
+    pub(crate) fn wake(&self) {
+        self.schedule(0);
+    }
+
+    pub(crate) fn abort(&self) {
+        self.schedule(ABORTED);
+    }
+
+    fn schedule(&self, bits: u32) {
+        let header = self.header();
+        // Relaxed: the exchange decides.
+        let mut old = header.state.load(Relaxed);
+        loop {
+            let new = bits | old | if old & SCHEDULED == 0 { SCHEDULED } else { WOKEN };
+            // An exchange also where nothing changes. AcqRel: releases what the waker did to the poll that looks at the state.
+            match header.state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        if old & (SCHEDULED | DONE) == 0 {
+            if old & COLORED == 0 {
+                // SAFETY: setting SCHEDULED made the light task ours.
+                unsafe { light::enqueue(self.0) };
+            } else {
+                // SAFETY: setting SCHEDULED made the node ours.
+                unsafe { post_node(self.0) };
+            }
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        // Acquire pairs with `finish`: the output is there.
+        self.header().state.load(Acquire) & DONE != 0
+    }
+
+    pub(crate) fn color(&self) -> &Color {
+        // SAFETY: counted.
+        unsafe { ensure_color(self.0) }
+    }
+
+    /// What stands in the color's fifo when the task has been woken.
+    pub(crate) fn node(&self) -> NonNull<Node> {
+        self.0.cast()
+    }
+
+    /// The task's color.
+    pub(crate) fn color_cell(&self) -> NonNull<ColorCell> {
+        self.color().cell()
+    }
+
+    /// Polls the task here. A poll that is queued already will find out by itself that it comes too late; an abort is
+    /// left to it.
+    ///
+    /// # Safety
+    /// This thread holds the task's color.
+    pub(crate) unsafe fn poll_here(&self) {
+        // Acquire: as in `run_node`.
+        if self.header().state.load(Acquire) & (DONE | ABORTED) == 0 {
+            // SAFETY: promised by the caller; the task is not done.
+            unsafe { poll_colored(self.0) };
+        }
+    }
+
+    /// Remembers a grant, to be taken back when the task has been polled and has not used it.
+    pub(crate) fn note_grant(&self, ticket: Arc<Ticket>) {
+        let header = self.header();
+        let granted: &AtomicPtr<Ticket> = &Side::own(header.node.task_word()).granted;
+        let ticket = Arc::into_raw(ticket).cast_mut();
+        // Relaxed: the exchange decides, and releases the ticket to `revoke_grants`.
+        let mut old = granted.load(Relaxed);
+        loop {
+            // SAFETY: counted; ours until the exchange.
+            unsafe { &*ticket }.next_granted.store(old, Relaxed);
+            match granted.compare_exchange_weak(old, ticket, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        // A task that has ended is not polled again, and nobody else would take the grant back. A read-modify-write on
+        // the word that DONE is set in: either we see DONE, or the end of the task sees the grant.
+        // AcqRel pairs with `finish`.
+        if header.state.fetch_or(0, AcqRel) & DONE != 0 {
+            header.revoke_grants();
+        }
+    }
+}
+
+/// Queues the node of a colored task, with a count of its own.
+///
+/// # Safety
+/// The node is the caller's: he has set SCHEDULED, or has the light task in its place.
+pub(crate) unsafe fn post_node(task: NonNull<Header>) {
+    // SAFETY: promised by the caller; the task keeps its color.
+    unsafe {
+        let color = color_of(task).expect("COLORED comes after the color");
+        mem::forget(TaskRef::retain(task));
+        post::post(color, task.cast());
+    }
+}
+
+impl Clone for TaskRef {
+    fn clone(&self) -> TaskRef {
+        TaskRef::retain(self.0)
+    }
+}
+
+impl Drop for TaskRef {
+    fn drop(&mut self) {
+        // AcqRel: as in `Arc`.
+        if self.header().refs.fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: the last reference. The task's own goes when it is done, so the future is gone.
+            unsafe { (vtable_of(self.0).free)(self.0) };
+        }
+    }
+}
+
+/// What has come of a join, for one who waits with this waker.
+pub(crate) fn poll_joined(task: &TaskRef, cx: &Context<'_>) -> Poll<()> {
+    if task.is_done() {
+        return Poll::Ready(());
+    }
+    let waker = cx.waker().clone();
+    let header = task.header();
+    let old = Side::own(header.node.task_word()).joiner.lock().replace(waker);
+    drop(old);
+    // AcqRel pairs with `finish`: either that sees the bit, and our waker, or we see DONE.
+    if header.state.fetch_or(JOINER, AcqRel) & DONE != 0 { Poll::Ready(()) } else { Poll::Pending }
+}
+
+/// The error of a task that is dropped.
+fn aborted() -> JoinError {
+    JoinError::aborted()
+}
+
+pub(crate) const SCHEDULED: u32 = 1;
+pub(crate) const ABORTED: u32 = 1 << 1;
+const DONE: u32 = 1 << 2;
+const JOINED: u32 = 1 << 3;
+const BACKGROUND: u32 = 1 << 4;
+pub(crate) const WOKEN: u32 = 1 << 5;
+pub(crate) const COLORED: u32 = 1 << 6;
+const JOINER: u32 = 1 << 7;
+const FAILED: u32 = 1 << 8;
+
+/// Above these bits stands the worker that polled the light task last.
+pub(crate) const HOME_SHIFT: u32 = 16;
+
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+const _: () = assert!(mem::size_of::<Header>() == 32);

@@ -1,0 +1,76 @@
+//! Memory for tasks in a model: an allocation each, and a list of them. Models keep track of each atomic, so that memory must
+//! not be used again.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::{Header, TaskRef};
+use crate::lock::Lock;
+use crate::shared::Shared;
+
+/// The tasks of one runtime.
+pub(crate) struct TaskMemory {
+    tasks: Lock<Vec<NonNull<Header>>>,
+}
+
+// SAFETY: tasks are counted, and taken out before they are freed.
+unsafe impl Send for TaskMemory {}
+// SAFETY: as above; the list is under a lock.
+unsafe impl Sync for TaskMemory {}
+
+impl TaskMemory {
+    pub(crate) fn new() -> TaskMemory {
+        TaskMemory { tasks: Lock::new(Vec::new()) }
+    }
+
+    pub(crate) fn add(&self, task: NonNull<Header>) {
+        self.tasks.lock().push(task);
+    }
+
+    pub(crate) fn remove(&self, task: NonNull<Header>) {
+        self.tasks.lock().retain(|other| *other != task);
+    }
+
+    /// As in `memory`.
+    pub(crate) fn each(&self, visit: impl FnMut(TaskRef)) {
+        let all = {
+            let tasks = self.tasks.lock();
+            // SAFETY: a task is taken out, under this lock, before it is freed.
+            tasks.iter().filter_map(|task| unsafe { TaskRef::retain_if_any(*task) }).collect::<Vec<_>>()
+        };
+        all.into_iter().for_each(visit);
+    }
+
+    pub(crate) fn id_at(&self, _address: usize) -> Option<u64> {
+        None
+    }
+}
+
+/// The runtime of a task.
+///
+/// # Safety
+/// The task is alive.
+pub(crate) unsafe fn shared_of(task: NonNull<Header>) -> *const Shared {
+    // SAFETY: promised by the caller.
+    Arc::as_ptr(unsafe { &task.as_ref().shared })
+}
+
+/// # Safety
+/// As [`shared_of`].
+pub(crate) unsafe fn id_of(task: NonNull<Header>) -> u64 {
+    // SAFETY: promised by the caller.
+    unsafe { (*shared_of(task)).fresh_ids(1) }
+}
+
+/// Models have no free lists.
+pub(crate) struct FreeTasks;
+
+impl FreeTasks {
+    pub(crate) fn new() -> FreeTasks {
+        FreeTasks
+    }
+
+    pub(crate) fn give_back(&self, _shared: &Shared) {}
+
+    pub(crate) fn give_all(&self, _shared: &Shared) {}
+}

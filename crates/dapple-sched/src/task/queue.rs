@@ -1,0 +1,234 @@
+//! A worker's queue of light tasks that are to be polled. Lives in its run queue, under the home lock.
+//!
+//! Tasks are linked through their nodes, in chunks of up to [`CHUNK`], so that a thief takes half of ten million by moving
+//! some thousand chunks. Like the levels of the run queue there are two lists: what was woken from outside (other threads,
+//! I/O events, timers) stands in the express one, and has half of each stretch, so that it starts soon also where millions
+//! of tasks always have more to do.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+
+use super::Header;
+use crate::worker::TINY_CALLBACK_NS;
+
+/// Light tasks that are to be polled.
+#[derive(Default)]
+pub(crate) struct LightQueue {
+    ordinary: List,
+    express: List,
+    /// Polls, and tasks that callbacks of this worker have woken or started; halved together, so that they tell of the
+    /// recent past.
+    polls: u32,
+    wakes: u32,
+    /// Mean time of a poll, sampled; 0: not known.
+    pub(crate) mean_ns: u32,
+    /// How often colors went first since tasks from outside did.
+    pub(crate) passed: u32,
+    /// Beside colors: how many polls tasks are to have before the next color, times the number of colors.
+    pub(crate) credit: usize,
+}
+
+#[derive(Default)]
+struct List {
+    chunks: VecDeque<Chunk>,
+    len: usize,
+}
+
+struct Chunk {
+    head: NonNull<Header>,
+    tail: NonNull<Header>,
+    len: u32,
+}
+
+// SAFETY: the tasks are queued, and so belong to the queue; tasks are `Send`.
+unsafe impl Send for Chunk {}
+
+impl LightQueue {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.ordinary.len + self.express.len
+    }
+
+    /// Whether something waits that was woken from outside.
+    pub(crate) fn has_express(&self) -> bool {
+        self.express.len > 0
+    }
+
+    /// Queues a task at the end.
+    ///
+    /// # Safety
+    /// The task is the caller's to give: its SCHEDULED is his, and it stands in no queue.
+    #[inline]
+    pub(crate) unsafe fn push(&mut self, task: NonNull<Header>, express: bool) {
+        let list = if express { &mut self.express } else { &mut self.ordinary };
+        // SAFETY: promised by the caller.
+        unsafe { list.push(task) };
+    }
+
+    /// Takes up to `max` tasks, which `to` is given with their place: of both lists in turn. Returns how many.
+    #[inline]
+    pub(crate) fn take(&mut self, max: usize, mut to: impl FnMut(usize, NonNull<Header>)) -> usize {
+        let mut taken = 0;
+        while self.express.len > 0 && taken < max {
+            let list =
+                if taken.is_multiple_of(2) || self.ordinary.len == 0 { &mut self.express } else { &mut self.ordinary };
+            let Some(task) = list.pop() else { break };
+            to(taken, task);
+            taken += 1;
+        }
+        while taken < max && self.ordinary.len > 0 {
+            taken += self.ordinary.take_run(max - taken, |at, task| to(taken + at, task));
+        }
+        taken
+    }
+
+    /// Takes the next task.
+    pub(crate) fn pop(&mut self) -> Option<NonNull<Header>> {
+        self.express.pop().or_else(|| self.ordinary.pop())
+    }
+
+    /// Queues tasks at the end, one behind the other.
+    ///
+    /// # Safety
+    /// As [`LightQueue::push`], for each.
+    #[inline]
+    pub(crate) unsafe fn append(&mut self, mut tasks: impl Iterator<Item = NonNull<Header>>) {
+        let Some(head) = tasks.next() else { return };
+        let (mut tail, mut len) = (head, 1);
+        for task in tasks {
+            // SAFETY: promised by the caller.
+            unsafe { tail.as_ref() }.node().next.set(task.as_ptr().cast());
+            tail = task;
+            len += 1;
+        }
+        self.ordinary.append(Chunk { head, tail, len });
+    }
+
+    /// Counts tasks that were polled.
+    pub(crate) fn note_polls(&mut self, polls: u32) {
+        self.polls += polls;
+        if self.polls >= HISTORY_POLLS {
+            self.polls /= 2;
+            self.wakes /= 2;
+        }
+    }
+
+    /// Counts a task that a callback of this worker has woken or started.
+    pub(crate) fn note_wake(&mut self) {
+        self.wakes = self.wakes.saturating_add(1);
+    }
+
+    /// Whether moving tasks to another core gains more than the traffic between cores that it brings: each of them that is
+    /// woken by another, and would then be woken from the other core, must pay for that by what it does.
+    fn pays(&self) -> bool {
+        self.mean_ns == 0
+            || u64::from(self.mean_ns) * u64::from(self.polls) >= u64::from(TINY_CALLBACK_NS) * u64::from(self.wakes)
+    }
+
+    /// Moves half of the victim's tasks here, or `all`; `any` tasks, or only where that pays. Returns how many.
+    pub(crate) fn steal(&mut self, theirs: &mut LightQueue, all: bool, any: bool) -> usize {
+        if !any && !theirs.pays() {
+            return 0;
+        }
+        if self.mean_ns == 0 {
+            self.mean_ns = theirs.mean_ns;
+        }
+        self.express.steal(&mut theirs.express, all) + self.ordinary.steal(&mut theirs.ordinary, all)
+    }
+}
+
+impl List {
+    /// # Safety
+    /// As [`LightQueue::push`].
+    #[inline]
+    unsafe fn push(&mut self, task: NonNull<Header>) {
+        self.append(Chunk { head: task, tail: task, len: 1 });
+    }
+
+    /// Adds tasks to the last chunk, or as a chunk of their own where that is full.
+    #[inline]
+    fn append(&mut self, more: Chunk) {
+        self.len += more.len as usize;
+        if let Some(last) = self.chunks.back_mut()
+            && last.len < CHUNK
+        {
+            // SAFETY: what stands in a chunk is the queue's.
+            unsafe { last.tail.as_ref() }.node().next.set(more.head.as_ptr().cast());
+            last.tail = more.tail;
+            last.len += more.len;
+        } else {
+            self.chunks.push_back(more);
+        }
+    }
+
+    /// Takes up to `max` tasks of the first chunk, of which there is one.
+    #[inline]
+    fn take_run(&mut self, max: usize, mut to: impl FnMut(usize, NonNull<Header>)) -> usize {
+        let Some(first) = self.chunks.front_mut() else { return 0 };
+        let run = max.min(first.len as usize);
+        let mut next = first.head;
+        for at in 0..run - 1 {
+            to(at, next);
+            // SAFETY: as in `pop`.
+            next = unsafe { NonNull::new_unchecked(next.as_ref().node().next.get().cast()) };
+        }
+        to(run - 1, next);
+        if run < first.len as usize {
+            // SAFETY: as in `pop`.
+            first.head = unsafe { NonNull::new_unchecked(next.as_ref().node().next.get().cast()) };
+        }
+        first.len -= run as u32;
+        self.len -= run;
+        if first.len == 0 {
+            self.chunks.pop_front();
+        }
+        run
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<NonNull<Header>> {
+        let first = self.chunks.front_mut()?;
+        let task = first.head;
+        first.len -= 1;
+        self.len -= 1;
+        if first.len == 0 {
+            self.chunks.pop_front();
+        } else {
+            // SAFETY: as in `push`; a task that is not the last of its chunk has a next one.
+            first.head = unsafe { NonNull::new_unchecked(task.as_ref().node().next.get().cast()) };
+        }
+        Some(task)
+    }
+
+    /// The older half, in whole chunks as far as there are several.
+    fn steal(&mut self, theirs: &mut List, all: bool) -> usize {
+        let before = self.len;
+        if all {
+            self.len += theirs.len;
+            theirs.len = 0;
+            self.chunks.append(&mut theirs.chunks);
+        } else if theirs.chunks.len() > 1 {
+            for chunk in theirs.chunks.drain(..theirs.chunks.len() / 2) {
+                theirs.len -= chunk.len as usize;
+                self.len += chunk.len as usize;
+                self.chunks.push_back(chunk);
+            }
+        } else {
+            for _ in 0..theirs.len.div_ceil(2).min(STEAL_SINGLY) {
+                let Some(task) = theirs.pop() else { break };
+                // SAFETY: just taken out, under the locks of both.
+                unsafe { self.push(task) };
+            }
+        }
+        self.len - before
+    }
+}
+
+/// Tasks in a chunk, after which a new one begins.
+const CHUNK: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 2 } else { 1_024 };
+
+/// Where there is one chunk, a thief takes its tasks one by one, at most so many.
+const STEAL_SINGLY: usize = 64;
+
+/// When so many polls were counted, the counters about the recent past are halved.
+const HISTORY_POLLS: u32 = 4_096;
