@@ -10,12 +10,13 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::driver::Timer;
 use crate::lock::Mutex;
+use crate::time::Instant;
 
 /// Whether descriptors are short, and who waits for one. One per runtime.
 #[derive(Default)]
@@ -117,7 +118,7 @@ impl Future for OneClosed<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = self.deadline;
-        if Instant::now() >= deadline || self.timer.arm(deadline, cx.waker()).is_err() {
+        if Instant::now() >= deadline || self.timer.arm(deadline.into_std(), cx.waker()).is_err() {
             return Poll::Ready(());
         }
         // Under the lock, so that a close in between is seen here or finds the waker.

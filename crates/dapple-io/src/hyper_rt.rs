@@ -48,6 +48,10 @@ impl hyper::rt::Timer for Timer {
         Box::pin(time::sleep_until(deadline))
     }
 
+    fn now(&self) -> Instant {
+        time::Instant::now().into_std()
+    }
+
     fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, new_deadline: Instant) {
         match sleep.as_mut().downcast_mut_pin::<time::Sleep>() {
             Some(sleep) => sleep.get_mut().reset(new_deadline),

@@ -60,7 +60,7 @@ mod stream;
 pub mod time;
 mod traits;
 
-pub use driver::{Config, EpollDriver};
+pub use driver::{ClockDump, Config, EpollDriver};
 pub use send_queue::{SendQueue, SendQueueFull};
 pub use stream::ByteStream;
 

@@ -69,6 +69,13 @@ impl Receiver {
         Ok(Receiver { source })
     }
 
+    /// What a child writes.
+    pub(crate) fn of_child(fd: impl Into<OwnedFd>) -> io::Result<Self> {
+        let receiver = Receiver::from_fd(fd)?;
+        receiver.source.comes_from_outside();
+        Ok(receiver)
+    }
+
     read_methods!();
 }
 

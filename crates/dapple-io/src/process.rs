@@ -74,6 +74,9 @@ impl Child {
             Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => Exit::Signal(signal(SIGCHLD)?),
             Err(error) => return Err(error.into()),
         };
+        if let Exit::Pidfd(pidfd) = &exit {
+            pidfd.comes_from_outside();
+        }
         Ok(Child { child, exit })
     }
 
@@ -133,12 +136,12 @@ impl Child {
 
     /// The child's standard output, once, if it is piped. An error says why it cannot be watched.
     pub fn take_stdout(&mut self) -> Option<io::Result<pipe::Receiver>> {
-        self.child.stdout.take().map(pipe::Receiver::from_fd)
+        self.child.stdout.take().map(pipe::Receiver::of_child)
     }
 
     /// The child's standard error, once, if it is piped. An error says why it cannot be watched.
     pub fn take_stderr(&mut self) -> Option<io::Result<pipe::Receiver>> {
-        self.child.stderr.take().map(pipe::Receiver::from_fd)
+        self.child.stderr.take().map(pipe::Receiver::of_child)
     }
 }
 

@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 
 use dapple_sched::Handle;
 
+use crate::driver::standing::Call;
 use crate::driver::{Shared, current};
 use crate::oneshot;
 pub(crate) use pool::Pool;
@@ -50,7 +51,7 @@ where
         Ok(runtime) => runtime,
         Err(error) => return Blocking(State::Failed(error)),
     };
-    let (job, answer) = job(f);
+    let (job, answer) = job(&shared, f);
     Blocking(match shared.pool.submit(job, &handle) {
         Err(Refusal::Full(job)) => State::Waiting { shared, handle, job: Some(job), answer: Some(answer), place: None },
         submitted => State::after(submitted, answer),
@@ -74,7 +75,7 @@ where
     if !shared.pool.reserve() {
         return Err(BlockingQueueFull(f));
     }
-    let (job, answer) = job(f);
+    let (job, answer) = job(&shared, f);
     Ok(Blocking(State::after(shared.pool.submit_reserved(job, &handle), answer)))
 }
 
@@ -134,14 +135,18 @@ fn runtime() -> Result<(Arc<Shared>, Handle), BlockingError> {
 }
 
 /// A function as a job that answers by itself, and where the answer comes.
-fn job<T, F>(f: F) -> (Job, oneshot::Receiver<Answer<T>>)
+fn job<T, F>(shared: &Arc<Shared>, f: F) -> (Job, oneshot::Receiver<Answer<T>>)
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
+    let call = Call::begin(shared);
     let job = move || {
-        let result = catch_unwind(AssertUnwindSafe(f));
+        let result = catch_unwind(AssertUnwindSafe(|| match &call {
+            Some(call) => call.run(f),
+            None => f(),
+        }));
         sender.send(result.map_err(|payload| BlockingError::Panicked(message_of(&*payload))));
     };
     (Box::new(job), receiver)

@@ -3,10 +3,12 @@
 use std::cell::OnceCell;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dapple_sched::Handle;
 
 use super::slot::Slot;
+use super::standing::{self, Standing};
 use super::{EpollDriver, Shared};
 
 /// The slot that a new descriptor is registered with.
@@ -39,6 +41,17 @@ pub(crate) fn own(slot: Arc<Slot>) {
         let first = own.set(slot).is_ok();
         debug_assert!(first, "a thread is a worker of one runtime");
     });
+}
+
+/// Now, by the clock of the runtime of this thread; `None` where that is the real one.
+pub(crate) fn standing_now() -> Option<Instant> {
+    if !standing::exist() {
+        return None;
+    }
+    match own_slot() {
+        Some(slot) => slot.shared().standing.as_ref().map(Standing::now),
+        None => shared().ok()?.standing.as_ref().map(Standing::now),
+    }
 }
 
 pub(crate) fn shared() -> io::Result<Arc<Shared>> {

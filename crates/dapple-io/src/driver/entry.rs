@@ -140,6 +140,18 @@ impl Entry {
         streak < STREAK_MAX
     }
 
+    /// Whether somebody waits to read.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let waiters = self.waiters.lock();
+        waiters.read.poller.is_some() || !waiters.read.listed.is_empty()
+    }
+
+    /// How many events have come.
+    pub(crate) fn event_count(&self) -> u64 {
+        // Acquire, as everywhere here.
+        self.readiness.load(Ordering::Acquire) / EVENT
+    }
+
     /// Gives back a place in the list.
     pub(crate) fn forget(&self, direction: Direction, id: u64) {
         let mut waiters = self.waiters.lock();

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dapple_sched::Driver;
+use dapple_sched::{Driver, Outside};
 
 use crate::blocking::Pool;
 use crate::descriptors::Descriptors;
 use crate::signal::Hub;
 use clock::Clock;
 use slot::Slot;
+use standing::Standing;
 use uring::Limits;
 
 mod barrier;
@@ -21,6 +22,7 @@ pub(crate) mod current;
 mod entry;
 mod slot;
 mod source;
+pub(crate) mod standing;
 mod table;
 mod timer;
 pub(crate) mod uring;
@@ -29,6 +31,7 @@ mod wheel;
 
 pub(crate) use entry::{Direction, Entry, Waiter};
 pub(crate) use source::{Source, Step};
+pub use standing::ClockDump;
 pub(crate) use timer::Timer;
 
 /// Limits of the driver.
@@ -53,6 +56,9 @@ pub struct Config {
     pub io_uring: bool,
     /// Calls on files that the kernel has at the same time from one worker; 128 if not set, 1 to 4096. More wait for their turn.
     pub file_calls_max: usize,
+    /// For tests: a clock that stands still, and jumps to the next deadline when everything waits; `false` if not set. See
+    /// [`time`](crate::time#a-clock-that-stands-still).
+    pub standing_clock: bool,
 }
 
 impl Default for Config {
@@ -63,6 +69,7 @@ impl Default for Config {
             blocking_idle_timeout: Duration::from_secs(10),
             io_uring: true,
             file_calls_max: 128,
+            standing_clock: false,
         }
     }
 }
@@ -91,6 +98,18 @@ pub(crate) struct Shared {
     pub(crate) signals: Hub,
     /// `None` where files go to the pool by the program's wish.
     pub(crate) ring_limits: Option<Limits>,
+    /// In place of `clock` and of the wheels, for tests.
+    pub(crate) standing: Option<Standing>,
+}
+
+impl Shared {
+    /// Tells a clock that stands still that an answer may be on its way.
+    #[inline]
+    pub(crate) fn note_io(&self) {
+        if let Some(standing) = &self.standing {
+            standing.note_io();
+        }
+    }
 }
 
 impl EpollDriver {
@@ -115,9 +134,20 @@ impl EpollDriver {
             pool: Pool::new(config),
             signals: Hub::default(),
             ring_limits: ring_limits(&config),
+            standing: config.standing_clock.then(|| Standing::new(workers)),
         });
         let slots = (0..workers).map(|_| Ok(Arc::new(Slot::new(shared.clone())?)));
-        Ok(Arc::new(EpollDriver { slots: slots.collect::<io::Result<_>>()?, shared, next_slot: AtomicUsize::new(0) }))
+        let slots: Box<[Arc<Slot>]> = slots.collect::<io::Result<_>>()?;
+        if let Some(standing) = &shared.standing {
+            standing.set_slots(&slots);
+        }
+        Ok(Arc::new(EpollDriver { slots, shared, next_slot: AtomicUsize::new(0) }))
+    }
+
+    /// How a clock that stands still stands, and what keeps it from jumping; `None` where it is the real one. For people who
+    /// look for what hangs.
+    pub fn clock_dump(&self) -> Option<ClockDump> {
+        self.shared.standing.as_ref().map(Standing::dump)
     }
 
     /// The slot with the fewest sources, `preferred` among equals.
@@ -161,7 +191,16 @@ impl Driver for EpollDriver {
         barrier::barrier()
     }
 
+    fn outside(&self, news: Outside) {
+        if let Some(standing) = &self.shared.standing {
+            standing.outside(news);
+        }
+    }
+
     fn shutdown(&self) {
+        if let Some(standing) = &self.shared.standing {
+            standing.shut_down();
+        }
         self.shared.signals.shut_down();
         for slot in &self.slots {
             slot.shut_down();

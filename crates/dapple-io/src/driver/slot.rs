@@ -17,6 +17,7 @@
 //! | `AWAKE` | `PARKED` | the owner, about to wait |
 //! | `AWAKE` | `NOTIFIED` | `unpark`: the next park returns at once |
 //! | `PARKED` | `NOTIFIED` | `unpark`, which then writes to `wake_up` |
+//! | `PARKED` | `AWAKE` | the owner under a standing clock, before it takes in events (see `standing`) |
 //! | any | `AWAKE` | the owner, when it has waited or need not |
 //!
 //! The descriptor `wake_up` is registered edge-triggered and hardly ever read: every write is an edge. A write that comes after
@@ -35,6 +36,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::entry::Entry;
+use super::standing::Rank;
 use super::table::{Table, Token};
 use super::uring::{Limits, Next, Refused, Ring};
 use super::wait::{self, EVENTS_MAX};
@@ -164,6 +166,9 @@ impl Slot {
     /// Arms a timer; after shutdown there are none. `from_owner` says that the calling thread is the worker of this slot,
     /// who cannot be asleep.
     pub(crate) fn arm(&self, deadline: Instant, waker: Waker, from_owner: bool) -> Option<Key> {
+        if let Some(standing) = &self.shared.standing {
+            return standing.arm(deadline, Rank::Timer, waker).map(Key::from_number);
+        }
         let tick = self.shared.clock.tick_at_or_after(deadline);
         let (key, is_first) = {
             let mut timers = self.timers.lock();
@@ -187,6 +192,9 @@ impl Slot {
 
     /// Makes an armed timer wake `waker`; `false` if it has fired.
     pub(crate) fn rewire(&self, key: Key, waker: &Waker) -> bool {
+        if let Some(standing) = &self.shared.standing {
+            return standing.rewire(key.number(), waker);
+        }
         let mut timers = self.timers.lock();
         let Some(kept) = timers.waker_mut(key) else {
             return false;
@@ -199,6 +207,9 @@ impl Slot {
 
     /// Disarms a timer, if it has not fired.
     pub(crate) fn disarm(&self, key: Key) {
+        if let Some(standing) = &self.shared.standing {
+            return standing.disarm(key.number());
+        }
         let waker = self.timers.lock().remove(key);
         drop(waker);
     }
@@ -214,6 +225,13 @@ impl Slot {
         let timeout = match parked {
             true => self.until_next_timer(timeout),
             false => Some(Duration::ZERO),
+        };
+        let timeout = match &self.shared.standing {
+            Some(standing) if parked => {
+                standing.wait(self, timeout, &mut buffers.fired);
+                Some(Duration::ZERO)
+            }
+            _ => timeout,
         };
         self.collect(&mut buffers.ready, timeout);
         self.parking.swap(AWAKE, Ordering::AcqRel);
@@ -236,14 +254,34 @@ impl Slot {
 
     /// Makes the current or the next `park` return; any thread.
     pub(crate) fn unpark(&self) {
-        // AcqRel pairs with both exchanges of `park`: what was done before this is visible after the next look there.
-        if self.parking.swap(NOTIFIED, Ordering::AcqRel) != PARKED {
+        let was_parked = match &self.shared.standing {
+            Some(standing) => standing.notify(self),
+            None => self.notify(),
+        };
+        if !was_parked {
             return;
         }
         // The counter is full after 2^64 - 2 writes; then it must be emptied for a write to be an edge again.
         while rustix::io::write(&self.wake_up, &1u64.to_ne_bytes()) == Err(Errno::AGAIN) {
             let _ = rustix::io::read(&self.wake_up, &mut [0; 8]);
         }
+    }
+
+    /// The first half of `unpark`: whether the owner has to be woken.
+    pub(super) fn notify(&self) -> bool {
+        // AcqRel pairs with both exchanges of `park`: what was done before this is visible after the next look there.
+        self.parking.swap(NOTIFIED, Ordering::AcqRel) == PARKED
+    }
+
+    /// The owner is awake before it takes events. False: somebody has unparked it.
+    pub(super) fn leave_parked(&self) -> bool {
+        // AcqRel: as in `park`.
+        self.parking.compare_exchange(PARKED, AWAKE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// For those who wait until there are events, and leave them there.
+    pub(super) fn epoll(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     /// Drops all registrations and timers. Whoever waits for a source is told; timers never fire.
@@ -299,6 +337,7 @@ impl Slot {
         if events.is_empty() {
             return;
         }
+        self.shared.note_io();
         let sources = self.sources.lock();
         for event in events {
             // Copied first: the kernel's layout is packed.

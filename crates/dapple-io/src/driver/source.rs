@@ -45,6 +45,7 @@ impl<T: AsFd> Source<T> {
         let slot = current::slot_for_source()?;
         let entry = Arc::new(entry);
         let token = slot.register(descriptor.as_fd(), entry.clone())?;
+        slot.shared().note_io();
         Ok(Source { descriptor: Some(descriptor), entry, token, slot })
     }
 
@@ -87,7 +88,7 @@ impl<T: AsFd> Source<T> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            match op(self.descriptor()) {
+            match self.attempt(&mut op) {
                 Ok(Step::More(result)) => return Poll::Ready(Ok(result)),
                 Ok(Step::Drained(result)) => {
                     self.entry.clear_partly(sighting, direction);
@@ -99,6 +100,21 @@ impl<T: AsFd> Source<T> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
+        }
+    }
+
+    fn attempt<R>(&self, op: &mut impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+        let result = op(self.descriptor());
+        if result.is_ok() {
+            self.slot.shared().note_io();
+        }
+        result
+    }
+
+    /// Tells a clock that stands still that what comes here comes from another process.
+    pub(crate) fn comes_from_outside(&self) {
+        if let Some(standing) = &self.slot.shared().standing {
+            standing.note_outside(&self.entry);
         }
     }
 
@@ -114,7 +130,7 @@ impl<T: AsFd> Source<T> {
             Some(Ok(sighting)) => sighting,
         };
         loop {
-            match op(self.descriptor()) {
+            match self.attempt(&mut op) {
                 Ok(Step::More(result)) => return Ok(result),
                 Ok(Step::Drained(result)) => {
                     self.entry.clear_partly(sighting, direction);

@@ -19,6 +19,18 @@ pub(crate) struct Key {
     generation: u32,
 }
 
+impl Key {
+    /// For timers that are not in a wheel, but have a number elsewhere.
+    pub(crate) fn from_number(number: u64) -> Self {
+        Key { index: number as u32, generation: (number >> 32) as u32 }
+    }
+
+    /// The number that the key was made from.
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+}
+
 /// The timers of one slot.
 pub(crate) struct Wheel {
     /// No bucket that begins before this tick holds a timer, but the buckets being emptied.

@@ -4,14 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dapple_sched::Callback;
 
 use super::{Cancel, Registration};
 use crate::driver::Timer;
 use crate::lock::Mutex;
-use crate::time::{far_from_now, next_after};
+use crate::time::{Instant, far_from_now, next_after};
 
 /// Calls the callback once, when `delay` has passed (the papers' `delaycb`). Never early; late by at most a tick of 0.52 ms
 /// before the color's turn comes.
@@ -71,7 +71,7 @@ impl Alarm {
             return Ok(());
         }
         let deadline = state.deadline;
-        state.timer.arm(deadline, &waker)
+        state.timer.arm(deadline.into_std(), &waker)
     }
 
     /// Where there is no runtime any more, nothing will call.

@@ -1,7 +1,8 @@
 //! Ticks at a fixed distance.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::Instant;
 use super::sleep::{Sleep, far_from_now, sleep_until};
 
 /// Ticks now and then every `period`.
@@ -33,7 +34,7 @@ pub fn interval(period: Duration) -> Interval {
 /// # Panics
 ///
 /// If `period` is zero.
-pub fn interval_at(start: Instant, period: Duration) -> Interval {
+pub fn interval_at(start: impl Into<Instant>, period: Duration) -> Interval {
     assert!(!period.is_zero(), "the period of an interval is not zero");
     Interval { period, sleep: sleep_until(start) }
 }

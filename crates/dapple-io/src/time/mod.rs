@@ -3,17 +3,44 @@
 //! Timers sit in a wheel of the worker that arms them; arming and dropping one takes constant time and no lock that
 //! workers share. A timer never fires early. It fires in the tick (0.52 ms) that follows its deadline.
 //!
+//! # A clock that stands still
+//!
+//! A runtime with [`Config::standing_clock`](crate::Config::standing_clock), such as that of each `#[dapple::test]`, has a
+//! clock of its own. It stands still while there is anything to do, and jumps to the next deadline when everything waits: an
+//! hour's sleep ends at once, at exactly its deadline, and no time limit passes because a machine is slow. [`Instant::now`]
+//! reads it; everything in this module and in [`event`](crate::event) goes by it.
+//!
+//! | while | the clock |
+//! |---|---|
+//! | a callback or task runs or can run, or a thread in `block_on` does | stands |
+//! | a descriptor is ready, or data is on its way to one from this process | stands |
+//! | a function runs on the blocking pool, or a call on a file is under way | stands; after 5 s of real time goes as the real one |
+//! | a child process, or what it writes, is awaited | the same |
+//! | there is a [`Pause`] | goes as far as [`advance`] says |
+//! | otherwise | jumps to the next deadline: timers that are due then fire in the order in which they were armed |
+//!
+//! What else is outside (a thread that the program starts itself, another host) is not seen: the clock may jump before it
+//! answers. If descriptors were used since the last jump, it gets 5 ms of real time at most; who needs certainty takes a
+//! [`pause`] until the answer is there, or the real clock.
+//!
+//! # Where it works
+//!
 //! Everything here panics when it is polled where there is no runtime with the epoll driver, and never resolves once that
 //! runtime has shut down.
 
+mod instant;
 mod interval;
 mod sleep;
+mod standing;
 mod timeout;
 
-pub use std::time::{Duration, Instant};
+pub use std::time::Duration;
+
+pub use instant::Instant;
 
 pub(crate) use interval::next_after;
 pub use interval::{Interval, interval, interval_at};
 pub(crate) use sleep::far_from_now;
 pub use sleep::{Sleep, sleep, sleep_until};
+pub use standing::{Advance, Pause, advance, pause};
 pub use timeout::{Elapsed, Timeout, timeout, timeout_at};

@@ -4,8 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::Instant;
 use crate::driver::Timer;
 
 /// Resolves when `duration` has passed since this call; at once for zero.
@@ -28,8 +29,8 @@ pub fn sleep(duration: Duration) -> Sleep {
 }
 
 /// Resolves at `deadline`; at once if it has passed. Cancel safe.
-pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, timer: Timer::default() }
+pub fn sleep_until(deadline: impl Into<Instant>) -> Sleep {
+    Sleep { deadline: deadline.into(), timer: Timer::default() }
 }
 
 /// See [`sleep`].
@@ -51,7 +52,8 @@ impl Sleep {
     }
 
     /// Moves the deadline. The task that polled the sleep before is only woken at the new deadline if it polls it again.
-    pub fn reset(&mut self, deadline: Instant) {
+    pub fn reset(&mut self, deadline: impl Into<Instant>) {
+        let deadline = deadline.into();
         if deadline != self.deadline {
             self.deadline = deadline;
             self.timer.disarm();
@@ -68,7 +70,7 @@ impl Future for Sleep {
             self.timer.disarm();
             return Poll::Ready(());
         }
-        if let Err(error) = self.timer.arm(deadline, cx.waker()) {
+        if let Err(error) = self.timer.arm(deadline.into_std(), cx.waker()) {
             panic!("a timer needs a runtime: {error}");
         }
         Poll::Pending

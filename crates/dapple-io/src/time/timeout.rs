@@ -6,8 +6,9 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::Instant;
 use super::sleep::{Sleep, far_from_now, sleep_until};
 
 /// Awaits `future`, but no longer than `limit`; then it is dropped and [`Elapsed`] is the result.
@@ -40,7 +41,7 @@ pub fn timeout<F: Future>(limit: Duration, future: F) -> Timeout<F> {
 /// # Errors
 ///
 /// As [`timeout`].
-pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+pub fn timeout_at<F: Future>(deadline: impl Into<Instant>, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep_until(deadline) }
 }
 

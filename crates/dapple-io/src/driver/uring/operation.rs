@@ -47,6 +47,9 @@ impl Future for Operation {
             Stage::New(request) => {
                 let request = request.take().expect("handed over once");
                 let call = request.call;
+                if let Some(standing) = &this.slot.shared().standing {
+                    standing.note_call();
+                }
                 match this.ring().begin(request, cx.waker()) {
                     Ok(token) => {
                         // A task that has moved since it asked for the ring.

@@ -1,0 +1,345 @@
+//! A clock that stands still, and jumps to the next deadline when everything waits. For tests.
+//!
+//! # Who is counted
+//!
+//! One number, `busy`, says how many *participants* can still do something at the present time. All else follows from
+//! one rule: **who makes a participant busy does so before he himself stops being busy.** So the number is zero only
+//! when nobody inside has anything left to do, and what can happen then comes from the kernel or from threads that
+//! nobody counts.
+//!
+//! | participant | is busy | one more | one less |
+//! |---|---|---|---|
+//! | a worker | while its slot's `parking` is not `PARKED` | whoever takes it away from `PARKED`: `unpark`, or the worker that woke for an event | the worker, after it has set `PARKED` |
+//! | a thread in `block_on` | from its begin or a wake to the next pending poll | itself, or the waker | itself |
+//! | the decision | while somebody decides, see below | who decides | who decides |
+//!
+//! *Calls* are counted apart: functions on the blocking pool (from the moment they are handed in), calls on files that a
+//! ring has, and waits for a child process or its output. They end by themselves, in real time, and then make somebody
+//! busy. While there are any the clock stands, for as long as [`PATIENCE`]; after that it goes at the pace of the real one,
+//! so that a limit on what never ends is reached. A function on the pool that waits in `block_on` is a thread that waits,
+//! and no call for as long.
+//!
+//! # The decision
+//!
+//! | step | by | if not |
+//! |---|---|---|
+//! | 1. `busy` has become 0 | the worker that has just parked; another thread wakes worker 0, which parks again | somebody else will come here |
+//! | 2. claim: `busy` 0 → 1 | that worker, under the lock: one decides at a time | as above |
+//! | 3. look: no slot's epoll has anything, for as long as the sockets get to settle | that worker | give the claim back; the owner of that slot takes the event. Again, if `busy` is 0 once more |
+//! | 4. `busy` is still 1, and was all the time | that worker, under the lock | give the claim back: who came decides later |
+//! | 5. no calls | that worker, under the same lock | wait for them in real time |
+//! | 6. the clock is set, due timers are taken out | that worker, under the same lock | |
+//! | 7. it wakes them, being busy by its claim | that worker | |
+//!
+//! Step 3 sees every event that the kernel has reported and nobody has taken in, because a parked worker waits with
+//! `poll` *on* its epoll descriptor, which takes nothing out: events are collected only after the worker counts as busy
+//! again. What one socket has sent to another in this process has arrived by then (loopback delivers within the call,
+//! but for rare cases; see [`SETTLE`]).
+//!
+//! Threads that nobody counts (started by the program, outside of `block_on`) may act before a jump or after it, as with
+//! any clock. Who needs more takes a [pause](Standing::pause).
+//!
+//! Everything is under one mutex: a test does not care, and a reader can check it. It is never held while a waker, a slot
+//! or the scheduler is called.
+
+mod decide;
+mod outside;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::entry::Entry;
+use super::slot::Slot;
+use crate::lock::{Mutex, refresh};
+pub(crate) use outside::Call;
+
+/// See the module's text.
+pub(crate) struct Standing {
+    start: Instant,
+    /// Nanoseconds since `start`; written under the lock.
+    now_ns: AtomicU64,
+    /// Operations on descriptors, and events: whether there were any since the last jump.
+    io_count: AtomicU64,
+    state: Mutex<State>,
+    /// Set once, before the workers start.
+    slots: OnceLock<Box<[Weak<Slot>]>>,
+}
+
+#[derive(Default)]
+struct State {
+    busy: usize,
+    /// How often somebody has turned busy.
+    arrivals: u64,
+    calls: usize,
+    /// Calls that have begun or ended.
+    call_changes: u64,
+    /// While it is not zero, the clock goes no further than those who advance it.
+    pauses: usize,
+    timers: BTreeMap<Due, Waker>,
+    /// Where a timer is in `timers`.
+    dues: HashMap<u64, Due>,
+    /// Those of them that advance the clock.
+    advances: BTreeSet<Due>,
+    next_number: u64,
+    /// Descriptors whose other end is a child process.
+    outside: Vec<Weak<Entry>>,
+    /// Since when only calls keep the clock from jumping.
+    stalled: Option<Stalled>,
+    /// `io_count` at the last jump.
+    io_seen: u64,
+    is_shut_down: bool,
+}
+
+/// When a timer is due. Those who advance the clock come last of an instant: all that was due has run before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Due {
+    at: Instant,
+    rank: Rank,
+    number: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Rank {
+    Timer,
+    Advance,
+}
+
+struct Stalled {
+    since: Instant,
+    /// Until when, of the real clock, this one has made up.
+    made_up: Instant,
+    /// Of the calls; another one means that something goes on.
+    fingerprint: u64,
+}
+
+impl Standing {
+    /// All workers count as busy, until each has parked for the first time.
+    pub(crate) fn new(workers: usize) -> Self {
+        // Relaxed, here and in `drop`: who has a runtime with such a clock has seen it made.
+        CLOCKS.fetch_add(1, Ordering::Relaxed);
+        Standing {
+            start: Instant::now(),
+            now_ns: AtomicU64::new(0),
+            io_count: AtomicU64::new(0),
+            state: Mutex::new(State { busy: workers, ..State::default() }),
+            slots: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn set_slots(&self, slots: &[Arc<Slot>]) {
+        let _ = self.slots.set(slots.iter().map(Arc::downgrade).collect());
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        // Acquire pairs with the store of a jump. (Whoever was woken by it is ordered anyway.)
+        self.start + Duration::from_nanos(self.now_ns.load(Ordering::Acquire))
+    }
+
+    /// Something was read, written, accepted or reported: an answer may be on its way.
+    pub(crate) fn note_io(&self) {
+        // Relaxed: whether it changes is all that matters, and those who look are ordered by the lock.
+        self.io_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call on a file begins, which the rings count.
+    pub(crate) fn note_call(&self) {
+        self.state.lock().call_changes += 1;
+    }
+
+    /// Arms a timer; `None` after the shutdown.
+    pub(crate) fn arm(&self, at: Instant, rank: Rank, waker: Waker) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.is_shut_down {
+            return None;
+        }
+        let number = state.next_number;
+        state.next_number += 1;
+        let due = Due { at, rank, number };
+        state.timers.insert(due, waker);
+        state.dues.insert(number, due);
+        if rank == Rank::Advance {
+            state.advances.insert(due);
+        }
+        self.unlock_and_nudge(state);
+        Some(number)
+    }
+
+    /// Makes an armed timer wake `waker`; `false` if it has fired.
+    pub(crate) fn rewire(&self, number: u64, waker: &Waker) -> bool {
+        let mut state = self.state.lock();
+        let Some(due) = state.dues.get(&number).copied() else {
+            return false;
+        };
+        let kept = state.timers.get_mut(&due).expect("each number names a timer");
+        let replaced = refresh(kept, waker);
+        drop(state);
+        drop(replaced);
+        true
+    }
+
+    pub(crate) fn disarm(&self, number: u64) {
+        let mut state = self.state.lock();
+        let due = state.dues.get(&number).copied();
+        let waker = due.and_then(|due| {
+            state.forget(due);
+            state.timers.remove(&due)
+        });
+        drop(state);
+        drop(waker);
+    }
+
+    /// From now on the clock goes no further than those who advance it.
+    pub(crate) fn pause(&self) {
+        // Under the lock: a decision is over, or will see it.
+        self.state.lock().pauses += 1;
+    }
+
+    pub(crate) fn resume(&self) {
+        let mut state = self.state.lock();
+        state.pauses -= 1;
+        self.unlock_and_nudge(state);
+    }
+
+    /// Remembers a descriptor whose other end is not in this process.
+    pub(crate) fn note_outside(&self, entry: &Arc<Entry>) {
+        let mut state = self.state.lock();
+        state.outside.retain(|entry| entry.strong_count() > 0);
+        state.outside.push(Arc::downgrade(entry));
+    }
+
+    pub(crate) fn shut_down(&self) {
+        let mut state = self.state.lock();
+        state.is_shut_down = true;
+        state.dues.clear();
+        state.advances.clear();
+        let timers = std::mem::take(&mut state.timers);
+        drop(state);
+        drop(timers);
+    }
+
+    /// What has changed may let the clock jump, and if nobody is busy nobody would find out.
+    fn unlock_and_nudge(&self, state: std::sync::MutexGuard<'_, State>) {
+        let is_idle = state.busy == 0;
+        drop(state);
+        if is_idle && let Some(slot) = self.slots().next() {
+            slot.unpark();
+        }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = Arc<Slot>> {
+        self.slots.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+
+    /// How the clock stands, for people.
+    pub(crate) fn dump(&self) -> ClockDump {
+        let ring_calls = self.ring_calls();
+        let state = self.state.lock();
+        let now = self.now();
+        ClockDump {
+            passed: now - self.start,
+            timers: state.timers.len(),
+            next_in: state.timers.first_key_value().map(|(due, _)| due.at.saturating_duration_since(now)),
+            busy: state.busy,
+            blocking_calls: state.calls,
+            file_calls: ring_calls,
+            child_waits: state.awaited_outside().count(),
+            pauses: state.pauses,
+        }
+    }
+
+    /// Calls that rings have, and what waits for its turn there.
+    fn ring_calls(&self) -> usize {
+        let load = |slot: Arc<Slot>| slot.ring().map_or(0, |ring| ring.load().0 + ring.load().1);
+        self.slots().map(load).sum()
+    }
+}
+
+impl State {
+    /// Somebody turns busy.
+    fn add_busy(&mut self) {
+        self.busy += 1;
+        self.arrivals += 1;
+    }
+
+    /// A timer goes, and with it its number.
+    fn forget(&mut self, due: Due) {
+        self.dues.remove(&due.number);
+        self.advances.remove(&due);
+    }
+
+    /// Descriptors with the other end outside that somebody waits for.
+    fn awaited_outside(&self) -> impl Iterator<Item = Arc<Entry>> {
+        self.outside.iter().filter_map(Weak::upgrade).filter(|entry| entry.is_awaited())
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        CLOCKS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether some runtime of this process has such a clock: otherwise nobody need look for his.
+pub(crate) fn exist() -> bool {
+    // Relaxed: see `Standing::new`.
+    CLOCKS.load(Ordering::Relaxed) > 0
+}
+
+/// How a clock that stands still stands; see [`EpollDriver::clock_dump`](crate::EpollDriver::clock_dump).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ClockDump {
+    /// What has passed by this clock since the runtime was made.
+    pub passed: Duration,
+    /// Timers that are armed, and calls of `advance` that wait.
+    pub timers: usize,
+    /// Until the first of them.
+    pub next_in: Option<Duration>,
+    /// Workers, and threads in `block_on`, that have something to do.
+    pub busy: usize,
+    /// Functions on the blocking pool.
+    pub blocking_calls: usize,
+    /// Calls on files that the kernel has.
+    pub file_calls: usize,
+    /// Children, and pipes from them, that are awaited.
+    pub child_waits: usize,
+    /// Pauses that are in force.
+    pub pauses: usize,
+}
+
+impl std::fmt::Display for ClockDump {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the clock stands at {:?} after the start; ", self.passed)?;
+        match self.next_in {
+            Some(next_in) => write!(f, "{} timers are armed, the next one in {next_in:?}", self.timers)?,
+            None => f.write_str("no timer is armed, so it cannot jump")?,
+        }
+        let reasons = [
+            (self.busy, "workers or threads in `block_on` are busy, or block"),
+            (self.blocking_calls, "functions are on the blocking pool"),
+            (self.file_calls, "calls on files are under way"),
+            (self.child_waits, "waits for a child process or its output"),
+            (self.pauses, "pauses are in force"),
+        ];
+        let mut before = if self.next_in.is_some() { "; it does not jump because of: " } else { "; there are: " };
+        for (count, what) in reasons.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, "{before}{count} {what}")?;
+            before = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// Clocks of this kind in the process.
+static CLOCKS: AtomicUsize = AtomicUsize::new(0);
+
+/// How long the clock stands for calls that do not end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long, in real time, the kernel gets before a jump if descriptors were used since the last one; never longer than
+/// the jump. What is on its way within this process comes at once, but where the kernel leaves it to a thread of its own;
+/// what another thread or process answers needs as long as that is scheduled.
+const SETTLE: Duration = Duration::from_millis(5);

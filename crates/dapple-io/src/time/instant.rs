@@ -1,0 +1,120 @@
+//! Points of time, by the runtime's clock.
+
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::time::{self, Duration};
+
+use crate::driver::current;
+
+/// A point of time, as [`std::time::Instant`], but read from the clock of the runtime: in tests that may be one that
+/// [stands still](super#a-clock-that-stands-still).
+///
+/// Which runtime: on a worker, its own; on a thread that has entered one, that; elsewhere the oldest that runs, and where
+/// there is none the real clock. It converts from and to the standard library's type, which all functions of this
+/// module take as well; that one's `now` always reads the real clock.
+///
+/// ```
+/// use std::time::Duration;
+/// use dapple_io::time::Instant;
+///
+/// let start = Instant::now();
+/// let deadline = start + Duration::from_secs(5);
+/// assert_eq!(deadline - start, Duration::from_secs(5));
+/// let std: std::time::Instant = deadline.into();
+/// assert_eq!(Instant::from(std), deadline);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Instant(time::Instant);
+
+impl Instant {
+    /// Now. Costs what the standard library's `now` does, and a little more where a clock of the process stands still.
+    #[inline]
+    pub fn now() -> Instant {
+        Instant(current::standing_now().unwrap_or_else(time::Instant::now))
+    }
+
+    /// How much time has passed since then; zero if it is still to come.
+    pub fn elapsed(&self) -> Duration {
+        Instant::now().saturating_duration_since(*self)
+    }
+
+    /// The time since `earlier`; zero if that is later.
+    pub fn duration_since(&self, earlier: Instant) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+
+    /// The time since `earlier`; `None` if that is later.
+    pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
+        self.0.checked_duration_since(earlier.0)
+    }
+
+    /// The time since `earlier`; zero if that is later.
+    pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+
+    /// Later by `duration`; `None` where the clock cannot express that.
+    pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
+        self.0.checked_add(duration).map(Instant)
+    }
+
+    /// Earlier by `duration`; `None` where the clock cannot express that.
+    pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
+        self.0.checked_sub(duration).map(Instant)
+    }
+
+    /// The same point for the standard library. Under a clock that stands still, it lies where that clock says.
+    pub fn into_std(self) -> time::Instant {
+        self.0
+    }
+}
+
+impl From<time::Instant> for Instant {
+    fn from(instant: time::Instant) -> Instant {
+        Instant(instant)
+    }
+}
+
+impl From<Instant> for time::Instant {
+    fn from(instant: Instant) -> time::Instant {
+        instant.0
+    }
+}
+
+/// Panics where the clock cannot express the sum, as the standard library's does.
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    fn add(self, duration: Duration) -> Instant {
+        Instant(self.0 + duration)
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, duration: Duration) {
+        self.0 += duration;
+    }
+}
+
+/// Panics where the clock cannot express the difference, as the standard library's does.
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+
+    fn sub(self, duration: Duration) -> Instant {
+        Instant(self.0 - duration)
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, duration: Duration) {
+        self.0 -= duration;
+    }
+}
+
+/// As [`Instant::duration_since`].
+impl Sub<Instant> for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Instant) -> Duration {
+        self.duration_since(earlier)
+    }
+}
