@@ -22,7 +22,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream, kind: Kind) -> Tok
             return tokens;
         }
     };
-    match Options::parse(options) {
+    match Options::parse(options, kind) {
         Ok(options) => function.write(&options, kind),
         Err(problem) => {
             let mut tokens = compile_error(&problem);
@@ -96,36 +96,90 @@ impl Function {
 
     /// Writes the plain function around the asynchronous one, which keeps its own tokens and so its own error places.
     fn write(self, options: &Options, kind: Kind) -> TokenStream {
-        let workers: TokenStream = match (&options.workers, kind) {
-            (Some(workers), _) => [word("Some"), parentheses(TokenStream::from(workers.clone()))].into_iter().collect(),
-            (None, Kind::Test) => "Some(2)".parse().expect("tokens written by hand"),
-            (None, Kind::Main) => "None".parse().expect("tokens written by hand"),
-        };
         let mut inner: Vec<TokenTree> = vec![word("async"), word("fn"), self.name.clone().into()];
         inner.push(parentheses(TokenStream::new()));
         inner.extend(self.result.iter().cloned());
-        inner.push(self.body.into());
+        inner.push(self.body.clone().into());
 
-        let mut arguments = workers;
-        arguments.extend([punct(','), self.name.clone().into(), parentheses(TokenStream::new())]);
         let mut block: TokenStream = inner.into_iter().collect();
-        block.extend("::dapple::run_main".parse::<TokenStream>().expect("tokens written by hand"));
-        block.extend([parentheses(arguments)]);
-
         let mut outer = TokenStream::new();
-        if kind == Kind::Test {
-            outer.extend("#[::core::prelude::v1::test]".parse::<TokenStream>().expect("tokens written by hand"));
-        }
+        let result = match kind {
+            Kind::Main => {
+                block.extend(self.call_of_main(options));
+                self.result
+            }
+            Kind::Test => {
+                outer.extend(tokens("#[::core::prelude::v1::test]"));
+                block.extend(self.call_of_test(options));
+                // Of a test that returns something only the report leaves its thread. The harness wants nothing else of one
+                // that `should_panic`.
+                match self.returns_nothing() {
+                    true => {
+                        block.extend(tokens(";"));
+                        Vec::new()
+                    }
+                    false => tokens("-> ::std::process::ExitCode").into_iter().collect(),
+                }
+            }
+        };
         outer.extend(self.head);
         outer.extend([word("fn"), self.name.into(), parentheses(TokenStream::new())]);
-        outer.extend(self.result);
+        outer.extend(result);
         outer.extend([TokenTree::from(Group::new(Delimiter::Brace, block))]);
         outer
+    }
+
+    /// `::dapple::run_main(Some(N), main())`.
+    fn call_of_main(&self, options: &Options) -> TokenStream {
+        let mut arguments = option(options.workers.as_ref());
+        arguments.extend([punct(','), self.name.clone().into(), parentheses(TokenStream::new())]);
+        let mut call = tokens("::dapple::run_main");
+        call.extend([parentheses(arguments)]);
+        call
+    }
+
+    /// `::dapple::testing::run(Options { … }, name)`. A test has two workers, so that what must not depend on running alone
+    /// is not tested on one only.
+    fn call_of_test(&self, options: &Options) -> TokenStream {
+        let mut fields = tokens("workers:");
+        fields.extend(options.workers.clone().map_or_else(|| tokens("2"), TokenStream::from));
+        let clock = options.standing_clock.unwrap_or(true);
+        fields.extend(tokens(&format!(", standing_clock: {clock}, limit_s:")));
+        fields.extend(option(options.limit_s.as_ref()));
+        let mut arguments = tokens("::dapple::testing::Options");
+        arguments.extend([TokenTree::from(Group::new(Delimiter::Brace, fields))]);
+        arguments.extend([punct(','), self.name.clone().into()]);
+        let mut call = tokens("::dapple::testing::run");
+        call.extend([parentheses(arguments)]);
+        call
+    }
+
+    /// Whether the function has no result, or `()`.
+    fn returns_nothing(&self) -> bool {
+        let result: TokenStream = self.result.iter().cloned().collect();
+        result.is_empty() || result.to_string().replace(' ', "") == "->()"
     }
 }
 
 fn is_word(token: &TokenTree, text: &str) -> bool {
     matches!(token, TokenTree::Ident(ident) if ident.to_string() == text)
+}
+
+/// Tokens that are written here, and so are no error.
+fn tokens(text: &str) -> TokenStream {
+    text.parse().expect("tokens written by hand")
+}
+
+/// `Some(value)` or `None`.
+fn option(value: Option<&TokenTree>) -> TokenStream {
+    match value {
+        None => tokens("::core::option::Option::None"),
+        Some(value) => {
+            let mut some = tokens("::core::option::Option::Some");
+            some.extend([parentheses(TokenStream::from(value.clone()))]);
+            some
+        }
+    }
 }
 
 fn word(text: &str) -> TokenTree {

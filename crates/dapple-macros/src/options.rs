@@ -1,12 +1,18 @@
-//! What stands in the attribute's parentheses: `workers = N`.
+//! What stands in the attribute's parentheses: `workers = N`, and for tests `clock = "real"` and `limit_s = N`.
 
 use proc_macro::{Span, TokenStream, TokenTree};
 
-/// The options of one attribute.
+use crate::expand::Kind;
+
+/// The options of one attribute, as they were written; `None` when nothing was said.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// `workers = N`, as it was written; `None` when nothing was said.
+    /// `workers = N`.
     pub(crate) workers: Option<TokenTree>,
+    /// `clock = "real"` or `clock = "standing"`: whether it is the latter.
+    pub(crate) standing_clock: Option<bool>,
+    /// `limit_s = N`.
+    pub(crate) limit_s: Option<TokenTree>,
 }
 
 /// A compile error: where, and a sentence that says what to do.
@@ -23,24 +29,25 @@ impl Problem {
 
 impl Options {
     /// Reads the options, each at most once, separated by commas.
-    pub(crate) fn parse(tokens: TokenStream) -> Result<Options, Problem> {
+    pub(crate) fn parse(tokens: TokenStream, kind: Kind) -> Result<Options, Problem> {
         let mut options = Options::default();
         let mut tokens = tokens.into_iter();
         while let Some(name) = tokens.next() {
-            if name.to_string() != "workers" {
-                let message = format!("unknown option `{name}`; the only one is `workers = N`");
-                return Err(Problem::new(name.span(), message));
-            }
-            if options.workers.is_some() {
-                return Err(Problem::new(name.span(), "`workers` is given twice; keep one"));
+            let example = example(&name.to_string(), kind).ok_or_else(|| unknown(&name, kind))?;
+            if options.has(&name.to_string()) {
+                return Err(Problem::new(name.span(), format!("`{name}` is given twice; keep one")));
             }
             match tokens.next() {
                 Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
                 _ => {
-                    return Err(Problem::new(name.span(), "write `workers = N`, for example `workers = 2`"));
+                    return Err(Problem::new(name.span(), format!("write a value, for example `{example}`")));
                 }
             }
-            options.workers = Some(workers(tokens.next(), name.span())?);
+            let Some(value) = tokens.next() else {
+                let message = format!("write a value after `{name} =`, for example `{example}`");
+                return Err(Problem::new(name.span(), message));
+            };
+            options.set(&name.to_string(), value)?;
             match tokens.next() {
                 None => break,
                 Some(TokenTree::Punct(punct)) if punct.as_char() == ',' => {}
@@ -51,20 +58,79 @@ impl Options {
         }
         Ok(options)
     }
+
+    fn has(&self, name: &str) -> bool {
+        match name {
+            "workers" => self.workers.is_some(),
+            "clock" => self.standing_clock.is_some(),
+            _ => self.limit_s.is_some(),
+        }
+    }
+
+    fn set(&mut self, name: &str, value: TokenTree) -> Result<(), Problem> {
+        match name {
+            "workers" => self.workers = Some(workers(value)?),
+            "clock" => self.standing_clock = Some(is_standing(&value)?),
+            _ => self.limit_s = Some(limit_s(value)?),
+        }
+        Ok(())
+    }
+}
+
+/// How an option is written; `None` if this attribute does not have it.
+fn example(name: &str, kind: Kind) -> Option<&'static str> {
+    match (name, kind) {
+        ("workers", _) => Some("workers = 2"),
+        ("clock", Kind::Test) => Some("clock = \"real\""),
+        ("limit_s", Kind::Test) => Some("limit_s = 60"),
+        _ => None,
+    }
+}
+
+fn unknown(name: &TokenTree, kind: Kind) -> Problem {
+    let known = match kind {
+        Kind::Main => "the only one is `workers = N`",
+        Kind::Test => "there are `workers = N`, `clock = \"real\"` and `limit_s = N`",
+    };
+    Problem::new(name.span(), format!("unknown option `{name}`; {known}"))
 }
 
 /// A number of workers: a literal from 1 up.
-fn workers(value: Option<TokenTree>, name: Span) -> Result<TokenTree, Problem> {
-    let Some(value) = value else {
-        return Err(Problem::new(name, "write a number after `workers =`, for example `workers = 2`"));
-    };
-    match value.to_string().replace('_', "").parse::<usize>() {
-        Ok(0) => Err(Problem::new(value.span(), "a runtime needs at least one worker")),
-        Ok(_) => Ok(value),
-        Err(_) => {
+fn workers(value: TokenTree) -> Result<TokenTree, Problem> {
+    match number(&value) {
+        Some(0) => Err(Problem::new(value.span(), "a runtime needs at least one worker")),
+        Some(_) => Ok(value),
+        None => {
             let message =
                 format!("`workers` is a plain number such as 2, not `{value}`; to compute it, use `dapple::builder()`");
             Err(Problem::new(value.span(), message))
         }
     }
+}
+
+/// Whether the clock stands still, or is the real one.
+fn is_standing(value: &TokenTree) -> Result<bool, Problem> {
+    match value.to_string().as_str() {
+        "\"standing\"" => Ok(true),
+        "\"real\"" => Ok(false),
+        _ => {
+            let message = format!("`clock` is \"standing\" (if nothing is said) or \"real\", not `{value}`");
+            Err(Problem::new(value.span(), message))
+        }
+    }
+}
+
+/// Seconds of real time: a literal from 1 up.
+fn limit_s(value: TokenTree) -> Result<TokenTree, Problem> {
+    match number(&value) {
+        Some(seconds) if seconds > 0 => Ok(value),
+        _ => {
+            let message = format!("`limit_s` is a whole number of seconds from 1 up, not `{value}`");
+            Err(Problem::new(value.span(), message))
+        }
+    }
+}
+
+fn number(value: &TokenTree) -> Option<u64> {
+    value.to_string().replace('_', "").parse().ok()
 }

@@ -56,6 +56,7 @@ use std::future::Future;
 #[cfg(feature = "hyper")]
 #[doc(inline)]
 pub use dapple_io::hyper_rt;
+pub use dapple_io::{ClockDump, Config, EpollDriver};
 #[doc(inline)]
 pub use dapple_io::{blocking, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
@@ -76,6 +77,8 @@ pub use dapple_stm as stm;
 
 pub mod coming_from_tokio;
 pub mod prelude;
+#[doc(hidden)]
+pub mod testing;
 
 /// A [`Builder`] for a runtime with the system's driver (epoll) already in it.
 ///
@@ -90,6 +93,18 @@ pub mod prelude;
 /// ```
 pub fn builder() -> Builder {
     dapple_io::runtime_builder()
+}
+
+/// As [`builder`], with the limits of the driver and the kind of its clock set by the program.
+///
+/// ```
+/// let mut config = dapple::Config::default();
+/// config.blocking_threads_max = 8;
+/// let runtime = dapple::builder_with(config).workers(1).build()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn builder_with(config: Config) -> Builder {
+    dapple_io::runtime_builder_with(config)
 }
 
 /// Starts a runtime with the defaults, drives `future` on the calling thread, and stops the runtime when that is done.
@@ -137,7 +152,7 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     dapple_sched::block_on(future)
 }
 
-/// What `#[dapple::main]` and `#[dapple::test]` expand to a call of.
+/// What `#[dapple::main]` expands to a call of.
 #[doc(hidden)]
 pub fn run_main<F: Future>(workers: Option<usize>, future: F) -> F::Output {
     let builder = match workers {

@@ -2,6 +2,8 @@
 
 mod examples;
 mod first_hour;
+mod standing_clock;
+mod test_attribute;
 mod tokio;
 
 use std::sync::Arc;

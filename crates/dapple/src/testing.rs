@@ -1,0 +1,160 @@
+//! What `#[dapple::test]` expands to calls of. Not for programs: it may change with the attribute.
+
+use std::any::Any;
+use std::fmt::Write;
+use std::future::{Future, poll_fn};
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::process::{ExitCode, Termination};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use dapple_io::{Config, EpollDriver};
+use dapple_sched::{Handle, Runtime};
+
+/// What the attribute says.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Of the test's runtime.
+    pub workers: usize,
+    /// A clock that stands still, or the real one.
+    pub standing_clock: bool,
+    /// Real time after which the test fails; `None` for the default.
+    pub limit_s: Option<u64>,
+}
+
+/// Runs a test in a runtime and on a thread of its own, so that it can be given up when it hangs.
+///
+/// # Panics
+///
+/// As the test does, and when the test takes longer than the limit.
+pub fn run<F, R>(options: Options, test: impl FnOnce() -> F + Send + 'static) -> ExitCode
+where
+    F: Future<Output = R>,
+    R: Termination,
+{
+    let limit = limit(options.limit_s);
+    let give_up = Arc::new(GiveUp::default());
+    let (over, is_over) = mpsc::channel::<()>();
+    let (started, has_started) = mpsc::channel::<Handle>();
+    // Tests are told apart by their threads' names, in the messages of panics too.
+    let name = thread::current().name().unwrap_or("dapple-test").to_owned();
+    let thread = thread::Builder::new().name(name).spawn({
+        let give_up = give_up.clone();
+        move || {
+            let _over = over;
+            let runtime = runtime(options);
+            let _ = started.send(runtime.handle().clone());
+            // A report says what the error was, on the output that the harness captures. It need not be `Send`.
+            let report = runtime.block_on(unless(&give_up, test())).map(Termination::report);
+            drop(runtime);
+            report
+        }
+    });
+    let thread = thread.unwrap_or_else(|error| panic!("the test's thread could not start: {error}"));
+    // An error of another kind: the thread has ended.
+    let timed_out = limit.is_some_and(|limit| is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout));
+    if timed_out {
+        // Before the test is dropped, which changes what is seen.
+        let mut message = picture(limit.unwrap_or_default(), has_started.try_recv().ok());
+        give_up.now();
+        if is_over.recv_timeout(LAST_RESPITE) == Err(RecvTimeoutError::Timeout) {
+            message += "\nIts thread blocks and is left behind.";
+        } else {
+            drop(thread.join());
+        }
+        panic!("{message}");
+    }
+    match thread.join() {
+        Ok(report) => report.expect("nobody gave up"),
+        Err(payload) => end_as(payload),
+    }
+}
+
+/// The panic has been reported on the thread where it was; the test ends with it.
+fn end_as(payload: Box<dyn Any + Send>) -> ! {
+    resume_unwind(payload)
+}
+
+fn runtime(options: Options) -> Runtime {
+    let mut config = Config::default();
+    config.standing_clock = options.standing_clock;
+    let builder = dapple_io::runtime_builder_with(config).workers(options.workers).thread_name("test");
+    builder.build().unwrap_or_else(|error| {
+        panic!(
+            "the test's runtime could not start: {error}; a limit on threads or on open files may be too low (see \
+             `ulimit -a`)"
+        )
+    })
+}
+
+/// The limit of the environment goes before that of the attribute: it says how slow a machine is.
+fn limit(limit_s: Option<u64>) -> Option<Duration> {
+    let given = std::env::var(LIMIT_VARIABLE).ok().map(|text| match text.trim().parse() {
+        Ok(limit_s) => limit_s,
+        Err(_) => panic!("{LIMIT_VARIABLE} is a whole number of seconds, or 0 for no limit, not {text:?}"),
+    });
+    let limit_s = given.or(limit_s).unwrap_or(LIMIT_DEFAULT_S);
+    (limit_s > 0).then(|| Duration::from_secs(limit_s))
+}
+
+/// What a test that hangs was doing.
+fn picture(limit: Duration, runtime: Option<Handle>) -> String {
+    let mut text = format!(
+        "the test is not over after {} s of real time (`limit_s` in its attribute, or {LIMIT_VARIABLE}, changes that).",
+        limit.as_secs()
+    );
+    let Some(runtime) = runtime else {
+        return text + " Its runtime has not started.";
+    };
+    let _ = match runtime.driver::<EpollDriver>().and_then(EpollDriver::clock_dump) {
+        Some(clock) => write!(text, "\nClock: {clock}."),
+        None => write!(text, "\nClock: the real one."),
+    };
+    let _ = write!(text, "\nRuntime: {}", runtime.dump());
+    text
+}
+
+/// The wish to end a test that hangs.
+#[derive(Default)]
+struct GiveUp {
+    is_wanted: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl GiveUp {
+    fn now(&self) {
+        // Release pairs with the load in `unless`.
+        self.is_wanted.store(true, Ordering::Release);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The future's output, or `None` where it was given up before.
+async fn unless<F: Future>(give_up: &GiveUp, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let old = give_up.waker.lock().unwrap_or_else(PoisonError::into_inner).replace(cx.waker().clone());
+        drop(old);
+        // Acquire pairs with `GiveUp::now`; after the waker is there.
+        if give_up.is_wanted.load(Ordering::Acquire) {
+            return Poll::Ready(None);
+        }
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+/// Seconds of real time that a test may take, instead of what its attribute says; 0: as long as it likes.
+const LIMIT_VARIABLE: &str = "DAPPLE_TEST_LIMIT_S";
+
+/// Seconds of real time that a test may take if nothing is said.
+const LIMIT_DEFAULT_S: u64 = 60;
+
+/// How long a test that was given up may take to drop what it has.
+const LAST_RESPITE: Duration = Duration::from_secs(3);

@@ -1,0 +1,2 @@
+#[dapple::main(clock = "standing")]
+async fn main() {}

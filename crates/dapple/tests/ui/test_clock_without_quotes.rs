@@ -1,0 +1,4 @@
+#[dapple::test(clock = real)]
+async fn waits() {}
+
+fn main() {}

@@ -1,0 +1,4 @@
+#[dapple::test]
+async fn waits<T>() {}
+
+fn main() {}

@@ -1,0 +1,4 @@
+#[dapple::test(limit_s = 0)]
+async fn waits() {}
+
+fn main() {}

@@ -1,0 +1,4 @@
+#[dapple::test]
+fn waits() {}
+
+fn main() {}

@@ -1,0 +1,4 @@
+#[dapple::test(workers = 2, workers = 3)]
+async fn waits() {}
+
+fn main() {}

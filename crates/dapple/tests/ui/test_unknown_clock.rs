@@ -1,0 +1,4 @@
+#[dapple::test(clock = "paused")]
+async fn waits() {}
+
+fn main() {}

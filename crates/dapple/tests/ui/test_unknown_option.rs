@@ -1,0 +1,4 @@
+#[dapple::test(start_paused = true)]
+async fn waits() {}
+
+fn main() {}

@@ -1,0 +1,4 @@
+#[dapple::test]
+async fn waits(_how_long: u32) {}
+
+fn main() {}
