@@ -46,6 +46,7 @@ pub mod blocking;
 mod descriptors;
 mod driver;
 pub mod event;
+pub mod event_loop;
 pub mod fs;
 #[cfg(feature = "hyper")]
 pub mod hyper_rt;

@@ -29,6 +29,11 @@ impl<T> Sender<T> {
     pub(crate) fn send(self, value: T) {
         self.0.lock().value = Some(value);
     }
+
+    /// Whether the receiver is gone.
+    pub(crate) fn is_forsaken(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
 }
 
 impl<T> Drop for Sender<T> {

@@ -40,6 +40,8 @@
 //! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
 //! | the same as callbacks | [`mod@event`] |
 //! | call what blocks | [`blocking`] |
+//! | wait for events in a way of one's own | [`mod@event_loop`] |
+//! | test without waiting | [`#[dapple::test]`](test) |
 //! | choose what runs next | [`Priority`], or a [`Policy`] of your own |
 //!
 //! Who knows tokio starts best with [`coming_from_tokio`].
@@ -58,7 +60,7 @@ use std::future::Future;
 pub use dapple_io::hyper_rt;
 pub use dapple_io::{ClockDump, Config, EpollDriver};
 #[doc(inline)]
-pub use dapple_io::{blocking, event, fs, net, pipe, process, signal, time};
+pub use dapple_io::{blocking, event, event_loop, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{

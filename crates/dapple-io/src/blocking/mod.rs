@@ -164,7 +164,8 @@ impl<T> State<T> {
     }
 }
 
-fn message_of(payload: &(dyn Any + Send)) -> String {
+/// What a panic said.
+pub(crate) fn message_of(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a payload that is no text".to_owned())
 }

@@ -10,6 +10,7 @@ use dapple_sched::{Driver, Outside};
 
 use crate::blocking::Pool;
 use crate::descriptors::Descriptors;
+use crate::event_loop::Registry;
 use crate::signal::Hub;
 use clock::Clock;
 use slot::Slot;
@@ -96,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     pub(crate) pool: Pool,
     pub(crate) signals: Hub,
+    /// Those of the program's own.
+    pub(crate) loops: Registry,
     /// `None` where files go to the pool by the program's wish.
     pub(crate) ring_limits: Option<Limits>,
     /// In place of `clock` and of the wheels, for tests.
@@ -133,6 +136,7 @@ impl EpollDriver {
             descriptors: Descriptors::default(),
             pool: Pool::new(config),
             signals: Hub::default(),
+            loops: Registry::default(),
             ring_limits: ring_limits(&config),
             standing: config.standing_clock.then(|| Standing::new(workers)),
         });
@@ -206,6 +210,7 @@ impl Driver for EpollDriver {
             slot.shut_down();
         }
         self.shared.pool.shut_down();
+        self.shared.loops.shut_down();
     }
 }
 

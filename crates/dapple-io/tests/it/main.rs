@@ -6,6 +6,7 @@ mod busy_worker;
 mod deadline;
 mod descriptor;
 mod direct;
+mod event_loop;
 mod file_load;
 mod files;
 mod process;
