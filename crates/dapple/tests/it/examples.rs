@@ -16,8 +16,13 @@ struct Example {
 
 impl Example {
     fn start(name: &str) -> Example {
-        let mut child =
-            Command::new(executable(name)).arg("0").stdout(Stdio::piped()).spawn().expect("the example starts");
+        Example::start_with(name, &[])
+    }
+
+    fn start_with(name: &str, arguments: &[&str]) -> Example {
+        let mut command = Command::new(executable(name));
+        command.arg("0").args(arguments).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the example starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         // `hello listens on 127.0.0.1:40000; try: …`
@@ -334,6 +339,124 @@ fn policies_of_ones_own_tell_what_they_gain() {
     assert!((0.0..=200.0).contains(&by_default) && (0.0..=200.0).contains(&by_deadline), "{by_default} {by_deadline}");
     let [by_default, by_length] = figures("policy_longest")[..] else { panic!("two lines") };
     assert!(by_default > 0.0 && by_length > 0.0, "{by_length} {by_default}");
+}
+
+/// Runs an example to its end, and returns what it printed.
+fn lines(name: &str) -> Vec<String> {
+    let output = Command::new(executable(name)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_policy_bounds_the_tasks_inside_a_stage() {
+    let figure = |line: &str| line.split(": ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    let lines = lines("policy_stage");
+    let figures: Vec<u32> = lines.iter().map(|line| figure(line).unwrap_or_else(|| panic!("{line:?}"))).collect();
+    let [crowd, bounded, _, _] = figures[..] else { panic!("four lines: {lines:?}") };
+    assert!((1..=4).contains(&bounded) && crowd >= bounded, "{lines:?}");
+    assert!(lines[..2].iter().all(|line| line.ends_with("of 200")), "all have passed: {lines:?}");
+    let source = include_str!("../../../../examples/policy_stage.rs");
+    assert!(source.lines().count() < 100, "it shows how little that takes");
+}
+
+#[test]
+fn a_state_machine_of_callbacks_serves_tasks() {
+    let lines = lines("hybrid_state_machine");
+    for (line, byte) in lines.iter().zip(["a", "b", "c", "x"]) {
+        assert_eq!(line, &format!("a task sent {byte} and got {}", byte.to_uppercase()));
+    }
+    // On a machine that is busy the line may be taken down once more.
+    assert!(lines[4].starts_with("the machine went through: down dialing up down dialing up"), "{lines:?}");
+    assert!(lines[5].starts_with("it dialed "), "{lines:?}");
+}
+
+#[test]
+fn an_event_loop_of_ones_own_answers_tasks() {
+    let lines = lines("own_loop");
+    let expected =
+        ["one was written", "two was written", "two was written", "four cannot be watched: No such file or directory"];
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line:?} {expected:?}");
+    }
+    assert!(lines[4].starts_with("three: the event loop has "), "{lines:?}");
+}
+
+#[test]
+fn send_file_handles_what_goes_wrong_at_each_level() {
+    let server = Example::start("send_file");
+    let mut client = Lines::new(server.connect());
+    let sent = std::fs::read("Cargo.toml").unwrap();
+    let fetch = |client: &mut Lines| {
+        client.say("Cargo.toml\n");
+        assert_eq!(client.hear(), format!("ok {}\n", sent.len()));
+        let mut body = vec![0; sent.len()];
+        client.reader.read_exact(&mut body).unwrap();
+        assert!(body == sent);
+    };
+    fetch(&mut client);
+    // What the client can be told, it is told, and the next request is served.
+    for (name, why) in [
+        ("no-such-file", "no such file"),
+        ("src", "not a file"),
+        ("../Cargo.toml", "a plain name, please"),
+        ("/etc/passwd", "a plain name, please"),
+        ("..", "a plain name, please"),
+        ("", "a plain name, please"),
+        ("a/b", "a plain name, please"),
+    ] {
+        client.say(&format!("{name}\n"));
+        assert_eq!(client.hear(), format!("error: {why}\n"));
+    }
+    fetch(&mut client);
+    client.say("?\n");
+    assert_eq!(client.hear(), "open 0, sent 2, failed 7\n");
+    // Others have other problems: one who leaves at once, one who leaves in the middle of a line.
+    drop(server.connect());
+    let mut half = server.connect();
+    half.write_all(b"Cargo.to").unwrap();
+    drop(half);
+    fetch(&mut client);
+}
+
+#[test]
+fn send_file_closes_what_it_cannot_send() {
+    // A folder of our own, with a file that no socket buffers.
+    let folder = std::env::temp_dir().join(format!("dapple-send-file-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let large = std::fs::File::create(folder.join("large")).unwrap();
+    large.set_len(64 << 20).unwrap();
+    let server = Example::start_with("send_file", &[folder.to_str().unwrap()]);
+    let mut watcher = Lines::new(server.connect());
+    let mut state = || {
+        watcher.say("?\n");
+        watcher.hear()
+    };
+    // One who does not read, and goes.
+    let mut deaf = Lines::new(server.connect());
+    deaf.say("large\n");
+    assert_eq!(deaf.hear(), format!("ok {}\n", 64 << 20));
+    assert_eq!(state(), "open 1, sent 0, failed 0\n");
+    drop(deaf);
+    wait_for(&mut state, "open 0, sent 0, failed 1\n");
+    // A file that shrinks while it is sent: too late to say so, and the connection ends.
+    let mut cheated = Lines::new(server.connect());
+    cheated.say("large\n");
+    assert_eq!(cheated.hear(), format!("ok {}\n", 64 << 20));
+    large.set_len(0).unwrap();
+    assert!(read_to_end(&mut cheated.stream).len() < 64 << 20);
+    wait_for(&mut state, "open 0, sent 0, failed 2\n");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn wait_for(state: &mut impl FnMut() -> String, expected: &str) {
+    let start = std::time::Instant::now();
+    let mut seen = state();
+    while seen != expected {
+        assert!(start.elapsed() < PATIENCE, "{seen:?} never became {expected:?}");
+        thread::yield_now();
+        seen = state();
+    }
 }
 
 /// How long a test waits for an example to say something.
