@@ -182,5 +182,11 @@ mod first_hour {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/stm.md")]
 mod stm_page {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/tasks.md")]
 mod tasks {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/threads.md")]
+mod threads {}
