@@ -7,5 +7,6 @@
 
 #![forbid(unsafe_code)]
 
+mod switch;
 pub mod sync;
 pub mod task;

@@ -9,9 +9,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::thread;
 
 use pin_project_lite::pin_project;
+
+use crate::switch::ThreadKey;
 
 /// Declares a [`LocalKey`]: a value that each task, or part of one, has for itself.
 ///
@@ -41,10 +42,7 @@ macro_rules! task_local {
     ($(#[$attribute:meta])* $visible:vis static $name:ident: $type:ty) => {
         $(#[$attribute])*
         $visible static $name: $crate::task::LocalKey<$type> = {
-            ::std::thread_local! {
-                static VALUE: ::std::cell::RefCell<::std::option::Option<$type>> =
-                    const { ::std::cell::RefCell::new(::std::option::Option::None) };
-            }
+            $crate::__place_of_a_value!($type);
             $crate::task::LocalKey::new(&VALUE)
         };
     };
@@ -55,12 +53,12 @@ macro_rules! task_local {
 /// A value is there inside of [`LocalKey::scope`] only: what a task spawns or posts does not inherit it, as it does not
 /// inherit its color.
 pub struct LocalKey<T: 'static> {
-    value: &'static thread::LocalKey<RefCell<Option<T>>>,
+    value: &'static ThreadKey<RefCell<Option<T>>>,
 }
 
 impl<T: 'static> LocalKey<T> {
     #[doc(hidden)]
-    pub const fn new(value: &'static thread::LocalKey<RefCell<Option<T>>>) -> LocalKey<T> {
+    pub const fn new(value: &'static ThreadKey<RefCell<Option<T>>>) -> LocalKey<T> {
         LocalKey { value }
     }
 

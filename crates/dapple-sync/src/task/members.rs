@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use dapple_sched::{AbortHandle, Color, Handle, JoinError, JoinHandle};
@@ -24,6 +24,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::nested::{Nest, inside};
+use crate::switch::{Mutex, MutexGuard, step};
 
 /// The way into a [`Group`](super::Group), for its scope and for its members: cheap to clone, to be moved anywhere, and it
 /// keeps nothing alive. When the group is over, it lets nobody in.
@@ -425,6 +426,8 @@ impl<T: Send + 'static> Shared<T> {
             let outer = super::nested::current().and_then(|outer| {
                 let number = outer.adopt(this.clone());
                 over = number.is_none();
+                // What was adopted is not there yet, so nobody can end it.
+                step();
                 number.map(|number| (outer, number))
             });
             Shared {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::panic::resume_unwind;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::thread;
 
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::group::Group;
 use super::members::Members;
+use crate::switch::Mutex;
 
 impl<T: Send + 'static> Group<T> {
     /// As [`Group::scope`], but the first error of a member, or its panic, ends all: the body is dropped at the `.await`

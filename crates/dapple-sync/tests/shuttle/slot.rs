@@ -1,11 +1,7 @@
-//! Slots under random schedules: what is put, taken, read and given up on several threads at once.
-//!
-//! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-sync --release --test shuttle`
+//! Slots: what is put, taken, read and given up on several threads at once.
 //!
 //! Seen to fail of these: a `read` that gives its permit back before it clones; a `put` that gives it back before the value
 //! is there; a `take` that gives it on before the value is gone.
-
-#![cfg(dapple_shuttle)]
 
 use std::future::Future;
 use std::pin::pin;
