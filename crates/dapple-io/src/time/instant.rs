@@ -62,6 +62,11 @@ impl Instant {
         self.0.checked_sub(duration).map(Instant)
     }
 
+    /// The same point as one of the standard library's.
+    pub fn from_std(instant: time::Instant) -> Instant {
+        Instant(instant)
+    }
+
     /// The same point for the standard library. Under a clock that stands still, it lies where that clock says.
     pub fn into_std(self) -> time::Instant {
         self.0

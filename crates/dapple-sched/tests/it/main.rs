@@ -16,6 +16,7 @@ mod dump;
 mod express;
 mod named;
 mod oracle;
+mod outside;
 mod pinned;
 mod policy;
 mod priority;

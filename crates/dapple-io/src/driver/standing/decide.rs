@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Due, PATIENCE, SETTLE, Stalled, Standing, State};
+use super::{Due, PATIENCE, SETTLE_MAX, SETTLE_MIN, Stalled, Standing, State};
 use crate::driver::slot::Slot;
 
 /// What came of a decision.
@@ -99,7 +99,7 @@ impl Standing {
         let is_settled = self.io_count.load(Ordering::Relaxed) == state.io_seen;
         let settle = match is_settled || slots.iter().all(|slot| slot.load() == 0) {
             true => Duration::ZERO,
-            false => next.at.saturating_duration_since(self.now()).min(SETTLE),
+            false => next.at.saturating_duration_since(self.now()).clamp(SETTLE_MIN, SETTLE_MAX),
         };
         Some((settle, state.arrivals))
     }

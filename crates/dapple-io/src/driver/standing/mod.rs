@@ -13,8 +13,8 @@
 //! | a thread in `block_on` | from its begin or a wake to the next pending poll | itself, or the waker | itself |
 //! | the decision | while somebody decides, see below | who decides | who decides |
 //!
-//! *Calls* are counted apart: functions on the blocking pool (from the moment they are handed in), calls on files that a
-//! ring has, and waits for a child process or its output. They end by themselves, in real time, and then make somebody
+//! *Calls* are counted apart: functions on the blocking pool (from the moment they are handed in), questions to event loops
+//! of the program's own, calls on files that a ring has, and waits for a child process or its output. They end by themselves, in real time, and then make somebody
 //! busy. While there are any the clock stands, for as long as [`PATIENCE`]; after that it goes at the pace of the real one,
 //! so that a limit on what never ends is reached. A function on the pool that waits in `block_on` is a thread that waits,
 //! and no call for as long.
@@ -34,7 +34,7 @@
 //! Step 3 sees every event that the kernel has reported and nobody has taken in, because a parked worker waits with
 //! `poll` *on* its epoll descriptor, which takes nothing out: events are collected only after the worker counts as busy
 //! again. What one socket has sent to another in this process has arrived by then (loopback delivers within the call,
-//! but for rare cases; see [`SETTLE`]).
+//! but for rare cases; see [`SETTLE_MAX`]).
 //!
 //! Threads that nobody counts (started by the program, outside of `block_on`) may act before a jump or after it, as with
 //! any clock. Who needs more takes a [pause](Standing::pause).
@@ -300,7 +300,7 @@ pub struct ClockDump {
     pub next_in: Option<Duration>,
     /// Workers, and threads in `block_on`, that have something to do.
     pub busy: usize,
-    /// Functions on the blocking pool.
+    /// Functions on the blocking pool, and questions to event loops of the program's own.
     pub blocking_calls: usize,
     /// Calls on files that the kernel has.
     pub file_calls: usize,
@@ -319,7 +319,7 @@ impl std::fmt::Display for ClockDump {
         }
         let reasons = [
             (self.busy, "workers or threads in `block_on` are busy, or block"),
-            (self.blocking_calls, "functions are on the blocking pool"),
+            (self.blocking_calls, "functions on the blocking pool, or questions to event loops, are under way"),
             (self.file_calls, "calls on files are under way"),
             (self.child_waits, "waits for a child process or its output"),
             (self.pauses, "pauses are in force"),
@@ -339,7 +339,8 @@ static CLOCKS: AtomicUsize = AtomicUsize::new(0);
 /// How long the clock stands for calls that do not end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long, in real time, the kernel gets before a jump if descriptors were used since the last one; never longer than
-/// the jump. What is on its way within this process comes at once, but where the kernel leaves it to a thread of its own;
-/// what another thread or process answers needs as long as that is scheduled.
-const SETTLE: Duration = Duration::from_millis(5);
+/// How long, in real time, the kernel gets before a jump if descriptors were used since the last one; as long as the jump,
+/// within these limits. What is on its way within this process comes at once, but where the kernel leaves it to a thread of
+/// its own; what another thread or process answers needs as long as that is scheduled.
+const SETTLE_MIN: Duration = Duration::from_millis(1);
+const SETTLE_MAX: Duration = Duration::from_millis(5);
