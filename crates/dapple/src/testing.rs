@@ -32,6 +32,7 @@ pub struct Options {
 /// # Panics
 ///
 /// As the test does, and when the test takes longer than the limit.
+#[track_caller]
 pub fn run<F, R>(options: Options, test: impl FnOnce() -> F + Send + 'static) -> ExitCode
 where
     F: Future<Output = R>,

@@ -337,7 +337,6 @@ impl Slot {
         if events.is_empty() {
             return;
         }
-        self.shared.note_io();
         let sources = self.sources.lock();
         for event in events {
             // Copied first: the kernel's layout is packed.
@@ -346,6 +345,7 @@ impl Slot {
                 continue;
             }
             if let Some(entry) = sources.find(Token::from_data(data)) {
+                self.shared.note_io();
                 ready.push((entry.clone(), flags));
             }
         }
