@@ -160,6 +160,13 @@ pub(crate) fn own_memory_bytes() -> Result<u64> {
     anonymous_bytes(text).context("no line `Anonymous: N kB` in /proc/self/smaps_rollup")
 }
 
+/// Memory that programs can still have; none where the kernel does not say.
+pub(crate) fn available_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
 fn anonymous_bytes(rollup: &str) -> Option<u64> {
     let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
@@ -252,6 +259,7 @@ mod tests {
         assert_eq!(anonymous_bytes("Rss: 9 kB\nAnonymous:           112 kB\nKSM: 0 kB\n"), Some(112 * 1024));
         assert_eq!(anonymous_bytes("Rss: 9 kB\n"), None);
         assert!(own_memory_bytes().is_ok_and(|bytes| bytes > 0));
+        assert!(available_memory_bytes().is_some_and(|bytes| bytes > 0));
     }
 
     #[test]

@@ -5,7 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod chart;
 mod colors;
+mod experiment;
+mod go;
 mod idle;
 mod machine;
 mod memory;
@@ -41,7 +44,7 @@ enum Command {
     Serve(serve::Args),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
     Soak(soak::Args),
-    /// What threads and tasks share: transactions, beside how others share it
+    /// What a program written as threads costs: the experiments of PLDI 2007 and of Gribble, beside the peers
     Threads(threads::Args),
     /// One run of `colors`, in a process of its own
     #[command(hide = true)]

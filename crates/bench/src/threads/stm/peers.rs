@@ -1,31 +1,33 @@
 //! The banks of all peers.
 
 use super::bank::{Bank, OPENING_BALANCE, Run, watch};
-use super::{Measured, Peer, TrialArgs};
-use anyhow::Result;
+use super::{Case, Figures};
+use crate::experiment::{Peer, Trial};
+use anyhow::{Result, bail};
 use dapple_sched::{Colored, Runtime, when, yield_now};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(super) fn with_bank(args: &TrialArgs) -> Result<Measured> {
-    let accounts = args.accounts;
-    match args.peer {
-        Peer::Dapple => watch(args, Dapple::new(accounts), on_dapple),
-        Peer::DappleThreads => watch(args, DappleThreads(Dapple::new(accounts)), on_threads),
+/// Measures the bank of the trial's peer.
+pub(super) fn with_bank(trial: &Trial<Case>) -> Result<Figures> {
+    let Case { accounts, workers, .. } = trial.case;
+    match trial.peer {
+        Peer::Dapple => watch(trial, Dapple::new(accounts), on_dapple),
+        Peer::DappleThreads => watch(trial, DappleThreads(Dapple::new(accounts)), on_threads),
         Peer::DappleWhen => {
-            let runtime = Runtime::builder().workers(args.workers).build()?;
+            let runtime = Runtime::builder().workers(workers).build()?;
             let color = || Colored::with_color(OPENING_BALANCE, &runtime.handle().new_color());
             let bank = When((0..accounts).map(|_| color()).collect());
-            watch(args, bank, |run, bank, workers| {
+            watch(trial, bank, |run, bank, workers| {
                 spawn_all(&runtime, run, bank, workers);
                 Ok(runtime)
             })
         }
         Peer::FastStm => {
-            watch(args, FastStm((0..accounts).map(|_| fast_stm::TVar::new(OPENING_BALANCE)).collect()), on_threads)
+            watch(trial, FastStm((0..accounts).map(|_| fast_stm::TVar::new(OPENING_BALANCE)).collect()), on_threads)
         }
         Peer::AsyncStm => {
             let bank = AsyncStm((0..accounts).map(|_| async_stm::TVar::new(OPENING_BALANCE)).collect());
-            watch(args, bank, |run, bank, workers| {
+            watch(trial, bank, |run, bank, workers| {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).build()?;
                 for worker in 0..workers {
                     let (run, bank) = (run.clone(), bank.clone());
@@ -34,7 +36,8 @@ pub(super) fn with_bank(args: &TrialArgs) -> Result<Measured> {
                 Ok(runtime)
             })
         }
-        Peer::Mutex => watch(args, Mutexes((0..accounts).map(|_| Account::default()).collect()), on_threads),
+        Peer::Mutex => watch(trial, Mutexes((0..accounts).map(|_| Account::default()).collect()), on_threads),
+        other => bail!("{other:?} has no bank"),
     }
 }
 

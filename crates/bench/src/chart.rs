@@ -1,9 +1,10 @@
 //! Lines and bars over groups, as SVG.
 //!
-//! Numbers of workers stand side by side as words do, not at their distance: on a scale, 1 and 2 would be pressed together
-//! by 16, and that is where most happens.
+//! Numbers of workers and the like stand side by side as words do, not at their distance: on a scale, 1 and 2 would be
+//! pressed together by 16, and that is where most happens.
 
-use anyhow::{Result, anyhow};
+use crate::stats::median;
+use anyhow::{Context, Result, anyhow};
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
@@ -11,6 +12,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
+use std::path::Path;
 
 /// What is drawn.
 pub(crate) struct Chart {
@@ -18,9 +20,13 @@ pub(crate) struct Chart {
     pub(crate) title: String,
     /// Small print below.
     pub(crate) footer: String,
+    /// What the groups are numbers of.
+    pub(crate) x_title: String,
     /// What is measured, and its unit.
     pub(crate) y_title: String,
-    /// Numbers of workers.
+    /// Whether each step up the axis is a factor; lines only.
+    pub(crate) y_log: bool,
+    /// What stands along the horizontal axis.
     pub(crate) groups: Vec<usize>,
     /// What is compared.
     pub(crate) series: Vec<Series>,
@@ -42,6 +48,26 @@ pub(crate) struct Spread {
     pub(crate) least: f64,
     pub(crate) median: f64,
     pub(crate) most: f64,
+}
+
+impl Spread {
+    /// Of these values; none where there are none.
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
+        let values: Vec<f64> = values.collect();
+        (!values.is_empty()).then(|| Spread {
+            least: values.iter().copied().fold(f64::INFINITY, f64::min),
+            median: median(&values),
+            most: values.iter().copied().fold(0.0, f64::max),
+        })
+    }
+}
+
+/// Makes a folder for plots, and sees whether it can be written to: before the runs rather than after them.
+pub(crate) fn make_plot_folder(folder: &Path) -> Result<()> {
+    let problem = || format!("cannot write plots to {}: pass a folder that you may write to", folder.display());
+    std::fs::create_dir_all(folder).with_context(problem)?;
+    tempfile::tempfile_in(folder).with_context(problem)?;
+    Ok(())
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -98,15 +124,13 @@ impl Chart {
 
     /// Axes, titles and grid.
     fn plane<'a, 'b>(&self, area: &'a Area<'b>) -> Result<Plane<'a, 'b>> {
-        let most = self.series.iter().flat_map(|series| series.points.iter().flatten()).map(|spread| spread.most);
-        let top = most.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.08;
         let mut plane = ChartBuilder::on(area)
             .margin_left(14)
             .margin_right(10)
             .margin_top(6)
             .x_label_area_size(44)
             .y_label_area_size(64)
-            .build_cartesian_2d(Groups(self.groups.clone()), 0.0..top)
+            .build_cartesian_2d(Groups(self.groups.clone()), self.y_range())
             .map_err(drawing)?;
         plane
             .configure_mesh()
@@ -114,14 +138,30 @@ impl Chart {
             .bold_line_style(PALE)
             .light_line_style(TRANSPARENT)
             .axis_style(INK)
-            .x_desc("workers")
+            .x_desc(self.x_title.clone())
             .y_desc(self.y_title.clone())
             .axis_desc_style((FONT, 14).into_font().color(&INK))
             .label_style((FONT, 13).into_font().color(&INK))
-            .y_label_formatter(&|y| short(*y))
+            .y_label_formatter(&|y| short(if self.y_log { 10_f64.powf(*y) } else { *y }))
             .draw()
             .map_err(drawing)?;
         Ok(plane)
+    }
+
+    /// From zero to the largest value; with `y_log`, powers of ten from the least to the largest.
+    fn y_range(&self) -> Range<f64> {
+        let all = || self.series.iter().flat_map(|series| series.points.iter().flatten());
+        let most = all().map(|spread| spread.most).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+        if !self.y_log {
+            return 0.0..most * 1.08;
+        }
+        let least = all().map(|spread| spread.least).filter(|least| *least > 0.0).fold(most, f64::min);
+        least.log10() - 0.1..most.log10() + 0.1
+    }
+
+    /// Where a value stands on the vertical axis.
+    fn y(&self, value: f64) -> f64 {
+        if self.y_log { value.max(f64::MIN_POSITIVE).log10() } else { value }
     }
 
     fn draw_legend(&self, area: &Area) -> Result<()> {
@@ -145,11 +185,11 @@ impl Chart {
             let points = series.points.iter().enumerate();
             let points: Vec<(f64, Spread)> =
                 points.filter_map(|(index, spread)| Some((index as f64 + aside, (*spread)?))).collect();
-            let line = points.iter().map(|&(x, spread)| (x, spread.median));
+            let line = points.iter().map(|&(x, spread)| (x, self.y(spread.median)));
             plane.draw_series(LineSeries::new(line.clone(), ink.stroke_width(width))).map_err(drawing)?;
             plane.draw_series(line.map(|point| Circle::new(point, 4, ink.filled()))).map_err(drawing)?;
-            let spreads = points.iter();
-            let spreads = spreads.map(|&(x, spread)| PathElement::new([(x, spread.least), (x, spread.most)], ink));
+            let ends = |x, spread: Spread| [(x, self.y(spread.least)), (x, self.y(spread.most))];
+            let spreads = points.iter().map(|&(x, spread)| PathElement::new(ends(x, spread), ink));
             plane.draw_series(spreads).map_err(drawing)?;
         }
         Ok(())
@@ -174,7 +214,7 @@ impl Chart {
     }
 }
 
-/// The horizontal axis: a place for each number of workers, 1.0 apart.
+/// The horizontal axis: a place for each group, 1.0 apart.
 struct Groups(Vec<usize>);
 
 impl Ranged for Groups {
@@ -234,11 +274,31 @@ mod tests {
         let chart = Chart {
             title: "nothing".to_owned(),
             footer: String::new(),
+            x_title: "workers".to_owned(),
             y_title: "ns".to_owned(),
+            y_log: false,
             groups: vec![1],
             series: Vec::new(),
         };
         assert!(chart.lines().is_ok_and(|svg| svg.contains("nothing")));
         assert!(chart.bars().is_ok());
+        assert!(Chart { y_log: true, ..chart }.lines().is_ok());
+    }
+
+    #[test]
+    fn a_logarithmic_axis_spans_all_values() {
+        let spread = |value| Some(Spread { least: value, median: value, most: value });
+        let series = Series { label: "a".to_owned(), style: 0, points: vec![spread(10.0), spread(1_000.0)] };
+        let chart = Chart {
+            title: String::new(),
+            footer: String::new(),
+            x_title: "in flight".to_owned(),
+            y_title: "ms".to_owned(),
+            y_log: true,
+            groups: vec![1, 2],
+            series: vec![series],
+        };
+        assert_eq!(chart.y_range(), 0.9..3.1);
+        assert!(chart.lines().is_ok_and(|svg| svg.contains("in flight") && svg.contains(">100<")));
     }
 }

@@ -1,14 +1,11 @@
 //! `bench colors --plot DIR`: rates over workers and CPU per callback, two SVG files per case.
 
-mod chart;
-
 use super::case::{Case, Peer, Placement};
 use super::trial::Measured;
+use crate::chart::{Chart, Series, Spread, make_plot_folder};
 use crate::machine::About;
-use crate::stats::median;
 use crate::words::name;
 use anyhow::{Context, Result};
-use chart::{Chart, Series, Spread};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -20,9 +17,7 @@ pub(crate) struct Plots {
 impl Plots {
     /// Makes the folder, and sees whether it can be written to: before the runs rather than after them.
     pub(crate) fn in_folder(folder: &Path) -> Result<Plots> {
-        let problem = || format!("cannot write plots to {}: pass a folder that you may write to", folder.display());
-        std::fs::create_dir_all(folder).with_context(problem)?;
-        tempfile::tempfile_in(folder).with_context(problem)?;
+        make_plot_folder(folder)?;
         Ok(Plots { folder: folder.to_owned() })
     }
 
@@ -56,7 +51,9 @@ fn charts(about: &About, case: Case, runs: &[&Measured]) -> [(&'static str, Char
     let chart = |y_title: &str, shown: &str, figure: fn(&Measured) -> f64| Chart {
         title: case.title(),
         footer: format!("{footer}: {shown}"),
+        x_title: "workers".to_owned(),
         y_title: y_title.to_owned(),
+        y_log: false,
         groups: counts.clone(),
         series: all_series(runs, &counts, figure),
     };
@@ -81,13 +78,7 @@ fn all_series(runs: &[&Measured], counts: &[usize], figure: fn(&Measured) -> f64
         }
         for placement in placements {
             let spread = |workers: &usize| {
-                let own: Vec<f64> =
-                    own(placement).filter(|run| run.workers == *workers).map(|run| figure(run)).collect();
-                (!own.is_empty()).then(|| Spread {
-                    least: own.iter().copied().fold(f64::INFINITY, f64::min),
-                    median: median(&own),
-                    most: own.iter().copied().fold(0.0, f64::max),
-                })
+                Spread::of(own(placement).filter(|run| run.workers == *workers).map(|run| figure(run)))
             };
             let points: Vec<Option<Spread>> = counts.iter().map(spread).collect();
             if points.iter().any(Option::is_some) {

@@ -1,8 +1,9 @@
 //! A bank: workers that transfer, readers that sum up, and the check that no unit came or went.
 
-use super::{Measured, TrialArgs, failed, peers};
+use super::{Case, Figures};
+use crate::experiment::Trial;
 use crate::machine::own_cpu;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -75,33 +76,30 @@ fn pair(random: &mut u64, accounts: usize) -> (usize, usize) {
     (from, other + usize::from(other >= from))
 }
 
-pub(super) fn measure(args: &TrialArgs) -> Result<Measured> {
-    peers::with_bank(args)
-}
-
 /// Measures a bank whose workers `start` has to start: it is given the run, the bank, and their number.
 pub(super) fn watch<B: Bank, K>(
-    args: &TrialArgs,
+    trial: &Trial<Case>,
     bank: B,
     start: impl FnOnce(&Arc<Run>, &Arc<B>, usize) -> Result<K>,
-) -> Result<Measured> {
+) -> Result<Figures> {
+    let Case { accounts, workers, readers } = trial.case;
     let run = Arc::new(Run {
-        accounts: args.accounts,
+        accounts,
         stop: Line::default(),
-        counts: (0..args.workers).map(|_| Line::default()).collect(),
+        counts: (0..workers).map(|_| Line::default()).collect(),
         sums: Line::default(),
         wrong: Line::default(),
-        running: Line(AtomicU64::new((args.workers + args.readers) as u64)),
+        running: Line(AtomicU64::new((workers + readers) as u64)),
     });
     let bank = Arc::new(bank);
-    for _ in 0..args.readers {
+    for _ in 0..readers {
         let (run, bank) = (run.clone(), bank.clone());
         std::thread::Builder::new().spawn(move || run.read(&*bank))?;
     }
-    let keep = start(&run, &bank, args.workers)?;
-    std::thread::sleep(Duration::from_secs_f64((args.secs / 4.0).clamp(0.1, 0.5)));
+    let keep = start(&run, &bank, workers)?;
+    std::thread::sleep(Duration::from_secs_f64((trial.secs / 4.0).clamp(0.1, 0.5)));
     let (ops, sums, cpu, begin) = (run.transfers(), run.sums.0.load(Relaxed), own_cpu(), Instant::now());
-    std::thread::sleep(Duration::from_secs_f64(args.secs));
+    std::thread::sleep(Duration::from_secs_f64(trial.secs));
     let (ops, sums) = (run.transfers() - ops, run.sums.0.load(Relaxed) - sums);
     let (cpu, secs) = (own_cpu() - cpu, begin.elapsed().as_secs_f64());
     run.stop.0.store(true, Relaxed);
@@ -109,32 +107,25 @@ pub(super) fn watch<B: Bank, K>(
     while run.running.0.load(std::sync::atomic::Ordering::Acquire) > 0 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let problem = check(&run, &*bank, ops);
     // How a peer stops is not measured here.
     std::mem::forget(keep);
-    Ok(Measured {
+    check(&run, &*bank, ops)?;
+    Ok(Figures {
         secs,
         rate_per_s: ops as f64 / secs,
         sums_per_s: sums as f64 / secs,
-        cpu_ns_per_op: cpu.as_nanos() as f64 / ops.max(1) as f64,
-        checked: problem.is_none(),
-        problem,
-        ..failed(args, String::new())
+        cpu_ns_per_op: cpu.as_nanos() as f64 / ops as f64,
     })
 }
 
-fn check(run: &Run, bank: &impl Bank, ops: u64) -> Option<String> {
-    if run.running.0.load(Relaxed) > 0 {
-        return Some("a worker or a reader did not end within 10 s".to_owned());
-    }
+fn check(run: &Run, bank: &impl Bank, ops: u64) -> Result<()> {
+    ensure!(run.running.0.load(Relaxed) == 0, "a worker or a reader did not end within 10 s");
     let (sum, due) = (bank.sum(), OPENING_BALANCE * run.accounts as u64);
+    ensure!(sum == due, "the accounts hold {sum} units instead of {due}");
     let wrong = run.wrong.0.load(Relaxed);
-    match () {
-        () if sum != due => Some(format!("the accounts hold {sum} units instead of {due}")),
-        () if wrong > 0 => Some(format!("{wrong} sums were wrong")),
-        () if ops == 0 => Some("no transfer was made while it was measured".to_owned()),
-        () => None,
-    }
+    ensure!(wrong == 0, "{wrong} sums were wrong");
+    ensure!(ops > 0, "no transfer was made while it was measured");
+    Ok(())
 }
 
 /// Transfers between two looks at the word that ends the run.

@@ -1,0 +1,239 @@
+//! What the experiments of `threads` and `io` have in common: trials in processes of their own, the peers by turns, one
+//! line of JSON per trial, a table and plots at the end.
+
+mod peer;
+mod plot;
+mod table;
+
+pub(crate) use peer::Peer;
+pub(crate) use plot::Plot;
+pub(crate) use table::Column;
+
+use crate::machine::{About, end_with_parent, own_command, run_apart};
+use crate::output::{Output, Report};
+use crate::stats::Table;
+use crate::words::{name, verdict};
+use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One experiment: what is varied, who takes part, and how one trial is measured.
+pub(crate) trait Experiment {
+    /// Its name on the command line and in the JSON lines.
+    const NAME: &'static str;
+    /// Who can take part, in the order of the table.
+    const PEERS: &'static [Peer];
+    /// What the columns mean, and what was checked.
+    const LEGEND: &'static str;
+    /// What is varied. Its fields are in the JSON lines.
+    type Case: Clone + PartialEq + Serialize + DeserializeOwned;
+    /// What is measured. Its fields are in the JSON lines.
+    type Figures: Serialize + DeserializeOwned;
+
+    /// Runs one trial, in a process that does nothing else. An error is a trial that could not be run or did not pass
+    /// its check.
+    fn measure(trial: &Trial<Self::Case>) -> Result<Self::Figures>;
+
+    /// How long a trial may take before it counts as stuck.
+    fn limit(trial: &Trial<Self::Case>) -> Duration;
+
+    /// Why this peer cannot run this case here; none where it can.
+    fn obstacle(peer: Peer, case: &Self::Case) -> Option<String>;
+
+    /// What the cases that go into one table have in common: a line above it.
+    fn title(case: &Self::Case) -> String;
+
+    /// What tells the cases of one table apart.
+    fn labels(case: &Self::Case) -> Vec<(&'static str, String)>;
+
+    /// The same case with one worker, which its row is compared with; none where workers are not varied.
+    fn one_worker(case: &Self::Case) -> Option<Self::Case>;
+
+    /// What the table shows, the figure that rows are compared by first.
+    fn columns() -> Vec<Column<Self::Figures>>;
+
+    /// What is drawn.
+    fn plots() -> Vec<Plot<Self::Case, Self::Figures>>;
+}
+
+/// What one trial is told; it travels to its process as JSON.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Trial<C> {
+    /// Which experiment.
+    pub(crate) experiment: String,
+    /// Who runs it.
+    pub(crate) peer: Peer,
+    /// Number of the repetition, from 0.
+    pub(crate) run: usize,
+    /// Seconds to measure, where time is what ends a trial.
+    pub(crate) secs: f64,
+    /// The folder for files that are read and written.
+    pub(crate) folder: PathBuf,
+    /// The Go program that holds the Go peers, where there is one.
+    pub(crate) go_program: Option<PathBuf>,
+    /// What is varied.
+    pub(crate) case: C,
+}
+
+/// What one trial yielded: one line of JSON. `figures` are missing where it yielded none.
+#[derive(Serialize)]
+pub(crate) struct Row<C, F> {
+    experiment: String,
+    peer: Peer,
+    #[serde(flatten)]
+    case: C,
+    run: usize,
+    #[serde(flatten)]
+    figures: Option<F>,
+    checked: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// What the process of a trial prints.
+#[derive(Serialize, Deserialize)]
+struct Answer<F> {
+    figures: Option<F>,
+    problem: Option<String>,
+}
+
+/// What all experiments of one command share.
+pub(crate) struct Session<'a> {
+    pub(crate) output: &'a Output,
+    pub(crate) about: &'a About,
+    /// The hidden subcommand that runs one trial.
+    pub(crate) trial_command: &'static str,
+    /// Who was asked for; empty for all.
+    pub(crate) peers: &'a [Peer],
+    pub(crate) runs: u32,
+    pub(crate) secs: f64,
+    pub(crate) folder: PathBuf,
+    pub(crate) go_program: Option<PathBuf>,
+    /// Where plots go.
+    pub(crate) plot: Option<PathBuf>,
+}
+
+impl Session<'_> {
+    /// Runs one experiment; says on standard error which peers are left out and why. Yields how many trials there were.
+    pub(crate) fn run<E: Experiment>(&self, cases: &[E::Case], failures: &mut Vec<String>) -> Result<usize> {
+        let wanted = |peer: &&Peer| self.peers.is_empty() || self.peers.contains(peer);
+        let peers: Vec<Peer> = E::PEERS.iter().filter(wanted).copied().collect();
+        let mut possible = Vec::new();
+        for case in cases {
+            let runs_here = |peer: &Peer| match self.obstacle::<E>(*peer, case) {
+                Some(why) => {
+                    let labels: Vec<String> =
+                        E::labels(case).into_iter().map(|(what, it)| format!("{what}={it}")).collect();
+                    eprintln!("left out: {} of {} with {}: {why}", name(*peer), E::NAME, labels.join(" "));
+                    false
+                }
+                None => true,
+            };
+            possible.push((case, peers.iter().copied().filter(runs_here).collect::<Vec<Peer>>()));
+        }
+        let rows = self.output.repeat(
+            self.runs,
+            |run| self.trials::<E>(&possible, run),
+            |trial| title::<E>(trial),
+            |trial| self.apart::<E>(trial),
+        )?;
+        self.report::<E>(&rows)?;
+        let failed = verdict(&rows, |row| {
+            let problem = row.problem.as_ref()?;
+            Some(format!("{} {} of run {}: {problem}", E::NAME, row_title::<E>(row), row.run))
+        });
+        failures.extend(failed.err().map(|error| format!("{error:#}")));
+        Ok(rows.len())
+    }
+
+    fn obstacle<E: Experiment>(&self, peer: Peer, case: &E::Case) -> Option<String> {
+        if peer == Peer::Go && self.go_program.is_none() {
+            return Some("`go` is not installed or did not build the peer (https://go.dev/doc/install)".to_owned());
+        }
+        E::obstacle(peer, case)
+    }
+
+    /// The trials of one repetition; each begins with another peer, so that no place in the row is favored.
+    fn trials<E: Experiment>(&self, possible: &[(&E::Case, Vec<Peer>)], run: usize) -> Vec<Trial<E::Case>> {
+        let mut trials = Vec::new();
+        for (case, peers) in possible {
+            let mut peers = peers.clone();
+            let first = run % peers.len().max(1);
+            peers.rotate_left(first);
+            trials.extend(peers.iter().map(|&peer| Trial {
+                experiment: E::NAME.to_owned(),
+                peer,
+                run,
+                secs: self.secs,
+                folder: self.folder.clone(),
+                go_program: self.go_program.clone(),
+                case: (*case).clone(),
+            }));
+        }
+        trials
+    }
+
+    fn apart<E: Experiment>(&self, trial: &Trial<E::Case>) -> Row<E::Case, E::Figures> {
+        let answer = || -> Result<Answer<E::Figures>> {
+            let mut command = own_command(self.trial_command)?;
+            command.arg(serde_json::to_string(trial)?);
+            run_apart(command, E::limit(trial))
+        };
+        let answer = answer().unwrap_or_else(|error| Answer { figures: None, problem: Some(format!("{error:#}")) });
+        Row {
+            experiment: trial.experiment.clone(),
+            peer: trial.peer,
+            case: trial.case.clone(),
+            run: trial.run,
+            checked: answer.problem.is_none(),
+            figures: answer.figures,
+            problem: answer.problem,
+        }
+    }
+
+    fn report<E: Experiment>(&self, rows: &[Row<E::Case, E::Figures>]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if let Some(folder) = &self.plot {
+            for file in plot::write::<E>(folder, self.about, rows)? {
+                eprintln!("wrote {}", file.display());
+            }
+        }
+        let tables: Vec<(String, Table)> = table::tables::<E>(rows);
+        let runs = format!("{}, each in a process of its own, the peers by turns", self.runs);
+        self.output.end(self.about, &Report { runs, tables, legend: E::LEGEND });
+        Ok(())
+    }
+}
+
+/// Runs the trial of an experiment and prints its line.
+pub(crate) fn answer<E: Experiment>(trial: &str) -> Result<()> {
+    end_with_parent()?;
+    let trial: Trial<E::Case> = serde_json::from_str(trial).context("cannot read what the trial is told")?;
+    let answer = match E::measure(&trial) {
+        Ok(figures) => Answer { figures: Some(figures), problem: None },
+        Err(error) => Answer { figures: None, problem: Some(format!("{error:#}")) },
+    };
+    println!("{}", serde_json::to_string(&answer)?);
+    // What still runs ends with the process: stopping a hundred million threads is not measured.
+    std::process::exit(0)
+}
+
+/// Which experiment a trial belongs to.
+pub(crate) fn experiment_of(trial: &str) -> Result<String> {
+    let trial: Trial<serde_json::Value> = serde_json::from_str(trial).context("cannot read what the trial is told")?;
+    Ok(trial.experiment)
+}
+
+fn title<E: Experiment>(trial: &Trial<E::Case>) -> String {
+    let labels = E::labels(&trial.case).into_iter().map(|(_, value)| format!("/{value}"));
+    format!("{}{}", name(trial.peer), labels.collect::<String>())
+}
+
+fn row_title<E: Experiment>(row: &Row<E::Case, E::Figures>) -> String {
+    let labels = E::labels(&row.case).into_iter().map(|(what, value)| format!(" {what}={value}"));
+    format!("{}{}", name(row.peer), labels.collect::<String>())
+}

@@ -1,0 +1,48 @@
+//! Who takes part.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// Who runs an experiment. Not everybody takes part in all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Peer {
+    /// Dapple, by tasks
+    Dapple,
+    /// Dapple, by tasks that share two colors (memory)
+    DappleColors,
+    /// `dapple::stm`, in plain threads
+    DappleThreads,
+    /// `dapple::when` over the two accounts' colors, in tasks of Dapple, one per worker
+    DappleWhen,
+    /// tokio
+    Tokio,
+    /// smol
+    Smol,
+    /// The crate `async-task` with the least executor that runs its tasks: a queue per thread, no stealing
+    AsyncTask,
+    /// Go; needs `go`
+    Go,
+    /// The crate `fast-stm`, in plain threads
+    FastStm,
+    /// The crate `async-stm`, in tasks of tokio, one per worker
+    AsyncStm,
+    /// `std::sync::Mutex`, taken in order, in plain threads
+    Mutex,
+}
+
+impl Peer {
+    /// Its place in the palette of the plots, always the same: who compares two plots looks for the color.
+    pub(super) fn style(self) -> usize {
+        match self {
+            Peer::Dapple => 0,
+            Peer::DappleColors | Peer::DappleThreads => 1,
+            Peer::Tokio => 2,
+            Peer::DappleWhen | Peer::Smol => 3,
+            Peer::AsyncTask | Peer::FastStm => 4,
+            Peer::Go => 5,
+            Peer::AsyncStm => 6,
+            Peer::Mutex => 8,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The plots of an experiment: one SVG file per plot and number of workers.
+
+use super::{Experiment, Row};
+use crate::chart::{Chart, Series, Spread};
+use crate::machine::About;
+use crate::words::name;
+use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// What one plot shows.
+pub(crate) struct Plot<C, F> {
+    /// The file's name is this, after the experiment's and before that of the part.
+    pub(crate) stem: &'static str,
+    /// What is measured, and its unit.
+    pub(crate) y_title: &'static str,
+    pub(crate) y_log: bool,
+    pub(crate) figure: fn(&F) -> f64,
+    /// What stands along the horizontal axis.
+    pub(crate) x_title: &'static str,
+    pub(crate) x: fn(&C) -> usize,
+    /// Cases that differ in this have plots of their own: `1-worker`.
+    pub(crate) part: fn(&C) -> String,
+}
+
+/// Writes the plots; returns the names of the files.
+pub(super) fn write<E: Experiment>(
+    folder: &Path,
+    about: &About,
+    rows: &[Row<E::Case, E::Figures>],
+) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for plot in E::plots() {
+        let parts: BTreeSet<String> = rows.iter().map(|row| (plot.part)(&row.case)).collect();
+        for part in parts {
+            let of_part: Vec<&Row<_, _>> =
+                rows.iter().filter(|row| row.checked && (plot.part)(&row.case) == part).collect();
+            let Some(first) = of_part.first() else { continue };
+            let chart = chart::<E>(&plot, about, &of_part, format!("{}; {part}", E::title(&first.case)));
+            let file = folder.join(format!("{}-{}-{}.svg", E::NAME, plot.stem, part.replace(' ', "-")));
+            let svg = if chart.groups.len() > 1 { chart.lines() } else { chart.bars() };
+            let svg = svg.with_context(|| format!("cannot draw {}", file.display()))?;
+            std::fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+fn chart<E: Experiment>(
+    plot: &Plot<E::Case, E::Figures>,
+    about: &About,
+    rows: &[&Row<E::Case, E::Figures>],
+    title: String,
+) -> Chart {
+    let groups: BTreeSet<usize> = rows.iter().map(|row| (plot.x)(&row.case)).collect();
+    let groups: Vec<usize> = groups.into_iter().collect();
+    let runs = rows.iter().map(|row| row.run + 1).max().unwrap_or(0);
+    let mut series = Vec::new();
+    for peer in E::PEERS {
+        let spread = |x: &usize| {
+            let own = rows.iter().filter(|row| row.peer == *peer && (plot.x)(&row.case) == *x);
+            Spread::of(own.filter_map(|row| row.figures.as_ref()).map(plot.figure))
+        };
+        let points: Vec<Option<Spread>> = groups.iter().map(spread).collect();
+        if points.iter().any(Option::is_some) {
+            series.push(Series { label: name(*peer), style: peer.style(), points });
+        }
+    }
+    Chart {
+        title,
+        footer: format!(
+            "{}; kernel {}; commit {}; {runs} runs: median, with least and most",
+            about.machine, about.kernel, about.commit
+        ),
+        x_title: plot.x_title.to_owned(),
+        y_title: plot.y_title.to_owned(),
+        // Bars have no place on an axis that has no zero.
+        y_log: plot.y_log && groups.len() > 1,
+        groups,
+        series,
+    }
+}

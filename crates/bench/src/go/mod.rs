@@ -1,0 +1,74 @@
+//! The peers in Go: one small program, in this folder, which the bench builds where `go` is installed.
+
+use crate::experiment::{Peer, Trial};
+use crate::machine::run_apart;
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The built program, in a folder that goes with this value.
+pub(crate) struct GoPeers {
+    folder: tempfile::TempDir,
+}
+
+impl GoPeers {
+    /// Builds the program where one of the experiments has Go in it and it was asked for. Where that fails, says why on
+    /// standard error.
+    pub(crate) fn build_for(asked: &[Peer], offered: &[(String, &[Peer])]) -> Option<GoPeers> {
+        let asked = asked.is_empty() || asked.contains(&Peer::Go);
+        if !asked || offered.iter().all(|(_, peers)| !peers.contains(&Peer::Go)) {
+            return None;
+        }
+        GoPeers::build().inspect_err(|error| eprintln!("go is left out: {error:#}")).ok()
+    }
+
+    /// Builds the program.
+    pub(crate) fn build() -> Result<GoPeers> {
+        let folder = tempfile::tempdir().context("cannot make a folder for the Go program")?;
+        for (file, text) in SOURCES {
+            std::fs::write(folder.path().join(file), text).context("cannot write the Go program")?;
+        }
+        let mut command = Command::new("go");
+        command.args(["build", "-o", PROGRAM, "."]).current_dir(folder.path());
+        // Nothing is fetched: the program needs the standard library only.
+        command.env("GOFLAGS", "").env("GOTOOLCHAIN", "local").env("GOPROXY", "off").env("CGO_ENABLED", "0");
+        let output = command.output();
+        let output = output.context("cannot start `go`; https://go.dev/doc/install tells how to get it")?;
+        if !output.status.success() {
+            bail!("`go build` failed:\n{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(GoPeers { folder })
+    }
+
+    /// Where the program is.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.folder.path().join(PROGRAM)
+    }
+}
+
+/// Runs a trial in the Go program: it is told the same JSON, and prints the figures or says what is wrong.
+pub(crate) fn measure<C: Serialize, F: DeserializeOwned>(
+    trial: &Trial<C>,
+    workers: usize,
+    limit: Duration,
+) -> Result<F> {
+    let program = trial.go_program.as_deref().context("no Go program was built")?;
+    run_apart(command(program, trial, workers)?, limit)
+}
+
+fn command<C: Serialize>(program: &Path, trial: &Trial<C>, workers: usize) -> Result<Command> {
+    let mut command = crate::machine::bound_command(program, None)?;
+    command.arg(serde_json::to_string(trial)?).env("GOMAXPROCS", workers.to_string());
+    Ok(command)
+}
+
+const PROGRAM: &str = "peers";
+
+const SOURCES: &[(&str, &str)] = &[
+    ("go.mod", "module peers\n\ngo 1.21\n"),
+    ("main.go", include_str!("main.go")),
+    ("memory.go", include_str!("memory.go")),
+];

@@ -1,0 +1,28 @@
+//! Every experiment of `threads` in short, from the command line to its JSON lines.
+
+mod cli;
+
+use cli::{fails_naming, rows};
+
+#[test]
+fn memory() {
+    let rows = rows(&["threads", "--only", "memory", "--threads", "2000", "--workers", "1,2", "--secs", "0.05"]);
+    // Go is left out where it is not installed.
+    assert!(rows.len() >= 10, "{rows:#?}");
+    for row in rows {
+        assert_eq!(row["threads"], 2_000);
+        assert!(row["bytes_per_thread"].as_f64().is_some_and(|bytes| bytes > 8.0), "{row}");
+        assert!(row["yields_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
+        assert!(row["workers"].is_u64() && row["peer"].is_string(), "{row}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    fails_naming(&["threads", "--secs", "0"], "--secs 0 makes no sense");
+    fails_naming(&["threads", "--only", "memory", "--threads", "0"], "--threads");
+    fails_naming(&["threads", "--only", "memory", "--peer", "mutex"], "memory has dapple, ");
+    fails_naming(&["threads", "--only", "nothing"], "possible values");
+    let much = ["threads", "--only", "memory", "--threads", "1000000000", "--peer", "tokio"];
+    fails_naming(&much, "pass fewer --threads");
+}
