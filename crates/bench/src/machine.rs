@@ -2,7 +2,8 @@
 //! how a figure was measured.
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::process::{getrlimit, kill_process, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::de::DeserializeOwned;
 use std::io::Read;
@@ -165,6 +166,13 @@ pub(crate) fn available_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// How many files this process may have open, after raising its limit as far as it is allowed to.
+pub(crate) fn open_files_max() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize)
 }
 
 fn anonymous_bytes(rollup: &str) -> Option<u64> {

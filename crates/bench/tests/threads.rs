@@ -18,11 +18,23 @@ fn memory() {
 }
 
 #[test]
+fn fifo() {
+    let few = ["--pairs", "3", "--idle", "0,50", "--workers", "2", "--secs", "0.1"];
+    let rows = rows(&[&["threads", "--only", "fifo"][..], &few].concat());
+    assert!(rows.len() >= 8, "{rows:#?}");
+    for row in rows {
+        assert!(row["idle"] == 0 || row["idle"] == 50, "{row}");
+        assert!(row["mb_per_s"].as_f64().is_some_and(|rate| rate > 0.0) && row["cpu_s_per_gb"].is_f64(), "{row}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     fails_naming(&["threads", "--secs", "0"], "--secs 0 makes no sense");
     fails_naming(&["threads", "--only", "memory", "--threads", "0"], "--threads");
     fails_naming(&["threads", "--only", "memory", "--peer", "mutex"], "memory has dapple, ");
     fails_naming(&["threads", "--only", "nothing"], "possible values");
+    fails_naming(&["threads", "--only", "fifo", "--idle", "1000000", "--peer", "dapple"], "raise `ulimit -n`");
     let much = ["threads", "--only", "memory", "--threads", "1000000000", "--peer", "tokio"];
     fails_naming(&much, "pass fewer --threads");
 }

@@ -4,10 +4,12 @@
 mod peer;
 mod plot;
 mod table;
+mod window;
 
 pub(crate) use peer::Peer;
 pub(crate) use plot::Plot;
 pub(crate) use table::Column;
+pub(crate) use window::{Window, wait_until};
 
 use crate::machine::{About, end_with_parent, own_command, run_apart};
 use crate::output::{Output, Report};
@@ -226,6 +228,11 @@ pub(crate) fn answer<E: Experiment>(trial: &str) -> Result<()> {
 pub(crate) fn experiment_of(trial: &str) -> Result<String> {
     let trial: Trial<serde_json::Value> = serde_json::from_str(trial).context("cannot read what the trial is told")?;
     Ok(trial.experiment)
+}
+
+/// "1 worker", "2 workers".
+pub(crate) fn workers_text(workers: usize) -> String {
+    format!("{workers} worker{}", if workers == 1 { "" } else { "s" })
 }
 
 fn title<E: Experiment>(trial: &Trial<E::Case>) -> String {

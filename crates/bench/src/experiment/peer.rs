@@ -23,6 +23,10 @@ pub(crate) enum Peer {
     AsyncTask,
     /// Go; needs `go`
     Go,
+    /// A thread of the kernel for each
+    Pthreads,
+    /// A bare event loop per worker, on epoll: the floor
+    Epoll,
     /// The crate `fast-stm`, in plain threads
     FastStm,
     /// The crate `async-stm`, in tasks of tokio, one per worker
@@ -39,9 +43,10 @@ impl Peer {
             Peer::DappleColors | Peer::DappleThreads => 1,
             Peer::Tokio => 2,
             Peer::DappleWhen | Peer::Smol => 3,
-            Peer::AsyncTask | Peer::FastStm => 4,
+            Peer::AsyncTask | Peer::FastStm | Peer::Pthreads => 4,
             Peer::Go => 5,
             Peer::AsyncStm => 6,
+            Peer::Epoll => 7,
             Peer::Mutex => 8,
         }
     }

@@ -20,6 +20,7 @@ type trial struct {
 }
 
 var experiments = map[string]func(trial) (any, error){
+	"fifo":   fifo,
 	"memory": memory,
 }
 

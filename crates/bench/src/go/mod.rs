@@ -68,7 +68,8 @@ fn command<C: Serialize>(program: &Path, trial: &Trial<C>, workers: usize) -> Re
 const PROGRAM: &str = "peers";
 
 const SOURCES: &[(&str, &str)] = &[
-    ("go.mod", "module peers\n\ngo 1.21\n"),
+    ("go.mod", "module peers\n\ngo 1.22\n"),
     ("main.go", include_str!("main.go")),
+    ("fifo.go", include_str!("fifo.go")),
     ("memory.go", include_str!("memory.go")),
 ];

@@ -1,5 +1,6 @@
 //! `bench threads`: what a program that is written as threads costs, beside how others run it.
 
+mod fifo;
 mod memory;
 mod stm;
 
@@ -8,9 +9,11 @@ use crate::experiment::{Experiment, Peer, Session, answer, experiment_of};
 use crate::go::GoPeers;
 use crate::output::Output;
 use crate::words::{check_secs, name};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use fifo::Fifo;
 use memory::Memory;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::path::PathBuf;
 use stm::Stm;
 
@@ -40,6 +43,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     memory: memory::Flags,
     #[command(flatten)]
+    fifo: fifo::Flags,
+    #[command(flatten)]
     stm: stm::Flags,
 }
 
@@ -48,6 +53,8 @@ pub(crate) struct Args {
 enum Only {
     /// Memory of threads that yield, and how fast they do
     Memory,
+    /// Messages over small pipes, beside threads that wait on idle ones
+    Fifo,
     /// Transfers between two accounts chosen at random, as transactions
     Stm,
 }
@@ -56,6 +63,7 @@ impl Only {
     fn peers(self) -> &'static [Peer] {
         match self {
             Only::Memory => Memory::PEERS,
+            Only::Fifo => Fifo::PEERS,
             Only::Stm => Stm::PEERS,
         }
     }
@@ -89,6 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for only in chosen {
         trials += match only {
             Only::Memory => session.run::<Memory>(&args.memory.cases(&workers), &mut failures),
+            Only::Fifo => session.run::<Fifo>(&args.fifo.cases(&workers), &mut failures),
             Only::Stm => session.run::<Stm>(&args.stm.cases(&workers), &mut failures),
         }?;
     }
@@ -101,6 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
     match experiment_of(&args.trial)?.as_str() {
         Memory::NAME => answer::<Memory>(&args.trial),
+        Fifo::NAME => answer::<Fifo>(&args.trial),
         Stm::NAME => answer::<Stm>(&args.trial),
         other => bail!("no experiment is called {other}"),
     }
@@ -111,6 +121,15 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
 pub(crate) struct TrialArgs {
     /// What to do, as JSON
     trial: String,
+}
+
+/// Lets this process use so many cores only: the workers of those whose threads the kernel runs.
+fn pin_to_cores(cores: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    for core in 0..cores {
+        set.set(core);
+    }
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on {cores} cores"))
 }
 
 /// An error where somebody was asked for who takes part in none of the experiments.

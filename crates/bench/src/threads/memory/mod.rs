@@ -7,7 +7,7 @@
 mod peers;
 mod tally;
 
-use crate::experiment::{Column, Experiment, Peer, Plot, Trial};
+use crate::experiment::{Column, Experiment, Peer, Plot, Trial, workers_text};
 use crate::go;
 use crate::machine::{available_memory_bytes, own_cpu, own_memory_bytes};
 use anyhow::{Result, ensure};
@@ -131,7 +131,7 @@ checks that all threads were there, that none lost a yield, and, but for tokio, 
             figure,
             x_title: "threads",
             x: |case: &Case| case.threads,
-            part: |case: &Case| format!("{} workers", case.workers),
+            part: |case: &Case| workers_text(case.workers),
         };
         vec![
             plot("bytes", "bytes per thread", |of: &Figures| of.bytes_per_thread),

@@ -1,0 +1,52 @@
+//! A look at something that runs, from one moment to another.
+
+use crate::machine::own_cpu;
+use anyhow::{Result, bail, ensure};
+use std::time::{Duration, Instant};
+
+/// What happened between two moments.
+pub(crate) struct Window {
+    /// Seconds between them.
+    pub(crate) secs: f64,
+    /// What was counted.
+    pub(crate) ops: u64,
+    /// User and system time of the whole process.
+    pub(crate) cpu: Duration,
+}
+
+impl Window {
+    /// Lets what runs get into its stride for a quarter of the time, and then looks at it for so many seconds.
+    pub(crate) fn of(secs: f64, count: impl Fn() -> u64) -> Result<Window> {
+        std::thread::sleep(Duration::from_secs_f64((secs / 4.0).min(1.0)));
+        let (ops, cpu, begin) = (count(), own_cpu(), Instant::now());
+        std::thread::sleep(Duration::from_secs_f64(secs));
+        let (ops, cpu, secs) = (count() - ops, own_cpu() - cpu, begin.elapsed().as_secs_f64());
+        ensure!(ops > 0, "nothing was done while it was measured: pass more --secs");
+        Ok(Window { secs, ops, cpu })
+    }
+
+    /// Per second of wall-clock time.
+    pub(crate) fn rate(&self) -> f64 {
+        self.ops as f64 / self.secs
+    }
+
+    /// Nanoseconds of processor time for each.
+    pub(crate) fn cpu_ns(&self) -> f64 {
+        self.cpu.as_nanos() as f64 / self.ops as f64
+    }
+}
+
+/// Waits until this holds; an error that says what did not happen where it takes longer than a minute.
+pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) -> Result<()> {
+    let end = Instant::now() + LIMIT;
+    while !holds() {
+        if Instant::now() > end {
+            bail!("{what}: not within {LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    Ok(())
+}
+
+/// Longer than anything takes that works.
+const LIMIT: Duration = Duration::from_secs(60);
