@@ -29,6 +29,25 @@ fn fifo() {
 }
 
 #[test]
+fn timers() {
+    for row in rows(&["threads", "--only", "timers", "--timers", "500", "--workers", "2", "--secs", "0.05"]) {
+        assert_eq!(row["timers"], 500);
+        for figure in ["insert_ns", "rearm_ns", "cancel_ns", "bytes_per_timer", "late_ms_mean", "late_ms_max"] {
+            assert!(row[figure].is_f64(), "{figure}: {row}");
+        }
+    }
+}
+
+#[test]
+fn fairness() {
+    let rows = rows(&["threads", "--only", "fairness", "--yielding", "100", "--workers", "2", "--secs", "0.1"]);
+    assert!(rows.len() >= 9, "three peers and three sources: {rows:#?}");
+    for row in rows {
+        assert!(row["source"].is_string() && row["first_run_ms"].is_f64() && row["starved"].is_u64(), "{row}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     fails_naming(&["threads", "--secs", "0"], "--secs 0 makes no sense");
     fails_naming(&["threads", "--only", "memory", "--threads", "0"], "--threads");

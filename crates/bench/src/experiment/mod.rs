@@ -96,9 +96,9 @@ pub(crate) struct Row<C, F> {
 
 /// What the process of a trial prints.
 #[derive(Serialize, Deserialize)]
-struct Answer<F> {
-    figures: Option<F>,
-    problem: Option<String>,
+pub(crate) struct Answer<F> {
+    pub(crate) figures: Option<F>,
+    pub(crate) problem: Option<String>,
 }
 
 /// What all experiments of one command share.
@@ -126,9 +126,7 @@ impl Session<'_> {
         for case in cases {
             let runs_here = |peer: &Peer| match self.obstacle::<E>(*peer, case) {
                 Some(why) => {
-                    let labels: Vec<String> =
-                        E::labels(case).into_iter().map(|(what, it)| format!("{what}={it}")).collect();
-                    eprintln!("left out: {} of {} with {}: {why}", name(*peer), E::NAME, labels.join(" "));
+                    eprintln!("left out: {} of {}: {why}", name(*peer), case_title::<E>(case));
                     false
                 }
                 None => true,
@@ -144,7 +142,7 @@ impl Session<'_> {
         self.report::<E>(&rows)?;
         let failed = verdict(&rows, |row| {
             let problem = row.problem.as_ref()?;
-            Some(format!("{} {} of run {}: {problem}", E::NAME, row_title::<E>(row), row.run))
+            Some(format!("{} of {}, run {}: {problem}", name(row.peer), case_title::<E>(&row.case), row.run))
         });
         failures.extend(failed.err().map(|error| format!("{error:#}")));
         Ok(rows.len())
@@ -240,7 +238,7 @@ fn title<E: Experiment>(trial: &Trial<E::Case>) -> String {
     format!("{}{}", name(trial.peer), labels.collect::<String>())
 }
 
-fn row_title<E: Experiment>(row: &Row<E::Case, E::Figures>) -> String {
-    let labels = E::labels(&row.case).into_iter().map(|(what, value)| format!(" {what}={value}"));
-    format!("{}{}", name(row.peer), labels.collect::<String>())
+fn case_title<E: Experiment>(case: &E::Case) -> String {
+    let labels = E::labels(case).into_iter().map(|(what, value)| format!("; {what} {value}"));
+    format!("{}{}", E::title(case), labels.collect::<String>())
 }

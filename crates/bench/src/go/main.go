@@ -1,5 +1,5 @@
-// The peers in Go. The program is told one trial as JSON, runs it, and prints its figures as one line of JSON; it exits
-// with an error, and says what is wrong, where the trial's check failed.
+// The peers in Go. The program is told one trial as JSON, runs it, and prints its figures as one line of JSON, or what is
+// wrong where its check failed.
 package main
 
 import (
@@ -19,9 +19,17 @@ type trial struct {
 	Case       json.RawMessage `json:"case"`
 }
 
+// answer is what it prints.
+type answer struct {
+	Figures any    `json:"figures"`
+	Problem string `json:"problem,omitempty"`
+}
+
 var experiments = map[string]func(trial) (any, error){
-	"fifo":   fifo,
-	"memory": memory,
+	"fairness": fairness,
+	"fifo":     fifo,
+	"memory":   memory,
+	"timers":   timers,
 }
 
 func main() {
@@ -45,9 +53,9 @@ func run() error {
 	}
 	figures, err := measure(told)
 	if err != nil {
-		return err
+		return json.NewEncoder(os.Stdout).Encode(answer{Problem: err.Error()})
 	}
-	return json.NewEncoder(os.Stdout).Encode(figures)
+	return json.NewEncoder(os.Stdout).Encode(answer{Figures: figures})
 }
 
 // ownCPU is the user and system time of this process so far.

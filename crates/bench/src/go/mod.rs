@@ -1,6 +1,6 @@
 //! The peers in Go: one small program, in this folder, which the bench builds where `go` is installed.
 
-use crate::experiment::{Peer, Trial};
+use crate::experiment::{Answer, Peer, Trial};
 use crate::machine::run_apart;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -56,7 +56,11 @@ pub(crate) fn measure<C: Serialize, F: DeserializeOwned>(
     limit: Duration,
 ) -> Result<F> {
     let program = trial.go_program.as_deref().context("no Go program was built")?;
-    run_apart(command(program, trial, workers)?, limit)
+    let answer: Answer<F> = run_apart(command(program, trial, workers)?, limit)?;
+    match answer.problem {
+        Some(problem) => bail!(problem),
+        None => answer.figures.context("the Go program printed no figures"),
+    }
 }
 
 fn command<C: Serialize>(program: &Path, trial: &Trial<C>, workers: usize) -> Result<Command> {
@@ -70,6 +74,8 @@ const PROGRAM: &str = "peers";
 const SOURCES: &[(&str, &str)] = &[
     ("go.mod", "module peers\n\ngo 1.22\n"),
     ("main.go", include_str!("main.go")),
+    ("fairness.go", include_str!("fairness.go")),
     ("fifo.go", include_str!("fifo.go")),
     ("memory.go", include_str!("memory.go")),
+    ("timers.go", include_str!("timers.go")),
 ];

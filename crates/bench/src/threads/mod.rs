@@ -1,8 +1,10 @@
 //! `bench threads`: what a program that is written as threads costs, beside how others run it.
 
+mod fairness;
 mod fifo;
 mod memory;
 mod stm;
+mod timers;
 
 use crate::chart::make_plot_folder;
 use crate::experiment::{Experiment, Peer, Session, answer, experiment_of};
@@ -11,11 +13,13 @@ use crate::output::Output;
 use crate::words::{check_secs, name};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use fairness::Fairness;
 use fifo::Fifo;
 use memory::Memory;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::path::PathBuf;
 use stm::Stm;
+use timers::Timers;
 
 /// Arguments of `bench threads`.
 #[derive(clap::Args)]
@@ -46,6 +50,10 @@ pub(crate) struct Args {
     fifo: fifo::Flags,
     #[command(flatten)]
     stm: stm::Flags,
+    #[command(flatten)]
+    fairness: fairness::Flags,
+    #[command(flatten)]
+    timers: timers::Flags,
 }
 
 /// What is run.
@@ -57,6 +65,10 @@ enum Only {
     Fifo,
     /// Transfers between two accounts chosen at random, as transactions
     Stm,
+    /// Starting, moving and taking back many timers, and how late they are
+    Timers,
+    /// How soon work from outside runs while every worker is full of threads that yield
+    Fairness,
 }
 
 impl Only {
@@ -65,6 +77,8 @@ impl Only {
             Only::Memory => Memory::PEERS,
             Only::Fifo => Fifo::PEERS,
             Only::Stm => Stm::PEERS,
+            Only::Fairness => Fairness::PEERS,
+            Only::Timers => Timers::PEERS,
         }
     }
 }
@@ -99,6 +113,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Only::Memory => session.run::<Memory>(&args.memory.cases(&workers), &mut failures),
             Only::Fifo => session.run::<Fifo>(&args.fifo.cases(&workers), &mut failures),
             Only::Stm => session.run::<Stm>(&args.stm.cases(&workers), &mut failures),
+            Only::Timers => session.run::<Timers>(&args.timers.cases(&workers), &mut failures),
+            Only::Fairness => session.run::<Fairness>(&args.fairness.cases(&workers), &mut failures),
         }?;
     }
     ensure!(trials > 0, "nothing was run: see above why everything was left out");
@@ -111,6 +127,8 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
     match experiment_of(&args.trial)?.as_str() {
         Memory::NAME => answer::<Memory>(&args.trial),
         Fifo::NAME => answer::<Fifo>(&args.trial),
+        Timers::NAME => answer::<Timers>(&args.trial),
+        Fairness::NAME => answer::<Fairness>(&args.trial),
         Stm::NAME => answer::<Stm>(&args.trial),
         other => bail!("no experiment is called {other}"),
     }

@@ -187,6 +187,6 @@ impl Talker {
     }
 
     fn asks(&self) -> bool {
-        self.own % 2 == 0
+        self.own.is_multiple_of(2)
     }
 }

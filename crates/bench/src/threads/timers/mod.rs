@@ -1,0 +1,213 @@
+//! Many timers: what it costs to start one, to move one and to take one back, what one takes, and how late they are.
+
+mod peers;
+
+use crate::experiment::{Column, Experiment, Peer, Plot, Trial, wait_until, workers_text};
+use crate::go;
+use crate::machine::own_memory_bytes;
+use anyhow::{Result, ensure};
+use peers::{Phases, TimerPeer, start};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What `bench threads --only timers` can be told.
+#[derive(clap::Args)]
+#[group(skip)]
+#[command(next_help_heading = "Options of timers")]
+pub(super) struct Flags {
+    /// How many timers
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    timers: Vec<u32>,
+}
+
+impl Flags {
+    pub(super) fn cases(&self, workers: &[usize]) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for &timers in &self.timers {
+            cases.extend(workers.iter().map(|&workers| Case { timers: timers as usize, workers }));
+        }
+        cases
+    }
+}
+
+/// The experiment.
+pub(super) struct Timers;
+
+/// What is varied.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Case {
+    /// Timers that run at the same time.
+    timers: usize,
+    /// Threads of the kernel, each of which has its share of the timers.
+    workers: usize,
+}
+
+/// What is measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Figures {
+    /// To make one timer and start it, on one worker, while the others do the same.
+    insert_ns: f64,
+    /// To move its deadline.
+    rearm_ns: f64,
+    /// To take it back before its deadline.
+    cancel_ns: f64,
+    /// By how much the process's anonymous resident memory grew, over the number of timers; with the future or handle.
+    bytes_per_timer: f64,
+    /// How long after its deadline a thread ran that slept until then; the mean of all.
+    late_ms_mean: f64,
+    /// The latest of all.
+    late_ms_max: f64,
+    /// Seconds over which those deadlines were spread.
+    secs: f64,
+}
+
+impl Experiment for Timers {
+    const NAME: &'static str = "timers";
+    const PEERS: &'static [Peer] = &[Peer::Dapple, Peer::Tokio, Peer::Go];
+    const LEGEND: &'static str = "\
+Medians. insert, re-arm, cancel: nanoseconds of wall-clock time for one timer, each worker with its share at the same time;
+deadlines are random, and timers are moved in random order. bytes: growth of the process's anonymous resident memory over the
+number of timers, with their futures or handles. late: from the deadline until what waited for it ran, as many timers spread
+over the seconds. Each run checks that none fired early, none twice, and all of them.";
+    type Case = Case;
+    type Figures = Figures;
+
+    fn measure(trial: &Trial<Case>) -> Result<Figures> {
+        match trial.peer {
+            Peer::Go => go::measure(trial, trial.case.workers, Timers::limit(trial)),
+            Peer::Dapple => measure::<peers::Dapple>(trial),
+            _ => measure::<peers::Tokio>(trial),
+        }
+    }
+
+    fn limit(trial: &Trial<Case>) -> Duration {
+        Duration::from_secs_f64(60.0 + trial.secs * SPREAD + trial.case.timers as f64 * 60e-6)
+    }
+
+    fn obstacle(_: Peer, _: &Case) -> Option<String> {
+        None
+    }
+
+    fn title(_: &Case) -> String {
+        "timers: each started, moved, taken back; then as many that fire".to_owned()
+    }
+
+    fn labels(case: &Case) -> Vec<(&'static str, String)> {
+        vec![("timers", case.timers.to_string()), ("workers", case.workers.to_string())]
+    }
+
+    fn one_worker(case: &Case) -> Option<Case> {
+        Some(Case { workers: 1, ..*case })
+    }
+
+    fn columns() -> Vec<Column<Figures>> {
+        vec![
+            Column { head: "insert ns", figure: |of| of.insert_ns, decimals: 0 },
+            Column { head: "re-arm ns", figure: |of| of.rearm_ns, decimals: 0 },
+            Column { head: "cancel ns", figure: |of| of.cancel_ns, decimals: 0 },
+            Column { head: "bytes", figure: |of| of.bytes_per_timer, decimals: 0 },
+            Column { head: "late ms", figure: |of| of.late_ms_mean, decimals: 2 },
+            Column { head: "max late ms", figure: |of| of.late_ms_max, decimals: 1 },
+        ]
+    }
+
+    fn plots() -> Vec<Plot<Case, Figures>> {
+        let plot = |stem, y_title, figure| Plot {
+            stem,
+            y_title,
+            y_log: false,
+            figure,
+            x_title: "timers",
+            x: |case: &Case| case.timers,
+            part: |case: &Case| workers_text(case.workers),
+        };
+        vec![
+            plot("insert", "ns to start one", |of: &Figures| of.insert_ns),
+            plot("rearm", "ns to move one", |of: &Figures| of.rearm_ns),
+            plot("cancel", "ns to take one back", |of: &Figures| of.cancel_ns),
+            plot("late", "mean lateness, ms", |of: &Figures| of.late_ms_mean),
+        ]
+    }
+}
+
+fn measure<P: TimerPeer>(trial: &Trial<Case>) -> Result<Figures> {
+    let Case { timers, workers } = trial.case;
+    let peer = start::<P>(workers)?;
+    let phases: &'static Phases = Box::leak(Box::new(Phases::new(workers)));
+    for maker in 0..workers {
+        peer.spawn(phases.make::<P>(timers / workers + usize::from(maker < timers % workers), maker as u64 + 1));
+    }
+    phases.wait_ready()?;
+    let before = own_memory_bytes()?;
+    let insert_ns = phases.next()?;
+    let grown = own_memory_bytes()?.saturating_sub(before);
+    let rearm_ns = phases.next()?;
+    let cancel_ns = phases.next()?;
+    let elapsed = phases.elapsed.load(Relaxed);
+    ensure!(elapsed == 0, "{elapsed} timers elapsed a minute early");
+    let late = lateness::<P>(&peer, timers, trial.secs * SPREAD)?;
+    // How a peer stops is not measured here.
+    std::mem::forget(peer);
+    let each = |ns: u64| ns as f64 / timers as f64;
+    Ok(Figures {
+        insert_ns: each(insert_ns),
+        rearm_ns: each(rearm_ns),
+        cancel_ns: each(cancel_ns),
+        bytes_per_timer: grown as f64 / timers as f64,
+        late_ms_mean: late.sum_ns.load(Relaxed) as f64 / timers as f64 / 1e6,
+        late_ms_max: late.max_ns.load(Relaxed) as f64 / 1e6,
+        secs: trial.secs * SPREAD,
+    })
+}
+
+/// What the threads say that slept.
+#[derive(Default)]
+struct Late {
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+    fired: AtomicU64,
+    early: AtomicU64,
+}
+
+/// Lateness is measured for so many times the seconds of a run: a million in one second would measure throughput.
+const SPREAD: f64 = 4.0;
+
+/// As many threads that sleep, with deadlines spread over so many seconds.
+fn lateness<P: TimerPeer>(peer: &P, timers: usize, secs: f64) -> Result<&'static Late> {
+    let late: &'static Late = Box::leak(Box::default());
+    // Nobody is to be late because others were still being made.
+    let base = Instant::now() + Duration::from_secs_f64(0.2 + timers as f64 * 4e-6);
+    let mut random = Random(7);
+    for _ in 0..timers {
+        let deadline = base + Duration::from_secs_f64(secs * random.share());
+        peer.spawn(async move {
+            P::sleep_until(deadline).await;
+            let now = Instant::now();
+            let ns = now.saturating_duration_since(deadline).as_nanos() as u64;
+            late.sum_ns.fetch_add(ns, Relaxed);
+            late.max_ns.fetch_max(ns, Relaxed);
+            late.early.fetch_add(u64::from(now < deadline), Relaxed);
+            late.fired.fetch_add(1, Relaxed);
+        });
+    }
+    ensure!(Instant::now() < base, "making the timers took longer than until the first was due: is the machine busy?");
+    wait_until("all timers fire", || late.fired.load(Relaxed) >= timers as u64)?;
+    let (fired, early) = (late.fired.load(Relaxed), late.early.load(Relaxed));
+    ensure!(fired == timers as u64, "{fired} timers fired, and {timers} were started");
+    ensure!(early == 0, "{early} timers fired early");
+    Ok(late)
+}
+
+/// Random numbers, always the same.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    /// At least 0, below 1.
+    pub(super) fn share(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

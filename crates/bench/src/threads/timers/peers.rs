@@ -1,0 +1,203 @@
+//! How each peer starts, moves and takes back a timer.
+
+use super::Random;
+use crate::experiment::wait_until;
+use anyhow::{Context as _, Result};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// One peer: its workers and its timers.
+pub(super) trait TimerPeer: Sized + 'static {
+    /// A timer as a program keeps many of them.
+    type One: Send + 'static;
+
+    fn start(workers: usize) -> Result<Self>;
+    fn spawn(&self, future: impl Future<Output = ()> + Send + 'static);
+    /// A timer that does not run yet.
+    fn one(deadline: Instant) -> Self::One;
+    /// Starts it; true where it has elapsed.
+    fn poll(one: &mut Self::One, cx: &mut Context<'_>) -> bool;
+    /// Moves it. It is polled afterwards.
+    fn reset(one: &mut Self::One, deadline: Instant);
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send;
+    fn yield_now() -> impl Future<Output = ()> + Send;
+}
+
+pub(super) fn start<P: TimerPeer>(workers: usize) -> Result<P> {
+    P::start(workers)
+}
+
+/// The makers insert, re-arm and cancel, all of them at the same time, each when it is told to.
+pub(super) struct Phases {
+    makers: usize,
+    phase: AtomicUsize,
+    done: AtomicUsize,
+    ns: AtomicU64,
+    pub(super) elapsed: AtomicU64,
+}
+
+impl Phases {
+    pub(super) fn new(makers: usize) -> Phases {
+        let (phase, done, ns) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU64::new(0));
+        Phases { makers, phase, done, ns, elapsed: AtomicU64::new(0) }
+    }
+
+    /// What one maker does.
+    pub(super) async fn make<P: TimerPeer>(&'static self, count: usize, seed: u64) {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut timers: Vec<P::One> = Vec::with_capacity(count);
+        self.done.fetch_add(1, Relaxed);
+
+        self.told::<P>(1).await;
+        let base = Instant::now() + FAR;
+        self.timed(poll_fn(|cx| {
+            for _ in 0..count {
+                let mut one = P::one(base + FAR.mul_f64(random.share()));
+                self.note(P::poll(&mut one, cx));
+                timers.push(one);
+            }
+            Poll::Ready(())
+        }))
+        .await;
+
+        // The next timer to be moved is that of whoever did something last, not the one that was made next.
+        let order = shuffled(count, &mut random);
+        self.told::<P>(2).await;
+        self.timed(poll_fn(|cx| {
+            for &index in &order {
+                let one = &mut timers[index as usize];
+                P::reset(one, base + FAR.mul_f64(random.share()));
+                self.note(P::poll(one, cx));
+            }
+            Poll::Ready(())
+        }))
+        .await;
+
+        self.told::<P>(3).await;
+        self.timed(async { timers.clear() }).await;
+    }
+
+    async fn told<P: TimerPeer>(&self, phase: usize) {
+        while self.phase.load(Relaxed) < phase {
+            P::yield_now().await;
+        }
+    }
+
+    async fn timed(&self, work: impl Future<Output = ()>) {
+        let begin = Instant::now();
+        work.await;
+        self.ns.fetch_add(begin.elapsed().as_nanos() as u64, Relaxed);
+        self.done.fetch_add(1, Relaxed);
+    }
+
+    fn note(&self, has_elapsed: bool) {
+        if has_elapsed {
+            self.elapsed.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn wait_ready(&self) -> Result<()> {
+        self.wait(1)
+    }
+
+    /// Lets the makers go on to the next phase; yields the nanoseconds that all of them took together.
+    pub(super) fn next(&self) -> Result<u64> {
+        let before = self.ns.load(Relaxed);
+        let phase = self.phase.fetch_add(1, Relaxed) + 1;
+        self.wait(phase + 1)?;
+        Ok(self.ns.load(Relaxed) - before)
+    }
+
+    fn wait(&self, phases: usize) -> Result<()> {
+        wait_until("the timers are handled", || self.done.load(Relaxed) >= phases * self.makers)
+    }
+}
+
+/// The numbers below `count`, in random order.
+fn shuffled(count: usize, random: &mut Random) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    for last in (1..count).rev() {
+        order.swap(last, (random.share() * (last + 1) as f64) as usize);
+    }
+    order
+}
+
+/// No timer that is inserted, moved and canceled shall elapse.
+const FAR: Duration = Duration::from_secs(120);
+
+/// `dapple::time::Sleep`s.
+pub(super) struct Dapple(dapple::Runtime);
+
+impl TimerPeer for Dapple {
+    // It may move while it runs.
+    type One = dapple::time::Sleep;
+
+    fn start(workers: usize) -> Result<Dapple> {
+        // Who inserts a million keeps its worker for as long.
+        let builder = dapple::builder().workers(workers).slow_callback(Duration::from_secs(3_600), |_| ());
+        Ok(Dapple(builder.build().context("cannot start Dapple's workers")?))
+    }
+
+    fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        drop(self.0.spawn(future));
+    }
+
+    fn one(deadline: Instant) -> Self::One {
+        dapple::time::sleep_until(deadline)
+    }
+
+    fn poll(one: &mut Self::One, cx: &mut Context<'_>) -> bool {
+        Pin::new(one).poll(cx).is_ready()
+    }
+
+    fn reset(one: &mut Self::One, deadline: Instant) {
+        one.reset(deadline);
+    }
+
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send {
+        dapple::time::sleep_until(deadline)
+    }
+
+    fn yield_now() -> impl Future<Output = ()> + Send {
+        dapple::yield_now()
+    }
+}
+
+/// `tokio::time::Sleep`s, boxed, as they must not move.
+pub(super) struct Tokio(tokio::runtime::Runtime);
+
+impl TimerPeer for Tokio {
+    type One = Pin<Box<tokio::time::Sleep>>;
+
+    fn start(workers: usize) -> Result<Tokio> {
+        Ok(Tokio(tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?))
+    }
+
+    fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        // Unconstrained: a task's budget would let it poll 128 timers only.
+        self.0.spawn(tokio::task::unconstrained(future));
+    }
+
+    fn one(deadline: Instant) -> Self::One {
+        Box::pin(tokio::time::sleep_until(deadline.into()))
+    }
+
+    fn poll(one: &mut Self::One, cx: &mut Context<'_>) -> bool {
+        one.as_mut().poll(cx).is_ready()
+    }
+
+    fn reset(one: &mut Self::One, deadline: Instant) {
+        one.as_mut().reset(deadline.into());
+    }
+
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send {
+        tokio::time::sleep_until(deadline.into())
+    }
+
+    fn yield_now() -> impl Future<Output = ()> + Send {
+        tokio::task::yield_now()
+    }
+}
