@@ -48,12 +48,23 @@ fn fairness() {
 }
 
 #[test]
+fn disk() {
+    let few = ["--disk-threads", "1,20", "--workers", "2", "--secs", "0.1", "--file-mb", "4"];
+    let rows = rows(&[&["threads", "--only", "disk"][..], &few].concat());
+    assert!(rows.len() >= 8, "{rows:#?}");
+    for row in rows {
+        assert!(row["mb_per_s"].as_f64().is_some_and(|rate| rate > 0.0) && row["cpu_us_per_read"].is_f64(), "{row}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     fails_naming(&["threads", "--secs", "0"], "--secs 0 makes no sense");
     fails_naming(&["threads", "--only", "memory", "--threads", "0"], "--threads");
     fails_naming(&["threads", "--only", "memory", "--peer", "mutex"], "memory has dapple, ");
     fails_naming(&["threads", "--only", "nothing"], "possible values");
     fails_naming(&["threads", "--only", "fifo", "--idle", "1000000", "--peer", "dapple"], "raise `ulimit -n`");
+    fails_naming(&["threads", "--only", "disk", "--folder", "/no/such/folder"], "pass another --folder");
     let much = ["threads", "--only", "memory", "--threads", "1000000000", "--peer", "tokio"];
     fails_naming(&much, "pass fewer --threads");
 }

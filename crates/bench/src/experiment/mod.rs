@@ -1,11 +1,13 @@
 //! What the experiments of `threads` and `io` have in common: trials in processes of their own, the peers by turns, one
 //! line of JSON per trial, a table and plots at the end.
 
+mod blocks;
 mod peer;
 mod plot;
 mod table;
 mod window;
 
+pub(crate) use blocks::{BLOCK_LEN, BlockFile, blocks_of, check_block, open_direct};
 pub(crate) use peer::Peer;
 pub(crate) use plot::Plot;
 pub(crate) use table::Column;
@@ -71,8 +73,8 @@ pub(crate) struct Trial<C> {
     pub(crate) run: usize,
     /// Seconds to measure, where time is what ends a trial.
     pub(crate) secs: f64,
-    /// The folder for files that are read and written.
-    pub(crate) folder: PathBuf,
+    /// The file of numbered blocks; empty where the experiment reads none.
+    pub(crate) file: PathBuf,
     /// The Go program that holds the Go peers, where there is one.
     pub(crate) go_program: Option<PathBuf>,
     /// What is varied.
@@ -111,7 +113,7 @@ pub(crate) struct Session<'a> {
     pub(crate) peers: &'a [Peer],
     pub(crate) runs: u32,
     pub(crate) secs: f64,
-    pub(crate) folder: PathBuf,
+    pub(crate) file: PathBuf,
     pub(crate) go_program: Option<PathBuf>,
     /// Where plots go.
     pub(crate) plot: Option<PathBuf>,
@@ -167,7 +169,7 @@ impl Session<'_> {
                 peer,
                 run,
                 secs: self.secs,
-                folder: self.folder.clone(),
+                file: self.file.clone(),
                 go_program: self.go_program.clone(),
                 case: (*case).clone(),
             }));

@@ -27,6 +27,10 @@ pub(crate) enum Peer {
     Pthreads,
     /// A bare event loop per worker, on epoll: the floor
     Epoll,
+    /// The crate `compio`: a runtime on io_uring, one per worker
+    Compio,
+    /// `fio`; needs that to be installed
+    Fio,
     /// The crate `fast-stm`, in plain threads
     FastStm,
     /// The crate `async-stm`, in tasks of tokio, one per worker
@@ -42,11 +46,11 @@ impl Peer {
             Peer::Dapple => 0,
             Peer::DappleColors | Peer::DappleThreads => 1,
             Peer::Tokio => 2,
-            Peer::DappleWhen | Peer::Smol => 3,
+            Peer::DappleWhen | Peer::Smol | Peer::Compio => 3,
             Peer::AsyncTask | Peer::FastStm | Peer::Pthreads => 4,
             Peer::Go => 5,
             Peer::AsyncStm => 6,
-            Peer::Epoll => 7,
+            Peer::Epoll | Peer::Fio => 7,
             Peer::Mutex => 8,
         }
     }

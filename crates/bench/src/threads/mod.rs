@@ -1,5 +1,6 @@
 //! `bench threads`: what a program that is written as threads costs, beside how others run it.
 
+mod disk;
 mod fairness;
 mod fifo;
 mod memory;
@@ -7,12 +8,13 @@ mod stm;
 mod timers;
 
 use crate::chart::make_plot_folder;
-use crate::experiment::{Experiment, Peer, Session, answer, experiment_of};
+use crate::experiment::{BlockFile, Experiment, Peer, Session, answer, experiment_of};
 use crate::go::GoPeers;
 use crate::output::Output;
 use crate::words::{check_secs, name};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use disk::Disk;
 use fairness::Fairness;
 use fifo::Fifo;
 use memory::Memory;
@@ -44,10 +46,18 @@ pub(crate) struct Args {
     /// Also write SVG files to this folder
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
+    /// Folder for the file that is read (disk); not in memory
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+    /// Megabytes (2^20) of that file
+    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    file_mb: u64,
     #[command(flatten)]
     memory: memory::Flags,
     #[command(flatten)]
     fifo: fifo::Flags,
+    #[command(flatten)]
+    disk: disk::Flags,
     #[command(flatten)]
     stm: stm::Flags,
     #[command(flatten)]
@@ -63,6 +73,8 @@ enum Only {
     Memory,
     /// Messages over small pipes, beside threads that wait on idle ones
     Fifo,
+    /// Random reads past the kernel's cache
+    Disk,
     /// Transfers between two accounts chosen at random, as transactions
     Stm,
     /// Starting, moving and taking back many timers, and how late they are
@@ -76,6 +88,7 @@ impl Only {
         match self {
             Only::Memory => Memory::PEERS,
             Only::Fifo => Fifo::PEERS,
+            Only::Disk => Disk::PEERS,
             Only::Stm => Stm::PEERS,
             Only::Fairness => Fairness::PEERS,
             Only::Timers => Timers::PEERS,
@@ -94,6 +107,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         make_plot_folder(folder)?;
     }
     let about = args.output.begin();
+    let disk = chosen.contains(&Only::Disk);
+    let file = disk.then(|| BlockFile::write(&args.folder, args.file_mb)).transpose()?;
     let go = GoPeers::build_for(&args.peer, &offered);
     let session = Session {
         output: &args.output,
@@ -102,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         peers: &args.peer,
         runs: args.runs,
         secs: args.secs,
-        folder: std::env::temp_dir(),
+        file: file.as_ref().map(BlockFile::path).unwrap_or_default(),
         go_program: go.as_ref().map(GoPeers::program),
         plot: args.plot.clone(),
     };
@@ -112,6 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         trials += match only {
             Only::Memory => session.run::<Memory>(&args.memory.cases(&workers), &mut failures),
             Only::Fifo => session.run::<Fifo>(&args.fifo.cases(&workers), &mut failures),
+            Only::Disk => session.run::<Disk>(&args.disk.cases(&workers), &mut failures),
             Only::Stm => session.run::<Stm>(&args.stm.cases(&workers), &mut failures),
             Only::Timers => session.run::<Timers>(&args.timers.cases(&workers), &mut failures),
             Only::Fairness => session.run::<Fairness>(&args.fairness.cases(&workers), &mut failures),
@@ -129,6 +145,7 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
         Fifo::NAME => answer::<Fifo>(&args.trial),
         Timers::NAME => answer::<Timers>(&args.trial),
         Fairness::NAME => answer::<Fairness>(&args.trial),
+        Disk::NAME => answer::<Disk>(&args.trial),
         Stm::NAME => answer::<Stm>(&args.trial),
         other => bail!("no experiment is called {other}"),
     }

@@ -127,8 +127,8 @@ mod tests {
             for readers in [0, 1] {
                 let case = Case { accounts: 5, workers: 2, readers };
                 let experiment = Stm::NAME.to_owned();
-                let (folder, go_program) = (PathBuf::new(), None);
-                let trial = Trial { experiment, peer, run: 0, secs: 0.3, folder, go_program, case };
+                let (file, go_program) = (PathBuf::new(), None);
+                let trial = Trial { experiment, peer, run: 0, secs: 0.3, file, go_program, case };
                 let figures = Stm::measure(&trial).expect("it starts and passes");
                 assert!(figures.rate_per_s > 0.0, "{figures:?}");
             }
