@@ -61,6 +61,9 @@ enum Command {
     /// One run of `threads`, in a process of its own
     #[command(hide = true)]
     ThreadsTrial(threads::TrialArgs),
+    /// The client of `threads --only spectrum`
+    #[command(hide = true)]
+    SpectrumClient(threads::ClientArgs),
     /// The hyper-on-tokio peer of `serve`
     #[command(hide = true)]
     HyperTokioServer(serve::HyperArgs),
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Threads(args) => threads::run(&args),
         Command::ThreadsTrial(args) => threads::run_trial(&args),
+        Command::SpectrumClient(args) => threads::run_client(&args),
         Command::Soak(args) => soak::run(&args),
         Command::ColorsTrial(args) => colors::run_trial(&args),
         Command::Table2Trial(args) => colors::table2::run_trial(&args),

@@ -6,7 +6,7 @@ use cli::{fails_naming, rows};
 
 #[test]
 fn memory() {
-    let rows = rows(&["threads", "--only", "memory", "--threads", "2000", "--workers", "1,2", "--secs", "0.05"]);
+    let rows = rows(&["threads", "--only", "memory", "--threads", "2000", "--workers", "1,2", "--secs", "0.2"]);
     // Go is left out where it is not installed.
     assert!(rows.len() >= 10, "{rows:#?}");
     for row in rows {
@@ -54,6 +54,19 @@ fn disk() {
     assert!(rows.len() >= 8, "{rows:#?}");
     for row in rows {
         assert!(row["mb_per_s"].as_f64().is_some_and(|rate| rate > 0.0) && row["cpu_us_per_read"].is_f64(), "{row}");
+    }
+}
+
+#[test]
+fn spectrum() {
+    // A pool of ten, so that the hybrid's queue is used.
+    let few = ["--in-flight", "40", "--pool", "10", "--workers", "1", "--secs", "0.3"];
+    let rows = rows(&[&["threads", "--only", "spectrum"][..], &few].concat());
+    assert_eq!(rows.len(), 6, "{rows:#?}");
+    for row in rows {
+        let p50_ms = row["p50_ms"].as_f64().expect("a number");
+        assert!(p50_ms > 40.0 && row["p99_ms"].as_f64().is_some_and(|p99_ms| p99_ms >= p50_ms), "{row}");
+        assert!(row["tasks_per_s"].as_f64().is_some_and(|rate| rate > 0.0) && row["cpu_us_per_task"].is_f64(), "{row}");
     }
 }
 

@@ -11,6 +11,10 @@ pub(crate) enum Peer {
     Dapple,
     /// Dapple, by tasks that share two colors (memory)
     DappleColors,
+    /// Dapple, by callbacks (spectrum)
+    DappleEvents,
+    /// Dapple, by a pool of tasks behind a queue (spectrum)
+    DappleHybrid,
     /// `dapple::stm`, in plain threads
     DappleThreads,
     /// `dapple::when` over the two accounts' colors, in tasks of Dapple, one per worker
@@ -44,12 +48,12 @@ impl Peer {
     pub(super) fn style(self) -> usize {
         match self {
             Peer::Dapple => 0,
-            Peer::DappleColors | Peer::DappleThreads => 1,
+            Peer::DappleColors | Peer::DappleThreads | Peer::DappleEvents => 1,
             Peer::Tokio => 2,
             Peer::DappleWhen | Peer::Smol | Peer::Compio => 3,
             Peer::AsyncTask | Peer::FastStm | Peer::Pthreads => 4,
             Peer::Go => 5,
-            Peer::AsyncStm => 6,
+            Peer::AsyncStm | Peer::DappleHybrid => 6,
             Peer::Epoll | Peer::Fio => 7,
             Peer::Mutex => 8,
         }

@@ -91,7 +91,7 @@ func memory(told trial) (any, error) {
 	}
 	flushEvery = 1
 	if of.Threads < 100_000 {
-		flushEvery = 64
+		flushEvery = 8
 	}
 	endedMin.Store(^uint64(0))
 	before, err := ownMemory()

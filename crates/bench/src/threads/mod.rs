@@ -4,6 +4,7 @@ mod disk;
 mod fairness;
 mod fifo;
 mod memory;
+mod spectrum;
 mod stm;
 mod timers;
 
@@ -19,6 +20,8 @@ use fairness::Fairness;
 use fifo::Fifo;
 use memory::Memory;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use spectrum::Spectrum;
+pub(crate) use spectrum::{ClientArgs, run_client};
 use std::path::PathBuf;
 use stm::Stm;
 use timers::Timers;
@@ -59,6 +62,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     disk: disk::Flags,
     #[command(flatten)]
+    spectrum: spectrum::Flags,
+    #[command(flatten)]
     stm: stm::Flags,
     #[command(flatten)]
     fairness: fairness::Flags,
@@ -75,6 +80,8 @@ enum Only {
     Fifo,
     /// Random reads past the kernel's cache
     Disk,
+    /// Small tasks that wait, over one connection: threads, events and hybrid
+    Spectrum,
     /// Transfers between two accounts chosen at random, as transactions
     Stm,
     /// Starting, moving and taking back many timers, and how late they are
@@ -89,6 +96,7 @@ impl Only {
             Only::Memory => Memory::PEERS,
             Only::Fifo => Fifo::PEERS,
             Only::Disk => Disk::PEERS,
+            Only::Spectrum => Spectrum::PEERS,
             Only::Stm => Stm::PEERS,
             Only::Fairness => Fairness::PEERS,
             Only::Timers => Timers::PEERS,
@@ -128,6 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Only::Memory => session.run::<Memory>(&args.memory.cases(&workers), &mut failures),
             Only::Fifo => session.run::<Fifo>(&args.fifo.cases(&workers), &mut failures),
             Only::Disk => session.run::<Disk>(&args.disk.cases(&workers), &mut failures),
+            Only::Spectrum => session.run::<Spectrum>(&args.spectrum.cases(&workers), &mut failures),
             Only::Stm => session.run::<Stm>(&args.stm.cases(&workers), &mut failures),
             Only::Timers => session.run::<Timers>(&args.timers.cases(&workers), &mut failures),
             Only::Fairness => session.run::<Fairness>(&args.fairness.cases(&workers), &mut failures),
@@ -146,6 +155,7 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
         Timers::NAME => answer::<Timers>(&args.trial),
         Fairness::NAME => answer::<Fairness>(&args.trial),
         Disk::NAME => answer::<Disk>(&args.trial),
+        Spectrum::NAME => answer::<Spectrum>(&args.trial),
         Stm::NAME => answer::<Stm>(&args.trial),
         other => bail!("no experiment is called {other}"),
     }
