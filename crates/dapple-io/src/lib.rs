@@ -47,6 +47,7 @@ mod descriptors;
 mod driver;
 pub mod event;
 pub mod event_loop;
+pub mod flow;
 pub mod fs;
 #[cfg(feature = "hyper")]
 pub mod hyper_rt;

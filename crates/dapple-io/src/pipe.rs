@@ -76,6 +76,13 @@ impl Receiver {
         Ok(receiver)
     }
 
+    /// A FIFO that was just opened, perhaps before anybody writes. A read would take that for the end, so the first one waits for
+    /// the kernel's word.
+    pub(crate) fn unready(fd: impl Into<OwnedFd>) -> io::Result<Self> {
+        let source = Source::connecting(nonblocking(fd.into())?)?;
+        Ok(Receiver { source })
+    }
+
     read_methods!();
 }
 

@@ -9,6 +9,7 @@ mod direct;
 mod event_loop;
 mod file_load;
 mod files;
+mod flow;
 mod process;
 mod shortage;
 mod shutdown;

@@ -1,0 +1,248 @@
+//! What is in a queue, and who waits for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::{Context, Poll, Waker};
+
+use super::{PopError, PushError, WhenFull};
+use crate::flow::gate::{After, Gate};
+use crate::lock::{Mutex, refresh};
+
+/// The queue behind its handles. Neither an item nor a waker is dropped, and no waker is woken, while the lock is held.
+///
+/// The gate counts items and the places that are kept free for some: `items.len() <= gate.count() <= capacity`. A queue that drops
+/// its oldest keeps no places free.
+pub(super) struct Shared<T> {
+    pub(super) state: Mutex<State<T>>,
+    pub(super) when_full: WhenFull,
+}
+
+pub(super) struct State<T> {
+    pub(super) items: VecDeque<T>,
+    pub(super) gate: Gate,
+    /// Futures that wait for an item: one is woken for each.
+    futures: BTreeMap<u64, Waker>,
+    /// Handles that are polled as streams. All are woken, as nobody knows whether they will be polled again.
+    streams: BTreeMap<u64, Waker>,
+    next_place: u64,
+    /// Places kept free for completions that will come.
+    pub(super) promised: usize,
+    pub(super) is_closed: bool,
+    pub(super) dropped: u64,
+    pub(super) refused: u64,
+}
+
+/// Who waits for an item.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Popper {
+    Future,
+    Stream,
+}
+
+impl<T> Shared<T> {
+    pub(super) fn new(capacity: usize, when_full: WhenFull) -> Self {
+        let state = State {
+            items: VecDeque::new(),
+            gate: Gate::new(capacity, usize::MAX),
+            futures: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            next_place: 0,
+            promised: 0,
+            is_closed: false,
+            dropped: 0,
+            refused: 0,
+        };
+        Shared { state: Mutex::new(state), when_full }
+    }
+
+    /// Puts an item in without waiting.
+    pub(super) fn push_now(&self, item: T) -> Result<(), PushError<T>> {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return Err(PushError::Closed(item));
+        }
+        let mut oldest = None;
+        if !state.gate.try_take() {
+            if self.when_full != WhenFull::DropOldest {
+                return Err(PushError::Full(item));
+            }
+            oldest = state.items.pop_front();
+            state.dropped += 1;
+        }
+        let after = state.put(item);
+        drop(state);
+        after.run();
+        drop(oldest);
+        Ok(())
+    }
+
+    /// Puts an item in for which there is room already. A closed queue takes what was promised to it only.
+    pub(super) fn push_taken(&self, item: T, is_promised: bool) -> Result<(), PushError<T>> {
+        let mut state = self.state.lock();
+        state.promised -= usize::from(is_promised);
+        let (after, result) = match state.is_closed && !is_promised {
+            true => (state.gate.give_back(1, 0), Err(PushError::Closed(item))),
+            false => (state.put(item), Ok(())),
+        };
+        drop(state);
+        after.run();
+        result
+    }
+
+    /// Takes room for one item, or waits for it. An error: the queue is closed.
+    pub(super) fn poll_room(&self, place: &mut Option<u64>, cx: &Context<'_>) -> Poll<Result<(), PopError>> {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            let after = state.gate.forget(place);
+            drop(state);
+            after.run();
+            return Poll::Ready(Err(PopError::Closed));
+        }
+        let (poll, after) = state.gate.poll_take(place, cx.waker());
+        drop(state);
+        after.run();
+        poll.map(Ok)
+    }
+
+    pub(super) fn forget_room(&self, place: &mut Option<u64>) {
+        if place.is_some() {
+            let after = self.state.lock().gate.forget(place);
+            after.run();
+        }
+    }
+
+    /// Gives back room that was taken and not used.
+    pub(super) fn return_room(&self, count: usize, promised: usize) {
+        if count == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.promised -= promised;
+        let mut after = state.gate.give_back(count, 0);
+        if state.has_ended() {
+            // Who waits for the last item may have waited for this one.
+            after = after.and(state.take_poppers());
+        }
+        drop(state);
+        after.run();
+    }
+
+    /// Takes what `take` wants, or says why there is nothing.
+    pub(super) fn pop_now<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> Result<R, PopError> {
+        let mut state = self.state.lock();
+        if state.items.is_empty() {
+            return Err(if state.has_ended() { PopError::Closed } else { PopError::Empty });
+        }
+        let (taken, after) = state.take(take);
+        drop(state);
+        after.run();
+        Ok(taken)
+    }
+
+    /// As `pop_now`, and waits. An error: the queue is closed and empty.
+    pub(super) fn poll_pop<R>(
+        &self,
+        place: &mut Option<u64>,
+        popper: Popper,
+        cx: &Context<'_>,
+        take: impl FnOnce(&mut VecDeque<T>) -> R,
+    ) -> Poll<Result<R, PopError>> {
+        let mut state = self.state.lock();
+        if state.items.is_empty() && !state.has_ended() {
+            let after = state.wait(place, popper, cx.waker());
+            drop(state);
+            after.run();
+            return Poll::Pending;
+        }
+        let gone = After::dropping(place.take().and_then(|id| state.poppers(popper).remove(&id)));
+        let (result, after) = match state.items.is_empty() {
+            true => (Err(PopError::Closed), After::default()),
+            false => {
+                let (taken, after) = state.take(take);
+                (Ok(taken), after)
+            }
+        };
+        drop(state);
+        gone.run();
+        after.run();
+        Poll::Ready(result)
+    }
+
+    /// A popper goes. One that was woken for an item, and has not taken it, passes that on.
+    pub(super) fn forget_popper(&self, place: &mut Option<u64>, popper: Popper) {
+        let Some(id) = place.take() else { return };
+        let mut state = self.state.lock();
+        let kept = state.poppers(popper).remove(&id);
+        let was_woken = kept.is_none();
+        let next = match was_woken && popper == Popper::Future && !state.items.is_empty() {
+            true => After::waking(state.futures.pop_first().map(|(_, waker)| waker)),
+            false => After::default(),
+        };
+        drop(state);
+        next.run();
+        drop(kept);
+    }
+
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let after = state.gate.revoke().and(state.take_poppers());
+        drop(state);
+        after.run();
+    }
+}
+
+impl<T> State<T> {
+    /// Whether no item is there, and none can come.
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_closed && self.items.is_empty() && self.promised == 0
+    }
+
+    fn put(&mut self, item: T) -> After {
+        self.items.push_back(item);
+        let one = self.futures.pop_first().map(|(_, waker)| waker);
+        let all = std::mem::take(&mut self.streams).into_values();
+        After::waking(one.into_iter().chain(all))
+    }
+
+    fn take<R>(&mut self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> (R, After) {
+        let before = self.items.len();
+        let taken = take(&mut self.items);
+        let mut after = self.gate.give_back(before - self.items.len(), 0);
+        if self.has_ended() {
+            // The last of what was promised, which others waited for as well.
+            after = after.and(self.take_poppers());
+        }
+        if self.items.is_empty() && self.items.capacity() > KEPT_MAX {
+            // A burst does not keep its memory for ever.
+            self.items.shrink_to(KEPT_MAX);
+        }
+        (taken, after)
+    }
+
+    fn poppers(&mut self, popper: Popper) -> &mut BTreeMap<u64, Waker> {
+        match popper {
+            Popper::Future => &mut self.futures,
+            Popper::Stream => &mut self.streams,
+        }
+    }
+
+    fn wait(&mut self, place: &mut Option<u64>, popper: Popper, waker: &Waker) -> After {
+        if let Some(kept) = place.and_then(|id| self.poppers(popper).get_mut(&id)) {
+            return After::dropping(refresh(kept, waker));
+        }
+        self.next_place += 1;
+        let id = self.next_place;
+        self.poppers(popper).insert(id, waker.clone());
+        *place = Some(id);
+        After::default()
+    }
+
+    fn take_poppers(&mut self) -> After {
+        let futures = std::mem::take(&mut self.futures).into_values();
+        let streams = std::mem::take(&mut self.streams).into_values();
+        After::waking(futures.chain(streams))
+    }
+}
+
+/// Items for which an empty queue keeps memory.
+const KEPT_MAX: usize = 64;

@@ -1,0 +1,322 @@
+//! What waits to be written, and the task that writes it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dapple_sched::Color;
+
+use super::super::device::Writer;
+use super::super::gate::Gate;
+use super::Written;
+use super::drain::Drain;
+use crate::flow::completion::Completion;
+use crate::lock::Mutex;
+
+/// A sink behind its handles. Nothing that a user wrote runs under the lock, no waker is woken, and nothing is dropped.
+///
+/// The writer, and who may use it:
+///
+/// | state | the writer is | becomes | when |
+/// |---|---|---|---|
+/// | idle | here | draining | a request is accepted, which starts the task |
+/// | draining | with the task | idle | the task finds no request |
+/// | | | closed | the task has carried a [`Job::Close`] out |
+/// | | | failed | the device says so; the task is dropped at the runtime's shutdown |
+/// | closed, failed | gone | | |
+///
+/// So a sink without requests has no task and costs nothing, and a shutdown waits, up to its deadline, for those with some.
+pub(super) struct Core<W> {
+    state: Mutex<State<W>>,
+    /// That of the task.
+    color: Color,
+}
+
+struct State<W> {
+    /// Counts requests from when they are accepted until whoever is told of their completion has run; weighs what is not written.
+    gate: Gate,
+    pending: VecDeque<Request>,
+    stage: Stage<W>,
+    /// No request is accepted any more. Not taken back.
+    is_closing: bool,
+    handles: usize,
+}
+
+enum Stage<W> {
+    Idle(W),
+    Draining,
+    Closed,
+    Failed(Failure),
+}
+
+/// Why the device failed. An `io::Error` cannot be cloned.
+#[derive(Clone)]
+pub(super) struct Failure {
+    kind: io::ErrorKind,
+    text: Arc<str>,
+}
+
+pub(super) struct Request {
+    pub(super) job: Job,
+    pub(super) to: Completion<Written>,
+    /// Bytes that have been written.
+    pub(super) done: usize,
+    /// Whether it counts at the gate.
+    pub(super) counts: bool,
+}
+
+pub(super) enum Job {
+    Write(Bytes),
+    /// Done when everything before is.
+    Flush,
+    /// Done when everything before would survive a power failure.
+    Sync,
+    Close,
+}
+
+/// Why there is no room.
+pub(super) enum NoRoom {
+    Full,
+    Closed,
+    Failed(Failure),
+}
+
+/// Ends a request's count when it is dropped.
+pub(super) struct Counted<W: Writer>(Option<Arc<Core<W>>>);
+
+impl Failure {
+    pub(super) fn new(error: &io::Error) -> Self {
+        Failure { kind: error.kind(), text: error.to_string().into() }
+    }
+
+    pub(super) fn error(&self) -> io::Error {
+        io::Error::new(self.kind, self.text.to_string())
+    }
+}
+
+impl<W: Writer> Core<W> {
+    pub(super) fn new(writer: W, color: Color, requests_max: usize, bytes_max: usize) -> Arc<Self> {
+        let state = State {
+            gate: Gate::new(requests_max, bytes_max),
+            pending: VecDeque::new(),
+            stage: Stage::Idle(writer),
+            is_closing: false,
+            handles: 1,
+        };
+        Arc::new(Core { state: Mutex::new(state), color })
+    }
+
+    pub(super) fn set_max(&self, requests_max: usize, bytes_max: usize) {
+        let after = self.state.lock().gate.set_max(requests_max, bytes_max);
+        after.run();
+    }
+
+    /// Requests and bytes that wait.
+    pub(super) fn load(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.gate.count(), state.gate.weight())
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().no_more().is_some()
+    }
+
+    /// Takes room for one request.
+    pub(super) fn try_room(&self) -> Result<(), NoRoom> {
+        let mut state = self.state.lock();
+        match state.no_more() {
+            Some(reason) => Err(reason),
+            None if state.gate.try_take() => Ok(()),
+            None => Err(NoRoom::Full),
+        }
+    }
+
+    /// Takes room for one request, or waits for it.
+    pub(super) fn poll_room(&self, place: &mut Option<u64>, cx: &Context<'_>) -> Poll<Result<(), NoRoom>> {
+        let mut state = self.state.lock();
+        let (poll, after) = match state.no_more() {
+            Some(reason) => (Poll::Ready(Err(reason)), state.gate.forget(place)),
+            None => {
+                let (poll, after) = state.gate.poll_take(place, cx.waker());
+                (poll.map(Ok), after)
+            }
+        };
+        drop(state);
+        after.run();
+        poll
+    }
+
+    pub(super) fn take_more(&self, max: usize) -> usize {
+        self.state.lock().gate.take_more(max)
+    }
+
+    pub(super) fn forget_room(&self, place: &mut Option<u64>) {
+        if place.is_some() {
+            let after = self.state.lock().gate.forget(place);
+            after.run();
+        }
+    }
+
+    pub(super) fn return_room(&self, count: usize) {
+        if count > 0 {
+            let after = self.state.lock().gate.give_back(count, 0);
+            after.run();
+        }
+    }
+
+    /// Accepts a request that has room. What comes to a sink that has ended meanwhile is told so.
+    pub(super) fn accept(self: &Arc<Self>, job: Job, to: Completion<Written>) {
+        let request = Request { job, to, done: 0, counts: true };
+        let mut state = self.state.lock();
+        if let Some(reason) = state.no_more() {
+            drop(state);
+            self.complete(request, Err(reason.error()), false);
+            return;
+        }
+        if let Job::Write(bytes) = &request.job {
+            state.gate.add_weight(bytes.len());
+        }
+        state.pending.push_back(request);
+        let writer = state.begin();
+        drop(state);
+        self.start(writer);
+    }
+
+    /// Accepts no more requests, and closes the device after those that wait. Whoever waits for room learns it.
+    pub(super) fn close(self: &Arc<Self>, to: Completion<Written>) {
+        let request = Request { job: Job::Close, to, done: 0, counts: false };
+        let mut state = self.state.lock();
+        let result = match &state.stage {
+            Stage::Closed => Ok(()),
+            Stage::Failed(failure) => Err(failure.error()),
+            Stage::Idle(_) | Stage::Draining => {
+                state.is_closing = true;
+                state.pending.push_back(request);
+                let writer = state.begin();
+                let after = state.gate.revoke();
+                drop(state);
+                after.run();
+                self.start(writer);
+                return;
+            }
+        };
+        drop(state);
+        self.complete(request, result, false);
+    }
+
+    pub(super) fn add_handle(&self) {
+        self.state.lock().handles += 1;
+    }
+
+    pub(super) fn drop_handle(self: &Arc<Self>) {
+        let is_last = {
+            let mut state = self.state.lock();
+            state.handles -= 1;
+            state.handles == 0 && !state.is_closing
+        };
+        if is_last {
+            self.close(Completion::none());
+        }
+    }
+
+    fn start(self: &Arc<Self>, writer: Option<W>) {
+        if let Some(writer) = writer {
+            // Detached: it ends when there is nothing to write. On a runtime that has shut down it is dropped at once, and tells
+            // whoever waits.
+            drop(self.color.spawn(Drain::new(self.clone(), writer)));
+        }
+    }
+
+    /// The next requests for the task. None: it has ended, and the writer is back here.
+    pub(super) fn next(&self, batch: &mut VecDeque<Request>, writer: &mut Option<W>) -> bool {
+        let mut state = self.state.lock();
+        let count = state.pending.len().min(BATCH_MAX);
+        batch.extend(state.pending.drain(..count));
+        if count == 0 {
+            let writer = writer.take().expect("the task has it until it ends");
+            state.stage = Stage::Idle(writer);
+            state.pending.shrink_to(BATCH_MAX);
+        }
+        count > 0
+    }
+
+    /// The device is closed or has failed. Those who wait behind are told.
+    pub(super) fn end(self: &Arc<Self>, failure: Option<Failure>, mut batch: VecDeque<Request>) {
+        let mut state = self.state.lock();
+        state.is_closing = true;
+        batch.append(&mut state.pending);
+        state.stage = match failure.clone() {
+            Some(failure) => Stage::Failed(failure),
+            None => Stage::Closed,
+        };
+        let after = state.gate.revoke();
+        drop(state);
+        after.run();
+        for request in batch {
+            let result = match (&failure, &request.job) {
+                (None, Job::Close) => Ok(()),
+                (None, _) => Err(NoRoom::Closed.error()),
+                (Some(failure), _) => Err(failure.error()),
+            };
+            self.complete(request, result, true);
+        }
+    }
+
+    /// Tells whoever is to be told. `weighs`: what was to be written is on the scales.
+    pub(super) fn complete(self: &Arc<Self>, request: Request, result: io::Result<()>, weighs: bool) {
+        let weight = match &request.job {
+            Job::Write(bytes) if weighs => bytes.len(),
+            _ => 0,
+        };
+        if weight > 0 {
+            let after = self.state.lock().gate.give_back(0, weight);
+            after.run();
+        }
+        let counted = Counted(request.counts.then(|| self.clone()));
+        request.to.deliver(Written { count: request.done, result }, counted);
+    }
+}
+
+impl<W> State<W> {
+    /// Why no request is accepted.
+    fn no_more(&self) -> Option<NoRoom> {
+        match &self.stage {
+            Stage::Failed(failure) => Some(NoRoom::Failed(failure.clone())),
+            _ => self.is_closing.then_some(NoRoom::Closed),
+        }
+    }
+
+    /// The writer for a task, if there is none yet.
+    fn begin(&mut self) -> Option<W> {
+        match std::mem::replace(&mut self.stage, Stage::Draining) {
+            Stage::Idle(writer) => Some(writer),
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+}
+
+impl NoRoom {
+    pub(super) fn error(&self) -> io::Error {
+        match self {
+            NoRoom::Full => io::Error::new(io::ErrorKind::WouldBlock, "the sink is full"),
+            NoRoom::Closed => io::Error::new(io::ErrorKind::BrokenPipe, "the sink is closed"),
+            NoRoom::Failed(failure) => failure.error(),
+        }
+    }
+}
+
+impl<W: Writer> Drop for Counted<W> {
+    fn drop(&mut self) {
+        if let Some(core) = &self.0 {
+            core.return_room(1);
+        }
+    }
+}
+
+/// Requests that are looked at together.
+const BATCH_MAX: usize = 64;

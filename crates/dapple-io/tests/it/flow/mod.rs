@@ -1,0 +1,17 @@
+//! Sources, sinks and queues.
+
+mod blocks;
+mod chain;
+mod completion;
+mod device;
+mod hostile;
+mod queue;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+/// Polls once, for nobody.
+fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
