@@ -39,6 +39,7 @@
 //! | wait for one another: locks, channels, slots | [`mod@sync`], which says when a color is the better tool |
 //! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
 //! | the same as callbacks | [`mod@event`] |
+//! | sources, sinks and queues, alike for all devices, which a configuration may name | [`flow`] |
 //! | call what blocks | [`blocking`] |
 //! | wait for events in a way of one's own | [`mod@event_loop`] |
 //! | test without waiting | [`#[dapple::test]`](test) |
@@ -60,7 +61,7 @@ use std::future::Future;
 pub use dapple_io::hyper_rt;
 pub use dapple_io::{ClockDump, Config, EpollDriver};
 #[doc(inline)]
-pub use dapple_io::{blocking, event, event_loop, fs, net, pipe, process, signal, time};
+pub use dapple_io::{blocking, event, event_loop, flow, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{
@@ -190,3 +191,7 @@ mod tasks {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/threads.md")]
 mod threads {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/io.md")]
+mod io_page {}

@@ -323,6 +323,103 @@ fn proxies_refuse_what_they_cannot_do() {
     }
 }
 
+/// Runs the relay until it ends.
+fn relay(from: &str, to: &str) -> std::process::Output {
+    Command::new(executable("relay")).args([from, to]).output().unwrap()
+}
+
+#[test]
+fn relay_copies_from_any_device_to_any_other() {
+    let dir = std::env::temp_dir().join(format!("dapple-relay-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = |name: &str| dir.join(name).display().to_string();
+    let data: Vec<u8> = (0..500_000u32).map(|n| (n >> 5) as u8).collect();
+    std::fs::write(path("a"), &data).unwrap();
+    let ok = |output: std::process::Output| {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("relayed "));
+    };
+    ok(relay(&format!("file:{}", path("a")), &format!("file:{}", path("b"))));
+    assert!(std::fs::read(path("b")).unwrap() == data);
+    ok(relay(&format!("file:{}", path("a")), &format!("append:{}", path("b"))));
+    assert!(std::fs::read(path("b")).unwrap() == [&data[..], &data].concat());
+    // Over TCP, both ways.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = format!("tcp:{}", listener.local_addr().unwrap());
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| read_to_end(&mut listener.accept().unwrap().0));
+        ok(relay(&format!("file:{}", path("a")), &addr));
+        assert!(reads.join().unwrap() == data);
+        let writes = scope.spawn(|| listener.accept().unwrap().0.write_all(&data));
+        ok(relay(&addr, &format!("file:{}", path("c"))));
+        writes.join().unwrap().unwrap();
+        assert!(std::fs::read(path("c")).unwrap() == data);
+    });
+    // Through a FIFO and a Unix socket.
+    assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    let socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| relay(&format!("pipe:{}", path("pipe")), &format!("unix:{}", path("socket"))));
+        let mut stream = socket.accept().unwrap().0;
+        let writes = scope.spawn(|| relay(&format!("file:{}", path("a")), &format!("pipe:{}", path("pipe"))));
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        assert!(bytes == data);
+        ok(reads.join().unwrap());
+        ok(writes.join().unwrap());
+    });
+    for (from, to, says) in [("nonsense", "file:x", "tcp:HOST:PORT"), ("file:/no/such/file", "tcp:127.0.0.1:x", "port")]
+    {
+        let output = relay(from, &to.replace("file:x", &format!("file:{}", path("x"))));
+        assert!(!output.status.success());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains(says), "{text}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn relay_echoes_lines_over_tcp_and_unix_sockets() {
+    let socket = std::env::temp_dir().join(format!("dapple-echo-{}", std::process::id()));
+    let unix = format!("unix:{}", socket.display());
+    for at in ["tcp:127.0.0.1:0", unix.as_str()] {
+        let mut child = Command::new(executable("relay")).args(["echo", at]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let name = line.split(" listens on ").nth(1).and_then(|rest| rest.split(';').next()).expect("it says where");
+        let connect = || -> (Box<dyn Write>, Box<dyn Read>) {
+            match name.split_once(':').expect("it has a kind") {
+                ("tcp", addr) => {
+                    let stream = TcpStream::connect(addr).unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    (Box::new(stream.try_clone().unwrap()), Box::new(stream))
+                }
+                (_, path) => {
+                    let stream = std::os::unix::net::UnixStream::connect(path).unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    (Box::new(stream.try_clone().unwrap()), Box::new(stream))
+                }
+            }
+        };
+        let (mut writer, reader) = connect();
+        let mut lines = BufReader::new(reader).lines();
+        writer.write_all(b"hello\nwor").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "HELLO");
+        writer.write_all(b"ld\r\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "WORLD");
+        // Somebody who sends no end of a line.
+        let (mut hostile, reader) = connect();
+        let _ = hostile.write_all(&[b'x'; 100_000]);
+        let goodbye = BufReader::new(reader).lines().next();
+        assert!(goodbye.is_none_or(|line| line.is_err() || line.is_ok_and(|line| line.starts_with("goodbye: "))));
+        writer.write_all(b"still here\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "STILL HERE");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    std::fs::remove_file(&socket).unwrap();
+}
+
 /// Runs an example to its end, and returns the numbers that end its lines, or stand before `of`.
 fn figures(name: &str) -> Vec<f64> {
     let output = Command::new(executable(name)).output().unwrap();
