@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::file::File;
+use super::place::Place;
 use crate::descriptors::is_shortage;
 use crate::driver::uring::{self, INLINE_MAX, Operation, Request};
 
@@ -22,14 +23,20 @@ pub(super) async fn repeat(mut perform: impl FnMut() -> Operation) -> io::Result
 
 /// Opens a file. `None`: there is no ring here, or the path is one that the standard library has an error for.
 pub(super) async fn open(path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
+    open_in(Place::default(), path, flags, mode).await
+}
+
+/// As `open`, from somewhere else.
+pub(super) async fn open_in(place: Place, path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
     let path = path.as_os_str().as_bytes();
     if path.contains(&0) {
         return None;
     }
     let ring = uring::here()?;
-    let path: Vec<u8> = path.iter().copied().chain([0]).collect();
-    let flags = flags | libc::O_CLOEXEC | libc::O_LARGEFILE;
-    let opened = repeat(|| ring.perform(Request::open(path.clone(), flags, mode))).await;
+    // `openat2` refuses what `openat` only ignores.
+    let large = if place.resolve == 0 { libc::O_LARGEFILE } else { 0 };
+    let flags = flags | libc::O_CLOEXEC | large;
+    let opened = repeat(|| ring.perform(Request::open(place.dir.clone(), path, flags, mode, place.resolve))).await;
     // SAFETY: the kernel has just opened it for us, and nobody else knows it.
     Some(opened.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }.into()))
 }

@@ -12,6 +12,8 @@
 //! [`Config::file_calls_max`](crate::Config::file_calls_max) calls of a worker are with the kernel; more wait for their turn, in
 //! order.
 //!
+//! A server that lets strangers name files opens them in a [`Dir`], which nothing leads out of.
+//!
 //! Cancel safety of all of them: dropping the future loses the result. What only looks, or opens, is canceled; what changes the
 //! file may still happen if it was begun. Memory and files stay with the call until the kernel is done with it, also when the
 //! runtime shuts down: then calls are canceled, and waited for (two seconds at most; what the kernel still has then is leaked,
@@ -29,10 +31,12 @@
 //! ```
 
 mod buffer;
+mod dir;
 mod direct;
 mod engine;
 mod file;
 mod open_options;
+mod place;
 
 use std::fs::{DirEntry, Metadata, Permissions};
 use std::io::{self, Read};
@@ -41,6 +45,7 @@ use std::path::{Path, PathBuf};
 use crate::blocking::run;
 pub(crate) use buffer::Region;
 pub use buffer::{AlignedBuf, BufferPool};
+pub use dir::Dir;
 pub use file::File;
 pub use open_options::OpenOptions;
 

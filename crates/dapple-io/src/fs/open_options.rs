@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::engine;
 use super::file::File;
+use super::place::{Place, waiting};
 use super::with_path;
 
 /// Options of opening a file, as in [`std::fs::OpenOptions`], from which it can be made.
@@ -16,7 +17,9 @@ pub struct OpenOptions {
     std: std::fs::OpenOptions,
     /// The same, for io_uring.
     known: Option<Known>,
-    is_direct: bool,
+    /// Flags that the standard library has no option for.
+    more: i32,
+    regular_only: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +36,7 @@ impl OpenOptions {
     /// Nothing is allowed until it is set.
     #[expect(clippy::new_without_default, reason = "no option is a good default")]
     pub fn new() -> Self {
-        OpenOptions { std: std::fs::OpenOptions::new(), known: Some(Known::default()), is_direct: false }
+        OpenOptions { std: std::fs::OpenOptions::new(), known: Some(Known::default()), more: 0, regular_only: false }
     }
 
     /// Allows reading.
@@ -76,9 +79,50 @@ impl OpenOptions {
     /// and lengths must then be multiples of what the device asks for, 512 or 4096; see
     /// [`File::read_buf_at`]. It replaces flags set by `custom_flags` of the standard library.
     pub fn direct(&mut self, direct: bool) -> &mut Self {
-        self.std.custom_flags(if direct { libc::O_DIRECT } else { 0 });
-        self.is_direct = direct;
+        self.set_more(libc::O_DIRECT, direct)
+    }
+
+    /// Does not wait in the open call: a FIFO is opened though nobody is at its other end, and a terminal does not become the one
+    /// of this process (`O_NONBLOCK`, which is taken back afterwards, and `O_NOCTTY`). It replaces flags set by `custom_flags` of
+    /// the standard library.
+    pub fn nonblocking(&mut self, nonblocking: bool) -> &mut Self {
+        self.set_more(libc::O_NONBLOCK | libc::O_NOCTTY, nonblocking)
+    }
+
+    /// Only looks: the file can be asked for its metadata and not be read, and opening it has no effects on it (`O_PATH`). It
+    /// replaces flags set by `custom_flags` of the standard library.
+    pub fn path_only(&mut self, path_only: bool) -> &mut Self {
+        self.set_more(libc::O_PATH, path_only)
+    }
+
+    /// Opens no symbolic link at the end of the path (`O_NOFOLLOW`), as is not so by default. It replaces flags set by
+    /// `custom_flags` of the standard library.
+    pub fn follow_link(&mut self, follow_link: bool) -> &mut Self {
+        self.set_more(libc::O_NOFOLLOW, !follow_link)
+    }
+
+    /// Opens regular files only, and has no effect on others, such as pipes, devices and directories: it looks before it opens, and
+    /// makes sure that it was the same file. Without io_uring both take one visit to the pool.
+    ///
+    /// Others are errors: `IsADirectory`, or `InvalidInput`. What is replaced at that moment is `NotFound`.
+    pub fn regular_only(&mut self, regular_only: bool) -> &mut Self {
+        self.regular_only = regular_only;
         self
+    }
+
+    pub(super) fn is_regular_only(&self) -> bool {
+        self.regular_only
+    }
+
+    fn set_more(&mut self, flags: i32, on: bool) -> &mut Self {
+        self.more = if on { self.more | flags } else { self.more & !flags };
+        self.std.custom_flags(self.more);
+        self
+    }
+
+    /// The flags of the open call. `None` where they are not known, or make no sense.
+    pub(super) fn flags(&self) -> Option<i32> {
+        Some(self.known.and_then(Known::flags)? | self.more)
     }
 
     /// Opens a file. Cancel safe: dropped, it leaves no file open, but may have made or emptied one.
@@ -87,11 +131,13 @@ impl OpenOptions {
     ///
     /// As [`std::fs::OpenOptions::open`]; `InvalidInput`, with a text, where the file system has no `O_DIRECT`.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
-        let opened = match self.known.and_then(Known::flags) {
-            Some(flags) => {
-                let direct = if self.is_direct { libc::O_DIRECT } else { 0 };
-                engine::open(path.as_ref(), flags | direct, 0o666).await
+        let opened = match self.flags() {
+            Some(flags) if self.regular_only => Some(Place::default().open_regular(path.as_ref(), flags, 0o666).await),
+            None if self.regular_only => {
+                let text = "regular_only needs options that make sense, and that were set with the methods of dapple's OpenOptions";
+                Some(Err(io::Error::new(io::ErrorKind::InvalidInput, text)))
             }
+            Some(flags) => engine::open(path.as_ref(), flags, 0o666).await,
             None => None,
         };
         let opened = match opened {
@@ -101,8 +147,17 @@ impl OpenOptions {
                 with_path(path, move |path| options.open(path)).await
             }
         };
+        self.finish(opened)
+    }
+
+    /// What there is to do after the open call.
+    pub(super) fn finish(&self, opened: io::Result<std::fs::File>) -> io::Result<File> {
+        let opened = match self.more & libc::O_NONBLOCK {
+            0 => opened,
+            _ => opened.and_then(waiting),
+        };
         opened.map(File::from_std).map_err(|error| match error.raw_os_error() {
-            Some(libc::EINVAL) if self.is_direct => {
+            Some(libc::EINVAL) if self.more & libc::O_DIRECT != 0 => {
                 io::Error::new(io::ErrorKind::InvalidInput, "this file system has no O_DIRECT, or not for this file")
             }
             _ => error,
@@ -145,6 +200,6 @@ impl Known {
 
 impl From<std::fs::OpenOptions> for OpenOptions {
     fn from(options: std::fs::OpenOptions) -> Self {
-        OpenOptions { std: options, known: None, is_direct: false }
+        OpenOptions { std: options, known: None, more: 0, regular_only: false }
     }
 }

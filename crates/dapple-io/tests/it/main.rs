@@ -5,6 +5,7 @@ mod blocking;
 mod busy_worker;
 mod deadline;
 mod descriptor;
+mod dir;
 mod direct;
 mod event_loop;
 mod file_load;

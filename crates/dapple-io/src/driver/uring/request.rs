@@ -9,7 +9,7 @@ use crate::fs::{AlignedBuf, File};
 /// One call. It owns what the kernel reads and writes, so who keeps it until the completion keeps the memory.
 pub(crate) struct Request {
     pub(crate) call: Call,
-    /// Kept open until the completion. None for [`Call::Open`].
+    /// Kept open until the completion. For [`Call::Open`] the directory, if it is not the present one.
     pub(crate) file: Option<File>,
     pub(crate) memory: Memory,
     /// The first byte of the memory that is read or written.
@@ -20,10 +20,12 @@ pub(crate) struct Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// The memory is the path with a zero at its end.
+    /// The memory is the path with a zero at its end, and before it what `openat2` wants to know, which is used where `resolve`
+    /// is not 0.
     Open {
         flags: i32,
         mode: u32,
+        resolve: u64,
     },
     /// Of the file; what the kernel answers is thrown away, see `File::metadata`. The memory is the room for it.
     Stat,
@@ -60,10 +62,19 @@ impl Request {
         Request { call: Call::Stat, file: Some(file), memory, start: 0, offset: 0 }
     }
 
-    /// `path` ends with a zero.
-    pub(crate) fn open(path: Vec<u8>, flags: i32, mode: u32) -> Self {
-        debug_assert_eq!(path.last(), Some(&0));
-        Request { call: Call::Open { flags, mode }, file: None, memory: Memory::Heap(path), start: 0, offset: 0 }
+    /// `path` has no zero in it.
+    pub(crate) fn open(dir: Option<File>, path: &[u8], flags: i32, mode: u32, resolve: u64) -> Self {
+        debug_assert!(!path.contains(&0));
+        // `struct open_how`: copied byte by byte, so it needs no alignment.
+        let how = [flags as u32 as u64, u64::from(mode), resolve];
+        let memory = how.into_iter().flat_map(u64::to_ne_bytes).chain(path.iter().copied()).chain([0]).collect();
+        Request {
+            call: Call::Open { flags, mode, resolve },
+            file: dir,
+            memory: Memory::Heap(memory),
+            start: OPEN_HOW_LEN,
+            offset: 0,
+        }
     }
 
     /// The entry of the submission queue. It points into the memory of this request, which must live, and be touched by nobody
@@ -72,6 +83,7 @@ impl Request {
         let fd = types::Fd(self.file.as_ref().map_or(libc::AT_FDCWD, |file| file.as_std().as_raw_fd()));
         let (start, offset) = (self.start, self.offset);
         let all = self.memory.bytes();
+        let how = all.as_ptr();
         let bytes = all.get_mut(start..).unwrap_or_default();
         // As the kernel's own calls do: more is read or written by the next one.
         let len = bytes.len().min(LEN_MAX) as u32;
@@ -85,9 +97,10 @@ impl Request {
                 let flags = if data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
                 opcode::Fsync::new(fd).flags(flags).build()
             }
-            (Call::Open { flags, mode }, _) => {
+            (Call::Open { flags, mode, resolve: 0 }, _) => {
                 opcode::OpenAt::new(fd, ptr.cast_const().cast()).flags(flags).mode(mode).build()
             }
+            (Call::Open { .. }, _) => opcode::OpenAt2::new(fd, ptr.cast_const().cast(), how.cast()).build(),
             (Call::Stat, _) => {
                 debug_assert!(bytes.len() >= size_of::<libc::statx>());
                 opcode::Statx::new(fd, c"".as_ptr(), ptr.cast())
@@ -107,8 +120,8 @@ impl Request {
         match self.call {
             // The worker would wait while the kernel copies what it has in its cache.
             Call::Read | Call::Write => len > INLINE_MAX && self.file.as_ref().is_some_and(|file| !file.is_direct()),
-            // That try adds O_NONBLOCK, with which a named pipe is opened though nobody is at its other end.
-            Call::Open { flags, .. } => flags & libc::O_PATH == 0,
+            // That try adds O_NONBLOCK, with which a named pipe is opened though nobody is at its other end. Who sets it wants that.
+            Call::Open { flags, .. } => flags & (libc::O_PATH | libc::O_NONBLOCK) == 0,
             Call::Stat | Call::Sync { .. } => false,
         }
     }
@@ -149,6 +162,9 @@ impl Memory {
 
 /// Bytes that are copied to or from the kernel's cache on the worker, about 10 us of work; more is done by a thread of the kernel.
 pub(crate) const INLINE_MAX: usize = 64 * 1024;
+
+/// `struct open_how`.
+const OPEN_HOW_LEN: usize = 3 * size_of::<u64>();
 
 /// What the kernel reads or writes at most in one call (`MAX_RW_COUNT`).
 const LEN_MAX: usize = 0x7fff_f000;

@@ -67,8 +67,9 @@ fn build(limits: Limits) -> io::Result<IoUring> {
 
 static LOGGED: AtomicBool = AtomicBool::new(false);
 
-const NEEDED: [(&str, u8); 8] = [
+const NEEDED: [(&str, u8); 9] = [
     ("OPENAT", opcode::OpenAt::CODE),
+    ("OPENAT2", opcode::OpenAt2::CODE),
     ("STATX", opcode::Statx::CODE),
     ("READ", opcode::Read::CODE),
     ("WRITE", opcode::Write::CODE),

@@ -125,9 +125,8 @@ fn the_file_that_a_dropped_open_opened_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
-    let mut name = path.into_os_string().into_encoded_bytes();
-    name.push(0);
-    let token = begin(&ring, Request::open(name, libc::O_RDWR | libc::O_CLOEXEC, 0));
+    let name = path.into_os_string().into_encoded_bytes();
+    let token = begin(&ring, Request::open(None, &name, libc::O_RDWR | libc::O_CLOEXEC, 0, 0));
     let start = Instant::now();
     // Completed, and not taken.
     while ring.load() != (0, 0) {

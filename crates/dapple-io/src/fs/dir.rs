@@ -1,0 +1,119 @@
+//! A directory that is held open.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, ResolveFlags, fstat};
+
+use super::file::File;
+use super::open_options::OpenOptions;
+use super::place::Place;
+
+/// A directory that is held open, in which files are opened by relative names: renaming it does not change what is found.
+///
+/// ```
+/// use dapple_io::fs::{Dir, OpenOptions};
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async {
+///     let path = std::env::temp_dir().join(format!("dapple-io-dir-{}", std::process::id()));
+///     std::fs::create_dir(&path)?;
+///     std::fs::write(path.join("page"), "hello")?;
+///     std::os::unix::fs::symlink("/etc/passwd", path.join("trap"))?;
+///     let dir = Dir::open(&path).await?;
+///     let mut options = OpenOptions::new();
+///     options.read(true);
+///     assert_eq!(dir.open_beneath("page", &options).await?.read_at(0, 100).await?, b"hello");
+///     assert!(dir.open_beneath("trap", &options).await.is_err());
+///     assert!(dir.open_beneath("../other", &options).await.is_err());
+///     std::fs::remove_dir_all(&path)
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Dir(File);
+
+impl Dir {
+    /// Opens a directory. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel, among them `NotADirectory`; there is no runtime here.
+    pub async fn open(path: impl AsRef<Path>) -> io::Result<Dir> {
+        let mut options = OpenOptions::new();
+        options.read(true).path_only(true);
+        let file = options.open(path).await?;
+        // Asking does not wait: it was found just now.
+        match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+            FileType::Directory => Ok(Dir(file)),
+            _ => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    /// Takes over a descriptor of a directory, also one that was opened with `O_PATH`.
+    pub fn from_fd(fd: impl Into<OwnedFd>) -> Dir {
+        Dir(File::from_std(fd.into().into()))
+    }
+
+    /// Opens a file by a relative name, wherever links and `..` lead. Cancel safe as [`OpenOptions::open`].
+    ///
+    /// # Errors
+    ///
+    /// As [`OpenOptions::open`]; `InvalidInput` for options that were made from those of the standard library, or that it would
+    /// refuse.
+    pub async fn open_file(&self, name: impl AsRef<Path>, options: &OpenOptions) -> io::Result<File> {
+        self.open_as(name.as_ref(), options, ResolveFlags::empty()).await
+    }
+
+    /// Opens a file by a relative name, of which the kernel makes sure at every step that it does not leave this directory: neither by
+    /// `..`, nor by a link, nor by a rename that happens meanwhile. Absolute links are refused, also those that lead back inside.
+    ///
+    /// Cancel safe as [`OpenOptions::open`].
+    ///
+    /// # Errors
+    ///
+    /// `CrossesDevices` (`EXDEV`) for what leads out; `Unsupported` (`ENOSYS`) before Linux 5.6; `WouldBlock` if renames elsewhere
+    /// disturb it again and again; otherwise as [`open_file`](Self::open_file).
+    pub async fn open_beneath(&self, name: impl AsRef<Path>, options: &OpenOptions) -> io::Result<File> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let mut attempts = 1;
+        loop {
+            match self.open_as(name.as_ref(), options, resolve).await {
+                // A rename elsewhere made the kernel unsure; it asks for another try.
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && attempts < ATTEMPTS_MAX => attempts += 1,
+                result => return result,
+            }
+        }
+    }
+
+    async fn open_as(&self, name: &Path, options: &OpenOptions, resolve: ResolveFlags) -> io::Result<File> {
+        let flags = options.flags().ok_or_else(|| {
+            let text = "these options cannot be used in a directory: set them with the methods of dapple's OpenOptions";
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let mode = if flags & libc::O_CREAT == 0 { 0 } else { 0o666 };
+        let place = Place { dir: Some(self.0.clone()), resolve: resolve.bits() };
+        let opened = match options.is_regular_only() {
+            true => place.open_regular(name, flags, mode).await,
+            false => place.open(name, flags, mode).await,
+        };
+        options.finish(opened)
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Dir").field(&self.0).finish()
+    }
+}
+
+/// How often a look-up is tried while renames elsewhere disturb it.
+const ATTEMPTS_MAX: usize = 8;

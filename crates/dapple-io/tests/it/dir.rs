@@ -1,0 +1,103 @@
+//! Directories that are held open, by each of the ways that a call can take.
+
+use std::io;
+use std::os::unix::fs::symlink;
+
+use dapple_io::fs::{Dir, OpenOptions};
+use rustix::fs::{CWD, FileType, Mode};
+
+use crate::both_ways;
+
+fn reading() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    options
+}
+
+#[test]
+fn nothing_outside_is_reached() {
+    both_ways(2, async || {
+        let dir = tempfile::tempdir()?;
+        let site = dir.path().join("site");
+        std::fs::create_dir_all(site.join("a/b"))?;
+        std::fs::write(dir.path().join("secret"), "secret")?;
+        std::fs::write(site.join("a/b/page"), "page")?;
+        symlink("../secret", site.join("up"))?;
+        symlink("/etc/passwd", site.join("away"))?;
+        symlink("b/page", site.join("a/inside"))?;
+        symlink("../..", site.join("a/out"))?;
+        let root = Dir::open(&site).await?;
+        // It is held: where it is called something else, it is still the same.
+        std::fs::rename(&site, dir.path().join("moved"))?;
+        for name in ["a/b/page", "a/inside", "a/b/../b/page", "a/./b/page"] {
+            let file = root.open_beneath(name, &reading()).await?;
+            assert_eq!(file.read_at(0, 100).await?, b"page", "{name}");
+        }
+        for name in ["up", "away", "../secret", "a/../../secret", "a/out/secret", "/etc/passwd"] {
+            let error = root.open_beneath(name, &reading()).await.unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::XDEV.raw_os_error()), "{name}: {error}");
+        }
+        assert_eq!(root.open_beneath("none", &reading()).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(root.open_beneath("a\0b", &reading()).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        // Where that is not asked for.
+        assert_eq!(root.open_file("up", &reading()).await?.read_at(0, 100).await?, b"secret");
+        assert!(root.open_file("up", reading().follow_link(false)).await.is_err());
+        Ok(())
+    });
+}
+
+#[test]
+fn files_are_made_in_it() {
+    both_ways(1, async || {
+        let dir = tempfile::tempdir()?;
+        let root = Dir::from_fd(std::fs::File::open(dir.path())?);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        root.open_beneath("new", &options).await?.write_all_at(0, "new").await?;
+        assert_eq!(std::fs::read_to_string(dir.path().join("new"))?, "new");
+        assert_eq!(root.open_beneath("new", &options).await.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(root.open_file("new", &options).await.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let unknown = OpenOptions::from(std::fs::OpenOptions::new());
+        assert_eq!(root.open_file("new", &unknown).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(Dir::open(dir.path().join("new")).await.unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(Dir::open(dir.path().join("none")).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        Ok(())
+    });
+}
+
+/// Neither way of opening waits for somebody at the other end, and only looking has no effect.
+#[test]
+fn a_fifo_can_be_looked_at_and_opened_at_once() {
+    both_ways(1, async || {
+        let dir = tempfile::tempdir()?;
+        rustix::fs::mknodat(CWD, dir.path().join("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        let root = Dir::open(dir.path()).await?;
+        let look = root.open_beneath("fifo", reading().path_only(true)).await?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&look)?.st_mode);
+        assert!(kind.is_fifo());
+        let writing = || {
+            rustix::fs::open(
+                dir.path().join("fifo"),
+                rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK,
+                Mode::empty(),
+            )
+        };
+        assert!(writing().is_err(), "nobody reads it");
+        assert!(look.read_at(0, 1).await.is_err());
+        let error = root.open_beneath("fifo", reading().regular_only(true)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(reading().regular_only(true).open(dir.path().join("fifo")).await.is_err());
+        let error = root.open_beneath(".", reading().regular_only(true)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        let mut making = OpenOptions::new();
+        making.write(true).create(true).regular_only(true);
+        for _ in 0..2 {
+            root.open_beneath("file", &making).await?.write_all_at(0, "made").await?;
+        }
+        assert_eq!(root.open_beneath("file", reading().regular_only(true)).await?.read_at(0, 9).await?, b"made");
+        let opened = root.open_beneath("fifo", reading().nonblocking(true)).await?;
+        assert!(writing().is_ok(), "somebody does");
+        drop(opened);
+        Ok(())
+    });
+}
