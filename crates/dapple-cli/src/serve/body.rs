@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use dapple::blocking::{Blocking, spawn_blocking};
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::counters::Counters;
@@ -24,14 +23,16 @@ pub(crate) enum ReplyBody {
     Stream(FileStream),
 }
 
-/// A file read in the blocking pool, one piece at a time: a slow client costs one piece of memory.
+/// A file read one piece at a time: a slow client costs one piece of memory.
 pub(crate) struct FileStream {
     handle: Arc<FileHandle>,
     at: u64,
     end: u64,
-    reading: Option<Blocking<io::Result<Vec<u8>>>>,
+    reading: Option<Reading>,
     counters: Arc<Counters>,
 }
+
+type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send>>;
 
 impl FileStream {
     /// These bytes of the file; its whole length is the one that it had when it was looked up.
@@ -45,11 +46,11 @@ impl FileStream {
         }
         let reading = self.reading.get_or_insert_with(|| {
             let (handle, at, end) = (self.handle.clone(), self.at, self.end);
-            spawn_blocking(move || handle.read_chunk(at, end))
+            Box::pin(async move { handle.read_chunk(at, end).await })
         });
-        let outcome = ready!(Pin::new(reading).poll(cx));
+        let outcome = ready!(reading.as_mut().poll(cx));
         self.reading = None;
-        let chunk = match outcome.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        let chunk = match outcome {
             Ok(chunk) => chunk,
             Err(error) => return Poll::Ready(Some(Err(error))),
         };

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use dapple::fs::File;
 use hyper::header::HeaderValue;
-use rustix::fs::Stat;
+use rustix::fs::{AtFlags, Stat, Statx, StatxFlags};
+use rustix::io::Errno;
 
 /// What identifies one state of one file. Equal stamps, equal content (but see [`Meta::certain`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +34,29 @@ pub(crate) struct Meta {
 }
 
 impl Stamp {
-    pub(crate) fn of(stat: &Stat) -> Stamp {
+    /// The present state of an open file. The kernel asks nobody for this (no server of a network file system, that is), so it does
+    /// not wait; what it knows is at least as new as the opening of the file.
+    pub(crate) fn of(file: &File) -> Result<Stamp, Errno> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        match rustix::fs::statx(file, c"", flags, StatxFlags::BASIC_STATS) {
+            Ok(statx) => Ok(Stamp::of_statx(&statx)),
+            // A sandbox that does not know the call.
+            Err(Errno::NOSYS | Errno::PERM) => Ok(Stamp::of_stat(&rustix::fs::fstat(file)?)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn of_statx(statx: &Statx) -> Stamp {
+        Stamp {
+            device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),
+            inode: statx.stx_ino,
+            len: statx.stx_size,
+            modified: (statx.stx_mtime.tv_sec, u64::from(statx.stx_mtime.tv_nsec)),
+            changed: (statx.stx_ctime.tv_sec, u64::from(statx.stx_ctime.tv_nsec)),
+        }
+    }
+
+    fn of_stat(stat: &Stat) -> Stamp {
         Stamp {
             device: stat.st_dev,
             inode: stat.st_ino,
@@ -51,9 +75,8 @@ impl Stamp {
 }
 
 impl Meta {
-    /// Makes the header values for a file in the state `stat`, whose content was seen `unchanged` around it.
-    pub(crate) fn new(content_type: HeaderValue, stat: &Stat, unchanged: bool) -> Meta {
-        let stamp = Stamp::of(stat);
+    /// Makes the header values for a file in the state `stamp`, whose content was seen `unchanged` around it.
+    pub(crate) fn new(content_type: HeaderValue, stamp: Stamp, unchanged: bool) -> Meta {
         let modified = time(stamp.modified);
         let certain = unchanged && stamp.is_settled();
         let mut etag = format!("\"{:x}-{:x}", stamp.len, modified.as_nanos());

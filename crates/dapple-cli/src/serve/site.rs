@@ -7,7 +7,8 @@
 //!   read, parse, hash the connection's color
 //!   page cache        ten shards, a color each
 //!   file handles      one color
-//!   look, read        the blocking pool, for each path once at a time
+//!   look, read        a color for each path that is looked at, once at a time;
+//!                     the disk through io_uring, or the blocking pool
 //!   write             the connection's color
 //! ```
 //!
@@ -20,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use dapple::blocking::spawn_blocking;
 use dapple::{Color, Colored, Handle};
 use tracing::warn;
 
@@ -158,22 +158,7 @@ struct Loading {
 impl Loading {
     /// `cached` and `known` are what the caches had; what is still right of these is used again.
     async fn run(mut self, cached: Option<Arc<Page>>, known: Option<Arc<FileHandle>>, checked_ms: u64) {
-        let (root, key, page_len_max) = (self.root.clone(), self.key.clone(), self.page_len_max);
-        // One visit to the pool for the look and the read: to get there and back costs more than either.
-        let work = move || {
-            let resolved = root.resolve(&key, known)?;
-            let content = match &resolved {
-                Resolved::Directory => Content::Directory,
-                Resolved::Nothing => Content::Nothing,
-                Resolved::File(file) => match cached.filter(|page| page.is(file.meta.stamp)) {
-                    Some(page) => Content::Page(page),
-                    None if file.meta.stamp.len > page_len_max => Content::File(file.clone()),
-                    None => Content::Page(Arc::new(file.read_all()?)),
-                },
-            };
-            Ok((resolved, content))
-        };
-        match in_pool(work).await {
+        match self.look(cached, known).await {
             Ok((resolved, content)) => {
                 let (hash, key) = (self.hash, &self.key);
                 self.handles.with(|handles| handles.note(hash, key, resolved, checked_ms)).await;
@@ -182,6 +167,20 @@ impl Loading {
             }
             Err(error) => warn!(%error, path = %self.key.escape_ascii(), "a file could not be read"),
         }
+    }
+
+    async fn look(&self, cached: Option<Arc<Page>>, known: Option<Arc<FileHandle>>) -> io::Result<(Resolved, Content)> {
+        let resolved = self.root.resolve(&self.key, known).await?;
+        let content = match &resolved {
+            Resolved::Directory => Content::Directory,
+            Resolved::Nothing => Content::Nothing,
+            Resolved::File(file) => match cached.filter(|page| page.is(file.meta.stamp)) {
+                Some(page) => Content::Page(page),
+                None if file.meta.stamp.len > self.page_len_max => Content::File(file.clone()),
+                None => Content::Page(Arc::new(file.read_all().await?)),
+            },
+        };
+        Ok((resolved, content))
     }
 }
 
@@ -192,11 +191,6 @@ impl Drop for Loading {
             self.shard.post(move |shard| shard.load_failed(hash, &key));
         }
     }
-}
-
-/// Runs what blocks in the pool.
-async fn in_pool<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// State with a color of its own, or with the default color when everything has that.

@@ -2,6 +2,7 @@
 
 mod cache;
 mod errors;
+mod files;
 mod http;
 mod load;
 mod paths;

@@ -57,6 +57,14 @@ impl Server {
         Server::spawn(command)
     }
 
+    /// As [`Server::start`], with its files through io_uring, where the kernel allows it, or through the blocking pool.
+    pub(crate) fn start_with_files_by(site: &Path, io_uring: bool, options: &[&str]) -> Server {
+        let mut command = dapple();
+        command.env("DAPPLE_IO_URING", if io_uring { "on" } else { "off" });
+        command.arg("serve").arg(site).args(["--port", "0", "--workers", "2"]).args(options);
+        Server::spawn(command)
+    }
+
     /// As [`Server::start`], with at most so many open files.
     pub(crate) fn start_short_of_files(site: &Path, files: u32) -> Server {
         let dapple = dapple();

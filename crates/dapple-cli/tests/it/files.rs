@@ -1,0 +1,71 @@
+//! Files by each of the ways that a server reads them.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use crate::support::{Server, Site, noise};
+
+#[test]
+fn with_io_uring_and_without_it_is_the_same() {
+    let outer = Site::new();
+    outer.write("secret.txt", "secret");
+    let sizes = [0, 1, 4_096, 65_536, 65_537, 300_000, 2_000_000];
+    for size in sizes {
+        outer.write(&format!("site/{size}.bin"), noise(size, size as u64));
+    }
+    outer.write("site/folder/index.html", "index");
+    let site = outer.path.join("site");
+    symlink("../secret.txt", site.join("out")).unwrap();
+    symlink(site.join("1.bin"), site.join("absolute-in")).unwrap();
+    symlink("folder/index.html", site.join("in")).unwrap();
+    assert!(Command::new("mkfifo").arg(site.join("fifo")).status().unwrap().success());
+    // With a cache, without one for the large ones, and without a check of links.
+    for (io_uring, options) in [true, false]
+        .into_iter()
+        .flat_map(|on| [&[][..], &["--cache-mb", "1"], &["--follow"]].into_iter().map(move |options| (on, options)))
+    {
+        let server = Server::start_with_files_by(&site, io_uring, options);
+        let what = format!("io_uring {io_uring}, {options:?}");
+        let mut client = server.connect();
+        for size in sizes {
+            let response = client.get(&format!("/{size}.bin"));
+            assert_eq!(response.status, 200, "{what}");
+            assert!(response.body == noise(size, size as u64), "{what}: {size} bytes");
+            let part = client.request("GET", &format!("/{size}.bin"), "Range: bytes=1-100000\r\n");
+            if size > 1 {
+                assert!(part.body == noise(size, size as u64)[1..size.min(100_001)], "{what}: a part of {size} bytes");
+            }
+        }
+        let follows = options.contains(&"--follow");
+        for (path, status) in [
+            ("/folder/", 200),
+            ("/folder", 301),
+            ("/in", 200),
+            ("/absolute-in", 200),
+            ("/out", if follows { 200 } else { 404 }),
+            // Nobody writes to it, and nobody waits for that.
+            ("/fifo", 404),
+            ("/none", 404),
+            ("/1.bin/none", 404),
+        ] {
+            assert_eq!(client.get(path).status, status, "{what}: {path}");
+        }
+    }
+}
+
+/// A file that is replaced and changed while it is asked for comes whole, in one of its states.
+#[test]
+fn a_file_that_changes_comes_in_one_piece() {
+    for io_uring in [true, false] {
+        let site = Site::new();
+        site.write("page", vec![0; 50_000]);
+        let server = Server::start_with_files_by(&site.path, io_uring, &[]);
+        let mut client = server.connect();
+        for state in 1..100u8 {
+            site.write("next", vec![state; 50_000]);
+            std::fs::rename(site.path.join("next"), site.path.join("page")).unwrap();
+            let body = client.get("/page").body;
+            assert!(body.len() == 50_000 && body.iter().all(|&byte| byte == body[0]) && body[0] <= state);
+        }
+    }
+}
