@@ -80,6 +80,24 @@ fn nothing_leaves_a_queue_without_room_behind_it() {
     });
 }
 
+/// Room that a chain got for an item which somebody else took meanwhile goes back.
+#[test]
+fn a_chain_without_items_keeps_no_room() {
+    run(2, async {
+        let (from, to) = (Queue::new(1), Queue::new(1));
+        to.push(0).await.unwrap();
+        let _flow = from.chain(to.clone());
+        for round in 1..50 {
+            from.push(round).await.unwrap();
+            // As a rule the chain waits for room by then. If not, this round shows nothing.
+            dapple_io::time::sleep(Duration::from_micros(200)).await;
+            assert_eq!(from.pop().await, Some(round));
+            assert_eq!(to.pop().await, Some(round - 1));
+            assert_eq!(to.push_timeout(round, LIMIT).await, Ok(()));
+        }
+    });
+}
+
 /// Wherever it is stopped, every item is on one side or the other.
 #[test]
 fn stopping_loses_nothing() {

@@ -117,6 +117,24 @@ fn a_slow_handler_slows_its_sink_down() {
     wait_until("all are handled", || sink.requests() == 0);
 }
 
+/// The last handle closes the device, whoever is still busy with a completion.
+#[test]
+fn a_slow_handler_keeps_no_device_open() {
+    let runtime = runtime(2);
+    let (open, gate) = mpsc::channel::<()>();
+    runtime
+        .block_on(dapple_io::time::timeout(LIMIT, async {
+            let (sink, mut source) = flow::pipe().unwrap();
+            let slow = Color::new().wrap(move |_: Written| _ = gate.recv());
+            sink.submit("x", &slow).await.unwrap();
+            drop(sink);
+            assert_eq!(source.next().await.unwrap().unwrap(), "x");
+            assert!(source.next().await.is_none());
+        }))
+        .expect("the device is closed");
+    drop(open);
+}
+
 #[test]
 fn handlers_that_panic_harm_nobody() {
     let runtime = runtime(2);

@@ -139,10 +139,19 @@ fn a_dropped_future_takes_nothing_and_passes_the_news_on() {
         let queue = Queue::new(4);
         let (one, other) = (queue.clone(), queue.clone());
         let mut one = Box::pin(one.pop());
-        let waits = spawn(async move { other.pop().await });
         assert!(poll_once(one.as_mut()).is_pending());
-        // Until the task waits too, behind this one.
-        dapple_io::time::sleep(Duration::from_millis(1)).await;
+        // The task waits behind this one.
+        let (tx, rx) = std::sync::mpsc::channel();
+        let waits = spawn(async move {
+            let mut pop = pin!(other.pop());
+            poll_fn(|cx| {
+                let polled = pop.as_mut().poll(cx);
+                let _ = tx.send(());
+                polled
+            })
+            .await
+        });
+        rx.recv_timeout(LIMIT).unwrap();
         queue.push(7).await.unwrap();
         drop(one);
         assert_eq!(waits.await.unwrap(), Some(7));
@@ -257,6 +266,23 @@ fn a_forgotten_stream_delays_nobody() {
         dapple_sched::yield_now().await;
         queue.push(1).await.unwrap();
         assert_eq!(pops.await.unwrap(), Some(1));
+        // Nor those of another stream.
+        assert!(Pin::new(&mut forgotten).poll_next(&mut Context::from_waker(Waker::noop())).is_pending());
+        let (tx, rx) = std::sync::mpsc::channel();
+        let streams = spawn({
+            let mut queue = queue.clone();
+            async move {
+                poll_fn(|cx| {
+                    let polled = Pin::new(&mut queue).poll_next(cx);
+                    let _ = tx.send(());
+                    polled
+                })
+                .await
+            }
+        });
+        rx.recv_timeout(LIMIT).unwrap();
+        queue.push(2).await.unwrap();
+        assert_eq!(streams.await.unwrap(), Some(2));
     });
 }
 
