@@ -82,7 +82,7 @@ impl Drop for Presence {
 /// | from | to | by |
 /// |---|---|---|
 /// | `RUNS` | `WAITS` | the thread, whose future is pending |
-/// | any | `WOKEN` | the waker; where that was `WAITS`, it tells the driver and unparks the thread |
+/// | any | `WOKEN` | the waker; where that is `WAITS`, it tells the driver before, and unparks the thread afterwards |
 /// | `WOKEN` | `RUNS` | the thread, which polls again |
 struct Parker {
     thread: Thread,
@@ -117,10 +117,24 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // AcqRel pairs with `wait`.
-        if self.state.swap(WOKEN, AcqRel) == WAITS {
-            self.tell(Outside::Woken);
-            self.thread.unpark();
+        // Acquire, and AcqRel below, which pairs with `wait`.
+        let mut state = self.state.load(Acquire);
+        loop {
+            if state == WAITS {
+                // Before: the thread may find itself awake at once, and must be counted by then.
+                self.tell(Outside::Woken);
+            }
+            match self.state.compare_exchange(state, WOKEN, AcqRel, Acquire) {
+                Ok(WAITS) => return self.thread.unpark(),
+                Ok(_) => return,
+                Err(now) => {
+                    if state == WAITS {
+                        // Somebody else was faster.
+                        self.tell(Outside::Waits);
+                    }
+                    state = now;
+                }
+            }
         }
     }
 }

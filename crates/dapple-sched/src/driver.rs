@@ -54,17 +54,18 @@ pub trait Driver: Any + Send + Sync {
 /// |---|---|---|
 /// | `Begins` | itself | runs |
 /// | `Waits` | itself | runs nothing until it is woken |
-/// | `Woken` | whoever wakes it, at most once for each `Waits` | runs, or is about to |
+/// | `Woken` | whoever wakes it | runs, or is about to |
 /// | `Ends` | itself | is done, by a panic too |
 ///
-/// `Waits` and the `Woken` that ends it may come in either order: counted, they cancel out.
+/// `Waits` and the `Woken` that ends it may come in either order: counted, they cancel out. Of two who wake it at once, one
+/// takes his `Woken` back by a `Waits`. A thread never runs without being counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outside {
     /// It begins.
     Begins,
     /// The future is pending.
     Waits,
-    /// The future's waker was called while the thread waited.
+    /// The future's waker is called while the thread waits.
     Woken,
     /// It is over.
     Ends,

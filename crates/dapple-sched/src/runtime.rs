@@ -113,6 +113,13 @@ impl Handle {
         self.shared.slots.len()
     }
 
+    /// Whether every worker is asleep or about to be, and no color is linked to any: for drivers whose clock stands still.
+    /// What a thread has posted before it asks is seen, also where somebody else has yet to wake the worker for it.
+    #[doc(hidden)]
+    pub fn all_asleep(&self) -> bool {
+        self.shared.slots.iter().all(|slot| slot.is_asleep())
+    }
+
     /// The driver, if it is a `D`.
     pub fn driver<D: Driver>(&self) -> Option<&D> {
         let driver: &dyn std::any::Any = &*self.shared.driver;

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dapple::net::{TcpListener, TcpStream};
@@ -94,6 +94,33 @@ async fn two_tasks_that_call_each_other_are_never_overtaken() {
     drop(to);
     echo.await.unwrap();
     assert!(!too_late.is_finished());
+}
+
+/// Who finds a worker asleep is about to wake it, and others rely on that: also if he is a thread that nobody counts.
+#[dapple::test]
+async fn a_wake_up_on_its_way_is_not_overtaken() {
+    let start = Instant::now();
+    let _too_late = dapple::spawn(sleep(SECOND));
+    let color = Color::new();
+    let over = Arc::new(AtomicBool::new(false));
+    // Wakes workers all the time, and is preempted now and then before it does.
+    let threads = [0, 1, 2].map(|_| {
+        let (color, over, handle) = (Color::new(), over.clone(), Handle::current());
+        std::thread::spawn(move || {
+            let _entered = handle.enter();
+            while !over.load(Ordering::Relaxed) {
+                let (tx, rx) = std::sync::mpsc::channel();
+                color.post(move || tx.send(()).unwrap());
+                rx.recv().unwrap();
+            }
+        })
+    });
+    for _ in 0..20_000 {
+        color.spawn(async { dapple::yield_now().await }).await.unwrap();
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+    over.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[dapple::test]

@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dapple_sched::Handle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Due, PATIENCE, SETTLE_MAX, SETTLE_MIN, Stalled, Standing, State};
@@ -66,6 +67,7 @@ impl Standing {
     fn decide(&self, own: &Slot, fired: &mut Vec<Waker>) -> Verdict {
         let slots: Vec<Arc<Slot>> = self.slots().collect();
         let slots: Vec<&Slot> = slots.iter().map(|slot| &**slot).collect();
+        let runtime = Handle::current();
         loop {
             let Some((settle, arrivals)) = self.claim(&slots) else {
                 return Verdict::Wait(None);
@@ -73,7 +75,8 @@ impl Standing {
             let is_readable = await_readable(&slots, Some(settle));
             let mut state = self.state.lock();
             // Who came and went meanwhile may have made something ready after the look.
-            if !is_readable && state.busy == 1 && state.arrivals == arrivals {
+            let is_alone = state.busy == 1 && state.arrivals == arrivals;
+            if !is_readable && is_alone && runtime.all_asleep() {
                 return self.jump_or_wait(state, fired);
             }
             state.busy -= 1;
@@ -84,7 +87,8 @@ impl Standing {
             if await_readable(&[own], Some(Duration::ZERO)) {
                 return Verdict::Wait(None);
             }
-            // The worker whose event it is was not scheduled yet, or has come and gone. Both end soon.
+            // The worker whose event it is, or the thread that is to wake one, was not scheduled yet, or has come and
+            // gone. All end soon.
             thread::yield_now();
         }
     }
@@ -104,7 +108,7 @@ impl Standing {
         Some((settle, state.arrivals))
     }
 
-    /// Steps 5 and 6.
+    /// Steps 6 and 7.
     fn jump_or_wait(&self, mut state: MutexGuard<'_, State>, fired: &mut Vec<Waker>) -> Verdict {
         let Some(next) = state.next() else {
             state.busy -= 1;

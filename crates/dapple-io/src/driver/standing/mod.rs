@@ -27,14 +27,21 @@
 //! | 2. claim: `busy` 0 → 1 | that worker, under the lock: one decides at a time | as above |
 //! | 3. look: no slot's epoll has anything, for as long as the sockets get to settle | that worker | give the claim back; the owner of that slot takes the event. Again, if `busy` is 0 once more |
 //! | 4. `busy` is still 1, and was all the time | that worker, under the lock | give the claim back: who came decides later |
-//! | 5. no calls | that worker, under the same lock | wait for them in real time |
-//! | 6. the clock is set, due timers are taken out | that worker, under the same lock | |
-//! | 7. it wakes them, being busy by its claim | that worker | |
+//! | 5. all workers are asleep to the scheduler | that worker, under the same lock | give the claim back, and again |
+//! | 6. no calls | that worker, under the same lock | wait for them in real time |
+//! | 7. the clock is set, due timers are taken out | that worker, under the same lock | |
+//! | 8. it wakes them, being busy by its claim | that worker | |
 //!
 //! Step 3 sees every event that the kernel has reported and nobody has taken in, because a parked worker waits with
 //! `poll` *on* its epoll descriptor, which takes nothing out: events are collected only after the worker counts as busy
 //! again. What one socket has sent to another in this process has arrived by then (loopback delivers within the call,
 //! but for rare cases; see [`SETTLE_MAX`]).
+//!
+//! Step 5 is for threads that nobody counts, the scheduler's monitor among them. Who finds a worker asleep takes it upon himself
+//! to wake it, and whoever posts to it from then on relies on him; until he has, nobody is busy though something waits.
+//!
+//! What step 5 does not see is a color whose inbox such a thread has marked and not linked yet: who posts to that very color in
+//! these few instructions relies on the link. Seeing it would cost each post from outside one more locked instruction.
 //!
 //! Threads that nobody counts (started by the program, outside of `block_on`) may act before a jump or after it, as with
 //! any clock. Who needs more takes a [pause](Standing::pause).
