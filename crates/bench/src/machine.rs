@@ -39,6 +39,15 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }
 
+/// Lets this process use so many cores only: the workers of those whose threads the kernel runs.
+pub(crate) fn pin_to_cores(cores: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    for core in 0..cores {
+        set.set(core);
+    }
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on {cores} cores"))
+}
+
 /// Asks the kernel to end this process when the one that started it ends, however that ends.
 pub(crate) fn end_with_parent() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot bind to the parent's life")

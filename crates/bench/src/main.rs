@@ -10,9 +10,11 @@ mod colors;
 mod experiment;
 mod go;
 mod idle;
+mod io;
 mod machine;
 mod memory;
 mod output;
+mod reads;
 mod serve;
 mod soak;
 mod stats;
@@ -46,6 +48,8 @@ enum Command {
     Soak(soak::Args),
     /// What a program written as threads costs: the experiments of PLDI 2007 and of Gribble, beside the peers
     Threads(threads::Args),
+    /// The I/O core's own figures: packets, round trips, cached and uncached reads
+    Io(io::Args),
     /// One run of `colors`, in a process of its own
     #[command(hide = true)]
     ColorsTrial(colors::TrialArgs),
@@ -61,6 +65,9 @@ enum Command {
     /// One run of `threads`, in a process of its own
     #[command(hide = true)]
     ThreadsTrial(threads::TrialArgs),
+    /// One run of `io`, in a process of its own
+    #[command(hide = true)]
+    IoTrial(io::TrialArgs),
     /// The client of `threads --only spectrum`
     #[command(hide = true)]
     SpectrumClient(threads::ClientArgs),
@@ -81,6 +88,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Threads(args) => threads::run(&args),
         Command::ThreadsTrial(args) => threads::run_trial(&args),
+        Command::Io(args) => io::run(&args),
+        Command::IoTrial(args) => io::run_trial(&args),
         Command::SpectrumClient(args) => threads::run_client(&args),
         Command::Soak(args) => soak::run(&args),
         Command::ColorsTrial(args) => colors::run_trial(&args),

@@ -2,12 +2,16 @@
 //! line of JSON per trial, a table and plots at the end.
 
 mod blocks;
+mod histogram;
+mod options;
 mod peer;
 mod plot;
 mod table;
 mod window;
 
 pub(crate) use blocks::{BLOCK_LEN, BlockFile, blocks_of, check_block, open_direct};
+pub(crate) use histogram::Histogram;
+pub(crate) use options::{Offer, Options};
 pub(crate) use peer::Peer;
 pub(crate) use plot::Plot;
 pub(crate) use table::Column;
@@ -125,7 +129,10 @@ impl Session<'_> {
         let wanted = |peer: &&Peer| self.peers.is_empty() || self.peers.contains(peer);
         let peers: Vec<Peer> = E::PEERS.iter().filter(wanted).copied().collect();
         let mut possible = Vec::new();
-        for case in cases {
+        for (index, case) in cases.iter().enumerate() {
+            if cases[..index].contains(case) {
+                continue;
+            }
             let runs_here = |peer: &Peer| match self.obstacle::<E>(*peer, case) {
                 Some(why) => {
                     eprintln!("left out: {} of {}: {why}", name(*peer), case_title::<E>(case));

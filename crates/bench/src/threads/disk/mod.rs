@@ -1,16 +1,12 @@
 //! Threads that read random blocks from a disk, past the kernel's cache. PLDI 2007, Figure 17.
 
 mod fio;
-mod peers;
 
-use super::pin_to_cores;
-use crate::experiment::{
-    Column, Experiment, Peer, Plot, Trial, Window, blocks_of, check_block, wait_until, workers_text,
-};
-use anyhow::{Context, Result, bail};
+use crate::experiment::{BLOCK_LEN, Column, Experiment, Peer, Plot, Trial, workers_text};
+use crate::machine::pin_to_cores;
+use crate::reads::Reading;
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What `bench threads --only disk` can be told.
@@ -75,23 +71,11 @@ workers: pinned to N cores. fio: as many reads in flight as there are threads, a
         if trial.peer == Peer::Pthreads {
             pin_to_cores(trial.case.workers)?;
         }
-        let run = Arc::new(Run { blocks: blocks_of(&trial.file)?, ..Run::default() });
-        let keep = peers::start(trial, &run)?;
-        // By then all of them have their memory, and the queues are as long as they get.
-        let threads = trial.case.threads as u64;
-        let warm = wait_until("as many blocks are read as there are threads", || {
-            run.reads.load(Relaxed) >= threads || run.stop.load(Relaxed)
-        });
-        let window = warm.and_then(|()| Window::of(trial.secs, || run.reads.load(Relaxed)));
-        run.stop.store(true, Relaxed);
-        if let Some(problem) = run.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            bail!(problem);
-        }
-        let window = window?;
-        // How a peer stops is not measured here.
-        std::mem::forget(keep);
+        let Case { threads, workers } = trial.case;
+        let reading = Reading { path: trial.file.clone(), threads, workers, direct: true, timed: false };
+        let (window, _) = reading.measure(trial.peer, trial.secs)?;
         Ok(Figures {
-            mb_per_s: window.rate() * crate::experiment::BLOCK_LEN as f64 / 1e6,
+            mb_per_s: window.rate() * BLOCK_LEN as f64 / 1e6,
             cpu_us_per_read: window.cpu_ns() / 1e3,
             reads: window.ops,
             secs: window.secs,
@@ -147,60 +131,6 @@ workers: pinned to N cores. fio: as many reads in flight as there are threads, a
         ]
     }
 }
-
-/// What the threads of one trial share.
-#[derive(Default)]
-pub(super) struct Run {
-    blocks: u64,
-    stop: AtomicBool,
-    reads: AtomicU64,
-    problem: Mutex<Option<String>>,
-}
-
-/// One thread's random blocks.
-pub(super) struct Blocks {
-    run: Arc<Run>,
-    random: u64,
-    count: u64,
-}
-
-impl Blocks {
-    pub(super) fn of(run: &Arc<Run>, thread: usize) -> Blocks {
-        let random = (thread as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Blocks { run: run.clone(), random, count: 0 }
-    }
-
-    /// The number of the next block; none when the run is over.
-    pub(super) fn next(&mut self) -> Option<u64> {
-        if self.run.stop.load(Relaxed) {
-            return None;
-        }
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        Some(((u128::from(self.random) * u128::from(self.run.blocks)) >> 64) as u64)
-    }
-
-    /// Checks and counts what was read. A run with a wrong block is over.
-    pub(super) fn note(&mut self, number: u64, read: std::io::Result<&[u8]>) {
-        self.count += 1;
-        let whole = self.count.is_multiple_of(COMPARE_EVERY);
-        let outcome = read.context("a read failed").and_then(|block| check_block(number, block, whole));
-        match outcome {
-            Ok(()) => {
-                self.run.reads.fetch_add(1, Relaxed);
-            }
-            Err(error) => {
-                let mut problem = self.run.problem.lock().unwrap_or_else(PoisonError::into_inner);
-                problem.get_or_insert(format!("{error:#}"));
-                self.run.stop.store(true, Relaxed);
-            }
-        }
-    }
-}
-
-/// Of so many blocks one is compared byte by byte; of the others, both ends.
-const COMPARE_EVERY: u64 = 16;
 
 /// More threads of the kernel bring nothing but stacks.
 const PTHREADS_MAX: usize = 1_024;

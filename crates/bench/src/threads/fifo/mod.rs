@@ -4,10 +4,9 @@ mod floor;
 mod peers;
 mod talk;
 
-use super::pin_to_cores;
 use crate::experiment::{Column, Experiment, Peer, Plot, Trial, Window, workers_text};
 use crate::go;
-use crate::machine::open_files_max;
+use crate::machine::{open_files_max, pin_to_cores};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The client, a process of its own: so many tasks in the pipeline, a new one for each reply.
 
 use super::record::{RECORD_LEN, Stamp, read, write};
+use crate::experiment::Histogram;
 use crate::machine::end_with_parent;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -60,8 +61,8 @@ pub(crate) fn run_client(args: &ClientArgs) -> Result<()> {
     pipeline.measuring = false;
     pipeline.drain()?;
     let latencies = &pipeline.latencies;
-    let (p50_ms, p99_ms) = (latencies.quantile_ms(0.5), latencies.quantile_ms(0.99));
-    println!("{}", serde_json::to_string(&Seen { secs, tasks: latencies.count, p50_ms, p99_ms })?);
+    let (p50_ms, p99_ms) = (latencies.quantile_ns(0.5) / 1e6, latencies.quantile_ns(0.99) / 1e6);
+    println!("{}", serde_json::to_string(&Seen { secs, tasks: latencies.count(), p50_ms, p99_ms })?);
     Ok(())
 }
 
@@ -145,67 +146,8 @@ impl Pipeline {
     }
 }
 
-/// Latencies in steps of 3 %.
-struct Histogram {
-    counts: Vec<u64>,
-    count: u64,
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram { counts: vec![0; 64 * STEPS], count: 0 }
-    }
-}
-
-impl Histogram {
-    fn add(&mut self, ns: u64) {
-        self.counts[step(ns)] += 1;
-        self.count += 1;
-    }
-
-    fn quantile_ms(&self, share: f64) -> f64 {
-        let due = (self.count as f64 * share).ceil() as u64;
-        let mut seen = 0;
-        let reached = self.counts.iter().position(|count| {
-            seen += count;
-            seen >= due
-        });
-        reached.map_or(f64::NAN, |step| lowest_of(step) as f64 / 1e6)
-    }
-}
-
-/// Steps to each doubling.
-const STEPS: usize = 32;
-
-fn step(ns: u64) -> usize {
-    let doubling = ns.max(STEPS as u64).ilog2() as usize;
-    let within = (ns >> (doubling - STEPS.ilog2() as usize)) as usize & (STEPS - 1);
-    doubling * STEPS + within
-}
-
-fn lowest_of(step: usize) -> u64 {
-    let (doubling, within) = (step / STEPS, (step % STEPS) as u64);
-    (STEPS as u64 + within) << (doubling - STEPS.ilog2() as usize)
-}
-
 /// Replies read at once, at most.
 const BUF_RECORDS: usize = 4_096;
 
 /// In how many pieces the first tasks are sent.
 const PIECES: u32 = 50;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latencies_are_told_to_three_percent() {
-        let mut latencies = Histogram::default();
-        (1..=1_000).for_each(|ms| latencies.add(ms * 1_000_000));
-        for (share, due) in [(0.5, 500.0), (0.99, 990.0)] {
-            let found = latencies.quantile_ms(share);
-            assert!((due * 0.96..=due).contains(&found), "{share}: {found}");
-        }
-        assert!((0..1_000_000).step_by(997).all(|ns| lowest_of(step(ns.max(32))) <= ns.max(32)));
-    }
-}

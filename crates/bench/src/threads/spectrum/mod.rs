@@ -9,9 +9,8 @@ mod record;
 
 pub(crate) use client::{ClientArgs, run_client};
 
-use super::pin_to_cores;
 use crate::experiment::{Column, Experiment, Peer, Plot, Trial, workers_text};
-use crate::machine::{own_command, own_cpu};
+use crate::machine::{own_command, own_cpu, pin_to_cores};
 use anyhow::{Context, Result, bail, ensure};
 use client::Seen;
 use serde::{Deserialize, Serialize};

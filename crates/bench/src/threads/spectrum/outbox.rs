@@ -27,10 +27,12 @@ impl Outbox {
         }
     }
 
-    /// Takes all there is, in exchange for an empty buffer; waits where there is nothing.
-    pub(super) async fn take(&self, buf: &mut Vec<u8>) {
+    /// Takes all there is, in exchange for an empty buffer; waits where there is nothing. Others that are due go first: a
+    /// write for each reply would cost more than all the rest.
+    pub(super) async fn take(&self, buf: &mut Vec<u8>, yield_now: impl AsyncFn()) {
         buf.clear();
         while buf.is_empty() {
+            yield_now().await;
             std::mem::swap(&mut *self.bytes(), buf);
             if buf.is_empty() {
                 self.filled.notified().await;

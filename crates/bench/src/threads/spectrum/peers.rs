@@ -37,7 +37,7 @@ fn dapple(peer: Peer, case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
     drop(runtime.spawn(async move {
         let mut buf = Vec::new();
         loop {
-            replies.take(&mut buf).await;
+            replies.take(&mut buf, dapple::yield_now).await;
             if writer.write_all(&buf).await.is_err() {
                 return;
             }
@@ -106,7 +106,7 @@ fn tokio(case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
     runtime.spawn(async move {
         let mut buf = Vec::new();
         loop {
-            replies.take(&mut buf).await;
+            replies.take(&mut buf, tokio::task::yield_now).await;
             if to.write_all(&buf).await.is_err() {
                 return;
             }

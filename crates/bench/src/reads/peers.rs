@@ -1,24 +1,32 @@
 //! How each peer reads.
 
-use super::{Blocks, Case, Run};
-use crate::experiment::{BLOCK_LEN, Peer, Trial, open_direct};
+use super::{Blocks, Reading, Run};
+use crate::experiment::{BLOCK_LEN, Peer, open_direct};
 use anyhow::{Context, Result, bail};
 use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncReadAt;
 use dapple::fs::{AlignedBuf, BufferPool};
 use std::any::Any;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 /// Starts all threads; what it yields keeps them running.
-pub(super) fn start(trial: &Trial<Case>, run: &Arc<Run>) -> Result<Box<dyn Any>> {
-    match trial.peer {
-        Peer::Dapple => dapple(trial, run),
-        Peer::Tokio => tokio(trial, run),
-        Peer::Compio => compio(trial, run),
-        Peer::Pthreads => pthreads(trial, run),
+pub(super) fn start(peer: Peer, reading: &Reading, run: &Arc<Run>) -> Result<Box<dyn Any>> {
+    match peer {
+        Peer::Dapple => dapple(reading, run),
+        Peer::Tokio => tokio(reading, run),
+        Peer::Compio => compio(reading, run),
+        Peer::Pthreads => pthreads(reading, run),
         other => bail!("{other:?} is not run here"),
+    }
+}
+
+fn open(reading: &Reading) -> Result<File> {
+    match reading.direct {
+        true => open_direct(&reading.path),
+        false => File::open(&reading.path).context("the file to be read is gone"),
     }
 }
 
@@ -26,13 +34,14 @@ fn offset(number: u64) -> u64 {
     number * BLOCK_LEN as u64
 }
 
-fn dapple(trial: &Trial<Case>, run: &Arc<Run>) -> Result<Box<dyn Any>> {
-    let runtime = dapple::builder().workers(trial.case.workers).build().context("cannot start Dapple's workers")?;
-    let path = trial.file.clone();
-    let open = async move { dapple::fs::OpenOptions::new().read(true).direct(true).open(path).await };
+fn dapple(reading: &Reading, run: &Arc<Run>) -> Result<Box<dyn Any>> {
+    let runtime = dapple::builder().workers(reading.workers).build().context("cannot start Dapple's workers")?;
+    let path = reading.path.clone();
+    let direct = reading.direct;
+    let open = async move { dapple::fs::OpenOptions::new().read(true).direct(direct).open(path).await };
     let file = runtime.block_on(async { dapple::spawn(open).await })??;
-    let pool = BufferPool::new(trial.case.threads, BLOCK_LEN)?;
-    for thread in 0..trial.case.threads {
+    let pool = BufferPool::new(reading.threads, BLOCK_LEN)?;
+    for thread in 0..reading.threads {
         let (file, mut blocks) = (file.clone(), Blocks::of(run, thread));
         let mut buf = pool.take().context("a buffer is missing")?;
         drop(runtime.spawn(async move {
@@ -47,11 +56,10 @@ fn dapple(trial: &Trial<Case>, run: &Arc<Run>) -> Result<Box<dyn Any>> {
 }
 
 /// As `tokio::fs` does it, but that its files cannot have memory that is aligned.
-fn tokio(trial: &Trial<Case>, run: &Arc<Run>) -> Result<Box<dyn Any>> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(trial.case.workers).enable_all().build()?;
-    let file = Arc::new(open_direct(&trial.file)?);
-    for thread in 0..trial.case.threads {
+fn tokio(reading: &Reading, run: &Arc<Run>) -> Result<Box<dyn Any>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(reading.workers).enable_all().build()?;
+    let file = Arc::new(open(reading)?);
+    for thread in 0..reading.threads {
         let (file, mut blocks) = (file.clone(), Blocks::of(run, thread));
         runtime.spawn(async move {
             let mut buf = AlignedBuf::new(BLOCK_LEN);
@@ -71,17 +79,21 @@ fn tokio(trial: &Trial<Case>, run: &Arc<Run>) -> Result<Box<dyn Any>> {
 }
 
 /// A runtime per worker, each with its share of the tasks.
-fn compio(trial: &Trial<Case>, run: &Arc<Run>) -> Result<Box<dyn Any>> {
-    let Case { threads, workers } = trial.case;
+fn compio(reading: &Reading, run: &Arc<Run>) -> Result<Box<dyn Any>> {
+    let Reading { threads, workers, direct, .. } = *reading;
     let (ready, readies) = channel();
     for worker in 0..workers {
-        let (path, run, ready) = (trial.file.clone(), run.clone(), ready.clone());
+        let (path, run, ready) = (reading.path.clone(), run.clone(), ready.clone());
         let own = (worker..threads).step_by(workers);
         std::thread::Builder::new().spawn(move || {
             let start = || -> Result<_> {
                 let runtime = compio::runtime::Runtime::new().context("cannot start compio, which needs io_uring")?;
                 let file = runtime.block_on(async {
-                    compio::fs::OpenOptions::new().read(true).custom_flags(DIRECT).open(path).await
+                    compio::fs::OpenOptions::new()
+                        .read(true)
+                        .custom_flags(if direct { DIRECT } else { 0 })
+                        .open(path)
+                        .await
                 })?;
                 Ok((runtime, file))
             };
@@ -120,9 +132,9 @@ async fn compio_reader(file: compio::fs::File, mut blocks: Blocks) {
     }
 }
 
-fn pthreads(trial: &Trial<Case>, run: &Arc<Run>) -> Result<Box<dyn Any>> {
-    let file = Arc::new(open_direct(&trial.file)?);
-    for thread in 0..trial.case.threads {
+fn pthreads(reading: &Reading, run: &Arc<Run>) -> Result<Box<dyn Any>> {
+    let file = Arc::new(open(reading)?);
+    for thread in 0..reading.threads {
         let (file, mut blocks) = (file.clone(), Blocks::of(run, thread));
         let read = move || {
             let mut buf = AlignedBuf::new(BLOCK_LEN);

@@ -1,0 +1,94 @@
+//! What every command that runs experiments can be told, and how it runs them.
+
+use super::{BlockFile, Peer, Session};
+use crate::chart::make_plot_folder;
+use crate::go::GoPeers;
+use crate::output::Output;
+use crate::words::{check_secs, name};
+use anyhow::{Result, bail, ensure};
+use std::path::PathBuf;
+
+/// The flags that all experiments share.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    output: Output,
+    /// Who runs (default: all)
+    #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
+    peer: Vec<Peer>,
+    /// Numbers of workers
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Vec<u16>,
+    /// Repetitions; the peers take turns within each
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Seconds measured per run, where time is what ends one
+    #[arg(long, default_value_t = 1.0)]
+    secs: f64,
+    /// Also write SVG files to this folder
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+    /// Folder for the file that is read, where one is; not in memory
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+    /// Megabytes (2^20) of that file
+    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    file_mb: u64,
+}
+
+/// An experiment's name and who takes part.
+pub(crate) type Offer = (String, &'static [Peer]);
+
+impl Options {
+    pub(crate) fn workers(&self) -> Vec<usize> {
+        self.workers.iter().map(|&workers| usize::from(workers)).collect()
+    }
+
+    /// Gets everything ready, and lets `experiments` run; it yields how many trials there were. An error if a check failed.
+    pub(crate) fn run(
+        &self,
+        trial_command: &'static str,
+        offered: &[Offer],
+        reads_file: bool,
+        experiments: impl FnOnce(&Session, &mut Vec<String>) -> Result<usize>,
+    ) -> Result<()> {
+        check_secs(self.secs, 600.0)?;
+        check_peers(&self.peer, offered)?;
+        if let Some(folder) = &self.plot {
+            make_plot_folder(folder)?;
+        }
+        let about = self.output.begin();
+        let file = reads_file.then(|| BlockFile::write(&self.folder, self.file_mb)).transpose()?;
+        let go = GoPeers::build_for(&self.peer, offered);
+        let session = Session {
+            output: &self.output,
+            about: &about,
+            trial_command,
+            peers: &self.peer,
+            runs: self.runs,
+            secs: self.secs,
+            file: file.as_ref().map(BlockFile::path).unwrap_or_default(),
+            go_program: go.as_ref().map(GoPeers::program),
+            plot: self.plot.clone(),
+        };
+        let mut failures = Vec::new();
+        let trials = experiments(&session, &mut failures)?;
+        ensure!(trials > 0, "nothing was run: see above why everything was left out");
+        ensure!(failures.is_empty(), "{}", failures.join("\n"));
+        Ok(())
+    }
+}
+
+/// An error where somebody was asked for who takes part in none of the experiments.
+fn check_peers(asked: &[Peer], offered: &[Offer]) -> Result<()> {
+    for peer in asked {
+        if offered.iter().all(|(_, peers)| !peers.contains(peer)) {
+            let names = |peers: &[Peer]| peers.iter().map(|peer| name(*peer)).collect::<Vec<_>>().join(", ");
+            let lists: Vec<String> =
+                offered.iter().map(|(experiment, peers)| format!("{experiment} has {}", names(peers))).collect();
+            bail!("--peer {} takes no part in what is run: {}", name(*peer), lists.join("; "));
+        }
+    }
+    Ok(())
+}
