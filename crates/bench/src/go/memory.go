@@ -75,7 +75,7 @@ func raise(of *atomic.Uint64, to uint64) {
 const perMaker = 1000
 
 func makeShare(count int) {
-	if kib, err := kibibytes("/proc/meminfo", "MemAvailable"); err == nil && kib < 256*1024 {
+	if kib, err := kibibytes("/proc/meminfo", "MemAvailable"); err == nil && kib < 1024*1024 {
 		shortMemory.Store(true)
 	}
 	for made := 0; made < count && !shortMemory.Load(); made++ {

@@ -143,8 +143,8 @@ checks that all threads were there, that none lost a yield, and, but for tokio, 
 /// What a thread takes at least; a look at it spares a trial that cannot succeed.
 fn least_bytes(peer: Peer) -> f64 {
     match peer {
-        Peer::Tokio => 440.0,
-        Peer::Smol => 120.0,
+        Peer::Tokio => 300.0,
+        Peer::Smol => 110.0,
         Peer::AsyncTask => 64.0,
         Peer::Go => 2_500.0,
         _ => 40.0,

@@ -176,4 +176,4 @@ const FLUSH_EVERY: u64 = 512;
 const LOOK_EVERY: usize = 65_536;
 
 /// What the machine keeps.
-const RESERVE_BYTES: u64 = 256 << 20;
+const RESERVE_BYTES: u64 = 1 << 30;
