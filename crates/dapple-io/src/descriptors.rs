@@ -57,8 +57,7 @@ impl Descriptors {
             descriptors: self,
             // Relaxed, here and elsewhere: under the lock.
             seen: self.closed_count.load(Ordering::Relaxed),
-            deadline: now + PAUSE_MAX,
-            timer: Timer::default(),
+            pause: Timer::after(PAUSE_MAX),
         }
     }
 
@@ -109,16 +108,15 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
 struct OneClosed<'a> {
     descriptors: &'a Descriptors,
     seen: u64,
-    deadline: Instant,
-    timer: Timer,
+    pause: Timer,
 }
 
 impl Future for OneClosed<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = self.deadline;
-        if Instant::now() >= deadline || self.timer.arm(deadline.into_std(), cx.waker()).is_err() {
+        // Without a runtime nothing would end the pause.
+        if self.pause.poll(cx.waker()).map_or(true, |pause| pause.is_ready()) {
             return Poll::Ready(());
         }
         // Under the lock, so that a close in between is seen here or finds the waker.

@@ -1,41 +1,63 @@
-//! Ticks of the timer wheels.
+//! Deadlines as numbers, and the ticks of the timer wheels.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Counts ticks of 2^19 ns (0.52 ms) since the driver was made: timers fire in the tick that follows their deadline, so
-/// they are late by half a tick on average and never early.
-pub(crate) struct Clock {
-    start: Instant,
-}
+/// Tells the time in ticks of 2^19 ns (0.52 ms): timers fire in the tick that follows their deadline, so they are late by
+/// half a tick on average and never early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock;
 
 impl Clock {
-    pub(crate) fn start() -> Self {
-        Clock { start: Instant::now() }
-    }
-
-    /// Ticks that have passed.
-    pub(crate) fn tick_now(&self) -> u64 {
-        nanoseconds(self.start.elapsed()) >> TICK_BITS
-    }
-
-    /// The first tick at which the deadline has passed.
-    pub(crate) fn tick_at_or_after(&self, deadline: Instant) -> u64 {
-        let offset = nanoseconds(deadline.saturating_duration_since(self.start));
-        offset.saturating_add((1 << TICK_BITS) - 1) >> TICK_BITS
+    /// The tick that has begun last.
+    pub(crate) fn tick_now(self) -> u64 {
+        nanos(Instant::now()) >> TICK_BITS
     }
 
     /// Time left until a tick begins.
-    pub(crate) fn until(&self, tick: u64) -> Duration {
-        let offset = Duration::from_nanos(tick << TICK_BITS);
-        offset.saturating_sub(self.start.elapsed())
+    pub(crate) fn until(self, tick: u64) -> Duration {
+        let begins = tick.saturating_mul(1 << TICK_BITS);
+        Duration::from_nanos(begins.saturating_sub(nanos(Instant::now())))
     }
 }
 
-/// Saturates after 584 years.
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+/// A point in time as nanoseconds since the epoch of this process, [`NANOS_MAX`] at most.
+pub(crate) fn nanos(instant: Instant) -> u64 {
+    nanos_in(instant.saturating_duration_since(*EPOCH))
 }
 
+/// The point in time that these nanoseconds name.
+pub(crate) fn instant(nanos: u64) -> Instant {
+    *EPOCH + Duration::from_nanos(nanos)
+}
+
+/// `duration` after `nanos`, and no later than [`NANOS_MAX`].
+pub(crate) fn nanos_after(nanos: u64, duration: Duration) -> u64 {
+    nanos.saturating_add(nanos_in(duration)).min(NANOS_MAX)
+}
+
+/// The first tick at which a deadline has passed.
+pub(crate) fn tick_at_or_after(nanos: u64) -> u64 {
+    nanos.saturating_add((1 << TICK_BITS) - 1) >> TICK_BITS
+}
+
+fn nanos_in(duration: Duration) -> u64 {
+    let seconds = duration.as_secs().min(NANOS_MAX / NANOS_PER_SECOND);
+    (seconds * NANOS_PER_SECOND + u64::from(duration.subsec_nanos())).min(NANOS_MAX)
+}
+
+/// Zero of [`nanos`]: long ago, so that deadlines which have passed can be told.
+static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
+    let now = Instant::now();
+    // Without a past to reach back to, old deadlines are taken for newer ones, and have passed all the same.
+    now.checked_sub(PAST).unwrap_or(now)
+});
+
+/// What can be told of the past: some 34 years.
+const PAST: Duration = Duration::from_secs(1 << 30);
+/// The last deadline that can be told: 146 years after the epoch, and so a century from now.
+pub(crate) const NANOS_MAX: u64 = (1 << 62) - 1;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const TICK_BITS: u32 = 19;
 
 #[cfg(test)]
@@ -44,12 +66,20 @@ mod tests {
 
     #[test]
     fn a_tick_is_never_before_its_deadline() {
-        let clock = Clock::start();
-        for nanos in [0, 1, 524_287, 524_288, 524_289, 10_000_000_000] {
-            let tick = clock.tick_at_or_after(clock.start + Duration::from_nanos(nanos));
-            let begins = tick << TICK_BITS;
-            assert!(begins >= nanos && begins - nanos < 1 << TICK_BITS);
+        let start = nanos(Instant::now());
+        for ahead in [0, 1, 524_287, 524_288, 524_289, 10_000_000_000] {
+            let begins = tick_at_or_after(start + ahead) << TICK_BITS;
+            assert!(begins >= start + ahead && begins - start - ahead < 1 << TICK_BITS);
         }
-        assert_eq!(clock.tick_at_or_after(clock.start - Duration::from_secs(1)), 0);
+    }
+
+    #[test]
+    fn points_in_time_come_back_as_they_were() {
+        let now = Instant::now();
+        for at in [now, now - Duration::from_secs(10_000_000), now + Duration::from_secs(1_000_000_000)] {
+            assert_eq!(instant(nanos(at)), at);
+        }
+        assert_eq!(nanos_after(nanos(now), Duration::MAX), NANOS_MAX);
+        assert!(instant(NANOS_MAX) > now + Duration::from_secs(100 * 365 * 24 * 3600));
     }
 }

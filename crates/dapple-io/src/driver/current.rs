@@ -16,12 +16,22 @@ pub(crate) fn slot_for_source() -> io::Result<Arc<Slot>> {
     with(|driver, worker| driver.least_loaded(worker).clone())
 }
 
-/// The slot that a new timer is armed in, and whether the calling thread owns it.
-pub(crate) fn slot_for_timer() -> io::Result<(Arc<Slot>, bool)> {
-    if let Some(slot) = own_slot() {
-        return Ok((slot, true));
+/// Calls `f` with the slot that a new timer is armed in, and whether the calling thread owns it.
+#[inline]
+pub(crate) fn with_slot_for_timer<R>(f: impl FnOnce(&Slot, bool) -> R) -> io::Result<R> {
+    let mut f = Some(f);
+    // An error: the thread is ending, and its locals are gone.
+    let done = OWN_SLOT.try_with(|own| own.get().map(|slot| f.take().map(|f| f(slot, true))));
+    if let Ok(Some(Some(result))) = done {
+        return Ok(result);
     }
-    with(|driver, worker| (driver.slot_for_timer(worker).clone(), worker.is_some()))
+    with_other_slot(f.take().expect("it was not called"))
+}
+
+#[cold]
+fn with_other_slot<R>(f: impl FnOnce(&Slot, bool) -> R) -> io::Result<R> {
+    let slot = with(|driver, worker| (driver.slot_for_timer(worker).clone(), worker.is_some()))?;
+    Ok(f(&slot.0, slot.1))
 }
 
 /// On a worker, its slot.

@@ -18,7 +18,7 @@ use standing::Standing;
 use uring::Limits;
 
 mod barrier;
-mod clock;
+pub(crate) mod clock;
 pub(crate) mod current;
 mod entry;
 mod slot;
@@ -26,6 +26,7 @@ mod source;
 pub(crate) mod standing;
 mod table;
 mod timer;
+mod timers;
 pub(crate) mod uring;
 mod wait;
 mod wheel;
@@ -132,7 +133,7 @@ impl EpollDriver {
     /// As [`EpollDriver::new`].
     pub fn with_config(workers: usize, config: Config) -> io::Result<Arc<Self>> {
         let shared = Arc::new(Shared {
-            clock: Clock::start(),
+            clock: Clock,
             descriptors: Descriptors::default(),
             pool: Pool::new(config),
             signals: Hub::default(),
@@ -140,7 +141,7 @@ impl EpollDriver {
             ring_limits: ring_limits(&config),
             standing: config.standing_clock.then(|| Standing::new(workers)),
         });
-        let slots = (0..workers).map(|_| Ok(Arc::new(Slot::new(shared.clone())?)));
+        let slots = (0..workers).map(|_| Slot::new(shared.clone()));
         let slots: Box<[Arc<Slot>]> = slots.collect::<io::Result<_>>()?;
         if let Some(standing) = &shared.standing {
             standing.set_slots(&slots);

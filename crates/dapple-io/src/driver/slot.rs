@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `wait` | whoever collects events: the owner for as long as it waits, another worker only if it gets the lock at once |
 //! | `sources` | anyone, for a moment; never while waiting, so that registering never waits for a sleeper |
-//! | `timers` | anyone, for a moment |
+//! | `timers` | anyone, as its own table says |
 //! | `ring` | made by the owner; then anyone, as its own table says. Turned by whoever has `wait` |
 //! | `parking` | see below |
 //!
@@ -26,23 +26,22 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::entry::Entry;
-use super::standing::Rank;
 use super::table::{Table, Token};
+use super::timers::Lease;
 use super::uring::{Limits, Next, Refused, Ring};
 use super::wait::{self, EVENTS_MAX};
-use super::wheel::{Key, Wheel};
 use super::{Shared, shut_down_error};
-use crate::lock::{Mutex, refresh};
+use crate::lock::Mutex;
 
 /// See the module's text.
 pub(crate) struct Slot {
@@ -53,11 +52,7 @@ pub(crate) struct Slot {
     sources: Mutex<Table>,
     /// Sources in the table, read without the lock: the load of this slot.
     source_count: AtomicUsize,
-    timers: Mutex<Wheel>,
-    /// No timer needs attention before this tick; `u64::MAX` without timers. Written under the lock of `timers`.
-    next_tick: AtomicU64,
-    /// Written and read under the lock of `timers`.
-    is_shut_down: AtomicBool,
+    timers: Lease,
     /// For calls on files; empty until there is one, `None` where the kernel refuses.
     ring: OnceLock<Option<Arc<Ring>>>,
     shared: Arc<Shared>,
@@ -70,24 +65,24 @@ struct Buffers {
 }
 
 impl Slot {
-    pub(crate) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+    pub(crate) fn new(shared: Arc<Shared>) -> io::Result<Arc<Self>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &wake_up, EventData::new_u64(WAKE_UP), edge)?;
-        Ok(Slot {
+        let slot = Arc::new(Slot {
             epoll,
             wake_up,
             parking: AtomicU32::new(AWAKE),
             wait: Mutex::new(Buffers { ready: Vec::with_capacity(EVENTS_MAX), fired: Vec::new() }),
             sources: Mutex::default(),
             source_count: AtomicUsize::new(0),
-            timers: Mutex::new(Wheel::new()),
-            next_tick: AtomicU64::new(u64::MAX),
-            is_shut_down: AtomicBool::new(false),
+            timers: Lease::new(shared.clock, shared.standing.is_some())?,
             ring: OnceLock::new(),
             shared,
-        })
+        });
+        slot.timers.set_owner(Arc::downgrade(&slot));
+        Ok(slot)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -163,55 +158,8 @@ impl Slot {
         }
     }
 
-    /// Arms a timer; after shutdown there are none. `from_owner` says that the calling thread is the worker of this slot,
-    /// who cannot be asleep.
-    pub(crate) fn arm(&self, deadline: Instant, waker: Waker, from_owner: bool) -> Option<Key> {
-        if let Some(standing) = &self.shared.standing {
-            return standing.arm(deadline, Rank::Timer, waker).map(Key::from_number);
-        }
-        let tick = self.shared.clock.tick_at_or_after(deadline);
-        let (key, is_first) = {
-            let mut timers = self.timers.lock();
-            // Relaxed, and so is `next_tick`: under the lock of `timers`.
-            if self.is_shut_down.load(Ordering::Relaxed) {
-                return None;
-            }
-            let key = timers.insert(tick, waker);
-            let is_first = tick < self.next_tick.load(Ordering::Relaxed);
-            if is_first {
-                self.next_tick.store(tick, Ordering::Relaxed);
-            }
-            (key, is_first)
-        };
-        // The read-modify-write in `unpark` orders the store above before the owner's next look at `next_tick`.
-        if is_first && !from_owner {
-            self.unpark();
-        }
-        Some(key)
-    }
-
-    /// Makes an armed timer wake `waker`; `false` if it has fired.
-    pub(crate) fn rewire(&self, key: Key, waker: &Waker) -> bool {
-        if let Some(standing) = &self.shared.standing {
-            return standing.rewire(key.number(), waker);
-        }
-        let mut timers = self.timers.lock();
-        let Some(kept) = timers.waker_mut(key) else {
-            return false;
-        };
-        let replaced = refresh(kept, waker);
-        drop(timers);
-        drop(replaced);
-        true
-    }
-
-    /// Disarms a timer, if it has not fired.
-    pub(crate) fn disarm(&self, key: Key) {
-        if let Some(standing) = &self.shared.standing {
-            return standing.disarm(key.number());
-        }
-        let waker = self.timers.lock().remove(key);
-        drop(waker);
+    pub(crate) fn timers(&self) -> &Lease {
+        &self.timers
     }
 
     /// Waits for events, timers, `unpark` or the timeout; then dispatches. Only the owner calls this.
@@ -290,13 +238,7 @@ impl Slot {
         // Relaxed: see `register`.
         self.source_count.store(0, Ordering::Relaxed);
         entries.iter().for_each(|entry| entry.close());
-        let wakers = {
-            let mut timers = self.timers.lock();
-            // Relaxed: under the lock.
-            self.is_shut_down.store(true, Ordering::Relaxed);
-            timers.drain()
-        };
-        drop(wakers);
+        self.timers.close();
         if let Some(ring) = self.ring() {
             ring.shut_down();
         }
@@ -316,9 +258,7 @@ impl Slot {
     }
 
     fn until_next_timer(&self, timeout: Option<Duration>) -> Option<Duration> {
-        // Relaxed: it says when, and what is due is found under the lock. Of a timer that another thread has armed since, the
-        // exchange on `parking` tells (see `arm`).
-        let next_tick = self.next_tick.load(Ordering::Relaxed);
+        let next_tick = self.timers.next_tick();
         if next_tick == u64::MAX {
             return timeout;
         }
@@ -352,31 +292,13 @@ impl Slot {
     }
 
     fn dispatch(&self, buffers: &mut Buffers) -> bool {
-        self.fire_timers(&mut buffers.fired);
+        self.timers.fire(self.shared.clock, &mut buffers.fired);
         let any = !buffers.ready.is_empty() || !buffers.fired.is_empty();
         for (entry, flags) in buffers.ready.drain(..) {
             entry.dispatch(flags);
         }
         buffers.fired.drain(..).for_each(Waker::wake);
         any
-    }
-
-    fn fire_timers(&self, fired: &mut Vec<Waker>) {
-        // Relaxed: as above. Who sees an old one comes back.
-        let next_tick = self.next_tick.load(Ordering::Relaxed);
-        // The clock is not read when there are no timers.
-        if next_tick == u64::MAX {
-            return;
-        }
-        let now = self.shared.clock.tick_now();
-        if now < next_tick {
-            return;
-        }
-        let mut timers = self.timers.lock();
-        timers.advance(now, TIMERS_PER_POLL_MAX, fired);
-        let next_tick = timers.next_tick().unwrap_or(u64::MAX);
-        // Relaxed: under the lock.
-        self.next_tick.store(next_tick, Ordering::Relaxed);
     }
 }
 
@@ -396,6 +318,3 @@ const COMPLETION: u64 = u64::MAX - 1;
 
 /// When the kernel is asked again to take what it did not take: it was short of memory.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
-
-/// Timers moved or fired before I/O has its turn again: about 100 us of work.
-const TIMERS_PER_POLL_MAX: usize = 1024;

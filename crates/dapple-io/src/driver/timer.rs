@@ -1,49 +1,137 @@
-//! One deadline that can be waited for, moved and given up.
+//! One deadline that can be waited for, moved and given up, in eight bytes.
+//!
+//! | `KIND` | the other bits | next |
+//! |---|---|---|
+//! | `IDLE` | the deadline | armed (poll); idle (reset) |
+//! | `FRESH` | the deadline, of which the future said that it is to come | armed (poll); idle (reset) |
+//! | `ARMED` | the lowest bits of the deadline, the number of a queue, the place there, which is ours | idle (poll finds it fired; reset finds it fired) |
 
 use std::io;
-use std::sync::Arc;
-use std::task::Waker;
-use std::time::Instant;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
+use super::clock::{self, NANOS_MAX, nanos, nanos_after};
 use super::current;
-use super::slot::Slot;
-use super::wheel::Key;
+use super::timers::{Answer, Queue};
+use super::wheel::low_bits;
 
-/// A place in some slot's wheel, or none. Dropping it disarms.
-#[derive(Default)]
-pub(crate) struct Timer {
-    armed: Option<(Arc<Slot>, Key)>,
+/// A deadline, and perhaps a place in some worker's wheel. Dropping it disarms.
+pub(crate) struct Timer(u64);
+
+struct Place {
+    queue: &'static Queue,
+    index: u32,
+    low_bits: u64,
 }
 
 impl Timer {
-    /// Makes the waker run at the deadline, or earlier if that is days away: whoever is woken looks at the clock.
-    /// Arming again with the same deadline only changes the waker, and stays with the slot that has it. Once the runtime
-    /// has shut down, nothing is armed.
+    pub(crate) fn at(deadline: Instant) -> Timer {
+        Timer(IDLE | nanos(deadline))
+    }
+
+    /// For a deadline this long after now.
+    #[inline]
+    pub(crate) fn after(duration: Duration) -> Timer {
+        let kind = if duration.is_zero() { IDLE } else { FRESH };
+        Timer(kind | nanos_after(nanos(now()), duration))
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        let deadline = match self.place() {
+            Some(place) => place.queue.deadline(place.index) | place.low_bits,
+            None => self.0 & NANOS_MAX,
+        };
+        clock::instant(deadline)
+    }
+
+    /// Moves the deadline. If somebody is waiting, he is woken at the new one.
+    #[inline]
+    pub(crate) fn reset(&mut self, deadline: Instant) {
+        let deadline = nanos(deadline);
+        match self.place() {
+            Some(place) if place.queue.reset(place.index, deadline) => {
+                self.0 = self.0 & !(LOW_BITS_MAX << LOW_BITS_AT) | low_bits(deadline) << LOW_BITS_AT;
+            }
+            _ => self.0 = IDLE | deadline,
+        }
+    }
+
+    /// Ready when the deadline has passed, or else the waker runs when it has. Once the runtime has shut down, nothing will
+    /// wake it.
+    ///
+    /// What is armed, or has just been made, is not compared with the clock: that would be most of what a timer costs.
     ///
     /// # Errors
     ///
     /// There is no runtime with an epoll driver here.
-    pub(crate) fn arm(&mut self, deadline: Instant, waker: &Waker) -> io::Result<()> {
-        if let Some((slot, key)) = &self.armed
-            && slot.rewire(*key, waker)
-        {
-            return Ok(());
+    #[inline]
+    pub(crate) fn poll(&mut self, waker: &Waker) -> io::Result<Poll<()>> {
+        if let Some(place) = self.place() {
+            match place.queue.poll(place.index, waker) {
+                Answer::Pending => return Ok(Poll::Pending),
+                Answer::Fired(deadline) => {
+                    self.0 = IDLE | deadline | place.low_bits;
+                    return Ok(Poll::Ready(()));
+                }
+                Answer::Closed(deadline) => self.0 = IDLE | deadline | place.low_bits,
+            }
         }
-        let (slot, from_owner) = current::slot_for_timer()?;
-        self.armed = slot.arm(deadline, waker.clone(), from_owner).map(|key| (slot, key));
+        let deadline = self.0 & NANOS_MAX;
+        if self.0 & KIND == IDLE && nanos(now()) >= deadline {
+            return Ok(Poll::Ready(()));
+        }
+        self.arm(deadline, waker)?;
+        Ok(Poll::Pending)
+    }
+
+    #[inline]
+    fn arm(&mut self, deadline: u64, waker: &Waker) -> io::Result<()> {
+        let armed = current::with_slot_for_timer(|slot, is_owner| {
+            let (index, is_first) = slot.timers().arm(deadline, waker.clone())?;
+            // The read-modify-write in `unpark` orders the new `next_tick` before the owner's next look at it.
+            if is_first && !is_owner {
+                slot.unpark();
+            }
+            Some((slot.timers().number(), index))
+        })?;
+        if let Some((queue, index)) = armed {
+            let queue = u64::from(queue) << QUEUE_AT;
+            self.0 = ARMED | low_bits(deadline) << LOW_BITS_AT | queue | u64::from(index);
+        }
         Ok(())
     }
 
-    /// Disarms; a deadline that differs must be armed anew.
-    pub(crate) fn disarm(&mut self) {
-        if let Some((slot, key)) = self.armed.take() {
-            slot.disarm(key);
-        }
+    #[inline]
+    fn place(&self) -> Option<Place> {
+        (self.0 & KIND == ARMED).then(|| Place {
+            queue: Queue::numbered((self.0 >> QUEUE_AT & QUEUE_MAX) as u16),
+            index: (self.0 & INDEX_MAX) as u32,
+            low_bits: self.0 >> LOW_BITS_AT & LOW_BITS_MAX,
+        })
     }
 }
 
 impl Drop for Timer {
+    #[inline]
     fn drop(&mut self) {
-        self.disarm();
+        if let Some(place) = self.place() {
+            place.queue.disarm(place.index);
+        }
     }
 }
+
+/// By the clock of the runtime, which may stand still.
+#[inline]
+fn now() -> Instant {
+    crate::time::Instant::now().into_std()
+}
+
+const KIND: u64 = 3 << 62;
+const IDLE: u64 = 0;
+const FRESH: u64 = 1 << 62;
+const ARMED: u64 = 2 << 62;
+const INDEX_MAX: u64 = (1 << 30) - 1;
+const QUEUE_AT: u32 = 30;
+const QUEUE_MAX: u64 = (1 << 14) - 1;
+const LOW_BITS_AT: u32 = 44;
+const LOW_BITS_MAX: u64 = 0xff;

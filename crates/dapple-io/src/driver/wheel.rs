@@ -1,48 +1,42 @@
-//! A hierarchical timer wheel: insert and cancel in constant time, 32 bytes a timer.
+//! A hierarchical timer wheel: insert, move and cancel in constant time, 24 bytes a timer.
 //!
 //! Time is counted in ticks. Level 0 has a bucket per tick, and a bucket of level `n` spans 64 to the power `n` ticks.
 //! A timer sits in the lowest level on which its deadline and the wheel's time differ, so that it moves down at most
 //! four times before it fires. Moving and firing are done one timer at a time, so a caller can stop after any of them
 //! and a bucket with a million timers never holds the lock for long.
 //!
-//! Deadlines further away than [`HORIZON`] are clamped to it: the waker then runs early, sees that it did, and arms
-//! again. This keeps an entry at 32 bytes.
+//! Deadlines further away than [`HORIZON`] are put there; what comes due too early is put further.
+//!
+//! A place belongs to whoever inserted it, who gives it back by `remove`. So a number names one timer at a time, and
+//! needs no generation:
+//!
+//! | state | `prev` | waker | next |
+//! |---|---|---|---|
+//! | free | | none | armed (insert) |
+//! | armed | the entry before, or `END` and a bucket | one | armed (reset, poll), fired (advance, drain), free (remove) |
+//! | fired | `FIRED` | none | free (remove) |
 //!
 //! The wheel knows neither clock nor lock: `driver::timers` adds both.
 
 use std::task::Waker;
 
-/// Names a timer of one wheel; of no use once the timer has fired or was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    index: u32,
-    generation: u32,
-}
+use super::clock::tick_at_or_after;
+use entries::{Entries, Entry, LOW_BITS};
+use packed::Packed;
 
-impl Key {
-    /// For timers that are not in a wheel, but have a number elsewhere.
-    pub(crate) fn from_number(number: u64) -> Self {
-        Key { index: number as u32, generation: (number >> 32) as u32 }
-    }
+mod entries;
+mod packed;
 
-    /// The number that the key was made from.
-    pub(crate) fn number(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-}
-
-/// The timers of one slot.
+/// The timers of one worker.
 pub(crate) struct Wheel {
     /// No bucket that begins before this tick holds a timer, but the buckets being emptied.
     elapsed: u64,
     /// A bit per bucket that holds a timer.
     occupied: [u64; LEVELS],
     buckets: Box<[Bucket; LEVELS * SLOTS]>,
-    /// In chunks, so that a million timers never are copied to a larger array under the lock.
-    chunks: Vec<Box<[Entry]>>,
-    /// Head of the list of free entries, linked through `next`.
-    free: u32,
-    len: usize,
+    entries: Entries,
+    /// Timers that have not fired.
+    armed: usize,
 }
 
 /// First and last entry of a list in order of insertion.
@@ -52,74 +46,91 @@ struct Bucket {
     tail: u32,
 }
 
-struct Entry {
-    /// `None` exactly while the entry is free.
-    waker: Option<Waker>,
-    /// The entry before, or `END | bucket` for the first, so that unlinking finds its bucket.
-    prev: u32,
-    /// The entry after, or `END | bucket` for the last.
-    next: u32,
-    /// The low half of the deadline in ticks; the rest follows from `elapsed`, as it is at most `HORIZON` away.
-    deadline: u32,
-    /// Raised when the entry is freed: an old key never meets a new timer.
-    generation: u32,
+/// A waker that the wheel has no use for any more, to be dropped when no lock is held. It may be the last of a task,
+/// which then goes, and with it whatever takes the lock again.
+#[must_use = "to be dropped after the lock"]
+pub(crate) struct Leftover(Option<Packed>);
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        if let Some(packed) = self.0 {
+            // SAFETY: a `Leftover` is made of what was taken out of its entry, or never came into one.
+            drop(unsafe { packed.unpack() });
+        }
+    }
 }
 
-const _: () = assert!(size_of::<Entry>() == 32);
-
 impl Wheel {
-    pub(crate) fn new() -> Self {
+    /// A wheel whose time is `now`.
+    pub(crate) fn new(now: u64) -> Self {
         let empty = Bucket { head: NONE, tail: NONE };
         Wheel {
-            elapsed: 0,
+            elapsed: now,
             occupied: [0; LEVELS],
             buckets: Box::new([empty; LEVELS * SLOTS]),
-            chunks: Vec::new(),
-            free: NONE,
-            len: 0,
+            entries: Entries::new(),
+            armed: 0,
         }
     }
 
-    /// Timers that are armed.
-    #[cfg(test)]
+    /// Timers that were not removed.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.entries.len()
     }
 
-    /// Arms a timer. A deadline that has passed fires at the next `advance`.
-    pub(crate) fn insert(&mut self, deadline: u64, waker: Waker) -> Key {
-        let deadline = deadline.clamp(self.elapsed, self.elapsed + HORIZON);
-        if self.free == NONE {
-            self.grow();
-        }
-        let index = self.free;
-        let entry = self.entry(index);
-        let next_free = entry.next;
-        entry.waker = Some(waker);
-        entry.deadline = deadline as u32;
-        let generation = entry.generation;
-        self.free = next_free;
-        self.len += 1;
-        self.link(index, deadline);
-        Key { index, generation }
+    /// Arms a timer. A deadline that has passed fires at the next `advance`. `None` when 2^30 timers are there already.
+    #[inline]
+    pub(crate) fn insert(&mut self, deadline: u64, waker: Waker) -> Option<u32> {
+        let index = self.entries.take()?;
+        let entry = self.entries.at(index);
+        entry.set_deadline(deadline);
+        entry.set_packed(Packed::new(waker));
+        self.armed += 1;
+        self.link(index, tick_of(deadline));
+        Some(index)
     }
 
-    /// Disarms a timer and returns its waker, to be dropped outside of the lock; `None` if it has fired.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Waker> {
-        if self.entry(key.index).generation != key.generation {
-            return None;
+    /// Ends a timer.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: u32) -> Leftover {
+        let waker = self.entries.at(index).take_packed();
+        if waker.is_some() {
+            self.unlink(index);
+            self.armed -= 1;
         }
-        self.unlink(key.index);
-        self.release(key.index)
+        self.entries.give_back(index);
+        Leftover(waker)
     }
 
-    /// The waker of a timer that is still armed.
-    pub(crate) fn waker_mut(&mut self, key: Key) -> Option<&mut Waker> {
-        let entry = self.entry(key.index);
-        if entry.generation != key.generation {
-            return None;
+    /// Whether the timer is still to fire.
+    pub(crate) fn is_armed(&mut self, index: u32) -> bool {
+        self.entries.at(index).packed().is_some()
+    }
+
+    /// The deadline of a timer but for the bits that [`low_bits`] returns.
+    pub(crate) fn deadline(&mut self, index: u32) -> u64 {
+        self.entries.at(index).deadline()
+    }
+
+    /// Makes a timer that is still to fire wake `waker`; returns the one it had, where that is another.
+    #[inline]
+    pub(crate) fn rewire(&mut self, index: u32, waker: &Waker) -> Leftover {
+        let entry = self.entries.at(index);
+        match entry.packed() {
+            Some(packed) if !packed.will_wake(waker) => {
+                entry.set_packed(Packed::new(waker.clone()));
+                Leftover(Some(packed))
+            }
+            _ => Leftover(None),
         }
-        entry.waker.as_mut()
+    }
+
+    /// Moves the deadline of a timer that is still to fire.
+    #[inline]
+    pub(crate) fn reset(&mut self, index: u32, deadline: u64) {
+        self.unlink(index);
+        self.entries.at(index).set_deadline(deadline);
+        self.link(index, tick_of(deadline));
     }
 
     /// The tick at which `advance` has something to do: a timer that fires or a bucket that moves down.
@@ -128,44 +139,55 @@ impl Wheel {
     }
 
     /// Moves time to `now` and collects the wakers of timers that are due, in order of their deadlines, touching at
-    /// most `budget` timers. Returns whether the budget ran out, with time left where the work stopped.
-    pub(crate) fn advance(&mut self, now: u64, budget: usize, fired: &mut Vec<Waker>) -> bool {
-        for _ in 0..budget {
+    /// most `budget` timers. Returns how much of the budget is left; if nothing is, time may have been left where the
+    /// work stopped.
+    pub(crate) fn advance(&mut self, now: u64, budget: usize, fired: &mut Vec<Waker>) -> usize {
+        for left in (0..budget).rev() {
             let (bucket, at) = match self.next_bucket() {
                 Some((bucket, at)) if at <= now => (bucket, at),
                 _ => {
                     self.elapsed = self.elapsed.max(now);
-                    return false;
+                    return left + 1;
                 }
             };
             self.elapsed = at;
             let index = self.buckets[bucket].head;
             self.unlink(index);
-            let ahead = self.entry(index).deadline.wrapping_sub(at as u32) as i32;
-            if ahead <= 0 {
-                fired.extend(self.release(index));
+            let tick = tick_of(self.entries.at(index).deadline());
+            if tick <= at {
+                fired.extend(self.fire(index));
             } else {
-                self.link(index, at + ahead as u64);
+                self.link(index, tick);
             }
         }
-        true
+        0
     }
 
-    /// Disarms all timers and returns their wakers.
+    /// Fires all timers, and returns their wakers.
     pub(crate) fn drain(&mut self) -> Vec<Waker> {
-        let mut wakers = Vec::with_capacity(self.len);
+        let mut wakers = Vec::with_capacity(self.armed);
         while let Some((bucket, _)) = self.next_bucket() {
             let index = self.buckets[bucket].head;
             self.unlink(index);
-            wakers.extend(self.release(index));
+            wakers.extend(self.fire(index));
         }
         wakers
+    }
+
+    /// Takes the waker of an entry that was just unlinked.
+    fn fire(&mut self, index: u32) -> Option<Waker> {
+        let entry = self.entries.at(index);
+        entry.prev = FIRED;
+        let packed = entry.take_packed()?;
+        self.armed -= 1;
+        // SAFETY: taken out of its entry, so this happens once.
+        Some(unsafe { packed.unpack() })
     }
 
     /// The occupied bucket that begins first, and when. Among equals the one of the highest level: its timers move
     /// down before those of the same tick fire.
     fn next_bucket(&self) -> Option<(usize, u64)> {
-        if self.len == 0 {
+        if self.armed == 0 {
             return None;
         }
         let mut best: Option<(usize, u64)> = None;
@@ -187,37 +209,37 @@ impl Wheel {
         best
     }
 
-    /// Puts an entry at the end of the bucket for `deadline`.
-    fn link(&mut self, index: u32, deadline: u64) {
-        let differing = (self.elapsed ^ deadline) | (SLOTS as u64 - 1);
+    /// Puts an entry at the end of the bucket for `tick`.
+    #[inline]
+    fn link(&mut self, index: u32, tick: u64) {
+        let tick = tick.clamp(self.elapsed, self.elapsed + HORIZON);
+        let differing = (self.elapsed ^ tick) | (SLOTS as u64 - 1);
         let level = ((63 - differing.leading_zeros()) / BITS).min(LEVELS as u32 - 1);
-        let slot = (deadline >> (BITS * level)) as usize % SLOTS;
+        let slot = (tick >> (BITS * level)) as usize % SLOTS;
         let bucket = level as usize * SLOTS + slot;
         let tail = self.buckets[bucket].tail;
         if tail == NONE {
             self.buckets[bucket].head = index;
             self.occupied[level as usize] |= 1 << slot;
         } else {
-            self.entry(tail).next = index;
+            self.entries.at(tail).next = index;
         }
         self.buckets[bucket].tail = index;
-        let entry = self.entry(index);
+        let entry = self.entries.at(index);
         entry.prev = if tail == NONE { END | bucket as u32 } else { tail };
         entry.next = END | bucket as u32;
     }
 
+    #[inline]
     fn unlink(&mut self, index: u32) {
-        let (prev, next) = {
-            let entry = self.entry(index);
-            (entry.prev, entry.next)
-        };
+        let &mut Entry { prev, next, .. } = self.entries.at(index);
         if prev & END == 0 {
-            self.entry(prev).next = next;
+            self.entries.at(prev).next = next;
         } else {
             self.buckets[(prev & !END) as usize].head = if next & END == 0 { next } else { NONE };
         }
         if next & END == 0 {
-            self.entry(next).prev = prev;
+            self.entries.at(next).prev = prev;
         } else {
             self.buckets[(next & !END) as usize].tail = if prev & END == 0 { prev } else { NONE };
         }
@@ -226,40 +248,26 @@ impl Wheel {
             self.occupied[bucket / SLOTS] &= !(1 << (bucket % SLOTS));
         }
     }
+}
 
-    /// Makes an unlinked entry free.
-    fn release(&mut self, index: u32) -> Option<Waker> {
-        let free = self.free;
-        let entry = self.entry(index);
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.next = free;
-        let waker = entry.waker.take();
-        self.free = index;
-        self.len -= 1;
-        waker
-    }
-
-    fn grow(&mut self) {
-        let first = (self.chunks.len() * CHUNK) as u32;
-        assert!(first < END - CHUNK as u32, "a wheel holds 2^31 timers");
-        let chunk = (first..first + CHUNK as u32).map(|index| Entry {
-            waker: None,
-            prev: NONE,
-            next: if index + 1 == first + CHUNK as u32 { NONE } else { index + 1 },
-            deadline: 0,
-            generation: 0,
-        });
-        self.chunks.push(chunk.collect());
-        self.free = first;
-    }
-
-    fn entry(&mut self, index: u32) -> &mut Entry {
-        &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
+impl Drop for Wheel {
+    fn drop(&mut self) {
+        self.drain();
     }
 }
 
-/// How far away a deadline may be, in ticks. Less than a turn of the highest level, so that its buckets never hold two
-/// turns at once.
+/// The bits of a deadline that the wheel does not keep.
+pub(crate) fn low_bits(deadline: u64) -> u64 {
+    deadline & LOW_BITS
+}
+
+/// The tick in which a deadline has passed, whatever bits it has that the wheel does not keep.
+pub(crate) fn tick_of(deadline: u64) -> u64 {
+    tick_at_or_after(deadline | LOW_BITS)
+}
+
+/// How far away from the wheel's time a timer is put, in ticks. Less than a turn of the highest level, so that its buckets
+/// never hold two turns at once.
 pub(crate) const HORIZON: u64 = 1 << 29;
 
 /// Bits of a deadline that one level decides.
@@ -267,12 +275,12 @@ const BITS: u32 = 6;
 /// Buckets of a level.
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 5;
-/// Entries that are allocated together.
-const CHUNK: usize = 512;
 /// No entry.
 const NONE: u32 = u32::MAX;
-/// Marks the end of a list; the other bits name the bucket.
+/// Marks the end of a list; the other bits name the bucket. Indices have 30 bits.
 const END: u32 = 1 << 31;
+/// In `prev` of a timer that has fired.
+const FIRED: u32 = u32::MAX;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use dapple_sched::Callback;
 use super::{Cancel, Registration};
 use crate::driver::Timer;
 use crate::lock::Mutex;
-use crate::time::{Instant, far_from_now, next_after};
+use crate::time::next_after;
 
 /// Calls the callback once, when `delay` has passed (the papers' `delaycb`). Never early; late by at most a tick of 0.52 ms
 /// before the color's turn comes.
@@ -20,7 +20,7 @@ use crate::time::{Instant, far_from_now, next_after};
 ///
 /// There is no runtime here.
 pub fn after(delay: Duration, callback: Callback<()>) -> io::Result<Registration> {
-    Alarm::start(far_from_now(delay), None, callback)
+    Alarm::start(Timer::after(delay), None, callback)
 }
 
 /// Calls the callback every `period`, the first time after one period. When the callback or its color is slow, runs that were
@@ -35,7 +35,7 @@ pub fn after(delay: Duration, callback: Callback<()>) -> io::Result<Registration
 /// If `period` is zero.
 pub fn every(period: Duration, callback: Callback<()>) -> io::Result<Registration> {
     assert!(!period.is_zero(), "the period of a timer is not zero");
-    Alarm::start(far_from_now(period), Some(period), callback)
+    Alarm::start(Timer::after(period), Some(period), callback)
 }
 
 /// One callback and its next deadline.
@@ -47,37 +47,41 @@ struct Alarm {
 }
 
 struct State {
-    deadline: Instant,
-    timer: Timer,
-    /// `None` once cancelled, or called for the last time.
+    /// `None` once canceled.
+    timer: Option<Timer>,
+    /// `None` once canceled, or called for the last time.
     callback: Option<Callback<()>>,
 }
 
 impl Alarm {
-    fn start(deadline: Instant, period: Option<Duration>, callback: Callback<()>) -> io::Result<Registration> {
+    fn start(timer: Timer, period: Option<Duration>, callback: Callback<()>) -> io::Result<Registration> {
         let alarm = Arc::new(Alarm {
             period,
             canceled: Arc::default(),
-            state: Mutex::new(State { deadline, timer: Timer::default(), callback: Some(callback) }),
+            state: Mutex::new(State { timer: Some(timer), callback: Some(callback) }),
         });
-        alarm.arm()?;
+        if alarm.is_due()? {
+            alarm.ring();
+        }
         Ok(Registration::new(alarm))
     }
 
-    fn arm(self: &Arc<Self>) -> io::Result<()> {
+    /// Whether it is due, or else it is armed, unless it was canceled.
+    fn is_due(self: &Arc<Self>) -> io::Result<bool> {
         let waker = Waker::from(self.clone());
         let mut state = self.state.lock();
-        if state.callback.is_none() {
-            return Ok(());
+        match &mut state.timer {
+            Some(timer) => timer.poll(&waker).map(|poll| poll.is_ready()),
+            None => Ok(false),
         }
-        let deadline = state.deadline;
-        state.timer.arm(deadline.into_std(), &waker)
     }
 
     /// Where there is no runtime any more, nothing will call.
-    fn arm_or_end(self: &Arc<Self>) {
-        if self.arm().is_err() {
-            self.cancel();
+    fn ring_or_end(self: &Arc<Self>) {
+        match self.is_due() {
+            Ok(true) => self.ring(),
+            Ok(false) => {}
+            Err(_) => self.cancel(),
         }
     }
 
@@ -94,10 +98,10 @@ impl Alarm {
             let alarm = self.clone();
             // A color keeps its order, so this runs after the callback.
             callback.color().post(move || {
-                let mut state = alarm.state.lock();
-                state.deadline = next_after(state.deadline, period);
-                drop(state);
-                alarm.arm_or_end();
+                if let Some(timer) = &mut alarm.state.lock().timer {
+                    timer.reset(next_after(timer.deadline().into(), period).into_std());
+                }
+                alarm.ring_or_end();
             });
         }
     }
@@ -105,13 +109,7 @@ impl Alarm {
 
 impl Wake for Alarm {
     fn wake(self: Arc<Self>) {
-        // A deadline that is days away is reached in several steps.
-        let is_due = Instant::now() >= self.state.lock().deadline;
-        if is_due {
-            self.ring();
-        } else {
-            self.arm_or_end();
-        }
+        self.ring_or_end();
     }
 }
 
@@ -121,7 +119,7 @@ impl Cancel for Alarm {
         self.canceled.store(true, Ordering::Release);
         let (timer, callback) = {
             let mut state = self.state.lock();
-            (std::mem::take(&mut state.timer), state.callback.take())
+            (state.timer.take(), state.callback.take())
         };
         drop((timer, callback));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Instant;
-use super::sleep::{Sleep, far_from_now, sleep_until};
+use super::sleep::{Sleep, sleep_until};
 
 /// Ticks now and then every `period`.
 ///
@@ -67,4 +67,10 @@ pub(crate) fn next_after(due: Instant, period: Duration) -> Instant {
         .and_then(|periods| period.checked_mul(periods))
         .and_then(|ahead| due.checked_add(ahead))
         .unwrap_or_else(|| far_from_now(period))
+}
+
+/// Now plus the duration, or thirty years from now when the clock cannot express it: nobody waits longer.
+pub(crate) fn far_from_now(duration: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(30 * 365 * 24 * 3600))
 }

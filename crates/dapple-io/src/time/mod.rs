@@ -1,7 +1,9 @@
 //! Sleeping, limits on how long something may take, and ticks.
 //!
-//! Timers sit in a wheel of the worker that arms them; arming and dropping one takes constant time and no lock that
-//! workers share. A timer never fires early. It fires in the tick (0.52 ms) that follows its deadline.
+//! Timers sit in a wheel of the worker that arms them; arming, moving and dropping one takes constant time, some tens of
+//! nanoseconds, and no lock that all workers share. A timer takes 32 bytes, eight of them in the future. It never fires early. It
+//! fires in the tick (0.52 ms) that follows its deadline. Dropped on another worker than that which armed it, it is gone at once, or
+//! marked to be removed when its worker next looks for due timers, which is also when its waker goes.
 //!
 //! # A clock that stands still
 //!
@@ -38,9 +40,8 @@ pub use std::time::Duration;
 
 pub use instant::Instant;
 
-pub(crate) use interval::next_after;
 pub use interval::{Interval, interval, interval_at};
-pub(crate) use sleep::far_from_now;
+pub(crate) use interval::{far_from_now, next_after};
 pub use sleep::{Sleep, sleep, sleep_until};
 pub use standing::{Advance, Pause, advance, pause};
 pub use timeout::{Elapsed, Timeout, timeout, timeout_at};

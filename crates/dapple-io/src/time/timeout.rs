@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::Instant;
-use super::sleep::{Sleep, far_from_now, sleep_until};
+use super::sleep::{Sleep, sleep, sleep_until};
 
 /// Awaits `future`, but no longer than `limit`; then it is dropped and [`Elapsed`] is the result.
 ///
@@ -33,7 +33,7 @@ use super::sleep::{Sleep, far_from_now, sleep_until};
 ///
 /// [`Elapsed`] when the limit passed first; it converts into an [`io::Error`] of kind `TimedOut`.
 pub fn timeout<F: Future>(limit: Duration, future: F) -> Timeout<F> {
-    timeout_at(far_from_now(limit), future)
+    Timeout { future, sleep: sleep(limit) }
 }
 
 /// Like [`timeout`], with a deadline.

@@ -1,11 +1,14 @@
 //! Sleeping, limits, ticks and callbacks for deadlines.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use dapple_io::event::{after, every};
-use dapple_io::time::{interval, sleep, sleep_until, timeout};
+use dapple_io::time::{Sleep, interval, sleep, sleep_until, timeout};
 use dapple_sched::{Color, spawn};
 
 use crate::{LIMIT, channel_callback, run, runtime, wait_until};
@@ -94,6 +97,109 @@ impl ResetAndDrop for dapple_io::time::Sleep {
     fn reset_and_drop(mut self) {
         self.reset(Instant::now() + Duration::from_secs(1 << 40));
     }
+}
+
+#[test]
+fn a_sleep_that_is_moved_wakes_who_waits_for_it() {
+    // The task that awaits is not polled between: it is woken at the new deadline all the same.
+    async fn was_moved_in_time(from: Duration, to: Duration) -> bool {
+        let shared = Arc::new(std::sync::Mutex::new(Box::pin(sleep(from))));
+        let polled = Arc::new(AtomicBool::new(false));
+        let (waiting, is_polled) = (shared.clone(), polled.clone());
+        let task = spawn(poll_fn(move |cx| {
+            let poll = waiting.lock().unwrap().as_mut().poll(cx);
+            is_polled.store(true, Ordering::SeqCst);
+            poll.map(|()| Instant::now())
+        }));
+        while !polled.load(Ordering::SeqCst) {
+            dapple_sched::yield_now().await;
+        }
+        let (deadline, in_time) = {
+            let mut sleep = shared.lock().unwrap();
+            let now = Instant::now();
+            let in_time = now < sleep.deadline().into_std();
+            sleep.as_mut().reset(now + to);
+            (now + to, in_time)
+        };
+        assert!(task.await.unwrap() >= deadline || !in_time);
+        in_time
+    }
+    for (from, to) in [(LIMIT * 10, Duration::from_millis(3)), (Duration::from_millis(8), Duration::from_millis(16))] {
+        // On a machine that is busy with other things it may have rung before.
+        run(2, async { while !was_moved_in_time(from, to).await {} });
+    }
+}
+
+/// Timers are armed on one worker and dropped on another, while both arm, fire and look for due ones.
+#[test]
+fn timers_are_dropped_by_whoever_has_them() {
+    run(2, async {
+        let (tx, rx) = std::sync::mpsc::sync_channel::<Vec<Pin<Box<Sleep>>>>(64);
+        let rx = Arc::new(std::sync::Mutex::new(rx));
+        let arming = (0..4u64).map(|seed| {
+            let tx = tx.clone();
+            spawn(async move {
+                for round in 0..200 {
+                    let mut timers: Vec<_> = (0..50)
+                        .map(|i| Box::pin(sleep(Duration::from_micros(1 + (i * 7919 + round * 31 + seed) % 3000))))
+                        .collect();
+                    poll_fn(|cx| {
+                        timers.retain_mut(|timer| timer.as_mut().poll(cx).is_pending());
+                        Poll::Ready(())
+                    })
+                    .await;
+                    // A full channel: they are dropped here.
+                    let _ = tx.try_send(timers);
+                    dapple_sched::yield_now().await;
+                }
+            })
+        });
+        let arming: Vec<_> = arming.collect();
+        drop(tx);
+        let dropping = (0..2).map(|_| {
+            let rx = rx.clone();
+            spawn(async move {
+                let mut count = 0;
+                loop {
+                    let received = rx.lock().unwrap().try_recv();
+                    match received {
+                        Ok(timers) => count += timers.len(),
+                        Err(std::sync::mpsc::TryRecvError::Disconnected) => return count,
+                        Err(std::sync::mpsc::TryRecvError::Empty) => {}
+                    }
+                    dapple_sched::yield_now().await;
+                }
+            })
+        });
+        let dropping: Vec<_> = dropping.collect();
+        for task in arming {
+            task.await.unwrap();
+        }
+        let mut dropped = 0;
+        for task in dropping {
+            dropped += task.await.unwrap();
+        }
+        assert!(dropped > 0);
+        // The wheels are in order still.
+        sleep(Duration::from_millis(2)).await;
+    });
+}
+
+#[test]
+fn a_sleep_is_eight_bytes_and_can_be_asked_at_any_time() {
+    assert_eq!(size_of::<Sleep>(), 8);
+    run(1, async {
+        let deadline = Instant::now() + Duration::from_millis(4);
+        let mut sleep = sleep_until(deadline);
+        assert!(!sleep.is_elapsed());
+        (&mut sleep).await;
+        assert!(sleep.is_elapsed());
+        assert_eq!(sleep.deadline(), deadline.into());
+        (&mut sleep).await;
+        sleep_until(deadline).await;
+        let past = deadline - Duration::from_secs(100);
+        assert_eq!(sleep_until(past).deadline(), past.into());
+    });
 }
 
 #[test]

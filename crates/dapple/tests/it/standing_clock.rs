@@ -124,6 +124,23 @@ async fn a_wake_up_on_its_way_is_not_overtaken() {
 }
 
 #[dapple::test]
+async fn a_sleep_that_is_moved_ends_when_it_is_moved_to() {
+    use std::future::Future;
+    let start = Instant::now();
+    for (from, to) in [(HOUR, 2 * HOUR), (50 * HOUR, 3 * HOUR)] {
+        let shared = Arc::new(std::sync::Mutex::new(Box::pin(sleep_until(start + from))));
+        let waiting = shared.clone();
+        let task = dapple::spawn(std::future::poll_fn(move |cx| waiting.lock().unwrap().as_mut().poll(cx)));
+        // Only when all wait, the task among them.
+        sleep(SECOND).await;
+        shared.lock().unwrap().as_mut().reset(start + to);
+        assert_eq!(shared.lock().unwrap().deadline(), start + to);
+        task.await.unwrap();
+        assert_eq!(start.elapsed(), to);
+    }
+}
+
+#[dapple::test]
 async fn a_time_limit_counts_this_time() {
     let start = Instant::now();
     assert!(timeout(HOUR, std::future::pending::<()>()).await.is_err());

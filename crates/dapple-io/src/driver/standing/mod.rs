@@ -187,6 +187,24 @@ impl Standing {
         true
     }
 
+    /// Moves an armed timer; `false` if it has fired.
+    pub(crate) fn reset(&self, number: u64, at: Instant) -> bool {
+        let mut state = self.state.lock();
+        let Some(old) = state.dues.get(&number).copied() else {
+            return false;
+        };
+        let waker = state.timers.remove(&old).expect("each number names a timer");
+        state.forget(old);
+        let due = Due { at, ..old };
+        state.timers.insert(due, waker);
+        state.dues.insert(number, due);
+        if due.rank == Rank::Advance {
+            state.advances.insert(due);
+        }
+        self.unlock_and_nudge(state);
+        true
+    }
+
     pub(crate) fn disarm(&self, number: u64) {
         let mut state = self.state.lock();
         let due = state.dues.get(&number).copied();

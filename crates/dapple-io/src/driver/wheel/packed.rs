@@ -1,0 +1,141 @@
+//! A waker in nine bytes instead of sixteen: its data, and the number of its table of functions.
+//!
+//! A program has few such tables: one for the tasks of a runtime, one for each type that implements `Wake`. They get
+//! numbers in a table of the process, found by their address. A waker that finds the table full is kept in a box.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::task::{RawWakerVTable, Waker};
+
+/// A waker that was taken apart. Whoever drops it without putting it together again leaks it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packed {
+    pub(super) data: *const (),
+    /// Never [`NO_WAKER`].
+    pub(super) table: u8,
+}
+
+impl Packed {
+    pub(super) fn new(waker: Waker) -> Self {
+        match number_of(waker.vtable()) {
+            Some(table) => {
+                let data = waker.data();
+                // Its count of the task, or whatever it owns, goes on with `data`.
+                std::mem::forget(waker);
+                Packed { data, table }
+            }
+            None => Packed { data: Box::into_raw(Box::new(waker)).cast_const().cast(), table: BOXED },
+        }
+    }
+
+    /// Puts the waker together.
+    ///
+    /// # Safety
+    ///
+    /// `self` comes from [`Packed::new`], and is put together once.
+    pub(super) unsafe fn unpack(self) -> Waker {
+        if self.table == BOXED {
+            // SAFETY: `new` made this box and let go of it.
+            return *unsafe { Box::from_raw(self.data.cast_mut().cast::<Waker>()) };
+        }
+        // SAFETY: data and table are those of the waker that `new` was given and has forgotten.
+        unsafe { Waker::new(self.data, table_of(self.table)) }
+    }
+
+    /// Whether it wakes what `waker` wakes; as [`Waker::will_wake`], it may say no by mistake.
+    pub(super) fn will_wake(self, waker: &Waker) -> bool {
+        self.table != BOXED && self.data == waker.data() && ptr::eq(table_of(self.table), waker.vtable())
+    }
+}
+
+/// The number of a table, which gets one if it has none yet and there is one left.
+fn number_of(table: &'static RawWakerVTable) -> Option<u8> {
+    let wanted = ptr::from_ref(table).cast_mut();
+    let first = (wanted.addr() >> 4) % PLACES;
+    for step in 0..PROBES {
+        let place = (first + step) % PLACES;
+        // Relaxed, here and below: the pointer is to constant data that was there before the program began.
+        let mut there = TABLES[place].load(Ordering::Relaxed);
+        if there.is_null() {
+            match TABLES[place].compare_exchange(ptr::null_mut(), wanted, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => there = wanted,
+                Err(other) => there = other,
+            }
+        }
+        if there == wanted {
+            return Some(place as u8 + 1);
+        }
+    }
+    None
+}
+
+fn table_of(number: u8) -> &'static RawWakerVTable {
+    let table = TABLES[usize::from(number) - 1].load(Ordering::Relaxed);
+    // SAFETY: a number is given out once its place holds a `&'static` table, which then stays there.
+    unsafe { &*table.cast_const() }
+}
+
+/// Where there is no waker.
+pub(super) const NO_WAKER: u8 = 0;
+/// `data` points to a waker in a box.
+const BOXED: u8 = u8::MAX;
+/// Tables that have numbers, 1 to this.
+const PLACES: usize = 254;
+/// Places that are looked at for one table.
+const PROBES: usize = 8;
+
+static TABLES: [AtomicPtr<RawWakerVTable>; PLACES] = [const { AtomicPtr::new(ptr::null_mut()) }; PLACES];
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{RawWaker, Wake};
+
+    use super::*;
+
+    struct Counting(AtomicUsize);
+
+    impl Wake for Counting {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_waker_survives_being_packed() {
+        let counting = Arc::new(Counting(AtomicUsize::new(0)));
+        let waker = Waker::from(counting.clone());
+        let packed = Packed::new(waker.clone());
+        assert!(packed.will_wake(&waker));
+        assert!(!packed.will_wake(Waker::noop()));
+        // SAFETY: packed above, and put together once.
+        unsafe { packed.unpack() }.wake();
+        assert_eq!(counting.0.load(Ordering::Relaxed), 1);
+        drop(waker);
+        assert_eq!(Arc::strong_count(&counting), 1);
+    }
+
+    #[test]
+    fn more_tables_than_there_are_numbers_do_no_harm() {
+        fn clone(data: *const ()) -> RawWaker {
+            // SAFETY: the data of these wakers is their table, which lives for ever.
+            RawWaker::new(data, unsafe { &*data.cast::<RawWakerVTable>() })
+        }
+        fn nothing(_: *const ()) {}
+        let before = number_of(Waker::noop().vtable());
+        let mut boxed = 0;
+        for _ in 0..PLACES + 50 {
+            let table: &'static RawWakerVTable =
+                Box::leak(Box::new(RawWakerVTable::new(clone, nothing, nothing, nothing)));
+            // SAFETY: these functions do nothing that data and thread would matter to.
+            let packed = Packed::new(unsafe { Waker::new(ptr::from_ref(table).cast(), table) });
+            boxed += usize::from(packed.table == BOXED);
+            // SAFETY: packed above, and put together once.
+            let waker = unsafe { packed.unpack() };
+            assert!(ptr::eq(waker.vtable(), table));
+        }
+        assert!(boxed >= 50);
+        assert_eq!(number_of(Waker::noop().vtable()), before, "who has a number keeps it");
+    }
+}
