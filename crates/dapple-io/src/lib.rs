@@ -13,8 +13,8 @@
 //!
 //! What never happens here, and has tests:
 //!
-//! - no blocking call on a worker: files go through io_uring; name look-up, the start of processes, and files where
-//!   the kernel refuses io_uring go to a bounded pool (C9);
+//! - no blocking call on a worker: files go through io_uring; the start of processes, files where the kernel refuses
+//!   io_uring, and names where the feature `dns` is off go to a bounded pool (C9);
 //! - no event or timer stays with a busy worker while another sleeps: any worker may serve any slot (C6);
 //! - a descriptor number that the kernel hands out again never meets an old callback;
 //! - no queue grows because outsiders send: accepting and reading stop until what was taken in has been handled.

@@ -49,8 +49,9 @@
 //!
 //! # Features
 //!
-//! None is on by default. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams
-//! (`tokio` brings in the traits, not the runtime); `full` is all of them.
+//! `dns` is on by default: names are looked up on Dapple's own sockets, with a cache, instead of by the system's resolver in the
+//! blocking pool. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams (`tokio` brings in
+//! the traits, not the runtime; `dns` needs `futures-io`); `full` is all of them.
 
 #![forbid(unsafe_code)]
 

@@ -30,6 +30,8 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
     vec![
         Step::cargo("unit and integration", "test --workspace --lib --bins --tests --examples --no-fail-fast"),
         Step::cargo("documentation examples", "test --workspace --doc --no-fail-fast"),
+        // Names by the system's resolver. No other feature changes what another one does.
+        Step::cargo("without dns", "test -p dapple-io --no-default-features --lib --tests --no-fail-fast"),
         // Races show at full speed or not at all.
         Step::cargo("scheduler, release mode", "test -p dapple-sched --release --lib --tests --no-fail-fast"),
         Step::cargo("loom models", "test -p dapple-sched --release --test loom")

@@ -11,6 +11,10 @@ use dapple_sched::{Driver, Outside};
 use crate::blocking::Pool;
 use crate::descriptors::Descriptors;
 use crate::event_loop::Registry;
+#[cfg(feature = "dns")]
+use crate::lock::Mutex;
+#[cfg(feature = "dns")]
+use crate::net::Resolver;
 use crate::signal::Hub;
 use clock::Clock;
 use slot::Slot;
@@ -100,6 +104,9 @@ pub(crate) struct Shared {
     pub(crate) signals: Hub,
     /// Those of the program's own.
     pub(crate) loops: Registry,
+    /// Made when it is first used, or put in by the program.
+    #[cfg(feature = "dns")]
+    pub(crate) resolver: Mutex<Option<Resolver>>,
     /// `None` where files go to the pool by the program's wish.
     pub(crate) ring_limits: Option<Limits>,
     /// In place of `clock` and of the wheels, for tests.
@@ -138,6 +145,8 @@ impl EpollDriver {
             pool: Pool::new(config),
             signals: Hub::default(),
             loops: Registry::default(),
+            #[cfg(feature = "dns")]
+            resolver: Mutex::default(),
             ring_limits: ring_limits(&config),
             standing: config.standing_clock.then(|| Standing::new(workers)),
         });
@@ -153,6 +162,24 @@ impl EpollDriver {
     /// look for what hangs.
     pub fn clock_dump(&self) -> Option<ClockDump> {
         self.shared.standing.as_ref().map(Standing::dump)
+    }
+
+    /// Descriptors that are registered now, of all workers.
+    ///
+    /// ```
+    /// use dapple_io::{EpollDriver, pipe};
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// let _entered = runtime.enter();
+    /// let ends = pipe::pipe()?;
+    /// let driver = runtime.handle().driver::<EpollDriver>().expect("the builder put it in");
+    /// assert_eq!(driver.source_count(), 2);
+    /// drop(ends);
+    /// assert_eq!(driver.source_count(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn source_count(&self) -> usize {
+        self.slots.iter().map(|slot| slot.load()).sum()
     }
 
     /// The slot with the fewest sources, `preferred` among equals.

@@ -1,13 +1,14 @@
-//! Addresses that need no resolver.
+//! Addresses, and names that are looked up where they are used.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
+use super::host::Host;
+
 /// What can be turned into socket addresses without asking anybody.
 ///
 /// Like the trait of this name in `std`, with one difference: a text must be an address (`"127.0.0.1:80"`, `"[::1]:80"`)
-/// or `localhost`. Other names need a resolver, which blocks; for them there are [`resolve`](super::resolve) and
-/// [`tcp_connect`](super::tcp_connect).
+/// or `localhost`. It is what one binds to. What one connects to may be a name: [`ToAddresses`].
 ///
 /// ```
 /// use dapple_io::net::ToSocketAddrs;
@@ -108,15 +109,126 @@ impl<T: ToSocketAddrs + ?Sized> ToSocketAddrs for &T {
     }
 }
 
-/// The addresses of a host that is written as an address, in brackets or not, or is `localhost`.
-pub(crate) fn literal(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
-    if host == "localhost" {
-        let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        return Some(loopback.map(|ip| (ip, port).into()).to_vec());
+/// What one can connect to: an address, several, or a name with a port that is looked up then, `"example.com:80"` or
+/// `("example.com", 80)`.
+///
+/// Everything that is [`ToSocketAddrs`] is this, too.
+pub trait ToAddresses {
+    /// What is to be looked up, if anything.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` when this is neither an address nor a name with a port; the text says what is wrong.
+    fn to_addresses(&self) -> io::Result<Addresses>;
+}
+
+/// What a [`ToAddresses`] names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses(pub(crate) Target);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    One(SocketAddr),
+    Several(Vec<SocketAddr>),
+    Name { host: String, port: u16 },
+}
+
+impl From<SocketAddr> for Addresses {
+    fn from(addr: SocketAddr) -> Self {
+        Addresses(Target::One(addr))
     }
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let ip: IpAddr = bare.parse().ok()?;
-    Some(vec![(ip, port).into()])
+}
+
+impl From<Vec<SocketAddr>> for Addresses {
+    fn from(addrs: Vec<SocketAddr>) -> Self {
+        match addrs[..] {
+            [addr] => addr.into(),
+            _ => Addresses(Target::Several(addrs)),
+        }
+    }
+}
+
+macro_rules! addresses_of_literals {
+    ($($type:ty),*) => {
+        $(impl ToAddresses for $type {
+            fn to_addresses(&self) -> io::Result<Addresses> {
+                Ok(SocketAddr::from(*self).into())
+            }
+        })*
+    };
+}
+addresses_of_literals!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16), (Ipv6Addr, u16));
+
+impl ToAddresses for (&str, u16) {
+    fn to_addresses(&self) -> io::Result<Addresses> {
+        let (host, port) = *self;
+        Ok(match Host::parse(host, port)? {
+            Host::Addresses(addrs) => addrs.into(),
+            Host::Name(name) => Addresses(Target::Name { host: name.to_owned(), port }),
+        })
+    }
+}
+
+impl ToAddresses for (String, u16) {
+    fn to_addresses(&self) -> io::Result<Addresses> {
+        (self.0.as_str(), self.1).to_addresses()
+    }
+}
+
+impl ToAddresses for str {
+    fn to_addresses(&self) -> io::Result<Addresses> {
+        if let Ok(addr) = self.parse::<SocketAddr>() {
+            return Ok(addr.into());
+        }
+        let no_port = || {
+            let advice = format!("`{}` has no port; write it as `example.com:80`", self.escape_debug());
+            io::Error::new(io::ErrorKind::InvalidInput, advice)
+        };
+        let (host, port) = self.rsplit_once(':').ok_or_else(no_port)?;
+        let port = port.parse().map_err(|_| no_port())?;
+        if host.contains(':') && !host.starts_with('[') {
+            return Err(no_port());
+        }
+        (host, port).to_addresses()
+    }
+}
+
+impl ToAddresses for String {
+    fn to_addresses(&self) -> io::Result<Addresses> {
+        self.as_str().to_addresses()
+    }
+}
+
+impl ToAddresses for [SocketAddr] {
+    fn to_addresses(&self) -> io::Result<Addresses> {
+        Ok(self.to_socket_addrs()?.into())
+    }
+}
+
+impl ToAddresses for Vec<SocketAddr> {
+    fn to_addresses(&self) -> io::Result<Addresses> {
+        self[..].to_addresses()
+    }
+}
+
+impl ToAddresses for Addresses {
+    fn to_addresses(&self) -> io::Result<Addresses> {
+        Ok(self.clone())
+    }
+}
+
+impl<T: ToAddresses + ?Sized> ToAddresses for &T {
+    fn to_addresses(&self) -> io::Result<Addresses> {
+        (**self).to_addresses()
+    }
+}
+
+/// The addresses of a host that needs no look-up.
+fn literal(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
+    match Host::parse(host, port) {
+        Ok(Host::Addresses(addrs)) => Some(addrs),
+        _ => None,
+    }
 }
 
 /// Tries the addresses in order; the first success or the last error.
@@ -138,7 +250,7 @@ pub(crate) fn no_address() -> io::Error {
 
 fn not_an_address(text: &str) -> io::Error {
     let advice = format!(
-        "`{text}` is not an address like 127.0.0.1:80 or [::1]:80; names are looked up by net::resolve and net::tcp_connect"
+        "`{text}` is not an address like 127.0.0.1:80 or [::1]:80; names are looked up by what connects and by net::resolve"
     );
     io::Error::new(io::ErrorKind::InvalidInput, advice)
 }
@@ -157,5 +269,23 @@ mod tests {
         }
         assert!(literal("[::1]", 1).is_some());
         assert!(literal("host", 1).is_none());
+    }
+
+    #[test]
+    fn texts_with_names() {
+        let name = |host: &str, port| Addresses(Target::Name { host: host.to_owned(), port });
+        assert_eq!("example.com:80".to_addresses().unwrap(), name("example.com", 80));
+        assert_eq!(("example.com", 443).to_addresses().unwrap(), name("example.com", 443));
+        let literal: SocketAddr = "[::1]:80".parse().unwrap();
+        assert_eq!("[::1]:80".to_addresses().unwrap(), literal.into());
+        assert_eq!(("::1", 80).to_addresses().unwrap(), literal.into());
+        assert!(matches!("localhost:1".to_addresses().unwrap(), Addresses(Target::Several(addrs)) if addrs.len() == 2));
+        for bad in
+            ["", "example.com", "example.com:http", "example.com:99999", "::1:80", ":80", "a b:80", "http://a:80"]
+        {
+            let error = bad.to_addresses().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{bad}");
+        }
+        assert!(<[SocketAddr]>::to_addresses(&[]).is_err());
     }
 }

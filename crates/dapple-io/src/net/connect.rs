@@ -1,14 +1,16 @@
-//! Names, and connecting to them.
+//! Connecting to what may have several addresses, and looking names up.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
+use std::time::Duration;
 
-use super::address::{literal, no_address};
+use super::address::{Target, ToAddresses};
+use super::host::Host;
+use super::lookup::Lookup;
+use super::race::Race;
 use super::tcp::TcpStream;
-use crate::blocking;
 
-/// Connects to a host by name or address, trying all its addresses in turn (the papers' `tcpconnect`). Cancel safe: dropped
-/// before it resolves, the attempt ends.
+/// Connects to a host by name or address, like [`TcpStream::connect`] (the papers' `tcpconnect`).
 ///
 /// ```
 /// use dapple_io::net::{TcpListener, tcp_connect};
@@ -24,34 +26,134 @@ use crate::blocking;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
+/// # Cancel safety
+///
+/// Dropped before it resolves, it ends all attempts and closes their descriptors.
+///
 /// # Errors
 ///
-/// Those of the look-up, or of the last address tried.
+/// As [`TcpStream::connect`].
 pub async fn tcp_connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut last = no_address();
-    for addr in resolve(host, port).await? {
-        match TcpStream::connect(addr).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+    TcpStream::connect((host, port)).await
 }
 
-/// Looks a host up with the system's resolver, which blocks and therefore runs in the blocking pool; addresses and
-/// `localhost` are understood without it. Cancel safe.
+/// Looks a host up: all its addresses, at least one, those of IPv6 first. Addresses and `localhost` need no look-up.
+///
+/// With the feature `dns` (on by default) `/etc/hosts` and the name servers of `/etc/resolv.conf` are asked as [`Resolver`]
+/// says, or the resolver that [`Resolver::install`] has put in; without it the system's resolver, which blocks, in the blocking
+/// pool.
+///
+/// [`Resolver`]: crate::net::Resolver
+/// [`Resolver::install`]: crate::net::Resolver::install
+///
+/// ```
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// let addresses = runtime.block_on(dapple_io::net::resolve("localhost"))?;
+/// assert!(addresses.iter().all(|address| address.is_loopback()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Safe: dropped before it resolves, it asks for nothing more. What is under way is finished for the cache.
 ///
 /// # Errors
 ///
-/// Those of the resolver: the name is unknown, or nobody could be asked. There is no runtime here.
-pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if let Some(addrs) = literal(host, port) {
-        return Ok(addrs);
+/// `NotFound`: there is no such host, or it has no address. `TimedOut`: nobody answered. `InvalidInput`: this is no name; a
+/// port does not belong here. Otherwise what the servers or the kernel said. There is no runtime here.
+pub async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
+    match Host::parse(host, 0)? {
+        Host::Addresses(addrs) => Ok(addrs.into_iter().map(|addr| addr.ip()).collect()),
+        Host::Name(name) => Lookup::start(name, None)?.all().await,
     }
-    let host = host.to_owned();
-    blocking::run(move || {
-        let addrs = std::net::ToSocketAddrs::to_socket_addrs(&(host.as_str(), port));
-        addrs.map(Iterator::collect)
-    })
-    .await
+}
+
+/// How to connect to a host with several addresses (Happy Eyeballs, RFC 8305).
+///
+/// Addresses of IPv6 and IPv4 take turns, IPv6 first. When an attempt has not succeeded for a while, or failed, the next address
+/// is tried beside it; the first that succeeds wins, and the others are dropped and closed. Both kinds of addresses are
+/// looked up at the same time, and connecting begins as soon as there is one to begin with.
+///
+/// ```
+/// use std::time::Duration;
+/// use dapple_io::net::{Connector, TcpListener};
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let mut connector = Connector::new();
+///     connector.attempt_delay(Duration::from_millis(100));
+///     // Where nobody listens on ::1, the second address of `localhost` is tried at once.
+///     let stream = connector.connect(("localhost", listener.local_addr()?.port())).await?;
+///     assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Connector {
+    pub(super) attempt_delay: Duration,
+    pub(super) resolution_delay: Duration,
+    #[cfg(feature = "dns")]
+    resolver: Option<super::dns::Resolver>,
+}
+
+impl Default for Connector {
+    fn default() -> Self {
+        Connector::new()
+    }
+}
+
+impl Connector {
+    /// With the delays that RFC 8305 recommends.
+    pub fn new() -> Self {
+        Connector {
+            attempt_delay: Duration::from_millis(250),
+            resolution_delay: Duration::from_millis(50),
+            #[cfg(feature = "dns")]
+            resolver: None,
+        }
+    }
+
+    /// How long one attempt has for itself before the next begins beside it; 250 ms if not set, 10 ms at least.
+    pub fn attempt_delay(&mut self, delay: Duration) -> &mut Self {
+        self.attempt_delay = delay.max(Duration::from_millis(10));
+        self
+    }
+
+    /// How long to wait for addresses of IPv6 when those of IPv4 have come first; 50 ms if not set.
+    pub fn resolution_delay(&mut self, delay: Duration) -> &mut Self {
+        self.resolution_delay = delay;
+        self
+    }
+
+    /// Who looks names up, instead of the runtime's resolver.
+    #[cfg(feature = "dns")]
+    pub fn resolver(&mut self, resolver: &super::dns::Resolver) -> &mut Self {
+        self.resolver = Some(resolver.clone());
+        self
+    }
+
+    /// Connects to the first of the addresses that answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it ends all attempts and closes their descriptors.
+    ///
+    /// # Errors
+    ///
+    /// As [`TcpStream::connect`].
+    pub async fn connect(&self, to: impl ToAddresses) -> io::Result<TcpStream> {
+        match to.to_addresses()?.0 {
+            Target::One(addr) => TcpStream::connect_to(addr).await,
+            Target::Several(addrs) => Race::new(self, addrs).await,
+            Target::Name { host, port } => {
+                #[cfg(feature = "dns")]
+                let lookup = Lookup::start(&host, self.resolver.clone())?;
+                #[cfg(not(feature = "dns"))]
+                let lookup = Lookup::start(&host, None)?;
+                Race::with_names(self, &host, port, lookup).await
+            }
+        }
+    }
 }

@@ -1,19 +1,28 @@
 //! TCP, UDP and Unix sockets as `async` types.
 //!
+//! What connects takes names as well as addresses; see [`resolve`] and [`Connector`].
+//!
 //! All of them are made without blocking and may be shared by reference between tasks. They are registered with the
 //! runtime of the thread that makes them. Where the callback style is wanted, see their `on_readable`, `on_writable` and
 //! [`event::on_accept`](crate::event::on_accept).
 
 mod address;
 mod connect;
+#[cfg(feature = "dns")]
+mod dns;
 mod half;
+mod host;
 mod listener;
+mod lookup;
+mod race;
 mod tcp;
 mod udp;
 mod unix;
 
-pub use address::ToSocketAddrs;
-pub use connect::{resolve, tcp_connect};
+pub use address::{Addresses, ToAddresses, ToSocketAddrs};
+pub use connect::{Connector, resolve, tcp_connect};
+#[cfg(feature = "dns")]
+pub use dns::{Resolver, ResolverConfig, ResolverStats};
 pub use half::{ReadHalf, WriteHalf};
 pub use listener::TcpListener;
 pub use tcp::TcpStream;

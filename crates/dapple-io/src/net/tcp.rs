@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::address::ToAddresses;
+use super::connect::Connector;
 use super::half::{ReadHalf, WriteHalf};
 use crate::driver::{Direction, Source, Step};
 use crate::stream::{raw_read, raw_write, read_methods, write_methods};
@@ -29,13 +31,25 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Connects to an address. For names, or several addresses, see [`tcp_connect`](super::tcp_connect). Cancel safe: dropped
-    /// before it resolves, the attempt ends.
+    /// Connects to an address, or to a host by name: `"example.com:80"`, `("example.com", 80)`.
+    ///
+    /// Names are looked up by the runtime's [`Resolver`](super::Resolver). Several addresses are raced as RFC 8305 says;
+    /// [`Connector`](super::Connector) has the details, and a way to set them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it ends all attempts and closes their descriptors.
     ///
     /// # Errors
     ///
-    /// Those of the connection, such as `ConnectionRefused` and `TimedOut`; there is no runtime here.
-    pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
+    /// Those of the connection, such as `ConnectionRefused` and `TimedOut`; of several addresses, one error that names them all. Those of
+    /// [`resolve`](super::resolve). `InvalidInput` when `to` is neither an address nor a name with a port. There is no runtime here.
+    pub async fn connect(to: impl ToAddresses) -> io::Result<Self> {
+        Connector::new().connect(to).await
+    }
+
+    /// Connects to one address.
+    pub(crate) async fn connect_to(addr: SocketAddr) -> io::Result<Self> {
         let kind = Type::STREAM.nonblocking();
         let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;

@@ -4,8 +4,11 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(feature = "dns")]
+use std::task::{Context, Poll};
 
-use super::address::{ToSocketAddrs, try_each};
+use super::address::{Addresses, Target, ToAddresses, ToSocketAddrs, no_address, try_each};
+use super::connect::resolve;
 use crate::driver::{Direction, Source, Step};
 use crate::event::{Registration, watch};
 
@@ -50,22 +53,41 @@ impl UdpSocket {
         Ok(UdpSocket { source })
     }
 
-    /// Sets the one address that [`send`](Self::send) and [`recv`](Self::recv) talk to; datagrams of others are dropped.
+    /// Sets the one address that [`send`](Self::send) and [`recv`](Self::recv) talk to; datagrams of others are dropped. A name is
+    /// looked up, and its first address taken that the kernel has a way to.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: dropped before it resolves, it has changed nothing.
     ///
     /// # Errors
     ///
-    /// Those of the kernel for the last address tried.
-    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
-        try_each(addr, |addr| self.source.descriptor().connect(addr))
+    /// Those of the kernel for the last address tried, and of [`resolve`](super::resolve).
+    pub async fn connect(&self, to: impl ToAddresses) -> io::Result<()> {
+        let addrs = all_addresses(to.to_addresses()?).await?;
+        try_each(&addrs[..], |addr| self.source.descriptor().connect(addr))
     }
 
-    /// Sends one datagram to an address, and returns its length. Cancel safe: dropped before it resolves, it has sent
-    /// nothing.
+    /// Sends one datagram to an address, and returns its length. A name is looked up each time, and its first address taken of the
+    /// family of this socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: dropped before it resolves, it has sent nothing.
     ///
     /// # Errors
     ///
-    /// Those of the kernel, such as a datagram that is too long.
-    pub async fn send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
+    /// Those of the kernel, such as a datagram that is too long, and of [`resolve`](super::resolve).
+    pub async fn send_to(&self, buf: &[u8], to: impl ToAddresses) -> io::Result<usize> {
+        let addr = match to.to_addresses()? {
+            Addresses(Target::One(addr)) => addr,
+            several => {
+                let is_ipv4 = self.local_addr()?.is_ipv4();
+                let addrs = all_addresses(several).await?;
+                let fits = addrs.iter().find(|addr| addr.is_ipv4() == is_ipv4);
+                *fits.or(addrs.first()).ok_or_else(no_address)?
+            }
+        };
         self.write(|socket| socket.send_to(buf, addr)).await
     }
 
@@ -130,6 +152,18 @@ impl UdpSocket {
         self.source.descriptor().local_addr()
     }
 
+    /// As [`recv_from`](Self::recv_from), for one who waits in `poll`; of several only the last is woken.
+    #[cfg(feature = "dns")]
+    pub(crate) fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.source.poll_io(cx, Direction::Read, None, |socket| socket.recv_from(buf).map(Step::More))
+    }
+
+    /// As [`send_to`](Self::send_to), for one who waits in `poll`; of several only the last is woken.
+    #[cfg(feature = "dns")]
+    pub(crate) fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], to: SocketAddr) -> Poll<io::Result<usize>> {
+        self.source.poll_io(cx, Direction::Write, None, |socket| socket.send_to(buf, to).map(Step::More))
+    }
+
     async fn read<R>(&self, mut op: impl FnMut(&std::net::UdpSocket) -> io::Result<R> + Unpin) -> io::Result<R> {
         let op = |socket: &std::net::UdpSocket| op(socket).map(Step::More);
         self.source.io(Direction::Read, op).await
@@ -138,6 +172,14 @@ impl UdpSocket {
     async fn write<R>(&self, mut op: impl FnMut(&std::net::UdpSocket) -> io::Result<R> + Unpin) -> io::Result<R> {
         let op = |socket: &std::net::UdpSocket| op(socket).map(Step::More);
         self.source.io(Direction::Write, op).await
+    }
+}
+
+async fn all_addresses(addresses: Addresses) -> io::Result<Vec<SocketAddr>> {
+    match addresses.0 {
+        Target::One(addr) => Ok(vec![addr]),
+        Target::Several(addrs) => Ok(addrs),
+        Target::Name { host, port } => Ok(resolve(&host).await?.into_iter().map(|ip| (ip, port).into()).collect()),
     }
 }
 

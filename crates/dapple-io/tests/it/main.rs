@@ -7,10 +7,15 @@ mod deadline;
 mod descriptor;
 mod dir;
 mod direct;
+#[cfg(feature = "dns")]
+mod dns;
+#[cfg(feature = "dns")]
+mod dns_server;
 mod event_loop;
 mod file_load;
 mod files;
 mod flow;
+mod happy_eyeballs;
 mod process;
 mod shortage;
 mod shutdown;
@@ -61,6 +66,11 @@ fn both_ways<F: Future<Output = io::Result<()>> + Send + 'static>(workers: usize
             Err(error) => panic!("with io_uring {io_uring}: {error}"),
         }
     }
+}
+
+/// Descriptors that this runtime watches.
+fn sources(runtime: &Runtime) -> usize {
+    runtime.handle().driver::<dapple_io::EpollDriver>().expect("it has our driver").source_count()
 }
 
 /// A callback of a fresh color, and where its arguments arrive.

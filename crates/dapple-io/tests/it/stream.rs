@@ -83,7 +83,7 @@ fn unix_echo() {
 fn udp_echo() {
     run(2, async {
         let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
-        a.connect(b.local_addr()?)?;
+        a.connect(b.local_addr()?).await?;
         let echo = spawn(async move {
             let mut buf = [0; 100];
             let (len, from) = b.recv_from(&mut buf).await?;

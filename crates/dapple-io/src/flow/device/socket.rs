@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -67,7 +68,10 @@ impl Device for Tcp {
 
     async fn listen(name: &str) -> io::Result<Self::Acceptor> {
         let (host, port) = host_and_port(name).map_err(|why| bad(name, &why))?;
-        let addrs = resolve(host, port).await.map_err(|error| named(name, error))?;
+        let ips = resolve(host).await.map_err(|error| named(name, error))?;
+        let mut addrs: Vec<SocketAddr> = ips.into_iter().map(|ip| (ip, port).into()).collect();
+        // As `TcpListener::bind` takes `localhost`.
+        addrs.sort_by_key(SocketAddr::is_ipv6);
         let listener = TcpListener::bind(&addrs[..]).map_err(|error| named(name, error))?;
         Ok(SocketAcceptor {
             listener: Arc::new(listener),

@@ -1,0 +1,235 @@
+//! Answers, for as long as they hold; and who waits for those that are on their way.
+//!
+//! A place in the cache:
+//!
+//! | state | becomes | when |
+//! |---|---|---|
+//! | on its way | known | the answer has come, and may be kept |
+//! | | gone | it may not be kept, or nobody asks any more; who waits is told |
+//! | known | on its way | somebody asks after it has expired |
+//! | | gone | its room is needed |
+//!
+//! Places on their way are bounded by the limit of queries, known ones by the capacity.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::proto::rr::Name;
+
+use super::failure::Failure;
+use crate::oneshot;
+use crate::time::Instant;
+
+/// The kind of address that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Family {
+    V6,
+    V4,
+}
+
+/// A full name, in any case of letters, and the kind of address.
+pub(super) type Key = (Name, Family);
+
+/// What a name server said, or why there is no answer.
+pub(super) type Answer = Result<Arc<[IpAddr]>, Failure>;
+
+/// See the module's text.
+pub(super) struct Cache {
+    capacity: usize,
+    /// Where a key is in `places`.
+    index: HashMap<Key, usize>,
+    places: Vec<Known>,
+    on_their_way: HashMap<Key, Vec<oneshot::Sender<Answer>>>,
+    /// For choosing what goes.
+    random: u64,
+}
+
+struct Known {
+    key: Key,
+    answer: Answer,
+    expires: Instant,
+    used: Instant,
+}
+
+/// What asking the cache comes to.
+pub(super) enum Found {
+    Known(Answer),
+    /// Somebody is asking: the answer comes here, unless he gives up.
+    OnItsWay(oneshot::Receiver<Answer>),
+    /// Ask, and then call [`Cache::finish`].
+    Ask,
+}
+
+impl Cache {
+    pub(super) fn new(capacity: usize) -> Self {
+        Cache {
+            capacity,
+            index: HashMap::new(),
+            places: Vec::new(),
+            on_their_way: HashMap::new(),
+            random: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    /// Answers that are kept, expired ones among them.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.index.clear();
+        self.places.clear();
+    }
+
+    pub(super) fn begin(&mut self, key: &Key, now: Instant) -> Found {
+        if let Some(&at) = self.index.get(key) {
+            let known = &mut self.places[at];
+            if now < known.expires {
+                known.used = now;
+                return Found::Known(known.answer.clone());
+            }
+            self.remove(at);
+        }
+        match self.on_their_way.get_mut(key) {
+            Some(waiting) => {
+                let (sender, receiver) = oneshot::channel();
+                // Who has gone away leaves no trace, however often others come.
+                if waiting.len() == waiting.capacity() {
+                    waiting.retain(|waiting| !waiting.is_forsaken());
+                }
+                waiting.push(sender);
+                Found::OnItsWay(receiver)
+            }
+            None => {
+                self.on_their_way.insert(key.clone(), Vec::new());
+                Found::Ask
+            }
+        }
+    }
+
+    /// Ends asking. Returns who waits: they get the answer, or ask themselves if there is none.
+    #[must_use = "they wait"]
+    pub(super) fn finish(
+        &mut self,
+        key: &Key,
+        answer: Option<(&Answer, Duration)>,
+        now: Instant,
+    ) -> Vec<oneshot::Sender<Answer>> {
+        if let Some((answer, holds)) = answer
+            && !holds.is_zero()
+            && self.capacity > 0
+        {
+            self.insert(Known { key: key.clone(), answer: answer.clone(), expires: now + holds, used: now }, now);
+        }
+        self.on_their_way.remove(key).unwrap_or_default()
+    }
+
+    fn insert(&mut self, known: Known, now: Instant) {
+        if let Some(&at) = self.index.get(&known.key) {
+            self.places[at] = known;
+            return;
+        }
+        if self.places.len() >= self.capacity {
+            let victim = self.victim(now);
+            self.remove(victim);
+        }
+        self.index.insert(known.key.clone(), self.places.len());
+        self.places.push(known);
+    }
+
+    fn remove(&mut self, at: usize) {
+        let removed = self.places.swap_remove(at);
+        self.index.remove(&removed.key);
+        if let Some(moved) = self.places.get(at) {
+            *self.index.get_mut(&moved.key).expect("what is kept is in the index") = at;
+        }
+    }
+
+    /// Of some at random one that has expired, or else the one whose last use is longest ago: nearly as good as knowing the order of
+    /// all, and it costs nothing to keep.
+    fn victim(&mut self, now: Instant) -> usize {
+        let mut sample = || {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            (self.random % self.places.len() as u64) as usize
+        };
+        let candidates: [usize; SAMPLES] = std::array::from_fn(|_| sample());
+        let oldest = candidates.into_iter().min_by_key(|&at| (self.places[at].expires > now, self.places[at].used));
+        oldest.unwrap_or(0)
+    }
+}
+
+/// How many are looked at when one must go.
+const SAMPLES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> Key {
+        (Name::from_ascii(format!("host{number}.test.")).unwrap(), Family::V4)
+    }
+
+    fn answer() -> Answer {
+        Ok(Arc::from([IpAddr::from([127, 0, 0, 1])]))
+    }
+
+    fn put(cache: &mut Cache, number: usize, holds: Duration, now: Instant) {
+        assert!(matches!(cache.begin(&key(number), now), Found::Ask));
+        let waiting = cache.finish(&key(number), Some((&answer(), holds)), now);
+        assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn answers_hold_as_long_as_they_say() {
+        let mut cache = Cache::new(10);
+        let now = Instant::now();
+        put(&mut cache, 1, Duration::from_secs(5), now);
+        assert!(matches!(cache.begin(&key(1), now + Duration::from_secs(4)), Found::Known(Ok(_))));
+        assert!(matches!(cache.begin(&key(1), now + Duration::from_secs(5)), Found::Ask));
+        assert_eq!(cache.len(), 0);
+        let waiting = cache.finish(&key(1), Some((&answer(), Duration::ZERO)), now);
+        assert!(waiting.is_empty() && cache.len() == 0, "what holds for no time is not kept");
+    }
+
+    #[test]
+    fn the_capacity_is_kept_and_what_has_expired_goes_first() {
+        let mut cache = Cache::new(16);
+        let now = Instant::now();
+        for number in 0..1000 {
+            put(&mut cache, number, Duration::from_secs(60), now + Duration::from_millis(number as u64));
+            assert!(cache.len() <= 16);
+            assert_eq!(cache.index.len(), cache.len());
+        }
+        let recent = (0..1000).rev().take(32).filter(|number| cache.index.contains_key(&key(*number))).count();
+        assert!(recent > 8, "mostly those used last: {recent}");
+        for (name, at) in &cache.index {
+            assert_eq!(cache.places[*at].key, *name);
+        }
+    }
+
+    #[test]
+    fn who_asks_the_same_waits_for_the_same_answer() {
+        let mut cache = Cache::new(4);
+        let now = Instant::now();
+        assert!(matches!(cache.begin(&key(1), now), Found::Ask));
+        let mut waiting = Vec::new();
+        for _ in 0..1000 {
+            match cache.begin(&key(1), now) {
+                // Dropped: it has gone away.
+                Found::OnItsWay(receiver) if waiting.len() < 3 => waiting.push(receiver),
+                Found::OnItsWay(_) => {}
+                _ => panic!("somebody asks already"),
+            }
+        }
+        let senders = cache.finish(&key(1), Some((&answer(), Duration::from_secs(1))), now);
+        assert!(senders.len() < 16, "who left is forgotten: {}", senders.len());
+        senders.into_iter().for_each(|sender| sender.send(answer()));
+        for receiver in waiting {
+            assert!(matches!(dapple_sched::block_on(receiver), Some(Ok(_))));
+        }
+    }
+}
