@@ -79,6 +79,47 @@ where
     Ok(Blocking(State::after(shared.pool.submit_reserved(job, &handle), answer)))
 }
 
+/// How the blocking pool of the current runtime stands.
+///
+/// ```
+/// use dapple_io::blocking;
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async { blocking::spawn_blocking(|| 1).await.unwrap() });
+/// let _entered = runtime.enter();
+/// let stats = blocking::stats()?;
+/// assert_eq!((stats.ran, stats.queued, stats.refused), (1, 0, 0));
+/// assert!(stats.threads <= 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// There is no runtime here.
+pub fn stats() -> io::Result<BlockingStats> {
+    Ok(current::shared()?.pool.stats())
+}
+
+/// See [`stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockingStats {
+    /// Threads that there are, at most [`Config::blocking_threads_max`](crate::Config::blocking_threads_max).
+    pub threads: usize,
+    /// Those of them that wait for work. They end after [`Config::blocking_idle_timeout`](crate::Config::blocking_idle_timeout).
+    pub idle: usize,
+    /// Functions that wait for a thread, at most [`Config::blocking_queue_max`](crate::Config::blocking_queue_max).
+    pub queued: usize,
+    /// Callers that wait for room in the queue; their functions are still with them.
+    pub waiting: usize,
+    /// Functions that a thread has taken so far.
+    pub ran: u64,
+    /// Functions that [`try_spawn_blocking`] has given back so far.
+    pub refused: u64,
+    /// Threads that were started so far.
+    pub threads_started: u64,
+}
+
 /// See [`spawn_blocking`].
 #[must_use = "a function that finds no room in the queue is only run if this is awaited"]
 pub struct Blocking<T>(State<T>);

@@ -1,10 +1,11 @@
 //! The threads and the queue of the blocking pool.
 //!
 //! Threads are started when there are more jobs than idle threads, up to the bound, and end after having been idle for a
-//! while. The queue is bounded; whoever finds it full keeps its job and leaves a waker. Every job taken from the queue
-//! leaves a room, which is promised to the one who has waited longest, so that no newcomer overtakes.
+//! while. A job wakes the thread that fell idle last, so that under a little load the others end. The queue is bounded;
+//! whoever finds it full keeps its job and leaves a waker. Every job taken from the queue leaves a room, which is promised to
+//! the one who has waited longest, so that no newcomer overtakes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +15,7 @@ use std::thread;
 
 use dapple_sched::Handle;
 
+use super::BlockingStats;
 use crate::driver::Config;
 use crate::lock::{Mutex, refresh, wait_timeout};
 
@@ -33,22 +35,24 @@ pub(crate) struct Pool(Arc<Inner>);
 struct Inner {
     config: Config,
     state: Mutex<State>,
-    /// Notified for every job that an idle thread is to take, and at shutdown.
-    work: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Job>,
-    /// Threads that wait for work, or were notified and have not looked yet.
-    idle: usize,
+    /// Threads that wait for work, the one that fell idle last at the end. Who takes one out wakes it.
+    idle: Vec<Arc<Condvar>>,
     threads: usize,
     threads_ever: u64,
     /// Rooms in the queue that somebody was promised and has not taken yet.
     promised: usize,
     /// Who waits for room, longest first. Whose place is gone was promised a room.
-    waiters: VecDeque<(u64, Waker)>,
+    waiters: BTreeMap<u64, Waker>,
     next_place: u64,
+    /// Jobs that were run.
+    ran: u64,
+    /// Functions that were given back to who would not wait.
+    refused: u64,
     is_shut_down: bool,
 }
 
@@ -61,8 +65,20 @@ impl Pool {
                 ..config
             },
             state: Mutex::default(),
-            work: Condvar::new(),
         }))
+    }
+
+    pub(crate) fn stats(&self) -> BlockingStats {
+        let state = self.0.state.lock();
+        BlockingStats {
+            threads: state.threads,
+            idle: state.idle.len(),
+            queued: state.queue.len(),
+            waiting: state.waiters.len() + state.promised,
+            ran: state.ran,
+            refused: state.refused,
+            threads_started: state.threads_ever,
+        }
     }
 
     /// Promises a room to the caller, unless there is none or others wait for it.
@@ -70,6 +86,7 @@ impl Pool {
         let mut state = self.0.state.lock();
         let has_room = self.0.has_room(&state);
         state.promised += usize::from(has_room);
+        state.refused += u64::from(!has_room);
         has_room
     }
 
@@ -103,12 +120,12 @@ impl Pool {
             None => {
                 state.next_place += 1;
                 *place = Some(state.next_place);
-                let entry = (state.next_place, waker.clone());
-                state.waiters.push_back(entry);
+                let place = state.next_place;
+                state.waiters.insert(place, waker.clone());
                 None
             }
-            Some(own) => match state.waiters.iter_mut().find(|(kept, _)| *kept == own) {
-                Some((_, kept)) => refresh(kept, waker),
+            Some(own) => match state.waiters.get_mut(&own) {
+                Some(kept) => refresh(kept, waker),
                 None => {
                     *place = None;
                     state.promised -= 1;
@@ -124,9 +141,8 @@ impl Pool {
     /// Gives up a place. One who was promised a room and leaves passes it on.
     pub(crate) fn leave(&self, place: u64) {
         let mut state = self.0.state.lock();
-        let position = state.waiters.iter().position(|(kept, _)| *kept == place);
-        let (left, next) = match position {
-            Some(position) => (state.waiters.remove(position), None),
+        let (left, next) = match state.waiters.remove(&place) {
+            Some(left) => (Some(left), None),
             None => {
                 state.promised -= 1;
                 (None, state.promise())
@@ -142,24 +158,24 @@ impl Pool {
         let (queue, waiters) = {
             let mut state = self.0.state.lock();
             state.is_shut_down = true;
+            state.idle.drain(..).for_each(|thread| thread.notify_one());
             state.give_up()
         };
-        self.0.work.notify_all();
         drop(queue);
-        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+        waiters.into_values().for_each(Waker::wake);
     }
 }
 
 impl State {
     /// Promises a room to the one who has waited longest; the waker tells.
     fn promise(&mut self) -> Option<Waker> {
-        let (_, waker) = self.waiters.pop_front()?;
+        let (_, waker) = self.waiters.pop_first()?;
         self.promised += 1;
         Some(waker)
     }
 
     /// Takes out all that is queued, and promises rooms to all who wait: woken, they learn how things are.
-    fn give_up(&mut self) -> (VecDeque<Job>, VecDeque<(u64, Waker)>) {
+    fn give_up(&mut self) -> (VecDeque<Job>, BTreeMap<u64, Waker>) {
         self.promised += self.waiters.len();
         (mem::take(&mut self.queue), mem::take(&mut self.waiters))
     }
@@ -177,9 +193,9 @@ impl Inner {
             return Err(Refusal::ShutDown);
         }
         state.queue.push_back(job);
-        if state.queue.len() <= state.idle {
+        if let Some(thread) = state.idle.pop() {
             drop(state);
-            self.work.notify_one();
+            thread.notify_one();
             return Ok(());
         }
         if state.threads == self.config.blocking_threads_max {
@@ -215,15 +231,17 @@ impl Inner {
             state.give_up()
         };
         drop(queue);
-        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+        waiters.into_values().for_each(Waker::wake);
         Err(Refusal::NoThread(error))
     }
 
     /// What a thread of the pool does.
     fn work(&self) {
+        let bell = Arc::new(Condvar::new());
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.queue.pop_front() {
+                state.ran += 1;
                 let next = state.promise();
                 drop(state);
                 next.into_iter().for_each(Waker::wake);
@@ -235,12 +253,15 @@ impl Inner {
             if state.is_shut_down {
                 break;
             }
-            state.idle += 1;
-            let (woken, timed_out) = wait_timeout(&self.work, state, self.config.blocking_idle_timeout);
+            state.idle.push(bell.clone());
+            let (woken, timed_out) = wait_timeout(&bell, state, self.config.blocking_idle_timeout);
             state = woken;
-            state.idle -= 1;
-            if timed_out && state.queue.is_empty() {
-                break;
+            // Still there: nobody has woken it, and so no job counts on it.
+            if let Some(own) = state.idle.iter().position(|thread| Arc::ptr_eq(thread, &bell)) {
+                state.idle.remove(own);
+                if timed_out && state.queue.is_empty() {
+                    break;
+                }
             }
         }
         state.threads -= 1;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use dapple_io::Config;
-use dapple_io::blocking::{BlockingError, spawn_blocking, try_spawn_blocking};
+use dapple_io::blocking::{self, BlockingError, BlockingStats, spawn_blocking, try_spawn_blocking};
 use dapple_sched::{Runtime, spawn};
 
 use crate::{run, runtime, wait_until};
@@ -149,4 +149,157 @@ fn what_is_queued_at_shutdown_is_told_so() {
     let other = self::runtime(1);
     assert!(matches!(other.block_on(second), Err(BlockingError::ShutDown)));
     gate.open();
+}
+
+fn stats(runtime: &Runtime) -> BlockingStats {
+    let _entered = runtime.enter();
+    blocking::stats().unwrap()
+}
+
+/// Calls of 100,000 tasks that wait for room: threads and queue keep their bounds, and tasks beside them go on.
+#[test]
+fn c9_a_flood_of_calls_neither_stalls_the_workers_nor_grows_the_queue() {
+    const CALLS: usize = 100_000;
+    let runtime = small_pool(4, 64);
+    let gate = Arc::new(Gate::default());
+    let is_over = Arc::new(AtomicUsize::new(0));
+    let beside = Arc::new(AtomicUsize::new(0));
+    let (over, turns) = (is_over.clone(), beside.clone());
+    let neighbor = runtime.spawn(async move {
+        while over.load(Ordering::SeqCst) == 0 {
+            turns.fetch_add(1, Ordering::SeqCst);
+            dapple_io::time::sleep(Duration::from_micros(100)).await;
+        }
+    });
+    let sum = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..CALLS)
+        .map(|i| {
+            let (sum, gate) = (sum.clone(), gate.clone());
+            runtime.spawn(async move {
+                let blocking = move || {
+                    gate.wait();
+                    sum.fetch_add(i, Ordering::SeqCst);
+                };
+                spawn_blocking(blocking).await.unwrap();
+            })
+        })
+        .collect();
+    wait_until("all wait", || {
+        let stats = stats(&runtime);
+        assert!(stats.threads <= 4 && stats.queued <= 64, "{stats:?}");
+        stats.waiting == CALLS - 4 - 64
+    });
+    let before = beside.load(Ordering::SeqCst);
+    wait_until("others go on while all threads are stuck", || beside.load(Ordering::SeqCst) > before + 20);
+    gate.open();
+    let before = beside.load(Ordering::SeqCst);
+    wait_until("all have run", || {
+        let stats = stats(&runtime);
+        assert!(stats.threads <= 4 && stats.queued <= 64, "{stats:?}");
+        stats.ran == CALLS as u64
+    });
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert!(beside.load(Ordering::SeqCst) > before, "others went on meanwhile");
+    is_over.store(1, Ordering::SeqCst);
+    runtime.block_on(neighbor).unwrap();
+    assert_eq!(sum.load(Ordering::SeqCst), CALLS * (CALLS - 1) / 2, "each has run once");
+    let stats = stats(&runtime);
+    assert_eq!((stats.queued, stats.waiting, stats.refused), (0, 0, 0));
+    wait_until("the threads end", || self::stats(&runtime).threads == 0);
+}
+
+/// Who would not wait is refused, gets the function back, and nothing is kept.
+#[test]
+fn a_flood_that_does_not_wait_is_refused() {
+    let runtime = small_pool(2, 8);
+    let gate = Arc::new(Gate::default());
+    let kept = Arc::new(());
+    runtime.block_on(async {
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            let held = gate.clone();
+            taken.push(try_spawn_blocking(move || held.wait()).unwrap());
+            wait_until("a thread has it", || gate.waiting.load(Ordering::SeqCst) == taken.len());
+        }
+        let (mut accepted, mut refused) = (Vec::new(), 0);
+        for _ in 0..100_000 {
+            let kept = kept.clone();
+            match try_spawn_blocking(move || drop(kept)) {
+                Ok(blocking) => accepted.push(blocking),
+                Err(full) => {
+                    refused += 1;
+                    drop(full.0);
+                }
+            }
+        }
+        assert_eq!((accepted.len(), refused), (8, 99_992));
+        assert_eq!(Arc::strong_count(&kept), 9);
+        let stats = blocking::stats().unwrap();
+        assert_eq!((stats.queued, stats.refused, stats.threads, stats.idle), (8, 99_992, 2, 0));
+        gate.open();
+        for blocking in accepted {
+            blocking.await.unwrap();
+        }
+        assert_eq!(Arc::strong_count(&kept), 1);
+    });
+}
+
+/// Tasks that wait for room and are canceled, in any order, take their functions along.
+#[test]
+fn who_waits_for_room_can_give_up_by_the_thousand() {
+    let runtime = small_pool(1, 1);
+    let gate = Arc::new(Gate::default());
+    let held = gate.clone();
+    let first = runtime.spawn(async move { spawn_blocking(move || held.wait()).await.unwrap() });
+    wait_until("the thread is busy", || gate.waiting.load(Ordering::SeqCst) == 1);
+    let kept = Arc::new(());
+    let mut tasks: Vec<_> = (0..20_000)
+        .map(|_| {
+            let kept = kept.clone();
+            runtime.spawn(async move { spawn_blocking(move || drop(kept)).await })
+        })
+        .collect();
+    wait_until("all wait", || stats(&runtime).waiting == 20_000 - 1);
+    while tasks.len() > 10 {
+        let middle = tasks.len() / 2;
+        tasks.swap_remove(middle).abort();
+    }
+    gate.open();
+    runtime.block_on(async {
+        first.await.unwrap();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+    });
+    wait_until("the functions are gone", || Arc::strong_count(&kept) == 1);
+    assert_eq!(stats(&runtime).waiting, 0);
+}
+
+/// After a burst, one call at a time keeps one thread, though each comes before the others would have ended.
+#[test]
+fn the_pool_shrinks_under_a_little_load() {
+    let runtime = small_pool(8, 64);
+    let gate = Arc::new(Gate::default());
+    let burst: Vec<_> = (0..8)
+        .map(|_| {
+            let gate = gate.clone();
+            runtime.spawn(async move { spawn_blocking(move || gate.wait()).await.unwrap() })
+        })
+        .collect();
+    wait_until("all threads are there", || gate.waiting.load(Ordering::SeqCst) == 8);
+    assert_eq!(stats(&runtime).threads, 8);
+    gate.open();
+    runtime.block_on(async {
+        for task in burst {
+            task.await.unwrap();
+        }
+    });
+    wait_until("the threads that are not needed end", || {
+        runtime.block_on(async { spawn_blocking(|| ()).await.unwrap() });
+        stats(&runtime).threads == 1
+    });
 }
