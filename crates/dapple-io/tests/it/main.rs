@@ -16,6 +16,7 @@ mod file_load;
 mod files;
 mod flow;
 mod happy_eyeballs;
+mod idle_descriptors;
 mod process;
 mod shortage;
 mod shutdown;
