@@ -12,8 +12,7 @@ use crate::driver::{Direction, Source, Step};
 use crate::signal::{SIGCHLD, Signal, signal};
 use crate::{blocking, pipe};
 
-/// Starts a child. The call waits until the child has begun to execute, so it runs in the blocking pool. Dropping the future
-/// does not stop a child that is being started.
+/// Starts a child. The call waits until the child has begun to execute, so it runs in the blocking pool.
 ///
 /// ```
 /// use std::process::{Command, Stdio};
@@ -32,6 +31,10 @@ use crate::{blocking, pipe};
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// # Cancel safety
+///
+/// A child that is being started runs although the future is dropped, and nobody will wait for it.
 ///
 /// # Errors
 ///

@@ -21,8 +21,8 @@ use crate::wait::Wait;
 /// meanwhile. What is returned is a future; use [`blocking`](Atomically::blocking) instead of `await` in plain threads, and
 /// [`now`](Atomically::now) in callbacks.
 ///
-/// Nothing happens before the first poll. The future may be dropped at any time: the transaction has then happened as a
-/// whole, in the poll that was ready, or not at all. It runs on any executor. Where attempts conflict it gives its worker
+/// Nothing happens before the first poll. The future may be dropped at any time, so it is cancel safe: the transaction has then
+/// happened as a whole, in the poll that was ready, or not at all. It runs on any executor. Where attempts conflict it gives its worker
 /// away from time to time, and after 64 of them it queues for the serial path, where it cannot fail.
 ///
 /// # Panics
@@ -52,7 +52,7 @@ pub fn atomically<T, F: FnMut(&mut Tx) -> StmResult<T>>(f: F) -> Atomically<F> {
 }
 
 /// As [`atomically`], of a transaction that may give up: where `f` fails with [`Abort::Error`], nothing is written, and
-/// the error is the result.
+/// the error is the result. Cancel safe, as that.
 ///
 /// ```
 /// use dapple_stm::{Abort, TVar, atomically_or_abort};

@@ -74,6 +74,10 @@ impl Completed for Block {
 impl BlockSource {
     /// Opens a file.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves no file open.
+    ///
     /// # Errors
     ///
     /// As [`File::open`].

@@ -174,6 +174,10 @@ impl<T: Send + 'static> Queue<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
+    ///
     /// # Panics
     ///
     /// If no runtime is current.
@@ -184,6 +188,10 @@ impl<T: Send + 'static> Queue<T> {
     /// As [`chain`](Self::chain), through a closure that changes the item, or holds it back with `None`.
     ///
     /// If the closure panics, what it had answered before is sent on and the flow ends; later items stay in this queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
     ///
     /// # Panics
     ///

@@ -83,6 +83,10 @@ pub async fn connect<D: Device>(name: &str) -> io::Result<Connection<D>> {
 impl<D: Device> Listener<D> {
     /// Listens at a name.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves nobody listening.
+    ///
     /// # Errors
     ///
     /// `InvalidInput` for a name that is none, with what would be one; `Unsupported` for devices that have no connections; those of
@@ -114,6 +118,10 @@ impl<D: Device> Listener<D> {
 
     /// Sends the connections to a handler from now on: a queue, a callback, or your own. While that has no room, further ones wait in
     /// the kernel's backlog.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
     ///
     /// # Panics
     ///

@@ -192,6 +192,10 @@ impl<D: Device, C: Decode> Source<D, C> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
+    ///
     /// # Panics
     ///
     /// If no runtime is current.
@@ -201,6 +205,10 @@ impl<D: Device, C: Decode> Source<D, C> {
 
     /// As [`chain`](Self::chain), through a closure that changes the item, or holds it back with `None`. If it panics, the source is
     /// dropped, after what it had answered before was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
     ///
     /// # Panics
     ///

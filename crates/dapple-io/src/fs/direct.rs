@@ -49,6 +49,11 @@ impl File {
     ///
     /// As [`read_buf_at`](Self::read_buf_at), but that it may be carried out although the future is dropped.
     ///
+    /// # Cancel safety
+    ///
+    /// It may happen, wholly or in part, although the future is dropped. The buffer is freed, or free again in its pool, once the kernel is
+    /// done with it.
+    ///
     /// # Errors
     ///
     /// As [`read_buf_at`](Self::read_buf_at).

@@ -51,6 +51,10 @@ struct Inner {
 impl File {
     /// Opens a file for reading.
     ///
+    /// # Cancel safety
+    ///
+    /// Safe: dropped, it leaves no file open.
+    ///
     /// # Errors
     ///
     /// As [`std::fs::File::open`].
@@ -59,6 +63,10 @@ impl File {
     }
 
     /// Opens a file for reading and writing, after making or emptying it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves no file open, but may have made or emptied one.
     ///
     /// # Errors
     ///
@@ -140,7 +148,11 @@ impl File {
         .await
     }
 
-    /// Writes all of `data` at `offset`. Dropped, it writes all, a part or nothing.
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may happen, wholly or in part, although the future is dropped. The data stays with the call until the kernel is done with it.
     ///
     /// # Errors
     ///
@@ -164,6 +176,10 @@ impl File {
 
     /// Makes the file this long, cutting it off or filling it with zeros.
     ///
+    /// # Cancel safety
+    ///
+    /// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+    ///
     /// # Errors
     ///
     /// As [`std::fs::File::set_len`].
@@ -174,6 +190,10 @@ impl File {
 
     /// Waits until data and metadata are on the disk.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it says nothing about what is on the disk; ask again.
+    ///
     /// # Errors
     ///
     /// As [`std::fs::File::sync_all`]. After an error it is not known what is on the disk.
@@ -182,6 +202,10 @@ impl File {
     }
 
     /// Waits until the data, and the metadata needed to find it, are on the disk.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`sync_all`](Self::sync_all).
     ///
     /// # Errors
     ///

@@ -51,6 +51,10 @@ pub use open_options::OpenOptions;
 
 /// Reads a whole file into memory.
 ///
+/// # Cancel safety
+///
+/// Safe: it changes nothing, and can be asked again.
+///
 /// # Errors
 ///
 /// As [`std::fs::read`].
@@ -76,6 +80,10 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 
 /// Reads a whole file of UTF-8 text into memory.
 ///
+/// # Cancel safety
+///
+/// Safe: it changes nothing, and can be asked again.
+///
 /// # Errors
 ///
 /// As [`std::fs::read_to_string`].
@@ -86,6 +94,10 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 
 /// Writes a file, replacing what was there.
 ///
+/// # Cancel safety
+///
+/// It happens as a whole although the future is dropped, or not at all if it still waited for room in the blocking pool.
+///
 /// # Errors
 ///
 /// As [`std::fs::write`].
@@ -95,6 +107,10 @@ pub async fn write(path: impl AsRef<Path>, data: impl Into<Vec<u8>>) -> io::Resu
 }
 
 /// Size, kind and times of what the path leads to.
+///
+/// # Cancel safety
+///
+/// Safe: it changes nothing, and can be asked again.
 ///
 /// # Errors
 ///
@@ -108,6 +124,10 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 
 /// Like [`metadata`], of a symbolic link itself.
 ///
+/// # Cancel safety
+///
+/// Safe: it changes nothing, and can be asked again.
+///
 /// # Errors
 ///
 /// As [`std::fs::symlink_metadata`].
@@ -120,6 +140,10 @@ pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 
 /// The path without links, `.` and `..`.
 ///
+/// # Cancel safety
+///
+/// Safe: it changes nothing, and can be asked again.
+///
 /// # Errors
 ///
 /// As [`std::fs::canonicalize`].
@@ -128,6 +152,10 @@ pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 }
 
 /// Where a symbolic link points.
+///
+/// # Cancel safety
+///
+/// Safe: it changes nothing, and can be asked again.
 ///
 /// # Errors
 ///
@@ -138,6 +166,10 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 
 /// All entries of a directory, in no order. Note that `DirEntry::metadata` blocks; use [`metadata`] with its path.
 ///
+/// # Cancel safety
+///
+/// Safe: it changes nothing, and can be asked again.
+///
 /// # Errors
 ///
 /// As [`std::fs::read_dir`].
@@ -146,6 +178,10 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<Vec<DirEntry>> {
 }
 
 /// Makes a directory.
+///
+/// # Cancel safety
+///
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
 ///
 /// # Errors
 ///
@@ -156,6 +192,10 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 
 /// Makes a directory and those above it, as far as they are missing.
 ///
+/// # Cancel safety
+///
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+///
 /// # Errors
 ///
 /// As [`std::fs::create_dir_all`].
@@ -164,6 +204,10 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 }
 
 /// Removes a file.
+///
+/// # Cancel safety
+///
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
 ///
 /// # Errors
 ///
@@ -174,6 +218,10 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 
 /// Removes an empty directory.
 ///
+/// # Cancel safety
+///
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+///
 /// # Errors
 ///
 /// As [`std::fs::remove_dir`].
@@ -183,6 +231,10 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 
 /// Removes a directory and everything in it.
 ///
+/// # Cancel safety
+///
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+///
 /// # Errors
 ///
 /// As [`std::fs::remove_dir_all`].
@@ -191,6 +243,10 @@ pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 }
 
 /// Gives a file another name, replacing what had it.
+///
+/// # Cancel safety
+///
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
 ///
 /// # Errors
 ///
@@ -202,6 +258,10 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 
 /// Copies a file and its permissions; returns the bytes copied.
 ///
+/// # Cancel safety
+///
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+///
 /// # Errors
 ///
 /// As [`std::fs::copy`].
@@ -211,6 +271,10 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
 }
 
 /// Changes who may do what with a file.
+///
+/// # Cancel safety
+///
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
 ///
 /// # Errors
 ///

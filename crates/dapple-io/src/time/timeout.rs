@@ -38,6 +38,10 @@ pub fn timeout<F: Future>(limit: Duration, future: F) -> Timeout<F> {
 
 /// Like [`timeout`], with a deadline.
 ///
+/// # Cancel safety
+///
+/// As safe as the future itself.
+///
 /// # Errors
 ///
 /// As [`timeout`].

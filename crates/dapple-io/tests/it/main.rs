@@ -3,6 +3,7 @@
 
 mod blocking;
 mod busy_worker;
+mod cancel;
 mod deadline;
 mod descriptor;
 mod dir;

@@ -1,5 +1,6 @@
 //! House style as a failing test. Each finding says where, what, and what to write instead.
 
+mod cancel;
 mod layers;
 mod sizes;
 mod source;
@@ -33,13 +34,15 @@ pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     let files = files(&workspace)?;
     let mut findings = layers::check(&workspace)?;
-    for path in &files {
-        // A file that is listed but gone, or not text, has no style.
-        let Ok(text) = std::fs::read_to_string(workspace.root.join(path)) else {
-            continue;
-        };
-        findings.extend(check_file(path, &text));
+    // A file that is listed but gone, or not text, has no style.
+    let read = |path: &String| Some((path.clone(), std::fs::read_to_string(workspace.root.join(path)).ok()?));
+    let texts: Vec<(String, String)> = files.iter().filter_map(read).collect();
+    for (path, text) in &texts {
+        findings.extend(check_file(path, text));
     }
+    let rust = texts.iter().filter(|(path, _)| path.ends_with(".rs"));
+    let sources: Vec<Source<'_>> = rust.map(|(path, text)| Source::new(path, text)).collect();
+    findings.extend(cancel::check(&sources));
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     for Finding { file, line, what } in &findings {
         println!("{file}:{line}: {what}");

@@ -43,6 +43,10 @@ pub trait Device: Sized + Send + Sync + 'static {
 
     /// Opens the reading side.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves nothing open.
+    ///
     /// # Errors
     ///
     /// `InvalidInput` for a name that is none, `Unsupported` for devices that cannot be read, those of the kernel.
@@ -51,6 +55,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     }
 
     /// Opens the writing side.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves nothing open.
     ///
     /// # Errors
     ///
@@ -61,6 +69,10 @@ pub trait Device: Sized + Send + Sync + 'static {
 
     /// Opens both sides of one connection.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves nothing open.
+    ///
     /// # Errors
     ///
     /// `InvalidInput` for a name that is none, `Unsupported` for devices that have no connections, those of the kernel.
@@ -69,6 +81,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     }
 
     /// Waits for connections at a name.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves nobody listening.
     ///
     /// # Errors
     ///

@@ -153,6 +153,10 @@ impl<T> Queue<T> {
 
     /// As [`push`](Self::push), with a limit on how long it waits.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has put nothing in, and takes the item along.
+    ///
     /// # Errors
     ///
     /// [`PushError::Full`] after the limit, and as [`push`](Self::push).
