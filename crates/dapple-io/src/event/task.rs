@@ -65,7 +65,7 @@ pub fn on_accept(listener: TcpListener, callback: Callback<(TcpStream, SocketAdd
 }
 
 /// Connects to a host by name or address (the papers' `tcpconnect`), then calls the callback once, with the stream or the
-/// error of the last address tried.
+/// error, as [`TcpStream::connect`] would.
 ///
 /// # Errors
 ///

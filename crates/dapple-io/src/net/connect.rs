@@ -1,7 +1,7 @@
 //! Connecting to what may have several addresses, and looking names up.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::address::{Target, ToAddresses};
@@ -63,14 +63,22 @@ pub async fn tcp_connect(host: &str, port: u16) -> io::Result<TcpStream> {
 /// port does not belong here. Otherwise what the servers or the kernel said. There is no runtime here.
 pub async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
     match Host::parse(host, 0)? {
-        Host::Addresses(addrs) => Ok(addrs.into_iter().map(|addr| addr.ip()).collect()),
+        Host::Addresses(addrs) => Ok(ipv6_first(addrs)),
         Host::Name(name) => Lookup::start(name, None)?.all().await,
     }
 }
 
+/// As addresses of names come.
+pub(super) fn ipv6_first(addrs: Vec<SocketAddr>) -> Vec<IpAddr> {
+    let mut ips: Vec<IpAddr> = addrs.into_iter().map(|addr| addr.ip()).collect();
+    ips.sort_by_key(IpAddr::is_ipv4);
+    ips
+}
+
 /// How to connect to a host with several addresses (Happy Eyeballs, RFC 8305).
 ///
-/// Addresses of IPv6 and IPv4 take turns, IPv6 first. When an attempt has not succeeded for a while, or failed, the next address
+/// Addresses of IPv6 and IPv4 take turns; IPv6 goes first where there is a name, and otherwise the first of those that are given
+/// (for `localhost`, 127.0.0.1, where most services are). When an attempt has not succeeded for a while, or failed, the next address
 /// is tried beside it; the first that succeeds wins, and the others are dropped and closed. Both kinds of addresses are
 /// looked up at the same time, and connecting begins as soon as there is one to begin with.
 ///

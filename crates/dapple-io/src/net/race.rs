@@ -50,7 +50,7 @@ impl Race {
             what,
             names: None,
             waiting: Default::default(),
-            turn: 0,
+            turn: addrs.first().map_or(0, |addr| usize::from(addr.is_ipv4())),
             attempts: Vec::new(),
             failures: Vec::new(),
             attempt_delay: connector.attempt_delay,

@@ -164,6 +164,14 @@ fn a_server_that_lives_answers_for_one_that_does_not() {
         let resolver = Resolver::new(config);
         assert_eq!(resolver.resolve("web.test").await.unwrap().len(), 2);
     });
+    let other = DnsServer::start(|_| Reply::silence());
+    run(2, async {
+        // More that are silent than are asked at a time.
+        let mut config = config(&[&silent, &other, &alive]);
+        config.timeout = Some(Duration::from_millis(400));
+        let resolver = Resolver::new(config);
+        assert_eq!(resolver.resolve("web.test").await.unwrap().len(), 2);
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dapple_io::net::{Connector, TcpListener, TcpStream};
@@ -51,10 +52,10 @@ fn quick() -> Connector {
 }
 
 /// Runs it, and then looks whether all sockets are gone.
-fn run_and_count<F: Future<Output = ()>>(test: impl FnOnce(&'static Runtime) -> F) {
-    let runtime: &'static Runtime = Box::leak(Box::new(runtime(2)));
-    runtime.block_on(dapple_io::time::timeout(LIMIT, test(runtime))).expect("the test hangs");
-    wait_until("no socket is left", || sources(runtime) == 0);
+fn run_and_count<F: Future<Output = ()>>(test: impl FnOnce(Arc<Runtime>) -> F) {
+    let runtime = Arc::new(runtime(2));
+    runtime.block_on(dapple_io::time::timeout(LIMIT, test(runtime.clone()))).expect("the test hangs");
+    wait_until("no socket is left", || sources(&runtime) == 0);
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn one_that_swallows_is_passed_by_and_closed() {
         let stream = quick().connect(vec![hole.addr, refusing(), hole.addr, good]).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), good);
         assert!(start.elapsed() >= Duration::from_millis(20), "the first had its time");
-        assert_eq!(sources(runtime), 2, "the listener and the stream: the loser is closed");
+        assert_eq!(sources(&runtime), 2, "the listener and the stream: the loser is closed");
         let (served, _) = listener.accept().await.unwrap();
         served.write_all(b"x").await.unwrap();
         let mut buf = [0; 1];
@@ -96,7 +97,7 @@ fn an_attempt_that_is_given_up_leaves_no_descriptor() {
             let connector = quick();
             let limit = Duration::from_millis(i * 4);
             dapple_io::time::timeout(limit, connector.connect(addrs)).await.unwrap_err();
-            assert_eq!(sources(runtime), 0);
+            assert_eq!(sources(&runtime), 0);
         }
     });
 }
@@ -116,6 +117,20 @@ fn where_all_fail_the_error_names_them_all() {
 }
 
 #[test]
+fn addresses_that_are_given_keep_their_order_but_for_taking_turns() {
+    run(1, async {
+        let port = refusing().port();
+        let addr = |ip: &str| SocketAddr::from((ip.parse::<std::net::IpAddr>().unwrap(), port));
+        let given = ["127.0.0.1", "127.0.0.2", "::1", "127.0.0.1"].map(addr);
+        let text = TcpStream::connect(&given[..]).await.unwrap_err().to_string();
+        let tried: Vec<_> = [addr("127.0.0.1"), addr("::1"), addr("127.0.0.2")].map(|addr| addr.to_string()).into();
+        let said = text.split_once(": ").unwrap().1;
+        let order: Vec<_> = said.split("; ").map(|part| part.split_once(": ").unwrap().0.to_owned()).collect();
+        assert!(order.ends_with(&tried), "each once, and the families by turns: {text}");
+    });
+}
+
+#[test]
 fn more_addresses_than_may_be_tried_at_once() {
     let hole = BlackHole::new();
     run_and_count(|runtime| async move {
@@ -129,7 +144,7 @@ fn more_addresses_than_may_be_tried_at_once() {
         connector.attempt_delay(Duration::from_millis(10));
         let stream = connector.connect(addrs).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), good);
-        assert!(sources(runtime) <= 2);
+        assert!(sources(&runtime) <= 2);
     });
 }
 

@@ -123,11 +123,14 @@ mod tests {
             RawWaker::new(data, unsafe { &*data.cast::<RawWakerVTable>() })
         }
         fn nothing(_: *const ()) {}
+        // Reachable, so that nobody takes them for leaked.
+        static MADE: std::sync::Mutex<Vec<&'static RawWakerVTable>> = std::sync::Mutex::new(Vec::new());
         let before = number_of(Waker::noop().vtable());
         let mut boxed = 0;
         for _ in 0..PLACES + 50 {
             let table: &'static RawWakerVTable =
                 Box::leak(Box::new(RawWakerVTable::new(clone, nothing, nothing, nothing)));
+            MADE.lock().unwrap().push(table);
             // SAFETY: these functions do nothing that data and thread would matter to.
             let packed = Packed::new(unsafe { Waker::new(ptr::from_ref(table).cast(), table) });
             boxed += usize::from(packed.table == BOXED);

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use hickory_resolver::config as hickory;
 
+use super::connect::ipv6_first;
 use super::host::Host;
 use super::lookup::Lookup;
 use crate::blocking;
@@ -229,7 +230,7 @@ impl Resolver {
     /// As [`resolve`](super::resolve).
     pub async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         match Host::parse(host, 0)? {
-            Host::Addresses(addrs) => Ok(addrs.into_iter().map(|addr| addr.ip()).collect()),
+            Host::Addresses(addrs) => Ok(ipv6_first(addrs)),
             Host::Name(name) => Lookup::start(name, Some(self.clone()))?.all().await,
         }
     }
