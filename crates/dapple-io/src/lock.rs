@@ -52,7 +52,7 @@ pub(crate) fn refresh(kept: &mut Waker, waker: &Waker) -> Option<Waker> {
 }
 
 /// A spin lock, for sections of a few microseconds at most that nearly always find it free: one locked instruction
-/// instead of two. Nothing that a user wrote runs under it.
+/// instead of two. Nothing that a user wrote runs under it. It is the scheduler's lock again, whose loom models cover it.
 ///
 /// | `locked` | means | next |
 /// |---|---|---|

@@ -166,6 +166,7 @@ impl Slot {
     pub(crate) fn park(&self, timeout: Option<Duration>) {
         // Another worker may be serving this slot: it does not wait in there, so neither does this one for long.
         let mut buffers = self.wait.lock();
+        self.timers.sweep();
         // Before it counts as parked, as handing calls to the kernel may take a while.
         let timeout = self.turn_ring(&mut buffers, timeout);
         // AcqRel, both: they pair with the swap in `unpark`, so that what was done before it is visible now.

@@ -271,10 +271,7 @@ impl Queue {
 
     /// Collects the wakers of timers that are due, of a million at once not all.
     pub(crate) fn fire(&self, clock: Clock, fired: &mut Vec<Waker>) {
-        // Relaxed: see `disarm_later`.
-        if self.has_marks.load(Ordering::Relaxed) {
-            self.remove_marked();
-        }
+        self.sweep();
         // The clock is not read when there are no timers.
         let next_tick = self.next_tick();
         if next_tick == u64::MAX {
@@ -293,6 +290,14 @@ impl Queue {
             if left > 0 {
                 return;
             }
+        }
+    }
+
+    /// Removes what is marked. To be called before the owner sleeps, too: what he has marked himself wakes nobody.
+    pub(crate) fn sweep(&self) {
+        // Relaxed: see `disarm_later`.
+        if self.has_marks.load(Ordering::Relaxed) {
+            self.remove_marked();
         }
     }
 
