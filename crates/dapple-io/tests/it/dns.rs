@@ -249,6 +249,29 @@ fn the_files_of_the_system_count_and_are_read_again() {
 }
 
 #[test]
+fn names_are_looked_up_while_all_threads_of_the_pool_are_stuck() {
+    let server = DnsServer::start(|asked| both(asked.kind, 0));
+    let mut limits = dapple_io::Config::default();
+    limits.blocking_threads_max = 1;
+    let runtime = dapple_io::runtime_builder_with(limits).workers(1).build().unwrap();
+    let (release, stuck) = std::sync::mpsc::channel::<()>();
+    runtime.block_on(async {
+        let resolver = asking(&server);
+        assert_eq!(resolver.resolve("web.test").await.unwrap().len(), 2);
+        let held = dapple_io::blocking::spawn_blocking(move || stuck.recv().is_err());
+        // Longer than what was read counts without a look.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1300) {
+            assert_eq!(resolver.resolve("web.test").await.unwrap().len(), 2);
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(resolver.stats().cache_hits, 0, "what holds for no time is asked for each time");
+        drop(release);
+        assert!(held.await.unwrap());
+    });
+}
+
+#[test]
 fn who_asks_the_same_at_the_same_time_shares_the_answer() {
     let server = DnsServer::start(|asked| both(asked.kind, 60).after(Duration::from_millis(50)));
     run(2, async {

@@ -33,7 +33,7 @@ use super::lookup::Lookup;
 use crate::blocking;
 use crate::driver::{Shared, current};
 use crate::lock::Mutex;
-use crate::time::Instant;
+use crate::time::{self, Instant};
 use cache::Cache;
 use limit::Limit;
 use provider::Provider;
@@ -287,7 +287,15 @@ impl Resolver {
             Some(stamps) if stamps == Stamps::take(&config) => Ok(None),
             _ => Settings::read(&config).map(Some),
         });
-        let settings = match (read.await, known) {
+        let read = match &known {
+            // Where the pool has no thread for this, what was read before has to do.
+            Some(known) => match time::timeout(CHECK_LIMIT, read).await {
+                Ok(read) => read,
+                Err(_) => return Ok(known.clone()),
+            },
+            None => read.await,
+        };
+        let settings = match (read, known) {
             (Ok(None), Some(known)) => return Ok(known),
             (Ok(None), None) => unreachable!("without stamps the files are read"),
             (Ok(Some(settings)), _) => settings,
@@ -351,3 +359,5 @@ impl Loaded {
 
 /// How often the files are looked at.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How long a name waits for that.
+const CHECK_LIMIT: Duration = Duration::from_millis(100);
