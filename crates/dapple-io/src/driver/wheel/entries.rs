@@ -69,8 +69,9 @@ pub(super) struct Entries {
 }
 
 struct Chunk {
-    /// Empty while there is no memory.
-    entries: Box<[Entry]>,
+    /// Places that were in use before; without capacity while there is no memory. Not made at once, as touching memory for the
+    /// first time is a good part of what a timer costs.
+    entries: Vec<Entry>,
     /// The first free place in the chunk, linked through `next`.
     free: u32,
     used: u32,
@@ -95,12 +96,17 @@ impl Entries {
     /// A place for a timer; `None` if there are too many.
     #[inline]
     pub(super) fn take(&mut self) -> Option<u32> {
-        if self.current == NONE || self.chunks[self.current as usize].free == NONE {
+        if self.current == NONE || self.chunks[self.current as usize].is_full() {
             self.open_chunk()?;
         }
         let chunk = &mut self.chunks[self.current as usize];
-        let place = chunk.free;
-        chunk.free = chunk.entries[place as usize].next;
+        let mut place = chunk.free;
+        if place == NONE {
+            place = chunk.entries.len() as u32;
+            chunk.entries.push(Entry { data: std::ptr::null(), prev: NONE, next: NONE, word: 0 });
+        } else {
+            chunk.free = chunk.entries[place as usize].next;
+        }
         chunk.used += 1;
         self.len += 1;
         Some(self.current * CHUNK as u32 + place)
@@ -111,7 +117,7 @@ impl Entries {
     pub(super) fn give_back(&mut self, index: u32) {
         let (number, place) = (index / CHUNK as u32, index % CHUNK as u32);
         let chunk = &mut self.chunks[number as usize];
-        let was_full = chunk.free == NONE;
+        let was_full = chunk.is_full();
         chunk.entries[place as usize].next = chunk.free;
         chunk.free = place;
         chunk.used -= 1;
@@ -125,7 +131,8 @@ impl Entries {
         }
         if chunk.used == 0 {
             if self.has_spare {
-                chunk.entries = Box::default();
+                chunk.entries = Vec::new();
+                chunk.free = NONE;
             }
             self.has_spare = true;
         }
@@ -138,7 +145,7 @@ impl Entries {
             if self.chunks.len() == CHUNKS_MAX {
                 return None;
             }
-            self.chunks.push(Chunk { entries: Box::default(), free: NONE, used: 0, next_open: NONE });
+            self.chunks.push(Chunk { entries: Vec::new(), free: NONE, used: 0, next_open: NONE });
             self.current = self.chunks.len() as u32 - 1;
         } else {
             self.current = self.open;
@@ -146,19 +153,18 @@ impl Entries {
         }
         let chunk = &mut self.chunks[self.current as usize];
         if chunk.entries.is_empty() {
-            let last = CHUNK as u32 - 1;
-            let entry = |place| Entry {
-                data: std::ptr::null(),
-                prev: NONE,
-                next: if place == last { NONE } else { place + 1 },
-                word: 0,
-            };
-            chunk.entries = (0..CHUNK as u32).map(entry).collect();
-            chunk.free = 0;
+            chunk.entries.reserve_exact(CHUNK);
         } else if chunk.used == 0 {
             self.has_spare = false;
         }
         Some(())
+    }
+}
+
+impl Chunk {
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.free == NONE && self.entries.len() == CHUNK
     }
 }
 
