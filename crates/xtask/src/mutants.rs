@@ -210,6 +210,7 @@ fn copy_tree(root: &Path, tree: &Path) -> Result<(), String> {
             list.push(folder.join(entry.file_name()));
         }
     }
+    remove_others(tree, &files)?;
     for file in files {
         let (from, to) = (root.join(&file), tree.join(&file));
         let failed = |error: std::io::Error| format!("{}: {error}", to.display());
@@ -219,6 +220,24 @@ fn copy_tree(root: &Path, tree: &Path) -> Result<(), String> {
         }
         fs::create_dir_all(to.parent().unwrap_or(tree)).map_err(failed)?;
         fs::write(&to, contents).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Removes what an earlier run left in the tree and what is no longer there.
+fn remove_others(tree: &Path, files: &[PathBuf]) -> Result<(), String> {
+    let wanted: std::collections::BTreeSet<&PathBuf> = files.iter().collect();
+    let mut folders = vec![PathBuf::from("crates"), PathBuf::from("examples")];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(tree.join(&folder)) else { continue };
+        for entry in entries.flatten() {
+            let path = folder.join(entry.file_name());
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path);
+            } else if !wanted.contains(&path) {
+                fs::remove_file(tree.join(&path)).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+        }
     }
     Ok(())
 }
