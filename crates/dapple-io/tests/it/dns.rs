@@ -11,7 +11,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
 use crate::dns_server::{DnsServer, Reply};
-use crate::{LIMIT, run, runtime, sources, wait_until};
+use crate::{LIMIT, run, run_standing, runtime, sources, wait_until};
 
 /// Asks this server only, and no files.
 fn config(servers: &[&DnsServer]) -> ResolverConfig {
@@ -407,3 +407,64 @@ fn a_resolver_serves_one_runtime_after_the_other() {
     }
     assert_eq!(server.asked_in_all(), 6);
 }
+
+#[test]
+fn limits_are_by_the_clock_of_the_runtime() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    run_standing(2, async {
+        let mut config = config(&[]);
+        config.name_servers = vec![silent.local_addr().unwrap()];
+        (config.timeout, config.attempts) = (Some(HOUR), Some(2));
+        let start = dapple_io::time::Instant::now();
+        let error = Resolver::new(config).resolve("web.test").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert!(start.elapsed() >= HOUR && start.elapsed() <= 3 * HOUR, "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn answers_hold_by_the_clock_of_the_runtime() {
+    let server = DnsServer::start(|asked| both(asked.kind, 3600));
+    run_standing(1, async {
+        let resolver = asking(&server);
+        let start = dapple_io::time::Instant::now();
+        for (after, asked) in [(Duration::ZERO, 1), (HOUR - LIMIT, 1), (2 * LIMIT, 2), (LIMIT, 2)] {
+            sleep(after).await;
+            let passed = start.elapsed();
+            // The server is a thread that the clock does not see.
+            let _paused = dapple_io::time::pause();
+            assert_eq!(resolver.resolve("web.test").await.unwrap().len(), 2);
+            assert_eq!(server.asked("web.test.", RecordType::A), asked);
+            assert_eq!(start.elapsed(), passed);
+        }
+    });
+}
+
+#[test]
+fn a_server_in_the_process_is_not_overtaken_by_a_short_limit() {
+    run_standing(2, async {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut config = config(&[]);
+        config.name_servers = vec![server.local_addr().unwrap()];
+        config.timeout = Some(Duration::from_millis(1));
+        let _serving = spawn(async move {
+            let mut packet = [0; 512];
+            loop {
+                let (len, from) = server.recv_from(&mut packet).await.unwrap();
+                // The question again, as an answer: there is no such name.
+                (packet[2], packet[3]) = (packet[2] | 0x80, 0x83);
+                server.send_to(&packet[..len], from).await.unwrap();
+            }
+        });
+        let resolver = Resolver::new(config);
+        let start = dapple_io::time::Instant::now();
+        for i in 0..50 {
+            let error = resolver.resolve(&format!("no{i}.test")).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        assert_eq!(resolver.stats().failures, 0);
+    });
+}
+
+const HOUR: Duration = Duration::from_secs(3600);

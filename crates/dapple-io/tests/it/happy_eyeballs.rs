@@ -10,7 +10,7 @@ use dapple_io::net::{Connector, TcpListener, TcpStream};
 use dapple_sched::Runtime;
 use socket2::{Domain, Socket, Type};
 
-use crate::{LIMIT, run, runtime, sources, wait_until};
+use crate::{LIMIT, run, run_standing, runtime, sources, wait_until};
 
 /// Drops all attempts at a port of all addresses of IPv4: its backlog is full.
 struct BlackHole {
@@ -228,4 +228,20 @@ mod with_names {
             assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
         });
     }
+}
+
+#[test]
+fn the_delay_before_the_next_attempt_is_by_the_clock_of_the_runtime() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let hole = BlackHole::new();
+    run_standing(2, async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let good = listener.local_addr().unwrap();
+        let mut patient = Connector::new();
+        patient.attempt_delay(HOUR);
+        let start = dapple_io::time::Instant::now();
+        let stream = patient.connect(vec![hole.addr, hole.addr, refusing(), good]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), good);
+        assert_eq!(start.elapsed(), HOUR, "one address is tried once, and one that refuses costs no time");
+    });
 }

@@ -42,6 +42,14 @@ fn runtime(workers: usize) -> Runtime {
     builder.build().expect("a runtime can be built")
 }
 
+/// Runs a future on a runtime of its own, whose clock stands still.
+fn run_standing<T>(workers: usize, future: impl Future<Output = T>) -> T {
+    let mut config = Config::default();
+    config.standing_clock = true;
+    let runtime = dapple_io::runtime_builder_with(config).workers(workers).build();
+    runtime.expect("a runtime can be built").block_on(future)
+}
+
 /// Runs a future on a runtime of its own.
 fn run<T>(workers: usize, future: impl Future<Output = T>) -> T {
     let runtime = runtime(workers);
