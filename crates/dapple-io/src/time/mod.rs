@@ -21,7 +21,7 @@
 //! | there is a [`Pause`] | goes as far as [`advance`] says |
 //! | otherwise | jumps to the next deadline: timers that are due then fire in the order in which they were armed |
 //!
-//! What else is outside (a thread that the program starts itself, another host) is not seen: the clock may jump before it
+//! What else is outside (a thread that the program starts itself, another host, a name server) is not seen: the clock may jump before it
 //! answers. If descriptors were used since the last jump, it gets 5 ms of real time at most; who needs certainty takes a
 //! [`pause`] until the answer is there, or the real clock.
 //!
