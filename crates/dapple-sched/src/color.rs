@@ -433,6 +433,8 @@ impl Color {
     /// Starts a task of this color: each poll runs as a callback of it. `Color::DEFAULT.spawn` gives the papers'
     /// behavior, a task that overlaps with nothing that named no color.
     ///
+    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
     /// # let _entered = runtime.enter();
@@ -453,6 +455,8 @@ impl Color {
 
     /// As [`Color::spawn`], for a task that only serves others, such as one that passes on what a device reports: it
     /// does not count as live, and a graceful shutdown does not wait for it.
+    ///
+    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

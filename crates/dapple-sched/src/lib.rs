@@ -116,6 +116,8 @@ use std::future::Future;
 ///
 /// `Send` already guards what the default color guarded in C++, so a task that names no color need not share one.
 ///
+/// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+///
 /// # Panics
 /// If no runtime is current; see [`Handle::current`].
 ///

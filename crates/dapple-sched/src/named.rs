@@ -46,6 +46,8 @@ pub struct Named {
 impl Named {
     /// Starts a task of this name with a color of its own; see [`crate::spawn`].
     ///
+    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    ///
     /// # Panics
     /// If no runtime is current; see [`Handle::current`].
     ///
@@ -66,6 +68,8 @@ impl Named {
     }
 
     /// Starts a task of this name and the given color; see [`Color::spawn`].
+    ///
+    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

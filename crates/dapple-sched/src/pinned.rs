@@ -75,6 +75,8 @@ impl Color {
     /// Only the closure that makes it is sent to the worker, and the output back. It is polled and dropped on that
     /// worker's thread, also at shutdown.
     ///
+    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    ///
     /// Cost: two allocations more than [`Color::spawn`], and two look-ups for each poll.
     ///
     /// # Panics

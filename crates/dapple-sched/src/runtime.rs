@@ -133,6 +133,8 @@ impl Handle {
     }
 
     /// Starts a task with a color of its own.
+    ///
+    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -234,6 +236,8 @@ impl Handle {
     }
 
     /// Ready when [`Runtime::shutdown`] has been called: tasks that can end by themselves await it.
+    ///
+    /// Cancel safe: nothing is lost by dropping it, and another one tells the same.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -529,6 +533,8 @@ impl Runtime {
     }
 
     /// Starts a task with a color of its own.
+    ///
+    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
