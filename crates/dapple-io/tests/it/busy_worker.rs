@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dapple_io::event::after;
 use dapple_io::net::UnixStream;
-use dapple_sched::{Color, spawn};
+use dapple_sched::{Color, spawn, yield_now};
 
 use crate::{LIMIT, channel_callback, runtime};
 
@@ -74,4 +74,36 @@ fn c6_timer_of_busy_worker_fires() {
     let fired = ticked.recv_timeout(LIMIT);
     done.store(true, Ordering::Release);
     fired.unwrap();
+}
+
+// Tasks that were spawned beside one another are polled in one stretch, in which one of them stays. Those in front of it have
+// yielded, those behind it have not been polled.
+#[test]
+fn c6_tasks_beside_a_long_poll_are_taken_over() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    for blocks_at in [0, 7, 30] {
+        let done = Arc::new(AtomicBool::new(false));
+        let (tx, rx) = mpsc::channel();
+        let is_done = done.clone();
+        Color::new().post(move || {
+            for n in 0..50 {
+                let (tx, done) = (tx.clone(), is_done.clone());
+                drop(spawn(async move {
+                    if n == blocks_at {
+                        // A blocking call, where none belongs.
+                        return spin_until(&done);
+                    }
+                    yield_now().await;
+                    tx.send(n).unwrap();
+                }));
+            }
+        });
+        let ended: Result<Vec<_>, _> = (0..49).map(|_| rx.recv_timeout(LIMIT)).collect();
+        done.store(true, Ordering::Release);
+        let mut ended = ended.expect("the other worker polls them");
+        ended.sort_unstable();
+        assert_eq!(ended, (0..50).filter(|n| *n != blocks_at).collect::<Vec<_>>());
+        assert!(rx.recv_timeout(LIMIT).is_err(), "nobody sends any more");
+    }
 }
