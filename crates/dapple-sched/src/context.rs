@@ -328,9 +328,10 @@ pub(crate) fn frame_of_request<'a>(request: NonNull<Request>) -> Option<&'a Fram
     frames().find(|frame| ptr::eq(frame.request.get(), request.as_ptr()))
 }
 
-/// How many colors, or sets of them, the thread holds.
+/// How many colors, or sets of them, the thread holds; that of a light task counts, made or not.
 pub(crate) fn depth() -> usize {
-    frames().filter(|frame| !frame.is_released() || !frame.request.get().is_null()).count()
+    let holds = |frame: &&Frame| !frame.is_released() || !frame.request.get().is_null() || frame.light.get();
+    frames().filter(holds).count()
 }
 
 /// Runs `f` as the poll of a task in the frame on top.

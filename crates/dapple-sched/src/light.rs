@@ -61,6 +61,16 @@ impl Stretch {
         self.tasks[self.at.load(Relaxed).min(STRETCH_MAX - 1)].load(Relaxed).addr()
     }
 
+    /// The worker goes on to an entry, which nobody else takes from here on. False: there was a thief, and the stretch ends.
+    #[inline(always)]
+    fn go_to(&self, at: usize) -> bool {
+        // Release: a thief who sees it sees what became of the entries before.
+        self.at.store(at, Release);
+        light_barrier();
+        // Relaxed: what the thief did is seen under the lock. The first entry nobody takes.
+        at == 0 || !self.thief.load(Relaxed)
+    }
+
     pub(crate) fn new() -> Stretch {
         Stretch {
             at: AtomicUsize::new(0),
@@ -86,7 +96,6 @@ pub(crate) unsafe fn enqueue(task: NonNull<Header>) {
     unsafe {
         if trace::is_on() {
             // Whoever watches is to see its polls.
-            task::ensure_color(task);
             return join_color(task);
         }
         let placed = context::with_worker(|worker| worker.enqueue_light(task));
@@ -159,14 +168,18 @@ unsafe fn drop_light(task: NonNull<Header>) {
     });
 }
 
-/// A light task whose color was asked for meanwhile goes on in that color.
+/// A light task goes on in its color, that was asked for meanwhile, or is made here.
 ///
 /// # Safety
-/// The color is `Held` for the task, which is the caller's as in [`enqueue`].
+/// The task is the caller's as in [`enqueue`], so that its color, once there is one, is `Held` for it; this thread does not
+/// poll it.
 unsafe fn join_color(task: NonNull<Header>) {
     // SAFETY: promised by the caller; the node is his, and so is the hold. A handle, as the task may end meanwhile.
     unsafe {
         let color = task::ensure_color(task).clone();
+        // Whoever made the color may be about to say so. From here on a wake must post to it, and he must see that it is held.
+        // AcqRel: as where it is made.
+        task.as_ref().state().fetch_or(COLORED, AcqRel);
         // What stood there was the next light task.
         task.as_ref().node().next.set(ptr::null_mut());
         task::post_node(task);
@@ -282,8 +295,7 @@ impl Worker {
     pub(crate) fn run_stretch(&self) {
         let len = self.stretch.get();
         if trace::is_on() {
-            // SAFETY: what is in the stretch is this worker's, and to be polled.
-            return (0..len).for_each(|at| unsafe { self.color_entry(at) });
+            return self.color_stretch(len);
         }
         let to_look = self.stretches_to_look.get();
         let mean_ns = self.light_ns.get();
@@ -315,11 +327,7 @@ impl Worker {
         let slot = self.slot();
         let stretch = &slot.stretch;
         for at in 0..len {
-            // Release: a thief who sees it sees what became of the entries before.
-            stretch.at.store(at, Release);
-            light_barrier();
-            // Relaxed: what the thief did is seen under the lock. The first entry nobody takes.
-            if at > 0 && stretch.thief.load(Relaxed) {
+            if !stretch.go_to(at) {
                 return at;
             }
             // Relaxed: this worker wrote it; a thief takes it only where we have seen him.
@@ -367,11 +375,14 @@ impl Worker {
         unsafe {
             if state & COLORED != 0 {
                 self.leave_stretch(at);
+                // The one before may be gone by now.
+                self.frame.set_task(ptr::null());
                 join_color(task);
                 return false;
             }
             if state & ABORTED != 0 {
                 self.leave_stretch(at);
+                self.slot().set_origin(task.as_ref().spawned_from());
                 self.frame.set_task(task.as_ptr());
                 task::end_aborted(task);
                 self.end_turn_of_light();
@@ -400,7 +411,7 @@ impl Worker {
                 self.end_turn_of_light();
             } else if polled != Polled::Pending {
                 self.leave_stretch(at);
-                task::finish(task, polled);
+                task::finish_light(task, polled);
                 self.end_turn_of_light();
             } else {
                 self.end_poll(at, task);
@@ -417,6 +428,7 @@ impl Worker {
         let state = unsafe { task.as_ref() }.state();
         // Before the task may be anybody's.
         self.leave_stretch(at);
+        self.frame.set_task(ptr::null());
         // Relaxed: the exchange decides.
         let mut old = state.load(Relaxed);
         loop {
@@ -444,19 +456,16 @@ impl Worker {
         }
     }
 
-    /// Whoever watches callbacks is to see the polls of a task that was queued before.
-    ///
-    /// # Safety
-    /// The entry is this worker's.
+    /// Whoever watches callbacks is to see the polls of tasks that were queued before.
     #[cold]
-    unsafe fn color_entry(&self, at: usize) {
-        // Relaxed: this worker wrote it.
-        if let Some(task) = NonNull::new(self.slot().stretch.tasks[at].load(Relaxed)) {
-            self.leave_stretch(at);
-            // SAFETY: promised by the caller.
-            unsafe {
-                task::ensure_color(task);
-                join_color(task);
+    fn color_stretch(&self, len: usize) {
+        let stretch = &self.slot().stretch;
+        for at in (0..len).take_while(|at| stretch.go_to(*at)) {
+            // Relaxed: as in `poll_stretch`.
+            if let Some(task) = NonNull::new(stretch.tasks[at].load(Relaxed)) {
+                self.leave_stretch(at);
+                // SAFETY: as in `poll_stretch`; nobody polls it, so a color that is made is held for it.
+                unsafe { join_color(task) };
             }
         }
     }
@@ -473,6 +482,8 @@ impl Worker {
     /// # Safety
     /// The poll is over.
     unsafe fn end_turn_of_light(&self) {
+        // It may be gone, or another thread's.
+        self.frame.set_task(ptr::null());
         if self.frame.is_light() {
             return;
         }
@@ -499,9 +510,9 @@ impl Worker {
         let at = stretch.at.load(Acquire);
         let mut taken = 0;
         for (_, entry) in stretch.tasks[..len].iter().enumerate().filter(|(entry, _)| *entry != at) {
-            // Relaxed: the worker looks at the entry again under its lock only.
-            if let Some(task) = NonNull::new(entry.load(Relaxed)) {
-                entry.store(ptr::null_mut(), Relaxed);
+            // Relaxed: the worker looks at the entry again under its lock only. An exchange, as models see only the last
+            // access to a word.
+            if let Some(task) = NonNull::new(entry.swap(ptr::null_mut(), Relaxed)) {
                 // SAFETY: the worker has not come to the entry, or is through with it, and sees us before it goes on.
                 unsafe { own.light.push(task, false) };
                 taken += 1;

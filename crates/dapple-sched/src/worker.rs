@@ -176,6 +176,8 @@ impl Worker {
     /// because nothing is cheaper per turn than nothing.
     fn catching(&self, work: impl FnOnce()) {
         let Err(payload) = catch_unwind(AssertUnwindSafe(work)) else { return };
+        // What is left of a stretch of light tasks is queued again.
+        self.frame.end_light();
         let color = self.frame.color();
         crate::panics::report(&self.shared, color, payload);
         if let Some(color) = color {

@@ -21,10 +21,11 @@ use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 
 #[repr(C)]
-struct TaskCell<F: Future> {
+struct TaskCell<F: Future, G> {
     header: Header,
     /// Touched by callbacks of the color until `DONE`, then by the join handle.
     stage: UnsafeCell<Stage<F>>,
+    given: PhantomData<G>,
 }
 
 /// The state says which of them it is: the future until `DONE`, then the output, or with `FAILED` the error.
@@ -34,6 +35,46 @@ union Stage<F: Future> {
     error: ManuallyDrop<JoinError>,
 }
 
+/// What the join handle yields, made of what is stored.
+trait Give<O> {
+    type Given: Send + 'static;
+
+    fn give(stored: O) -> Self::Given;
+}
+
+/// The output, as it is.
+struct AsItIs;
+
+impl<O: Send + 'static> Give<O> for AsItIs {
+    type Given = O;
+
+    fn give(stored: O) -> O {
+        stored
+    }
+}
+
+/// An output that stands elsewhere.
+struct FromBox;
+
+impl<O: Send + 'static> Give<Box<O>> for FromBox {
+    type Given = O;
+
+    fn give(stored: Box<O>) -> O {
+        *stored
+    }
+}
+
+/// A future that stands elsewhere, and whose output is to do so.
+struct Elsewhere<F>(Pin<Box<F>>);
+
+impl<F: Future> Future for Elsewhere<F> {
+    type Output = Box<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<F::Output>> {
+        self.0.as_mut().poll(cx).map(Box::new)
+    }
+}
+
 /// Starts a task. Cost: one block of memory, and the lock of a worker.
 pub(crate) fn spawn<F>(place: Start, background: bool, origin: Origin, future: F) -> JoinHandle<F::Output>
 where
@@ -41,22 +82,25 @@ where
     F::Output: Send + 'static,
 {
     // What is larger than a block stands elsewhere, and the task has a pointer to it.
-    if const { TaskCell::<F>::fits() } {
-        start(place, background, origin, future)
+    if const { TaskCell::<F, AsItIs>::fits() } {
+        start::<F, AsItIs>(place, background, origin, future)
+    } else if const { TaskCell::<Pin<Box<F>>, AsItIs>::fits() } {
+        start::<Pin<Box<F>>, AsItIs>(place, background, origin, Box::pin(future))
     } else {
-        start(place, background, origin, Box::pin(future))
+        start::<Elsewhere<F>, FromBox>(place, background, origin, Elsewhere(Box::pin(future)))
     }
 }
 
-fn start<F>(place: Start, background: bool, origin: Origin, future: F) -> JoinHandle<F::Output>
+fn start<F, G>(place: Start, background: bool, origin: Origin, future: F) -> JoinHandle<G::Given>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
+    G: Give<F::Output>,
 {
     let flags = SCHEDULED | JOINED | if background { BACKGROUND } else { 0 };
     let task = match place {
         Start::Light(shared) => {
-            let task = TaskCell::place(&shared, side::light_word(origin), flags, future);
+            let task = TaskCell::<F, G>::place(&shared, side::light_word(origin), flags, future);
             note_start(&shared, background);
             // SAFETY: SCHEDULED is ours since the start.
             unsafe { light::enqueue(task) };
@@ -66,7 +110,7 @@ where
             let color = color.resolved();
             // SAFETY: the handle keeps the runtime alive, and the task does from here on.
             let shared = unsafe { NonNull::from(color.shared()).as_ref() };
-            let task = TaskCell::place(shared, Side::share(color, origin), flags | COLORED, future);
+            let task = TaskCell::<F, G>::place(shared, Side::share(color, origin), flags | COLORED, future);
             note_start(shared, background);
             // SAFETY: SCHEDULED is ours since the start.
             unsafe { post_node(task) };
@@ -83,10 +127,11 @@ fn note_start(shared: &Shared, background: bool) {
     }
 }
 
-impl<F> TaskCell<F>
+impl<F, G> TaskCell<F, G>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
+    G: Give<F::Output>,
 {
     const VTABLE: &'static TaskVTable = &TaskVTable {
         node: VTable { run: run_node, drop: drop_node, grant: None, holder: None, granted_when_stopped: false },
@@ -108,7 +153,7 @@ where
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     const CLASS: usize = match memory::class_of(size_of::<Self>(), align_of::<Self>()) {
         Some(class) => class,
-        // `spawn` boxes what does not fit, so that nobody asks for this class. It is no panic, as the compiler looks at the
+        // `spawn` puts elsewhere what does not fit, so that nobody asks for this class. It is no panic, as the compiler looks at the
         // constants of a branch that is never taken, too.
         None => usize::MAX,
     };
@@ -116,7 +161,7 @@ where
     /// Makes the task: with a count of its own, and one for the handle.
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     fn place(shared: &Shared, word: *mut (), flags: u32, future: F) -> NonNull<Header> {
-        let block = memory::alloc(shared, Self::CLASS).cast::<TaskCell<F>>();
+        let block = memory::alloc(shared, Self::CLASS).cast::<TaskCell<F, G>>();
         let node = Node::of_task(ptr::from_ref(Self::VTABLE).cast(), word);
         let at = block.as_ptr();
         // SAFETY: a block of this size, which is ours. The count is stored last, and atomically: whoever looks for live tasks
@@ -141,7 +186,7 @@ where
         };
         let header = Header { node, state: AtomicU32::new(flags), refs: AtomicU32::new(2), shared: shared.clone() };
         let stage = UnsafeCell::new(Stage { future: ManuallyDrop::new(future) });
-        let task = NonNull::from(Box::leak(Box::new(TaskCell { header, stage }))).cast();
+        let task = NonNull::from(Box::leak(Box::new(TaskCell::<F, G> { header, stage, given: PhantomData }))).cast();
         shared.tasks.add(task);
         task
     }
@@ -150,7 +195,7 @@ where
     /// The caller owns the stage: a callback of the color, or the light task's poll, before DONE, or the one handle after it.
     unsafe fn stage(task: NonNull<Header>) -> *mut Stage<F> {
         // SAFETY: made by `place` for this `F`.
-        let cell = unsafe { task.cast::<TaskCell<F>>().as_ref() };
+        let cell = unsafe { task.cast::<TaskCell<F, G>>().as_ref() };
         cell.stage.with_mut(|stage| stage)
     }
 
@@ -212,15 +257,15 @@ where
     /// Moves the result out.
     ///
     /// # Safety
-    /// As [`TaskCell::stage`], after DONE, and once.
-    unsafe fn result(task: NonNull<Header>) -> Result<F::Output, JoinError> {
-        // SAFETY: promised by the caller. Relaxed: who has seen DONE sees what was set with it.
+    /// As [`TaskCell::stage`], once it is stored, and once; `failed` says whether it is an error.
+    unsafe fn result(task: NonNull<Header>, failed: bool) -> Result<F::Output, JoinError> {
+        // SAFETY: promised by the caller.
         unsafe {
             let stage = Self::stage(task);
-            if task.as_ref().state.load(Relaxed) & FAILED == 0 {
-                Ok(ManuallyDrop::take(&mut (*stage).output))
-            } else {
+            if failed {
                 Err(ManuallyDrop::take(&mut (*stage).error))
+            } else {
+                Ok(ManuallyDrop::take(&mut (*stage).output))
             }
         }
     }
@@ -228,17 +273,20 @@ where
     /// Moves the result to `to`.
     ///
     /// # Safety
-    /// As [`TaskCell::result`]; `to` points to an `Option<Result<F::Output, JoinError>>`.
+    /// As [`TaskCell::result`]; `to` points to an `Option<Result<G::Given, JoinError>>`.
     unsafe fn take(task: NonNull<Header>, to: *mut ()) {
-        // SAFETY: promised by the caller.
-        unsafe { *to.cast::<Option<Result<F::Output, JoinError>>>() = Some(Self::result(task)) };
+        // SAFETY: promised by the caller. Relaxed: who has seen DONE sees what was set with it.
+        unsafe {
+            let failed = task.as_ref().state.load(Relaxed) & FAILED != 0;
+            *to.cast::<Option<Result<G::Given, JoinError>>>() = Some(Self::result(task, failed).map(G::give));
+        }
     }
 
     /// # Safety
     /// As [`TaskCell::result`].
-    unsafe fn drop_output(task: NonNull<Header>) {
+    unsafe fn drop_output(task: NonNull<Header>, failed: bool) {
         // SAFETY: promised by the caller, who has a reference to the task.
-        let (result, shared) = unsafe { (Self::result(task), &*memory::shared_of(task)) };
+        let (result, shared) = unsafe { (Self::result(task, failed), &*memory::shared_of(task)) };
         // SAFETY: as above.
         let color = || Some(unsafe { super::ensure_color(task) }.cell());
         match result {
@@ -267,7 +315,7 @@ where
         unsafe {
             let shared = task.as_ref().shared.clone();
             shared.tasks.remove(task);
-            drop(Box::from_raw(task.cast::<TaskCell<F>>().as_ptr()));
+            drop(Box::from_raw(task.cast::<TaskCell<F, G>>().as_ptr()));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{DONE, JOINED, TaskRef, poll_joined, vtable_of};
+use super::{DONE, FAILED, JOINED, TaskRef, poll_joined, vtable_of};
 use crate::abort::AbortHandle;
 use crate::color::Color;
 use crate::join_error::JoinError;
@@ -117,7 +117,7 @@ impl<T> Drop for JoinHandle<T> {
         drop(joiner);
         if state & DONE != 0 && !self.taken {
             // SAFETY: DONE came first, so the output is ours.
-            unsafe { (vtable_of(self.task.0).drop_output)(self.task.0) };
+            unsafe { (vtable_of(self.task.0).drop_output)(self.task.0, state & FAILED != 0) };
         }
     }
 }

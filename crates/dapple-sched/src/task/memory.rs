@@ -63,6 +63,16 @@ struct Slab {
     first_id: u64,
 }
 
+/// Where a walk through the tasks of a class is.
+struct Place {
+    /// So many slabs are left, the one that it is in among them.
+    slabs: usize,
+    /// That one, as slabs change places,
+    within: *const Slab,
+    /// ... and the first block of it that was not visited.
+    from: u32,
+}
+
 /// A free block.
 struct Free {
     next: *mut Free,
@@ -104,12 +114,12 @@ impl TaskMemory {
     /// Visits the tasks that have not ended, and some that have; those that start meanwhile perhaps. Not under a lock.
     pub(crate) fn each(&self, mut visit: impl FnMut(TaskRef)) {
         for class in &self.classes {
-            let (mut slab, mut from) = (usize::MAX, 0);
+            let mut place = Place { slabs: usize::MAX, within: ptr::null(), from: 0 };
             // Kept until the next stretch was taken, so that the slab is still there.
             let mut last: Option<TaskRef> = None;
             loop {
                 let mut tasks = Vec::with_capacity(STRETCH);
-                let more = class.lock().references(&mut slab, &mut from, &mut tasks);
+                let more = class.lock().references(&mut place, &mut tasks);
                 drop(std::mem::replace(&mut last, tasks.last().cloned()));
                 tasks.into_iter().for_each(&mut visit);
                 if !more {
@@ -249,25 +259,28 @@ impl Class {
         }
     }
 
-    /// References to the next tasks, not to be dropped under the lock; false at the end. From the last slab to the first: where one is
-    /// freed meanwhile the last takes its place, so that none is missed.
-    fn references(&self, at: &mut usize, from: &mut u32, tasks: &mut Vec<TaskRef>) -> bool {
-        *at = (*at).min(self.slabs.len());
-        while let Some(slab) = at.checked_sub(1).map(|at| self.slabs[at]) {
+    /// References to the next tasks, not to be dropped under the lock; false at the end. From the last slab to the first: where
+    /// one is freed meanwhile the last takes its place, so that none is missed.
+    fn references(&self, place: &mut Place, tasks: &mut Vec<TaskRef>) -> bool {
+        place.slabs = place.slabs.min(self.slabs.len());
+        while let Some(slab) = place.slabs.checked_sub(1).map(|at| self.slabs[at]) {
+            if !ptr::eq(place.within, slab.as_ptr()) {
+                // The next one, or another one that has taken its place.
+                (place.within, place.from) = (slab.as_ptr(), 0);
+            }
             // SAFETY: ours.
             let header = unsafe { slab.as_ref() };
-            while *from < header.fresh {
+            while place.from < header.fresh {
                 // SAFETY: within the slab. A block that was handed out once has a count, be it 0.
-                let task = unsafe { block_at(slab, *from, header.block_size) }.cast::<Header>();
-                *from += 1;
+                let task = unsafe { block_at(slab, place.from, header.block_size) }.cast::<Header>();
+                place.from += 1;
                 // SAFETY: as above; under the lock the slab stays.
                 tasks.extend(unsafe { TaskRef::retain_if_any(task) });
                 if tasks.len() == STRETCH {
                     return true;
                 }
             }
-            *at -= 1;
-            *from = 0;
+            place.slabs -= 1;
         }
         false
     }

@@ -34,7 +34,7 @@
 //! | `BACKGROUND` | spawn | nobody | a graceful shutdown does not wait for it |
 //!
 //! The upper half of the word is the worker that polled the light task last. Whoever of "end of the task" and "drop of the
-//! handle" changes the state second drops the output.
+//! handle" changes the state second drops the output; the end, before it sets DONE.
 //!
 //! # Counts
 //!
@@ -97,7 +97,8 @@ pub(crate) struct TaskVTable {
     poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Polled,
     abort: unsafe fn(NonNull<Header>) -> Polled,
     take: unsafe fn(NonNull<Header>, *mut ()),
-    drop_output: unsafe fn(NonNull<Header>),
+    /// The second argument: it is an error.
+    drop_output: unsafe fn(NonNull<Header>, bool),
     free: unsafe fn(NonNull<Header>),
 }
 
@@ -159,8 +160,9 @@ pub(crate) unsafe fn ensure_color<'a>(task: NonNull<Header>) -> &'a Color {
 /// Somebody else has made the color of a task, and is about to say so in its state. If it is polled here, that is done
 /// here: what this poll posts to the color comes before its own next poll, which must not be one among the light tasks.
 fn note_color(task: NonNull<Header>, header: &Header) {
-    // Relaxed: who has not seen the bit sets it. AcqRel: as in `make_color`.
-    if header.state.load(Relaxed) & COLORED == 0 && context::polls_light(task) {
+    // Relaxed: who has not seen the bit sets it, and DONE is set by this thread, which then polls it no more: who made the color
+    // sees DONE, and lets go. AcqRel: as in `make_color`.
+    if header.state.load(Relaxed) & (COLORED | DONE) == 0 && context::polls_light(task) {
         header.state.fetch_or(COLORED, AcqRel);
     }
 }
@@ -226,8 +228,6 @@ unsafe fn run_node(node: NonNull<Node>) {
     if state & ABORTED != 0 {
         // SAFETY: this is a callback of the task's color, and the task is not done.
         unsafe { end_aborted(task.0) };
-        // They are over, but count on the task, which counts on them.
-        header.revoke_grants();
         return;
     }
     // SAFETY: this is a callback of the task's color, and the task is not done.
@@ -286,12 +286,12 @@ unsafe fn poll_colored(task: NonNull<Header>) {
     }
 }
 
-/// As [`finish`], for a task that may have been granted something.
+/// As [`finish`], for a task that may have been granted something: one that has a color, if only since its future is dropped.
 ///
 /// # Safety
 /// As there.
 pub(crate) unsafe fn finish_colored(task: NonNull<Header>, polled: Polled) {
-    // For what was granted, and counts on the task, which counts on it.
+    // What was granted is over, but counts on the task, which counts on it.
     let kept = TaskRef::retain(task);
     // SAFETY: promised by the caller.
     unsafe { finish(task, polled) };
@@ -306,8 +306,18 @@ pub(crate) unsafe fn end_aborted(task: NonNull<Header>) {
     // SAFETY: promised by the caller.
     unsafe {
         let polled = (vtable_of(task).abort)(task);
-        finish(task, polled);
+        finish_colored(task, polled);
     }
+}
+
+/// As [`finish`], for a light task, which may have been granted something if somebody else has made its color.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub(crate) unsafe fn finish_light(task: NonNull<Header>, polled: Polled) {
+    // SAFETY: promised by the caller. What it waited for was noted in its record.
+    unsafe { if task.as_ref().side().is_some() { finish_colored(task, polled) } else { finish(task, polled) } }
 }
 
 /// The output is stored: publishes it, and gives up the task's own count. The color of a light task that was asked for
@@ -318,25 +328,31 @@ pub(crate) unsafe fn end_aborted(task: NonNull<Header>) {
 pub(crate) unsafe fn finish(task: NonNull<Header>, polled: Polled) {
     // SAFETY: promised by the caller, whose count is given up at the end only.
     let header = unsafe { task.as_ref() };
-    let failed = if polled == Polled::Failed { FAILED } else { 0 };
-    // Of a light task SCHEDULED says that it is polled; of a colored one, that the node is queued once more.
-    let was_light = context::polls_light(task);
-    let over = if was_light { SCHEDULED | WOKEN } else { 0 };
-    // Relaxed: the exchange decides.
-    let mut state = header.state.load(Relaxed);
-    loop {
+    let failed = polled == Polled::Failed;
+    let mut dropped = false;
+    // Acquire, here and below: where it says so, the handle is gone.
+    let mut state = header.state.load(Acquire);
+    let was_light = loop {
+        if state & JOINED == 0 && !dropped {
+            // Before DONE, from which on the color may be anybody's: this counts as running.
+            // SAFETY: no handle is left, nor will be, so the output is ours; we hold the color.
+            unsafe { (vtable_of(task).drop_output)(task, failed) };
+            dropped = true;
+            state = header.state.load(Acquire);
+        }
+        // Of a light task SCHEDULED says that it is polled; of a colored one, that the node is queued once more.
+        let light = context::polls_light(task);
+        let over = if light { SCHEDULED | WOKEN } else { 0 };
+        let done = DONE | if failed { FAILED } else { 0 };
         // AcqRel: releases the output to the joiner; acquires that the handle is gone.
-        match header.state.compare_exchange_weak(state, state & !over | DONE | failed, AcqRel, Relaxed) {
-            Ok(_) => break,
+        match header.state.compare_exchange_weak(state, state & !over | done, AcqRel, Acquire) {
+            Ok(_) => break light,
             Err(now) => state = now,
         }
-    }
+    };
     // SAFETY: the task keeps the runtime, and is kept by the count that goes at the end.
     let shared = unsafe { &*memory::shared_of(task) };
-    if state & JOINED == 0 {
-        // SAFETY: no handle is left, so the output is ours; we hold the color.
-        unsafe { (vtable_of(task).drop_output)(task) };
-    } else if state & JOINER != 0 {
+    if state & (JOINED | JOINER) == JOINED | JOINER {
         // A joiner stores his waker and changes the state afterwards: either we see the bit, or he sees DONE.
         let joiner = header.side().and_then(|side| side.joiner.lock().take());
         if let Some(joiner) = joiner
@@ -433,7 +449,11 @@ impl Header {
 impl TaskRef {
     pub(crate) fn retain(task: NonNull<Header>) -> TaskRef {
         // SAFETY: the caller has a reference to the task. Relaxed: as in `Arc`.
-        unsafe { task.as_ref() }.refs.fetch_add(1, Relaxed);
+        let before = unsafe { task.as_ref() }.refs.fetch_add(1, Relaxed);
+        if before > REFS_MAX {
+            // Wakers that are forgotten in a loop. As `Arc` does: the count must not come round to 0.
+            std::process::abort();
+        }
         TaskRef(task)
     }
 
@@ -610,6 +630,9 @@ pub(crate) const WOKEN: u32 = 1 << 5;
 pub(crate) const COLORED: u32 = 1 << 6;
 const JOINER: u32 = 1 << 7;
 const FAILED: u32 = 1 << 8;
+
+/// More references to a task than that are a leak.
+const REFS_MAX: u32 = u32::MAX / 2;
 
 /// Above these bits stands the worker that polled the light task last.
 pub(crate) const HOME_SHIFT: u32 = 16;

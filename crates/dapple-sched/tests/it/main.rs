@@ -14,6 +14,7 @@ mod callbacks;
 mod compile_fail;
 mod dump;
 mod express;
+mod light;
 mod named;
 mod oracle;
 mod outside;

@@ -109,12 +109,14 @@ fn a_light_task_asks_for_its_own_color() {
 // polled (overlap); entries that are still there after they were taken (crash).
 #[test]
 fn a_stretch_is_stolen() {
-    check(2, || {
+    check(4, || {
         let model = model(2);
         let crossing = Crossing::new();
         let logs = [Log::new(), Log::new(), Log::new()];
         let tasks = logs.clone().map(|log| {
+            let crossing = crossing.clone();
             model.handle().spawn(async move {
+                crossing.pass();
                 log.add(1);
                 yield_now().await;
                 log.add(2);
@@ -127,6 +129,7 @@ fn a_stretch_is_stolen() {
         crossing.pass();
         model.mark_overdue(0);
         model.worker(1, |worker| {
+            crossing.pass();
             worker.steal();
             worker.drain();
         });
