@@ -189,6 +189,35 @@ fn the_color_of_a_queued_task_is_asked_for() {
     }
 }
 
+// They stand one behind the other among the light tasks, and from the first poll on in the fifos of their colors.
+#[test]
+fn tasks_that_ask_for_their_color_leave_their_neighbors() {
+    let runtime = runtime(1);
+    let (gate, (tx, rx)) = (Gate::default(), channel());
+    let open = gate.clone();
+    let first = runtime.spawn(async move {
+        tx.send(()).unwrap();
+        open.wait();
+    });
+    rx.recv_timeout(LONG).unwrap();
+    let task = async || {
+        let color = Color::current();
+        for _ in 0..5 {
+            yield_now().await;
+            assert_eq!(Color::current(), color);
+        }
+        color
+    };
+    let tasks: Vec<_> = (0..100).map(|_| runtime.spawn(task())).collect();
+    gate.open();
+    runtime.block_on(first).unwrap();
+    wait_until("every task ends", || tasks.iter().all(|task| task.is_finished()));
+    for task in tasks {
+        let color = task.color().clone();
+        assert_eq!(runtime.block_on(task).unwrap(), color);
+    }
+}
+
 #[test]
 fn a_task_is_aborted_in_each_state() {
     let runtime = runtime(1);
