@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use super::handle::JoinHandle;
 use super::{
-    BACKGROUND, COLORED, FAILED, Header, JOINED, Polled, SCHEDULED, Side, Start, TaskRef, TaskVTable, aborted,
-    drop_node, memory, post_node, run_node, side,
+    BACKGROUND, COLORED, FAILED, Header, JOINED, Polled, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
+    memory, post_node, run_node, side,
 };
 use crate::join_error::JoinError;
 use crate::light;
@@ -219,7 +219,7 @@ where
     /// As [`TaskCell::poll`].
     unsafe fn abort(task: NonNull<Header>) -> Polled {
         // SAFETY: promised by the caller.
-        unsafe { Self::end(task, Err(aborted())) }
+        unsafe { Self::end(task, Err(JoinError::aborted())) }
     }
 
     /// Drops the future and stores the output. A panicking destructor becomes the result.

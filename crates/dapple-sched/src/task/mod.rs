@@ -63,7 +63,6 @@ use crate::color::Color;
 use crate::context;
 use crate::hold;
 use crate::holder::Holder;
-use crate::join_error::JoinError;
 use crate::light;
 use crate::node::{Node, Origin, VTable};
 use crate::post;
@@ -614,11 +613,6 @@ pub(crate) fn poll_joined(task: &TaskRef, cx: &Context<'_>) -> Poll<()> {
     drop(old);
     // AcqRel pairs with `finish`: either that sees the bit, and our waker, or we see DONE.
     if header.state.fetch_or(JOINER, AcqRel) & DONE != 0 { Poll::Ready(()) } else { Poll::Pending }
-}
-
-/// The error of a task that is dropped.
-fn aborted() -> JoinError {
-    JoinError::aborted()
 }
 
 pub(crate) const SCHEDULED: u32 = 1;
