@@ -14,6 +14,8 @@ const ALLOWED: &[&str] = &[
     "BSD-3-Clause",
     "BSL-1.0",
     "CC0-1.0",
+    // For data: Mozilla's list of certificate authorities. Asks that its text goes with the data.
+    "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
     "MIT-0",

@@ -13,8 +13,11 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-stm", Some(&["dapple-sched"])),
     ("dapple-io", Some(&["dapple-sched"])),
     ("dapple-sync", Some(&["dapple-sched"])),
-    ("dapple", Some(&["dapple-sched", "dapple-stm", "dapple-io", "dapple-sync", "dapple-macros"])),
-    ("dapple-cli", Some(&["dapple"])),
+    ("dapple-tls", Some(&["dapple-sched", "dapple-io"])),
+    ("dapple-http", Some(&[])),
+    ("dapple", Some(&["dapple-sched", "dapple-stm", "dapple-io", "dapple-sync", "dapple-tls", "dapple-macros"])),
+    ("dapple-cli", Some(&["dapple", "dapple-http"])),
+    ("ecosystem", Some(&["dapple"])),
     ("bench", None),
     ("xtask", Some(&[])),
 ];

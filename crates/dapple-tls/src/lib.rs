@@ -1,0 +1,3 @@
+//! TLS for Dapple's streams, by rustls.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! TLS between real sockets.

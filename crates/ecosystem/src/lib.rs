@@ -1,0 +1,3 @@
+//! Libraries of Rust's ecosystem on Dapple.
+
+#![forbid(unsafe_code)]
