@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::filter::LevelFilter;
 
+mod http;
 mod serve;
 
 /// Network services on every core, written as if there were one.

@@ -1,4 +1,4 @@
-//! What a response carries: nothing, a page from memory, or a file piece by piece.
+//! A file that is sent piece by piece.
 
 use std::future::Future;
 use std::io;
@@ -8,20 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
 
 use super::counters::Counters;
 use super::disk::FileHandle;
-
-/// The body of every response.
-pub(crate) enum ReplyBody {
-    /// Nothing, or nothing more.
-    Empty,
-    /// Bytes in memory, shared with the cache.
-    Whole(Bytes),
-    /// A file that is too large for the cache.
-    Stream(FileStream),
-}
+use crate::http::BodyStream;
 
 /// A file read one piece at a time: a slow client costs one piece of memory.
 pub(crate) struct FileStream {
@@ -39,8 +29,10 @@ impl FileStream {
     pub(crate) fn new(handle: Arc<FileHandle>, bytes: Range<u64>, counters: Arc<Counters>) -> FileStream {
         FileStream { handle, at: bytes.start, end: bytes.end, reading: None, counters }
     }
+}
 
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+impl BodyStream for FileStream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.at == self.end {
             return Poll::Ready(None);
         }
@@ -62,36 +54,8 @@ impl FileStream {
         self.counters.add_bytes(chunk.len() as u64);
         Poll::Ready(Some(Ok(Bytes::from(chunk))))
     }
-}
 
-impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let this = self.get_mut();
-        if let ReplyBody::Stream(stream) = this {
-            return stream.poll_chunk(cx).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)));
-        }
-        match std::mem::replace(this, ReplyBody::Empty) {
-            ReplyBody::Whole(bytes) if !bytes.is_empty() => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-            _ => Poll::Ready(None),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            ReplyBody::Empty => true,
-            ReplyBody::Whole(bytes) => bytes.is_empty(),
-            ReplyBody::Stream(stream) => stream.at == stream.end,
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(match self {
-            ReplyBody::Empty => 0,
-            ReplyBody::Whole(bytes) => bytes.len() as u64,
-            ReplyBody::Stream(stream) => stream.end - stream.at,
-        })
+    fn len(&self) -> Option<u64> {
+        Some(self.end - self.at)
     }
 }

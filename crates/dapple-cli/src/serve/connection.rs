@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,27 +11,23 @@ use std::time::Duration;
 use dapple::Color;
 use dapple::net::TcpStream;
 use dapple::time::sleep;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, StatusCode, Version};
-use tracing::{debug, error};
+use tracing::debug;
 
-use super::body::{FileStream, ReplyBody};
 use super::counters::OpenConnection;
-use super::pages::Content;
-use super::path::{PathError, SitePath};
-use super::reply::{self, Reply};
 use super::site::Site;
-use super::status;
 use super::watched::Watched;
+use crate::http::hyper as hyper_messages;
+use crate::http::{Body, Client, Service};
 
 /// What the parts of a connection share; all of them run in its task.
 struct Connection {
     site: Arc<Site>,
-    /// The color of this connection, to show. Taken at the start: while a task holds a shard, that is the current one.
-    color: u64,
+    client: Client,
     /// Grows with every request and every written byte; only compared, so it may wrap.
     progress: AtomicU64,
 }
@@ -40,7 +35,10 @@ struct Connection {
 /// Serves one connection until either side is done with it, nothing moves any more, or the server closes.
 pub(crate) async fn serve(stream: TcpStream, site: Arc<Site>, _open: OpenConnection) {
     let closing = site.handle.closing();
-    let connection = Arc::new(Connection { site, color: Color::current().id(), progress: AtomicU64::new(0) });
+    let Ok(addr) = stream.peer_addr() else { return };
+    // The color is taken at the start: while a task holds a shard, that is the current one.
+    let client = Client { addr, is_secure: false, color: Color::current().id() };
+    let connection = Arc::new(Connection { site, client, progress: AtomicU64::new(0) });
     let answering = connection.clone();
     let service = service_fn(move |request| answer(answering.clone(), request));
     let moved = connection.clone();
@@ -87,59 +85,18 @@ enum Event {
 }
 
 /// Answers one request and counts it.
-async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Reply, Infallible> {
+async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     connection.moved(1);
-    let mut reply = respond(&connection, &request).await;
-    if connection.site.is_crowded() {
-        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    let (parts, _body) = request.into_parts();
+    let fields = hyper_messages::fields(&parts.headers);
+    let request = hyper_messages::request(&parts, &fields);
+    let reply = connection.site.answer(&request, &connection.client).await;
+    let is_last = reply.close;
+    let mut response = hyper_messages::response(reply);
+    if is_last {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    connection.site.counters.add_request(reply::body_len(&reply));
-    Ok(reply)
-}
-
-async fn respond(connection: &Connection, request: &Request<Incoming>) -> Reply {
-    let site = &*connection.site;
-    let head = request.method() == Method::HEAD;
-    if !head && request.method() != Method::GET {
-        return reply::problem(StatusCode::METHOD_NOT_ALLOWED, head);
-    }
-    if !has_host(request) {
-        return reply::problem(StatusCode::BAD_REQUEST, head);
-    }
-    let raw_path = request.uri().path();
-    if raw_path == status::PATH && site.status {
-        return reply::json(status::collect(site, connection.color).await, head);
-    }
-    let path = match SitePath::parse(raw_path) {
-        Ok(path) => path,
-        Err(PathError::Bad) => return reply::problem(StatusCode::BAD_REQUEST, head),
-        Err(PathError::Missing) => return reply::problem(StatusCode::NOT_FOUND, head),
-    };
-    match site.find(&path).await {
-        Ok(Content::Page(page)) => {
-            let body = |bytes: Range<u64>| ReplyBody::Whole(page.body.slice(bytes.start as usize..bytes.end as usize));
-            reply::file(request.headers(), head, &page.meta, page.body.len() as u64, body)
-        }
-        Ok(Content::File(file)) => {
-            let body = |bytes| ReplyBody::Stream(FileStream::new(file.clone(), bytes, site.counters.clone()));
-            reply::file(request.headers(), head, &file.meta, file.meta.stamp.len, body)
-        }
-        Ok(Content::Directory) => reply::with_slash(raw_path, request.uri().query(), head),
-        Ok(Content::Nothing) => reply::problem(StatusCode::NOT_FOUND, head),
-        Err(error) => {
-            error!(%error, path = raw_path, "a request could not be answered");
-            reply::problem(StatusCode::INTERNAL_SERVER_ERROR, head)
-        }
-    }
-}
-
-/// HTTP/1.1 requires exactly one `Host` (RFC 9112, 3.2); hyper leaves that to us.
-fn has_host(request: &Request<Incoming>) -> bool {
-    if request.version() != Version::HTTP_11 {
-        return true;
-    }
-    let mut hosts = request.headers().get_all(HOST).iter();
-    hosts.next().is_some() && hosts.next().is_none()
+    Ok(response)
 }
 
 impl Connection {

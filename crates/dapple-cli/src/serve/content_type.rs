@@ -1,6 +1,6 @@
 //! What to call a file's content, by the end of its name.
 
-use hyper::header::HeaderValue;
+use http::HeaderValue;
 
 /// The `Content-Type` of a file with this name. Unknown endings are plain bytes, which a browser offers to save.
 pub(crate) fn of(name: &[u8]) -> HeaderValue {

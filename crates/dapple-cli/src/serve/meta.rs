@@ -1,11 +1,15 @@
 //! What is known about a file without its content, with the header values made once.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dapple::fs::File;
-use hyper::header::HeaderValue;
+use http::HeaderValue;
 use rustix::fs::{AtFlags, Stat, Statx, StatxFlags};
 use rustix::io::Errno;
+
+use super::reply;
+use crate::http::SharedHead;
 
 /// What identifies one state of one file. Equal stamps, equal content (but see [`Meta::certain`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +33,8 @@ pub(crate) struct Meta {
     pub(crate) content_type: HeaderValue,
     pub(crate) etag: HeaderValue,
     pub(crate) last_modified: HeaderValue,
+    /// These three and what else all replies with this content say.
+    pub(crate) head: Arc<SharedHead>,
     /// The same time in whole seconds since 1970, to compare with `If-Modified-Since`.
     pub(crate) modified_s: u64,
 }
@@ -86,14 +92,10 @@ impl Meta {
         }
         etag.push('"');
         let last_modified = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + modified);
-        Meta {
-            stamp,
-            certain,
-            content_type,
-            etag: HeaderValue::try_from(etag).expect("hexadecimal digits and quotes are header characters"),
-            last_modified: HeaderValue::try_from(last_modified).expect("an HTTP date is made of header characters"),
-            modified_s: modified.as_secs(),
-        }
+        let etag = HeaderValue::try_from(etag).expect("hexadecimal digits and quotes are header characters");
+        let last_modified = HeaderValue::try_from(last_modified).expect("an HTTP date is made of header characters");
+        let head = Arc::new(reply::shared_head(&content_type, &etag, &last_modified));
+        Meta { stamp, certain, content_type, etag, last_modified, head, modified_s: modified.as_secs() }
     }
 }
 

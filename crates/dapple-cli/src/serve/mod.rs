@@ -21,6 +21,7 @@ pub(crate) use self::args::Args;
 pub(crate) use self::error::ServeError;
 
 mod accept;
+mod answer;
 mod args;
 mod body;
 mod clock;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hyper::header::{HeaderMap, IF_RANGE, RANGE};
+use dapple_http::Fields;
 
 use super::meta::Meta;
 
@@ -18,18 +18,18 @@ pub(crate) enum Part {
 }
 
 /// What a request wants of a file that is `len` bytes long.
-pub(crate) fn wanted(request: &HeaderMap, meta: &Meta, len: u64) -> Part {
-    let Some(range) = request.get(RANGE) else {
+pub(crate) fn wanted(request: Fields<'_>, meta: &Meta, len: u64) -> Part {
+    let Some(range) = request.first("range") else {
         return Part::Whole;
     };
     // The part has to belong to the very file of which the client has the rest, so a weak tag will not do.
-    if let Some(condition) = request.get(IF_RANGE)
-        && condition != meta.etag
-        && condition != meta.last_modified
+    if let Some(condition) = request.first("if-range")
+        && meta.etag != condition
+        && meta.last_modified != condition
     {
         return Part::Whole;
     }
-    range.to_str().map_or(Part::Whole, |range| parse(range, len))
+    std::str::from_utf8(range).map_or(Part::Whole, |range| parse(range, len))
 }
 
 /// Several ranges at once are legal to ignore, and hardly anybody asks for them other than to do harm.

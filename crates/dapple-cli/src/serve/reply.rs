@@ -3,39 +3,35 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use hyper::header::{
-    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER,
+use dapple_http::Fields;
+use http::header::{
+    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED, LOCATION, RETRY_AFTER,
 };
-use hyper::{Response, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::body::ReplyBody;
 use super::meta::Meta;
 use super::range::{self, Part};
-
-/// A response before hyper adds the date and the framing.
-pub(crate) type Reply = Response<ReplyBody>;
+use crate::http::{Body, Reply, SharedHead};
 
 /// A response to a request for a file: all of it, the part that was asked for, or the short one that says that the
 /// client's copy is still good.
 ///
 /// `body` is only made when it is sent, of the bytes that it is given; `len` is the length of the file.
 pub(crate) fn file(
-    request: &HeaderMap,
+    request: Fields<'_>,
     head: bool,
     meta: &Meta,
     len: u64,
-    body: impl FnOnce(Range<u64>) -> ReplyBody,
+    body: impl FnOnce(Range<u64>) -> Body,
 ) -> Reply {
-    let mut headers = HeaderMap::with_capacity(8);
-    headers.insert(ETAG, meta.etag.clone());
-    headers.insert(LAST_MODIFIED, meta.last_modified.clone());
-    headers.insert(CACHE_CONTROL, REVALIDATE);
-    headers.insert(ACCEPT_RANGES, BYTES);
     if is_unchanged(request, meta) {
-        return with_headers(StatusCode::NOT_MODIFIED, headers, ReplyBody::Empty);
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(ETAG, meta.etag.clone());
+        headers.insert(LAST_MODIFIED, meta.last_modified.clone());
+        headers.insert(CACHE_CONTROL, REVALIDATE);
+        return Reply::new(StatusCode::NOT_MODIFIED, headers, Body::Empty);
     }
-    headers.insert(CONTENT_TYPE, meta.content_type.clone());
+    let mut headers = HeaderMap::new();
     // A range is defined for GET only (RFC 9110, 14.2).
     let part = if head { Part::Whole } else { range::wanted(request, meta, len) };
     let (status, bytes) = match part {
@@ -46,34 +42,29 @@ pub(crate) fn file(
         }
         Part::Outside => {
             headers.insert(CONTENT_RANGE, content_range(format!("bytes */{len}")));
-            return with_headers(StatusCode::RANGE_NOT_SATISFIABLE, headers, ReplyBody::Empty);
+            return Reply::new(StatusCode::RANGE_NOT_SATISFIABLE, headers, Body::Empty);
         }
     };
+    let shared = Some(meta.head.clone());
     if head {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
-        return with_headers(status, headers, ReplyBody::Empty);
+        return Reply { shared, content_len: Some(len), ..Reply::new(status, headers, Body::Empty) };
     }
-    with_headers(status, headers, body(bytes))
+    Reply { shared, ..Reply::new(status, headers, body(bytes)) }
 }
 
-fn with_headers(status: StatusCode, headers: HeaderMap, body: ReplyBody) -> Reply {
-    let mut reply = Response::new(body);
-    *reply.status_mut() = status;
-    *reply.headers_mut() = headers;
-    reply
+/// The fields that every reply with this content has.
+pub(crate) fn shared_head(content_type: &HeaderValue, etag: &HeaderValue, last_modified: &HeaderValue) -> SharedHead {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(CONTENT_TYPE, content_type.clone());
+    headers.insert(ETAG, etag.clone());
+    headers.insert(LAST_MODIFIED, last_modified.clone());
+    headers.insert(CACHE_CONTROL, REVALIDATE);
+    headers.insert(ACCEPT_RANGES, BYTES);
+    SharedHead::new(headers)
 }
 
 fn content_range(range: String) -> HeaderValue {
     HeaderValue::try_from(range).expect("digits and a few signs are header characters")
-}
-
-/// The number of body bytes that a response will carry.
-pub(crate) fn body_len(reply: &Reply) -> u64 {
-    match reply.body() {
-        ReplyBody::Whole(bytes) => bytes.len() as u64,
-        // A stream counts its pieces as they go.
-        ReplyBody::Empty | ReplyBody::Stream(_) => 0,
-    }
 }
 
 /// `301` to the same place with a slash at its end, so that relative links in the directory's page lead into it.
@@ -85,7 +76,7 @@ pub(crate) fn with_slash(path: &str, query: Option<&str>, head: bool) -> Reply {
     let mut reply =
         page(StatusCode::MOVED_PERMANENTLY, "Moved", "This is a directory; its address ends with a slash.", head);
     if let Ok(location) = HeaderValue::try_from(location) {
-        reply.headers_mut().insert(LOCATION, location);
+        reply.headers.insert(LOCATION, location);
     }
     reply
 }
@@ -95,10 +86,8 @@ pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
     let (title, text) = words(status);
     let mut reply = page(status, title, text, head);
     match status {
-        StatusCode::METHOD_NOT_ALLOWED => {
-            drop(reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD")))
-        }
-        StatusCode::SERVICE_UNAVAILABLE => drop(reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"))),
+        StatusCode::METHOD_NOT_ALLOWED => drop(reply.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"))),
+        StatusCode::SERVICE_UNAVAILABLE => drop(reply.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"))),
         _ => {}
     }
     reply
@@ -150,33 +139,27 @@ fn problem_page(status: StatusCode, title: &str, text: &str) -> String {
 }
 
 fn whole(status: StatusCode, content_type: &'static str, cache: &'static str, text: String, head: bool) -> Reply {
-    let len = text.len() as u64;
-    let mut reply = Response::new(match head {
-        true => ReplyBody::Empty,
-        false => ReplyBody::Whole(Bytes::from(text)),
-    });
-    *reply.status_mut() = status;
-    let headers = reply.headers_mut();
+    let mut headers = HeaderMap::with_capacity(4);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-    if head {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    match head {
+        true => Reply { content_len: Some(text.len() as u64), ..Reply::new(status, headers, Body::Empty) },
+        false => Reply::new(status, headers, Body::Whole(text.into())),
     }
-    reply
 }
 
 /// Whether the client's copy is the file as it is. `If-None-Match` decides alone where it is given (RFC 9110, 13.2.2).
-fn is_unchanged(request: &HeaderMap, meta: &Meta) -> bool {
-    if request.contains_key(IF_NONE_MATCH) {
-        return request.get_all(IF_NONE_MATCH).iter().any(|tags| matches_tag(tags.as_bytes(), meta.etag.as_bytes()));
+fn is_unchanged(request: Fields<'_>, meta: &Meta) -> bool {
+    if request.first("if-none-match").is_some() {
+        return request.all("if-none-match").any(|tags| matches_tag(tags, meta.etag.as_bytes()));
     }
-    let Some(since) = request.get(IF_MODIFIED_SINCE) else {
+    let Some(since) = request.first("if-modified-since") else {
         return false;
     };
-    if since.as_bytes() == meta.last_modified.as_bytes() {
+    if since == meta.last_modified.as_bytes() {
         return true;
     }
-    let since = since.to_str().ok().and_then(|since| httpdate::parse_http_date(since).ok());
+    let since = std::str::from_utf8(since).ok().and_then(|since| httpdate::parse_http_date(since).ok());
     let since_s = since.and_then(|since| since.duration_since(std::time::UNIX_EPOCH).ok()).map(|since| since.as_secs());
     since_s.is_some_and(|since_s| meta.modified_s <= since_s)
 }

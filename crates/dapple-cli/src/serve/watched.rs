@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use dapple::net::TcpStream;
-use hyper::StatusCode;
+use http::StatusCode;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use super::reply;
@@ -119,7 +119,7 @@ impl<F: Fn(u64) + Unpin> Write for Watched<F> {
 #[cfg(test)]
 mod tests {
     use super::refusal;
-    use hyper::StatusCode;
+    use http::StatusCode;
 
     #[test]
     fn only_refusals_without_a_body_are_replaced() {

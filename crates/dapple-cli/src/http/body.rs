@@ -1,0 +1,58 @@
+//! What a reply carries.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+/// The body of a reply.
+#[derive(Default)]
+pub(crate) enum Body {
+    /// Nothing, or nothing more.
+    #[default]
+    Empty,
+    /// Bytes in memory, shared with whoever keeps them.
+    Whole(Bytes),
+    /// Bytes that come piece by piece.
+    Stream(Box<dyn BodyStream>),
+}
+
+/// A body that comes piece by piece, so that a slow client costs one piece of memory.
+pub(crate) trait BodyStream: Send + 'static {
+    /// The next piece, never an empty one; `None` when there is no more.
+    ///
+    /// An error after the head has been sent leaves only one way to say so: the connection, or the stream within it, ends before
+    /// the body is complete.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
+
+    /// How many bytes are still to come, where that is known.
+    fn len(&self) -> Option<u64>;
+}
+
+impl Body {
+    /// How many bytes are still to come, where that is known.
+    pub(crate) fn len(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Whole(bytes) => Some(bytes.len() as u64),
+            Body::Stream(stream) => stream.len(),
+        }
+    }
+
+    /// The next piece, never an empty one; `None` when there is no more.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if let Body::Stream(stream) = self {
+            return stream.poll_next(cx);
+        }
+        Poll::Ready(match std::mem::take(self) {
+            Body::Whole(bytes) if !bytes.is_empty() => Some(Ok(bytes)),
+            _ => None,
+        })
+    }
+
+    /// The next piece, as a future.
+    pub(crate) async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+}

@@ -1,0 +1,75 @@
+//! Between hyper's messages and ours, for the versions of HTTP that hyper speaks here.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dapple_http::{Field, Fields, Form, Request};
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response};
+use hyper::body::{Frame, SizeHint};
+
+use super::body::Body;
+use super::reply::Reply;
+
+/// The fields of a request as a list, to be given to [`request`].
+pub(crate) fn fields(headers: &HeaderMap) -> Vec<Field<'_>> {
+    headers.iter().map(|(name, value)| Field { name: name.as_str(), value: value.as_bytes() }).collect()
+}
+
+/// A request of hyper's as the programs see it.
+pub(crate) fn request<'a>(parts: &'a Parts, fields: &'a [Field<'a>]) -> Request<'a> {
+    let fields = Fields::new(fields);
+    let host = fields.first("host").and_then(|host| std::str::from_utf8(host).ok());
+    let authority = parts.uri.authority().map(|authority| authority.as_str()).or(host);
+    let form = match (&parts.method, parts.uri.scheme(), parts.uri.path()) {
+        (&Method::CONNECT, ..) => Form::Authority,
+        (_, Some(_), _) => Form::Absolute,
+        (_, None, "*") => Form::Asterisk,
+        _ => Form::Origin,
+    };
+    Request {
+        method: parts.method.clone(),
+        version: parts.version,
+        form,
+        scheme: parts.uri.scheme_str(),
+        authority,
+        path: parts.uri.path(),
+        query: parts.uri.query(),
+        fields,
+    }
+}
+
+/// A reply as hyper sends it.
+pub(crate) fn response(reply: Reply) -> Response<Body> {
+    let mut response = Response::new(reply.body);
+    *response.status_mut() = reply.status;
+    let headers = response.headers_mut();
+    if let Some(shared) = &reply.shared {
+        headers.clone_from(&shared.headers);
+    }
+    headers.extend(reply.headers);
+    if let Some(len) = reply.content_len {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    response
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.len().map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}

@@ -1,0 +1,10 @@
+//! What `serve` and `proxy` share of HTTP: replies, who makes them, and the connections that carry them.
+
+pub(crate) mod body;
+pub(crate) mod hyper;
+pub(crate) mod reply;
+pub(crate) mod service;
+
+pub(crate) use self::body::{Body, BodyStream};
+pub(crate) use self::reply::{Reply, SharedHead};
+pub(crate) use self::service::{Client, Service};

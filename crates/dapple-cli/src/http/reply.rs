@@ -1,0 +1,51 @@
+//! A reply, before a version of HTTP gives it its form on the wire.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+
+use super::body::Body;
+
+/// A reply. Whoever sends it adds the date and what frames the body (`content-length`, `transfer-encoding`, `connection`).
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    /// Fields that many replies have alike, such as those of a cached page; sent first.
+    pub(crate) shared: Option<Arc<SharedHead>>,
+    /// Fields of this reply alone.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+    /// What `content-length` says where the body is not sent (an answer to `HEAD`, `304`). Otherwise the body says it.
+    pub(crate) content_len: Option<u64>,
+    /// Whether the connection has to end behind this reply.
+    pub(crate) close: bool,
+}
+
+/// Header fields made once and sent with many replies.
+#[derive(Debug)]
+pub(crate) struct SharedHead {
+    /// For HTTP/2 and HTTP/3, which compress them.
+    pub(crate) headers: HeaderMap,
+    /// For HTTP/1.1: lines of `name: value`, each ended by CR LF.
+    pub(crate) lines: Box<[u8]>,
+}
+
+impl Reply {
+    /// A reply with these parts and no shared fields.
+    pub(crate) fn new(status: StatusCode, headers: HeaderMap, body: Body) -> Reply {
+        Reply { status, shared: None, headers, body, content_len: None, close: false }
+    }
+}
+
+impl SharedHead {
+    /// Writes the lines of `headers`, once for all replies to come.
+    pub(crate) fn new(headers: HeaderMap) -> SharedHead {
+        let mut lines = Vec::with_capacity(32 * headers.len());
+        for (name, value) in &headers {
+            lines.extend_from_slice(name.as_str().as_bytes());
+            lines.extend_from_slice(b": ");
+            lines.extend_from_slice(value.as_bytes());
+            lines.extend_from_slice(b"\r\n");
+        }
+        SharedHead { headers, lines: lines.into() }
+    }
+}
