@@ -5,6 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+mod chunked;
+mod head;
+mod refusal;
+mod reply;
 mod request;
 
+pub use chunked::{ChunkDecoder, ChunkStep, LAST_CHUNK, chunk_start};
+pub use head::{Found, Framing, Head, HeadLimits, HeadScan, parse};
+pub use refusal::Refusal;
+pub use reply::{DateLine, ReplyFraming, write_head};
 pub use request::{Field, Fields, Form, Request};

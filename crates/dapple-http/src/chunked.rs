@@ -1,0 +1,233 @@
+//! Bodies in chunks (RFC 9112, section 7.1).
+
+use std::ops::Range;
+
+use crate::head::is_token;
+use crate::refusal::Refusal;
+
+/// Takes a body in chunks apart. Extensions and trailers are checked, bounded, and dropped.
+///
+/// | state | what comes next | then |
+/// |---|---|---|
+/// | `Size` | hexadecimal digits | `Extension`, `SizeEnd` |
+/// | `Extension`, `Quoted`, `Escaped` | what stands behind a semicolon | `SizeEnd` |
+/// | `SizeEnd` | LF | `Data`, or `TrailerStart` behind the last chunk |
+/// | `Data` | so many bytes | `DataEnd` |
+/// | `DataEnd`, `DataEndLf` | CR, LF | `Size` |
+/// | `TrailerStart` | a trailer, or CR | `TrailerName`, `EndLf` |
+/// | `TrailerName`, `TrailerValue`, `TrailerLf` | a field | `TrailerStart` |
+/// | `EndLf` | LF | `End` |
+#[derive(Clone, Debug)]
+pub struct ChunkDecoder {
+    state: State,
+    /// Digits of the size that were read, leading zeros among them.
+    digits: u32,
+    /// Bytes of the chunk that are still to come.
+    left: u64,
+    /// Bytes of extensions and trailers so far, in the whole body.
+    beside_len: usize,
+    extension: Extension,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Size,
+    Extension,
+    Quoted,
+    Escaped,
+    SizeEnd,
+    Data,
+    DataEnd,
+    DataEndLf,
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    EndLf,
+    End,
+}
+
+/// Where in `; name = value` the decoder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extension {
+    /// Behind the size or a value, perhaps in white space: a semicolon may come.
+    Before,
+    /// White space in front of a semicolon, behind the size: nothing but the semicolon may come.
+    SpaceBefore,
+    /// Behind a semicolon, in white space.
+    NameStart,
+    Name,
+    /// White space behind a name.
+    SpaceAfterName,
+    /// Behind an equals sign, in white space.
+    ValueStart,
+    Value,
+}
+
+/// What a part of the input was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkStep {
+    /// So many bytes of the input are done with.
+    pub consumed: usize,
+    /// Where among them bytes of the body are; empty when there are none.
+    pub data: Range<usize>,
+    /// Whether the body is complete.
+    pub is_end: bool,
+}
+
+impl ChunkDecoder {
+    /// A decoder for the body that begins with the next byte.
+    pub fn new() -> ChunkDecoder {
+        ChunkDecoder { state: State::Size, digits: 0, left: 0, beside_len: 0, extension: Extension::Before }
+    }
+
+    /// Whether the body is complete.
+    pub fn is_end(&self) -> bool {
+        self.state == State::End
+    }
+
+    /// Takes what it can of the input: up to the end of a piece of the body, the end of the body, or the end of the input. Without data
+    /// and end, all of the input was consumed and more is needed.
+    ///
+    /// # Errors
+    ///
+    /// The body is malformed. It stays so: whoever gets an error gives up the connection.
+    pub fn step(&mut self, input: &[u8]) -> Result<ChunkStep, Refusal> {
+        let mut at = 0;
+        while self.state != State::End && at < input.len() {
+            if self.state == State::Data {
+                let len = usize::try_from(self.left).unwrap_or(usize::MAX).min(input.len() - at);
+                self.left -= len as u64;
+                if self.left == 0 {
+                    self.state = State::DataEnd;
+                }
+                return Ok(ChunkStep { consumed: at + len, data: at..at + len, is_end: false });
+            }
+            self.state = self.next(input[at])?;
+            at += 1;
+        }
+        Ok(ChunkStep { consumed: at, data: at..at, is_end: self.is_end() })
+    }
+
+    /// The state behind one byte that is not of the data.
+    fn next(&mut self, byte: u8) -> Result<State, Refusal> {
+        Ok(match (self.state, byte) {
+            (State::Size, _) => return self.size(byte),
+            (State::Extension | State::Quoted | State::Escaped, _) => return self.extension(byte),
+            (State::SizeEnd, b'\n') => {
+                self.digits = 0;
+                self.extension = Extension::Before;
+                if self.left > 0 { State::Data } else { State::TrailerStart }
+            }
+            (State::SizeEnd, _) => return Err(Refusal::ChunkSize),
+            (State::DataEnd, b'\r') => State::DataEndLf,
+            (State::DataEndLf, b'\n') => State::Size,
+            (State::TrailerStart, b'\r') => State::EndLf,
+            (State::TrailerStart | State::TrailerName, _) if is_token(byte) => {
+                self.count_beside(Refusal::Trailer)?;
+                State::TrailerName
+            }
+            (State::TrailerName, b':') => State::TrailerValue,
+            (State::TrailerValue, b'\r') => State::TrailerLf,
+            (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => {
+                self.count_beside(Refusal::Trailer)?;
+                State::TrailerValue
+            }
+            (State::TrailerLf, b'\n') => State::TrailerStart,
+            (State::EndLf, b'\n') => State::End,
+            (State::DataEnd | State::DataEndLf, _) => return Err(Refusal::ChunkEnd),
+            _ => return Err(Refusal::Trailer),
+        })
+    }
+
+    fn size(&mut self, byte: u8) -> Result<State, Refusal> {
+        if let Some(digit) = (byte as char).to_digit(16) {
+            self.digits += 1;
+            // 16 digits fill the number; leading zeros count, so that nobody keeps a connection busy with them.
+            if self.digits > SIZE_DIGITS_MAX {
+                return Err(Refusal::ChunkSize);
+            }
+            self.left = self.left << 4 | u64::from(digit);
+            return Ok(State::Size);
+        }
+        match byte {
+            _ if self.digits == 0 => Err(Refusal::ChunkSize),
+            b'\r' => Ok(State::SizeEnd),
+            b';' | b' ' | b'\t' => self.extension(byte),
+            _ => Err(Refusal::ChunkSize),
+        }
+    }
+
+    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`, of which nothing is kept.
+    fn extension(&mut self, byte: u8) -> Result<State, Refusal> {
+        use Extension::{Before, Name, NameStart, SpaceAfterName, SpaceBefore, Value, ValueStart};
+        if byte != b'\r' || self.state != State::Extension {
+            self.count_beside(Refusal::ChunkExtension)?;
+        }
+        match (self.state, byte) {
+            (State::Quoted, b'"') => {
+                self.extension = Before;
+                return Ok(State::Extension);
+            }
+            (State::Quoted, b'\\') => return Ok(State::Escaped),
+            (State::Quoted | State::Escaped, b'\t' | b' '..=b'~' | 0x80..) => return Ok(State::Quoted),
+            (State::Quoted | State::Escaped, _) => return Err(Refusal::ChunkExtension),
+            _ => {}
+        }
+        self.extension = match (self.extension, byte) {
+            (Before | Name | Value, b'\r') => return Ok(State::SizeEnd),
+            (Before | SpaceBefore | Name | SpaceAfterName | Value, b';') => NameStart,
+            (Before | SpaceBefore | Value, b' ' | b'\t') => SpaceBefore,
+            (NameStart, b' ' | b'\t') => NameStart,
+            (Name | SpaceAfterName, b' ' | b'\t') => SpaceAfterName,
+            (NameStart | Name, _) if is_token(byte) => Name,
+            (Name | SpaceAfterName, b'=') => ValueStart,
+            (ValueStart, b' ' | b'\t') => ValueStart,
+            (ValueStart, b'"') => return Ok(State::Quoted),
+            (ValueStart | Value, _) if is_token(byte) => Value,
+            _ => return Err(Refusal::ChunkExtension),
+        };
+        Ok(State::Extension)
+    }
+
+    fn count_beside(&mut self, refusal: Refusal) -> Result<(), Refusal> {
+        self.beside_len += 1;
+        if self.beside_len > BESIDE_LEN_MAX { Err(refusal) } else { Ok(()) }
+    }
+}
+
+impl Default for ChunkDecoder {
+    fn default() -> ChunkDecoder {
+        ChunkDecoder::new()
+    }
+}
+
+/// Writes what stands in front of a chunk's data, which is followed by CR LF: the size in hexadecimal digits and a line's end. A chunk
+/// of no bytes would end the body: that is [`LAST_CHUNK`].
+pub fn chunk_start(len: usize, out: &mut Vec<u8>) {
+    let mut digits = [0; 16];
+    let mut at = digits.len();
+    let mut rest = len;
+    loop {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[rest & 15];
+        rest >>= 4;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The end of a body in chunks, without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Digits of a size: as many as a number of 64 bits has.
+const SIZE_DIGITS_MAX: u32 = 16;
+
+/// The most bytes of extensions and trailers in one body.
+const BESIDE_LEN_MAX: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! The head of a request in HTTP/1.0 and 1.1: where it ends, and what it says.
+
+mod fields;
+mod parse;
+mod scan;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub use self::fields::Framing;
+pub(crate) use self::parse::is_token;
+pub use self::parse::{Head, parse};
+pub use self::scan::{Found, HeadScan};
+
+/// How much of a head is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// The most bytes, from the request line to the empty line.
+    pub len_max: usize,
+    /// The most bytes of a target.
+    pub target_len_max: usize,
+    /// The most fields.
+    pub fields_max: usize,
+}
+
+impl Default for HeadLimits {
+    /// 16 KiB, a target of 8 KiB, 100 fields.
+    fn default() -> HeadLimits {
+        HeadLimits { len_max: 16 << 10, target_len_max: 8 << 10, fields_max: 100 }
+    }
+}
