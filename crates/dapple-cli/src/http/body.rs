@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+use super::tunnel::Tunnel;
+
 /// The body of a reply.
 #[derive(Default)]
 pub(crate) enum Body {
@@ -16,6 +18,8 @@ pub(crate) enum Body {
     Whole(Bytes),
     /// Bytes that come piece by piece.
     Stream(Box<dyn BodyStream>),
+    /// No body: behind the head the connection is somebody else's. Only where HTTP/1.1 is spoken; a reply with it has no framing.
+    Tunnel(Box<dyn Tunnel>),
 }
 
 /// A body that comes piece by piece, so that a slow client costs one piece of memory.
@@ -34,7 +38,7 @@ impl Body {
     /// How many bytes are still to come, where that is known.
     pub(crate) fn len(&self) -> Option<u64> {
         match self {
-            Body::Empty => Some(0),
+            Body::Empty | Body::Tunnel(_) => Some(0),
             Body::Whole(bytes) => Some(bytes.len() as u64),
             Body::Stream(stream) => stream.len(),
         }

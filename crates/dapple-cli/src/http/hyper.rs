@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use dapple_http::{Field, Fields, Form, Request};
@@ -13,6 +13,7 @@ use hyper::body::{Frame, SizeHint};
 
 use super::body::Body;
 use super::reply::Reply;
+use super::request_body::Incoming;
 
 /// The fields of a request as a list, to be given to [`request`].
 pub(crate) fn fields(headers: &HeaderMap) -> Vec<Field<'_>> {
@@ -55,6 +56,28 @@ pub(crate) fn response(reply: Reply) -> Response<Body> {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
     }
     response
+}
+
+impl Incoming for hyper::body::Incoming {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        use hyper::body::Body as _;
+        loop {
+            return Poll::Ready(match ready!(Pin::new(&mut *self).poll_frame(cx)) {
+                None => None,
+                Some(Err(error)) => Some(Err(io::Error::new(io::ErrorKind::InvalidData, error))),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if !data.is_empty() => Some(Ok(data)),
+                    // Trailers are dropped.
+                    _ => continue,
+                },
+            });
+        }
+    }
+
+    fn len(&self) -> Option<u64> {
+        use hyper::body::Body as _;
+        self.size_hint().exact()
+    }
 }
 
 impl hyper::body::Body for Body {

@@ -2,9 +2,15 @@
 
 pub(crate) mod body;
 pub(crate) mod hyper;
+pub(crate) mod limits;
 pub(crate) mod reply;
+pub(crate) mod request_body;
 pub(crate) mod service;
+pub(crate) mod tunnel;
 
 pub(crate) use self::body::{Body, BodyStream};
+pub(crate) use self::limits::Limits;
 pub(crate) use self::reply::{Reply, SharedHead};
+pub(crate) use self::request_body::{Incoming, RequestBody};
 pub(crate) use self::service::{Client, Service};
+pub(crate) use self::tunnel::{Duplex, Tunnel};

@@ -4,13 +4,28 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 use dapple_http::Request;
+use http::StatusCode;
 
 use super::reply::Reply;
+use super::request_body::RequestBody;
 
 /// What makes a reply of a request; `serve` is one, `proxy` another.
 pub(crate) trait Service: Send + Sync + 'static {
     /// Answers one request. Runs in the color of its connection, or of its stream where a connection has many.
-    fn answer(&self, request: &Request<'_>, client: &Client) -> impl Future<Output = Reply> + Send;
+    fn answer(
+        &self,
+        request: &Request<'_>,
+        body: &mut RequestBody<'_>,
+        client: &Client,
+    ) -> impl Future<Output = Reply> + Send;
+
+    /// The reply to what is refused before it is a request, for a reason that a log may have. The connection ends behind it.
+    fn refuse(&self, status: StatusCode, reason: &str, client: &Client) -> Reply;
+
+    /// Whether there are more clients than connections: idle ones end early then.
+    fn is_crowded(&self) -> bool {
+        false
+    }
 }
 
 /// The other end of a connection.

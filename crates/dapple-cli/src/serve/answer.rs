@@ -12,16 +12,24 @@ use super::path::{PathError, SitePath};
 use super::reply;
 use super::site::Site;
 use super::status;
-use crate::http::{Body, Client, Reply, Service};
+use crate::http::{Body, Client, Reply, RequestBody, Service};
 
 impl Service for Site {
-    async fn answer(&self, request: &Request<'_>, client: &Client) -> Reply {
+    async fn answer(&self, request: &Request<'_>, _body: &mut RequestBody<'_>, client: &Client) -> Reply {
         let mut reply = respond(self, request, client).await;
         reply.close |= self.is_crowded();
         // A stream counts its pieces as they go.
         let len = if let Body::Whole(bytes) = &reply.body { bytes.len() } else { 0 };
         self.counters.add_request(len as u64);
         reply
+    }
+
+    fn refuse(&self, status: StatusCode, _reason: &str, _client: &Client) -> Reply {
+        reply::problem(status, false)
+    }
+
+    fn is_crowded(&self) -> bool {
+        Site::is_crowded(self)
     }
 }
 

@@ -22,7 +22,7 @@ use super::counters::OpenConnection;
 use super::site::Site;
 use super::watched::Watched;
 use crate::http::hyper as hyper_messages;
-use crate::http::{Body, Client, Service};
+use crate::http::{Body, Client, RequestBody, Service};
 
 /// What the parts of a connection share; all of them run in its task.
 struct Connection {
@@ -87,10 +87,10 @@ enum Event {
 /// Answers one request and counts it.
 async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     connection.moved(1);
-    let (parts, _body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
     let fields = hyper_messages::fields(&parts.headers);
     let request = hyper_messages::request(&parts, &fields);
-    let reply = connection.site.answer(&request, &connection.client).await;
+    let reply = connection.site.answer(&request, &mut RequestBody::new(&mut body), &connection.client).await;
     let is_last = reply.close;
     let mut response = hyper_messages::response(reply);
     if is_last {

@@ -1,0 +1,55 @@
+//! What a request carries.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+/// The body of a request, pulled piece by piece: what is not pulled is not read from the client, or only a little of it.
+///
+/// Whoever answers may leave it alone. What is left is then read and dropped up to a limit, or the connection ends with the reply. A
+/// client that waits for `100 Continue` gets it when the first piece is asked for.
+#[derive(Default)]
+pub(crate) struct RequestBody<'a>(Option<&'a mut (dyn Incoming + Send)>);
+
+/// Where the body of a request comes from.
+pub(crate) trait Incoming {
+    /// The next piece, never an empty one; `None` when there is no more. After an error there is no more either.
+    ///
+    /// Errors are of the kind `InvalidData` where the client broke the rules, `TimedOut` where it was too slow.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
+
+    /// How many bytes are still to come, where that is known.
+    fn len(&self) -> Option<u64>;
+}
+
+impl<'a> RequestBody<'a> {
+    /// Nothing.
+    pub(crate) fn empty() -> RequestBody<'static> {
+        RequestBody(None)
+    }
+
+    /// What comes from there.
+    pub(crate) fn new(incoming: &'a mut (dyn Incoming + Send)) -> RequestBody<'a> {
+        RequestBody(Some(incoming))
+    }
+
+    /// The next piece, never an empty one; `None` when there is no more. Cancel safe: a piece not awaited to its end is not lost.
+    pub(crate) async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`RequestBody::next`].
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        match &mut self.0 {
+            Some(incoming) => incoming.poll_next(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    /// How many bytes are still to come, where that is known.
+    pub(crate) fn len(&self) -> Option<u64> {
+        self.0.as_ref().map_or(Some(0), |incoming| incoming.len())
+    }
+}

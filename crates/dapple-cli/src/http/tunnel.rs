@@ -1,0 +1,19 @@
+//! A connection that ceases to speak HTTP.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use hyper::rt::{Read, Write};
+
+/// A connection of any kind, both ways.
+pub(crate) trait Duplex: Read + Write + Send + Unpin {}
+
+impl<S: Read + Write + Send + Unpin> Duplex for S {}
+
+/// What takes a connection over once the head of the reply is sent, as after `CONNECT`.
+pub(crate) trait Tunnel: Send + 'static {
+    /// Goes on with the connection until it ends. `first` are bytes that the client sent already. Nobody else watches the time then, or
+    /// whether the server is closing.
+    fn run(self: Box<Self>, client: Box<dyn Duplex>, first: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
