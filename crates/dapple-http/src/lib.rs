@@ -9,6 +9,9 @@ mod chunked;
 mod head;
 mod refusal;
 mod reply;
+pub mod coding;
+pub mod conditional;
+pub mod range;
 mod request;
 
 pub use chunked::{ChunkDecoder, ChunkStep, LAST_CHUNK, chunk_start};
