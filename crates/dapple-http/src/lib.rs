@@ -12,6 +12,7 @@ mod reply;
 pub mod coding;
 pub mod conditional;
 pub mod range;
+pub mod cache;
 mod request;
 
 pub use chunked::{ChunkDecoder, ChunkStep, LAST_CHUNK, chunk_start};

@@ -1,0 +1,22 @@
+//! What a shared cache may keep, for how long, and for whom (RFC 9111). No storage and no clock: times come in as milliseconds
+//! since 1970.
+//!
+//! ```text
+//!   Control     what `cache-control` says            5.2
+//!   Policy      may it be kept, is it still fresh     3, 4.2, 5.2
+//!   Selection   for which requests it stands          4.1
+//!   merged      what a 304 changes in it              3.2, 4.3.4
+//!   condition   whether the client has it already     4.3.2
+//! ```
+
+mod condition;
+mod control;
+mod merge;
+mod policy;
+mod selection;
+
+pub use condition::{has_current, tags_match};
+pub use control::Control;
+pub use merge::{is_about, merged};
+pub use policy::{Policy, Reception, Verdict};
+pub use selection::Selection;

@@ -1,0 +1,212 @@
+//! May a response be kept, and is it still fresh (RFC 9111, sections 3 and 4.2)?
+
+use http::header::{AGE, AUTHORIZATION, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, PRAGMA, SET_COOKIE};
+use http::{HeaderMap, StatusCode};
+
+use super::condition::seconds;
+use super::control::{Control, SECONDS_MAX, number};
+use crate::Fields;
+
+/// When a response was asked for, and when its head came, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reception {
+    /// When the request was sent.
+    pub requested_ms: u64,
+    /// When the head of the response was there.
+    pub received_ms: u64,
+}
+
+/// For how long a stored response may be used, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    received_ms: u64,
+    initial_age_ms: u64,
+    lifetime_ms: u64,
+    no_cache: bool,
+    never_stale: bool,
+    stale_if_error_ms: u64,
+    stale_while_revalidate_ms: u64,
+    for_authorized: bool,
+}
+
+/// What may be done with a stored response for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may be sent.
+    Fresh,
+    /// It is stale, and the client accepts that.
+    Stale,
+    /// It may be sent, but somebody should ask the origin at the same time.
+    StaleWhileRevalidate,
+    /// The origin has to be asked first.
+    Validate,
+}
+
+impl Policy {
+    /// The policy of a response to `GET`, or `None` where it may not be kept, or not be of use.
+    pub fn of(
+        request: Fields<'_>,
+        asked: &Control,
+        status: StatusCode,
+        response: &HeaderMap,
+        reception: Reception,
+    ) -> Option<Policy> {
+        let control = control_of(response);
+        let is_shared = control.public || control.s_maxage_s.is_some();
+        let is_forbidden = asked.no_store
+            || control.private
+            || (control.no_store && !control.must_understand)
+            || (request.first(AUTHORIZATION.as_str()).is_some() && !is_shared && !control.must_revalidate)
+            || (response.contains_key(SET_COOKIE) && !is_shared);
+        let is_heuristic = HEURISTIC.contains(&status.as_u16());
+        let is_understood = is_heuristic || UNDERSTOOD.contains(&status.as_u16());
+        let is_meant = is_heuristic || is_shared || control.max_age_s.is_some() || response.contains_key(EXPIRES);
+        if is_forbidden || !is_understood || !is_meant {
+            return None;
+        }
+        let policy = Policy::with(&control, is_heuristic || control.public, response, reception);
+        let can_be_validated = response.contains_key(ETAG) || response.contains_key(LAST_MODIFIED);
+        (policy.is_fresh(reception.received_ms) || can_be_validated).then_some(policy)
+    }
+
+    fn with(control: &Control, is_heuristic: bool, response: &HeaderMap, reception: Reception) -> Policy {
+        Policy {
+            received_ms: reception.received_ms,
+            initial_age_ms: initial_age_ms(response, reception),
+            lifetime_ms: lifetime_ms(control, is_heuristic, response, reception),
+            no_cache: control.no_cache,
+            // `s-maxage` has the meaning of `proxy-revalidate` as well (section 5.2.2.10).
+            never_stale: control.must_revalidate || control.proxy_revalidate || control.s_maxage_s.is_some(),
+            stale_if_error_ms: 1_000 * control.stale_if_error_s.unwrap_or(0),
+            stale_while_revalidate_ms: 1_000 * control.stale_while_revalidate_s.unwrap_or(0),
+            for_authorized: control.public || control.s_maxage_s.is_some() || control.must_revalidate,
+        }
+    }
+
+    /// What may be done with the response for a request that says `asked`.
+    pub fn verdict(&self, asked: &Control, now_ms: u64) -> Verdict {
+        let age_ms = self.age_ms(now_ms);
+        let is_too_old = asked.max_age_s.is_some_and(|max_s| age_ms > 1_000 * max_s)
+            || asked.min_fresh_s.is_some_and(|min_s| self.lifetime_ms < age_ms + 1_000 * min_s);
+        if self.no_cache || asked.no_cache {
+            return Verdict::Validate;
+        }
+        let stale_ms = age_ms.saturating_sub(self.lifetime_ms);
+        if self.is_fresh(now_ms) && !is_too_old {
+            Verdict::Fresh
+        } else if self.never_stale {
+            Verdict::Validate
+        } else if asked.max_stale_s.is_some_and(|max_s| stale_ms <= 1_000 * max_s) {
+            Verdict::Stale
+        } else if stale_ms < self.stale_while_revalidate_ms && !is_too_old {
+            Verdict::StaleWhileRevalidate
+        } else {
+            Verdict::Validate
+        }
+    }
+
+    /// Whether the response may be sent instead of an error of the origin's (RFC 5861, section 4).
+    pub fn may_replace_error(&self, asked: &Control, now_ms: u64) -> bool {
+        let allowed_ms = self.stale_if_error_ms.max(1_000 * asked.stale_if_error_s.unwrap_or(0));
+        let stale_ms = self.age_ms(now_ms).saturating_sub(self.lifetime_ms);
+        !self.no_cache && !self.never_stale && !asked.no_cache && stale_ms < allowed_ms
+    }
+
+    /// Whether an origin that cannot be reached has to be reported as 504 (section 5.2.2.2).
+    pub fn is_never_stale(&self) -> bool {
+        self.never_stale
+    }
+
+    /// Whether requests with `Authorization` may be answered with it (section 3.5, kept more strictly: also where the stored
+    /// response was asked for without).
+    pub fn is_for_authorized(&self) -> bool {
+        self.for_authorized
+    }
+
+    /// How old the response is, in seconds: what `Age` says.
+    pub fn age_s(&self, now_ms: u64) -> u64 {
+        (self.age_ms(now_ms) / 1_000).min(SECONDS_MAX)
+    }
+
+    /// For how many seconds it stays fresh; negative when it is stale.
+    pub fn fresh_for_s(&self, now_ms: u64) -> i64 {
+        (self.lifetime_ms as i64 - self.age_ms(now_ms) as i64).div_euclid(1_000)
+    }
+
+    fn is_fresh(&self, now_ms: u64) -> bool {
+        self.lifetime_ms > self.age_ms(now_ms)
+    }
+
+    fn age_ms(&self, now_ms: u64) -> u64 {
+        self.initial_age_ms + now_ms.saturating_sub(self.received_ms)
+    }
+}
+
+impl Control {
+    /// What a request says. `Pragma: no-cache` counts where there is no `Cache-Control` (section 5.4).
+    pub fn of_request(request: Fields<'_>) -> Control {
+        let mut values = request.all(CACHE_CONTROL.as_str()).peekable();
+        if values.peek().is_some() {
+            return Control::parse(values);
+        }
+        let no_cache = request
+            .all(PRAGMA.as_str())
+            .flat_map(|value| value.split(|byte| *byte == b','))
+            .any(|pragma| pragma.trim_ascii().eq_ignore_ascii_case(b"no-cache"));
+        Control { no_cache, ..Control::default() }
+    }
+}
+
+fn control_of(response: &HeaderMap) -> Control {
+    Control::parse(response.get_all(CACHE_CONTROL).iter().map(|value| value.as_bytes()))
+}
+
+/// Section 4.2.3.
+fn initial_age_ms(response: &HeaderMap, reception: Reception) -> u64 {
+    let apparent_ms = date_ms(response).map_or(0, |date| reception.received_ms.saturating_sub(date));
+    // A clock of whole seconds is behind by half of one on average; a response that has just been made has no age.
+    let apparent_ms = if apparent_ms < 1_000 { 0 } else { apparent_ms };
+    let age_s = response.get(AGE).and_then(|age| number(first_of(age.as_bytes())));
+    let delay_ms = reception.received_ms.saturating_sub(reception.requested_ms);
+    apparent_ms.max(1_000 * age_s.unwrap_or(0) + delay_ms)
+}
+
+/// Section 4.2.1.
+fn lifetime_ms(control: &Control, is_heuristic: bool, response: &HeaderMap, reception: Reception) -> u64 {
+    if let Some(max_s) = control.s_maxage_s.or(control.max_age_s) {
+        return 1_000 * max_s;
+    }
+    let date_ms = date_ms(response).unwrap_or(reception.received_ms);
+    let mut expires = response.get_all(EXPIRES).iter();
+    if let Some(expires_at) = expires.next() {
+        // A date that is none, such as `0`, is in the past (section 5.3); so are two that differ.
+        let is_one = expires.all(|other| other == expires_at);
+        let at_s = seconds(expires_at.as_bytes()).filter(|_| is_one).unwrap_or(0);
+        return (1_000 * at_s).saturating_sub(date_ms).min(1_000 * SECONDS_MAX);
+    }
+    let modified = response.get(LAST_MODIFIED).and_then(|date| seconds(date.as_bytes()));
+    match modified.filter(|_| is_heuristic) {
+        Some(modified_s) => (date_ms.saturating_sub(1_000 * modified_s) / 10).min(HEURISTIC_MAX_MS),
+        None => 0,
+    }
+}
+
+fn date_ms(response: &HeaderMap) -> Option<u64> {
+    response.get(DATE).and_then(|date| seconds(date.as_bytes())).map(|date| 1_000 * date)
+}
+
+fn first_of(list: &[u8]) -> &[u8] {
+    list.split(|byte| *byte == b',').next().unwrap_or(list).trim_ascii()
+}
+
+/// What may be kept without being told so (RFC 9110, section 15.1). Of partial responses nothing is kept.
+const HEURISTIC: [u16; 11] = [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501];
+
+/// What may be kept when the response says so.
+const UNDERSTOOD: [u16; 3] = [302, 303, 307];
+
+/// A guess is not trusted for longer than a day.
+const HEURISTIC_MAX_MS: u64 = 24 * 3_600 * 1_000;
+
+#[cfg(test)]
+mod tests;

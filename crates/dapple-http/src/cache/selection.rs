@@ -1,0 +1,109 @@
+//! For which requests a response stands: `Vary` (RFC 9111, section 4.1).
+
+use http::HeaderMap;
+use http::header::{HeaderName, VARY};
+
+use crate::Fields;
+
+/// The fields of the request on which a response depends, with the values that it was made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    fields: Vec<(HeaderName, Option<Vec<u8>>)>,
+}
+
+impl Selection {
+    /// What the fields of a response say about the request that it answers; `None` where it stands for no other request
+    /// (`Vary: *`, or what cannot be understood).
+    pub fn of(response: &HeaderMap, request: Fields<'_>) -> Option<Selection> {
+        let mut fields: Vec<(HeaderName, Option<Vec<u8>>)> = Vec::new();
+        for name in response.get_all(VARY).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b',')) {
+            let name = name.trim_ascii();
+            if name.is_empty() {
+                continue;
+            }
+            // A star alone means that nothing in the request decides it.
+            let name = (name != b"*").then(|| HeaderName::from_bytes(name).ok()).flatten()?;
+            if !fields.iter().any(|(known, _)| *known == name) {
+                let value = normal(request, &name);
+                fields.push((name, value));
+            }
+        }
+        Some(Selection { fields })
+    }
+
+    /// Whether the response stands for this request as well.
+    pub fn matches(&self, request: Fields<'_>) -> bool {
+        self.fields.iter().all(|(name, value)| normal(request, name) == *value)
+    }
+
+    /// Bytes that it takes, roughly.
+    pub fn weight(&self) -> usize {
+        self.fields.iter().map(|(_, value)| 64 + value.as_ref().map_or(0, Vec::len)).sum()
+    }
+}
+
+/// The values of a field as one, without white space around its commas. Further than that it is not known which values mean the
+/// same.
+fn normal(request: Fields<'_>, name: &HeaderName) -> Option<Vec<u8>> {
+    let mut values = request.all(name.as_str()).peekable();
+    values.peek()?;
+    let mut normal = Vec::new();
+    for part in values.flat_map(|value| value.split(|byte| *byte == b',')) {
+        if !normal.is_empty() {
+            normal.push(b',');
+        }
+        normal.extend_from_slice(part.trim_ascii());
+    }
+    Some(normal)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::Selection;
+    use crate::{Field, Fields};
+
+    fn selection(vary: &[&'static str], request: &[(&str, &str)]) -> Option<Selection> {
+        let mut response = HeaderMap::new();
+        for value in vary {
+            response.append("vary", HeaderValue::from_static(value));
+        }
+        with(request, |fields| Selection::of(&response, fields))
+    }
+
+    fn with<T>(request: &[(&str, &str)], look: impl FnOnce(Fields<'_>) -> T) -> T {
+        let fields: Vec<Field<'_>> =
+            request.iter().map(|(name, value)| Field { name, value: value.as_bytes() }).collect();
+        look(Fields::new(&fields))
+    }
+
+    #[test]
+    fn what_is_not_named_does_not_matter() {
+        let selection = selection(&[], &[("accept", "a")]).unwrap();
+        assert!(with(&[("accept", "b")], |fields| selection.matches(fields)));
+    }
+
+    #[test]
+    fn what_is_named_has_to_be_the_same() {
+        let stored = selection(&["Accept-Encoding", " ,accept-language"], &[("Accept-Encoding", "gzip, br")]).unwrap();
+        for (request, is_match) in [
+            (&[("accept-encoding", "gzip, br")][..], true),
+            (&[("accept-encoding", "gzip ,br")], true),
+            (&[("accept-encoding", "gzip"), ("Accept-Encoding", "br")], true),
+            (&[("accept-encoding", "br, gzip")], false),
+            (&[("accept-encoding", "gzip, br"), ("accept-language", "")], false),
+            (&[], false),
+        ] {
+            assert_eq!(with(request, |fields| stored.matches(fields)), is_match, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_star_or_nonsense_matches_nothing() {
+        assert_eq!(selection(&["*"], &[]), None);
+        assert_eq!(selection(&["accept, *"], &[]), None);
+        assert_eq!(selection(&["accept", "*"], &[]), None);
+        assert_eq!(selection(&["a b"], &[]), None);
+    }
+}
