@@ -1,7 +1,7 @@
 //! What the bench asks of the machine: CPU clocks, child processes that never outlive it, and a line that says where and
 //! how a figure was measured.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::process::{getrlimit, kill_process, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -41,11 +41,17 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
 
 /// Lets this process use so many cores only: the workers of those whose threads the kernel runs.
 pub(crate) fn pin_to_cores(cores: usize) -> Result<()> {
+    pin_to(&(0..cores).collect::<Vec<usize>>())
+}
+
+/// Lets this thread, and all that it starts from now on, use these cores only.
+pub(crate) fn pin_to(cores: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
-    for core in 0..cores {
+    for &core in cores {
+        ensure!(core < CpuSet::MAX_CPU, "there is no core {core}");
         set.set(core);
     }
-    sched_setaffinity(None, &set).with_context(|| format!("cannot run on {cores} cores"))
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on the cores {cores:?}"))
 }
 
 /// Asks the kernel to end this process when the one that started it ends, however that ends.

@@ -11,10 +11,12 @@ mod experiment;
 mod go;
 mod idle;
 mod io;
+mod load;
 mod machine;
 mod memory;
 mod output;
 mod reads;
+mod rng;
 mod serve;
 mod soak;
 mod stats;
@@ -44,6 +46,8 @@ enum Command {
     Idle(idle::Args),
     /// `dapple serve` beside nginx and hyper on tokio, under wrk
     Serve(serve::Args),
+    /// A load generator: closed and open loop, latency from when a request was due, every body compared
+    Load(Box<load::Args>),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
     Soak(soak::Args),
     /// What a program written as threads costs: the experiments of PLDI 2007 and of Gribble, beside the peers
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Command::Memory(args) => memory::run(&args),
         Command::Idle(args) => idle::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Threads(args) => threads::run(&args),
         Command::ThreadsTrial(args) => threads::run_trial(&args),
         Command::Io(args) => io::run(&args),

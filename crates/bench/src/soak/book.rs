@@ -6,7 +6,7 @@
 //!
 //! All accesses are relaxed: the accounts must not order what the scheduler under test should have ordered.
 
-use super::rng::mix;
+use crate::rng::mix;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 

@@ -3,9 +3,9 @@
 
 use super::book::{Book, Excuse, Kind};
 use super::lane::Lane;
-use super::rng::Rng;
 use super::state::State;
 use super::token::Token;
+use crate::rng::Rng;
 use dapple_sched::{Callback, Color, Handle, JoinError, JoinHandle, Posted};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

@@ -35,7 +35,6 @@ mod ops;
 mod outside;
 mod process;
 mod report;
-mod rng;
 mod sets;
 mod state;
 mod tasks;
@@ -104,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or_else(|| {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // Short enough to be typed.
-        rng::mix(time.as_nanos() as u64) % 1_000_000_000
+        crate::rng::mix(time.as_nanos() as u64) % 1_000_000_000
     });
     std::panic::set_hook(Box::new(hear_panic));
     soak(args, seed)
@@ -122,7 +121,7 @@ fn soak(args: &SchedulerArgs, seed: u64) -> Result<()> {
     while index == args.first || begin.elapsed() < length {
         let setting = trial::Setting {
             workers,
-            seed: rng::mix(seed ^ rng::mix(index)),
+            seed: crate::rng::mix(seed ^ crate::rng::mix(index)),
             life_mean,
             before,
             watch: &watch,

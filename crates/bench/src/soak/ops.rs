@@ -3,10 +3,10 @@
 use super::book::{Excuse, Kind};
 use super::lane::{Entry, Lane, Mode};
 use super::life::{Life, Wrapped, cancel};
-use super::rng::Rng;
 use super::state::{State, panic_on_purpose, work};
 use super::token::{KeptToken, Token};
 use super::{sets, tasks};
+use crate::rng::Rng;
 use dapple_sched::{Color, Priority, TryWithError};
 use std::hint::black_box;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::book::{Book, Kind};
 use super::lane::Lane;
-use super::rng::Rng;
 use super::token::KeptToken;
+use crate::rng::Rng;
 use dapple_sched::{Color, Colored};
 use std::hint::black_box;
 use std::panic::resume_unwind;

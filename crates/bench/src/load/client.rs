@@ -1,0 +1,99 @@
+//! One client: a task that asks, over one connection after the other.
+
+use super::mix::Mix;
+use super::pace::Pace;
+use super::problem::Problem;
+use super::response::Progress;
+use super::tally::Tally;
+use super::wire::{Route, Wire};
+use crate::rng::Rng;
+use dapple::time::{sleep, sleep_until, timeout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What all clients do.
+pub(super) struct Load {
+    pub(super) mix: Mix,
+    pub(super) pace: Pace,
+    pub(super) tally: Tally,
+    /// One for each server that the clients are split among.
+    pub(super) routes: Vec<Route>,
+    /// The requests of the mix, for each server.
+    pub(super) requests: Vec<Vec<Box<[u8]>>>,
+    /// Requests over one connection; 0 for any number.
+    pub(super) requests_max: u64,
+    pub(super) limit: Duration,
+    /// Connections made so far.
+    pub(super) connections: AtomicU64,
+}
+
+/// The client of that number, until the load is over.
+pub(super) async fn run(load: Arc<Load>, number: usize) {
+    let mut client = Client { rng: Rng::new(number as u64), server: number % load.routes.len(), number, load };
+    while !client.is_over() {
+        if let Err(problem) = client.connection().await {
+            client.load.tally.failed(number, &problem);
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+struct Client {
+    load: Arc<Load>,
+    number: usize,
+    server: usize,
+    rng: Rng,
+}
+
+impl Client {
+    fn is_over(&self) -> bool {
+        self.load.tally.over.load(Relaxed)
+    }
+
+    /// One connection and all requests over it. The first counts from before the connection: so does a user.
+    async fn connection(&mut self) -> Result<(), Problem> {
+        let load = self.load.clone();
+        let mut due = self.due(Instant::now()).await;
+        let begin = Instant::now();
+        let number = load.connections.fetch_add(1, Relaxed);
+        let connecting = timeout(load.limit, load.routes[self.server].connect(number)).await;
+        let stream = connecting.map_err(|_| Problem::Connect(std::io::ErrorKind::TimedOut.into()))?;
+        let mut wire = Wire::new(stream.map_err(Problem::Connect)?);
+        load.tally.connected(self.number, begin.elapsed());
+        let mut asked = 0;
+        loop {
+            let item = load.mix.draw(&mut self.rng);
+            let body = load.mix.items[item].body.as_ref();
+            let exchange = wire.exchange(&load.requests[self.server][item], body);
+            let progress = timeout(load.limit, exchange).await.map_err(|_| Problem::TimedOut)??;
+            let now = Instant::now();
+            let Progress::Whole { body_len, close } = progress else { return Err(Problem::Ended) };
+            load.tally.answered(self.number, now.saturating_duration_since(due), body_len, body.is_some());
+            asked += 1;
+            if close || asked == load.requests_max || self.is_over() {
+                return Ok(());
+            }
+            due = self.due(now).await;
+        }
+    }
+
+    /// Waits until the next request is due, and says when that was.
+    async fn due(&self, now: Instant) -> Instant {
+        let due = match self.load.pace.next() {
+            None => now,
+            Some(due) => {
+                if due > now {
+                    sleep_until(dapple::time::Instant::from_std(due)).await;
+                    self.load.tally.sent_late(self.number, due.elapsed());
+                }
+                due
+            }
+        };
+        self.load.tally.waits(self.number, due);
+        due
+    }
+}
+
+/// How long a client rests after an error: a server that is gone must not be asked a million times a second.
+const PAUSE: Duration = Duration::from_millis(20);

@@ -1,0 +1,152 @@
+//! `bench load`: a load generator, a task per client, as that of PLDI 2007 had a thread for each.
+
+mod args;
+mod body;
+mod client;
+mod mix;
+mod pace;
+mod problem;
+mod progress;
+mod response;
+mod summary;
+mod tally;
+mod wire;
+
+pub(crate) use args::Args;
+pub(crate) use summary::Summary;
+
+use crate::machine::{end_with_parent, open_files_max, own_cpu, pin_to};
+use anyhow::{Context, Result, bail, ensure};
+use client::Load;
+use pace::Pace;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use summary::Frame;
+use tally::Tally;
+use wire::Route;
+
+/// Runs the load and prints what it came to; an error where requests failed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    args.check()?;
+    let files_max = open_files_max();
+    let connections = args.connections as usize;
+    ensure!(
+        connections + OTHER_FILES <= files_max,
+        "{connections} connections take more files than the {files_max} that this process may open: raise `ulimit -n`, or \
+         pass fewer --connections"
+    );
+    if args.marks {
+        end_with_parent()?;
+    }
+    if !args.cores.is_empty() {
+        pin_to(&args.cores)?;
+    }
+    let load = Arc::new(load_of(args)?);
+    let runtime = dapple::builder().workers(usize::from(args.workers)).build().context("cannot start a runtime")?;
+    runtime.block_on(reach(&load))?;
+    drop(runtime.handle().spawn(start_clients(load.clone(), ramp(args))));
+    let summary = measure(args, &load)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        print!("{}", summary.text());
+    }
+    let errors = summary.errors_total();
+    // With marks, who reads them decides what an error means.
+    if !args.marks && errors > 0 {
+        bail!("{errors} requests failed, {} were answered", summary.requests);
+    }
+    ensure!(args.marks || summary.requests > 0, "nothing was answered while it was measured");
+    // Clients that wait for answers are not waited for.
+    std::process::exit(0)
+}
+
+fn load_of(args: &Args) -> Result<Load> {
+    let mix = args.mix()?;
+    let (mut routes, mut requests) = (Vec::new(), Vec::new());
+    for target in args.targets() {
+        routes.push(Route { to: target.address()?, sources: args.sources });
+        let close = if args.close { "connection: close\r\n" } else { "" };
+        let request = |path: &str| {
+            format!("GET {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: dapple-load\r\n{close}\r\n", target.host)
+        };
+        requests.push(mix.items.iter().map(|item| request(&item.path).into_bytes().into()).collect());
+    }
+    let pace = match args.rate {
+        Some(rate) => Pace::open(rate, args.constant, Instant::now() + Duration::from_secs_f64(ramp(args))),
+        None => Pace::Closed,
+    };
+    Ok(Load {
+        mix,
+        pace,
+        tally: Tally::new(args.connections as usize, usize::from(args.workers))?,
+        routes,
+        requests,
+        requests_max: if args.close { 1 } else { args.requests },
+        limit: Duration::from_millis(args.timeout_ms),
+        connections: AtomicU64::new(0),
+    })
+}
+
+/// Sees whether the servers are there at all, before thousands of clients find out.
+async fn reach(load: &Load) -> Result<()> {
+    for route in &load.routes {
+        let to = route.to;
+        let connecting = dapple::time::timeout(load.limit, route.connect(0));
+        let made =
+            connecting.await.map_err(|_| anyhow::anyhow!("{to} does not take a connection within {:?}", load.limit));
+        made?.with_context(|| format!("cannot connect to {to}: is the server running, and is this its port?"))?;
+    }
+    Ok(())
+}
+
+/// Over how long clients start, in seconds: not all at once, as no server's backlog has room for thousands.
+fn ramp(args: &Args) -> f64 {
+    (f64::from(args.connections) * RAMP_SECS_EACH).min(args.warm_up_secs / 2.0)
+}
+
+async fn start_clients(load: Arc<Load>, ramp_secs: f64) {
+    let clients = load.tally.clients();
+    let begin = Instant::now();
+    for number in 0..clients {
+        let due = begin + Duration::from_secs_f64(ramp_secs * number as f64 / clients as f64);
+        if due > Instant::now() {
+            dapple::time::sleep_until(dapple::time::Instant::from_std(due)).await;
+        }
+        drop(dapple::spawn(client::run(load.clone(), number)));
+        if number % 64 == 0 {
+            dapple::yield_now().await;
+        }
+    }
+}
+
+/// Waits while the clients get into their stride, and then looks at them for as long as was asked for.
+fn measure(args: &Args, load: &Arc<Load>) -> Result<Summary> {
+    progress::sleep_showing(load, "warming up", args.warm_up_secs);
+    mark(args, "begin")?;
+    let (begin, cpu) = (Instant::now(), own_cpu());
+    load.tally.measuring.store(true, Relaxed);
+    progress::sleep_showing(load, "measuring ", args.secs);
+    load.tally.measuring.store(false, Relaxed);
+    let (secs, cpu) = (begin.elapsed().as_secs_f64(), own_cpu() - cpu);
+    let waiting = load.tally.waiting();
+    mark(args, "end")?;
+    load.tally.over.store(true, Relaxed);
+    Ok(Summary::of(&load.tally.sum()?, &load.tally.per_client(), &Frame { secs, cpu, waiting }))
+}
+
+fn mark(args: &Args, word: &str) -> Result<()> {
+    if args.marks {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{word}").and_then(|()| out.flush()).context("nobody reads the marks")?;
+    }
+    Ok(())
+}
+
+/// Files that are open besides connections.
+const OTHER_FILES: usize = 64;
+
+/// Seconds between the starts of two clients.
+const RAMP_SECS_EACH: f64 = 0.000_1;

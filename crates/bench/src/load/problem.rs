@@ -1,0 +1,63 @@
+//! What can go wrong with a request.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+
+/// Why a request got no right answer.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The connection was not made.
+    Connect(io::Error),
+    /// The connection broke.
+    Broken(io::Error),
+    /// The server ended the connection before the answer was complete.
+    Ended,
+    /// The answer took longer than it may.
+    TimedOut,
+    /// Another status than 200.
+    Status(u16),
+    /// Another body than the file that was asked for.
+    WrongBody,
+    /// No response that can be read.
+    Malformed(&'static str),
+}
+
+impl Problem {
+    /// What it is counted under.
+    pub(super) fn kind(&self) -> Cow<'static, str> {
+        match self {
+            Problem::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => "refused".into(),
+            Problem::Connect(error) if error.kind() == io::ErrorKind::TimedOut => "connect-timeout".into(),
+            Problem::Connect(_) => "connect".into(),
+            Problem::Broken(error) if error.kind() == io::ErrorKind::ConnectionReset => "reset".into(),
+            Problem::Broken(_) => "broken".into(),
+            Problem::Ended => "ended-early".into(),
+            Problem::TimedOut => "timeout".into(),
+            Problem::Status(code) => format!("status-{code}").into(),
+            Problem::WrongBody => "wrong-body".into(),
+            Problem::Malformed(_) => "malformed".into(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Connect(error) => write!(out, "cannot connect: {error}"),
+            Problem::Broken(error) => write!(out, "the connection broke: {error}"),
+            Problem::Ended => write!(out, "the server ended the connection before the answer was complete"),
+            Problem::TimedOut => write!(out, "the answer took longer than --timeout-ms"),
+            Problem::Status(code) => write!(out, "the answer has status {code}"),
+            Problem::WrongBody => write!(out, "the body is not the file that was asked for"),
+            Problem::Malformed(what) => write!(out, "{what}"),
+        }
+    }
+}
+
+#[cfg(test)]
+impl PartialEq for Problem {
+    fn eq(&self, other: &Problem) -> bool {
+        self.kind() == other.kind()
+    }
+}

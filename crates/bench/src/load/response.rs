@@ -1,0 +1,172 @@
+//! Reading a response of HTTP/1.1 piece by piece, with no buffer of its own but for a head that comes in several pieces.
+
+use super::body::Body;
+use super::problem::Problem;
+
+/// Reads one response after the other of a connection.
+#[derive(Default)]
+pub(super) struct Reader {
+    /// What came of a head that is not complete yet.
+    head: Vec<u8>,
+    /// The head is over.
+    in_body: bool,
+    /// Bytes of the body so far.
+    at: u64,
+    /// Bytes of the body in all.
+    len: u64,
+    close: bool,
+}
+
+/// How far a response has come.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    /// More is to come.
+    Partial,
+    /// It is complete.
+    Whole { body_len: u64, close: bool },
+}
+
+impl Reader {
+    /// Takes what was read next. Where there is a `body`, the response must have that one.
+    pub(super) fn feed(&mut self, piece: &[u8], body: Option<&Body>) -> Result<Progress, Problem> {
+        if self.in_body {
+            return self.take(piece, body);
+        }
+        if self.head.is_empty() {
+            return match self.parse(piece, body)? {
+                Some(head_len) => self.take(&piece[head_len..], body),
+                None => self.keep(piece),
+            };
+        }
+        self.head.extend_from_slice(piece);
+        let head = std::mem::take(&mut self.head);
+        match self.parse(&head, body)? {
+            Some(head_len) => self.take(&head[head_len..], body),
+            None => {
+                self.head = head;
+                self.keep(&[])
+            }
+        }
+    }
+
+    fn keep(&mut self, piece: &[u8]) -> Result<Progress, Problem> {
+        self.head.extend_from_slice(piece);
+        if self.head.len() > HEAD_LEN_MAX {
+            return Err(Problem::Malformed("a head of more than 64 KB"));
+        }
+        Ok(Progress::Partial)
+    }
+
+    /// Reads the head; yields its length where it is complete.
+    fn parse(&mut self, bytes: &[u8], body: Option<&Body>) -> Result<Option<usize>, Problem> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut headers);
+        let head_len = match response.parse(bytes) {
+            Ok(httparse::Status::Complete(head_len)) => head_len,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(_) => return Err(Problem::Malformed("what came is no response of HTTP/1.1")),
+        };
+        let mut len = None;
+        self.close = response.version == Some(0);
+        for header in response.headers.iter() {
+            if header.name.eq_ignore_ascii_case("content-length") {
+                let text = std::str::from_utf8(header.value).ok().and_then(|text| text.parse().ok());
+                len = Some(text.ok_or(Problem::Malformed("a Content-Length that is no number"))?);
+            } else if header.name.eq_ignore_ascii_case("connection") {
+                self.close = header.value.eq_ignore_ascii_case(b"close");
+            } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+                return Err(Problem::Malformed("a chunked body, which this generator does not read"));
+            }
+        }
+        match response.code {
+            Some(200) => {}
+            code => return Err(Problem::Status(code.unwrap_or(0))),
+        }
+        self.len = len.ok_or(Problem::Malformed("no Content-Length"))?;
+        if body.is_some_and(|body| body.len() != self.len) {
+            return Err(Problem::WrongBody);
+        }
+        (self.in_body, self.at) = (true, 0);
+        Ok(Some(head_len))
+    }
+
+    fn take(&mut self, piece: &[u8], body: Option<&Body>) -> Result<Progress, Problem> {
+        if self.at + piece.len() as u64 > self.len {
+            return Err(Problem::Malformed("more bytes than were announced"));
+        }
+        if body.is_some_and(|body| !body.holds(self.at, piece)) {
+            return Err(Problem::WrongBody);
+        }
+        self.at += piece.len() as u64;
+        if self.at < self.len {
+            return Ok(Progress::Partial);
+        }
+        self.in_body = false;
+        Ok(Progress::Whole { body_len: self.len, close: self.close })
+    }
+}
+
+/// The most header lines that a response may have.
+const HEADERS_MAX: usize = 64;
+
+/// The longest head that is waited for.
+const HEAD_LEN_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nx: y\r\n\r\nhello";
+
+    fn read(bytes: &[u8], step: usize, body: Option<&Body>) -> Result<Progress, Problem> {
+        let mut reader = Reader::default();
+        let mut last = Progress::Partial;
+        for piece in bytes.chunks(step) {
+            assert_eq!(last, Progress::Partial);
+            last = reader.feed(piece, body)?;
+        }
+        Ok(last)
+    }
+
+    #[test]
+    fn a_response_in_pieces_of_any_size() {
+        let body = Body::whole(b"hello".to_vec());
+        for step in 1..=RESPONSE.len() {
+            let whole = Progress::Whole { body_len: 5, close: false };
+            assert_eq!(read(RESPONSE, step, Some(&body)), Ok(whole), "pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn one_after_the_other() {
+        let mut reader = Reader::default();
+        for _ in 0..3 {
+            assert_eq!(reader.feed(RESPONSE, None), Ok(Progress::Whole { body_len: 5, close: false }));
+        }
+        let last = b"HTTP/1.1 200 OK\r\nconnection: Close\r\ncontent-length: 0\r\n\r\n";
+        assert_eq!(reader.feed(last, None), Ok(Progress::Whole { body_len: 0, close: true }));
+    }
+
+    #[test]
+    fn what_is_wrong_is_noticed() {
+        let right = Body::whole(b"hello".to_vec());
+        let (other, longer) = (Body::whole(b"hellO".to_vec()), Body::whole(b"hello!".to_vec()));
+        assert_eq!(read(RESPONSE, 7, Some(&other)), Err(Problem::WrongBody));
+        assert_eq!(read(RESPONSE, 7, Some(&longer)), Err(Problem::WrongBody));
+        let status = |bytes: &[u8]| read(bytes, 9, Some(&right));
+        assert_eq!(status(b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n"), Err(Problem::Status(503)));
+        for bad in [
+            &b"SSH-2.0-OpenSSH\r\n\r\n"[..],
+            b"HTTP/1.1 200 OK\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+        ] {
+            assert!(matches!(read(bad, bad.len(), None), Err(Problem::Malformed(_))), "{bad:?}");
+        }
+        let more = [RESPONSE, b"!"].concat();
+        assert!(matches!(read(&more, more.len(), Some(&right)), Err(Problem::Malformed(_))));
+        let endless = vec![b'a'; HEAD_LEN_MAX + 100];
+        let head = [b"HTTP/1.1 200 OK\r\nx: ", &endless[..]].concat();
+        assert!(matches!(read(&head, 1_000, None), Err(Problem::Malformed(_))));
+    }
+}

@@ -1,0 +1,100 @@
+//! Connections, and a request and its answer over one.
+
+use super::body::Body;
+use super::problem::Problem;
+use super::response::{Progress, Reader};
+use dapple::net::TcpStream;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Where connections go, and where they come from.
+pub(super) struct Route {
+    pub(super) to: SocketAddr,
+    /// How many addresses of the loopback network they come from by turns; 0 leaves it to the kernel.
+    pub(super) sources: u32,
+}
+
+impl Route {
+    /// Makes the connection of that number.
+    pub(super) async fn connect(&self, number: u64) -> io::Result<TcpStream> {
+        let IpAddr::V4(to) = self.to.ip() else { return TcpStream::connect(self.to).await };
+        if self.sources == 0 || !to.is_loopback() {
+            return TcpStream::connect(self.to).await;
+        }
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+        socket.bind(&SocketAddr::from((source(number % u64::from(self.sources)), 0)).into())?;
+        match socket.connect(&self.to.into()) {
+            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        let stream = TcpStream::from_std(socket.into())?;
+        stream.writable().await?;
+        // Where the connection was refused, this tells why.
+        match socket2::SockRef::from(&stream).take_error()? {
+            Some(error) => Err(error),
+            None => Ok(stream),
+        }
+    }
+}
+
+/// An address of the loopback network other than its first, on which other programs are.
+fn source(number: u64) -> Ipv4Addr {
+    Ipv4Addr::new(127, 1, (number / HOSTS) as u8, (number % HOSTS) as u8 + 1)
+}
+
+/// Addresses for each third number.
+const HOSTS: u64 = 254;
+
+/// One connection.
+pub(super) struct Wire {
+    stream: TcpStream,
+    reader: Reader,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> Wire {
+        Wire { stream, reader: Reader::default() }
+    }
+
+    /// Sends a request and reads its answer. What is read stays in a buffer of the thread, not of the connection: with
+    /// thousands of them, buffers of their own would push each other out of the processor's cache.
+    pub(super) async fn exchange(&mut self, request: &[u8], body: Option<&Body>) -> Result<Progress, Problem> {
+        self.stream.write_all(request).await.map_err(Problem::Broken)?;
+        loop {
+            self.stream.readable().await.map_err(Problem::Broken)?;
+            let Wire { stream, reader } = self;
+            let progress = BUF.with_borrow_mut(|buf| match stream.try_read(buf) {
+                Ok(0) => Err(Problem::Ended),
+                Ok(count) => reader.feed(&buf[..count], body),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::Partial),
+                Err(error) => Err(Problem::Broken(error)),
+            })?;
+            if progress != Progress::Partial {
+                return Ok(progress);
+            }
+        }
+    }
+}
+
+thread_local! {
+    static BUF: RefCell<Vec<u8>> = RefCell::new(vec![0; BUF_LEN]);
+}
+
+/// As much as is read at once.
+const BUF_LEN: usize = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_differ() {
+        let all: std::collections::BTreeSet<Ipv4Addr> = (0..10_000).map(source).collect();
+        assert_eq!(all.len(), 10_000);
+        assert!(all.iter().all(|address| address.is_loopback() && address.octets()[3] != 0));
+    }
+}
