@@ -1,3 +1,16 @@
-//! Libraries of Rust's ecosystem on Dapple.
+//! Libraries of Rust's ecosystem on Dapple, without a tokio runtime, unless a row says so. Each row is a program of at most 40
+//! lines that checks its own result; `tests/` runs them all, and tests more of each library than an example can show.
+//!
+//! | library | example | what joins it to Dapple |
+//! |---|---|---|
+//! | axum, over hyper, as server and client | `axum_router` | feature `hyper`: streams, `hyper_rt::Timer` |
+//! | tonic, its health service, on one port with axum | `tonic_health` | feature `hyper`: streams, `hyper_rt::Executor` |
+//! | `tokio::sync` | `tokio_sync` | nothing |
+//! | tower's `ConcurrencyLimit` and `LoadShed` | `tower_limits` | nothing |
+//! | reqwest | `reqwest_client` | `async_compat::Compat`, which brings a tokio runtime of one thread |
+//!
+//! ```text
+//! cargo run -p ecosystem --example axum_router
+//! ```
 
 #![forbid(unsafe_code)]

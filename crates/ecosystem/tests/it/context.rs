@@ -1,0 +1,84 @@
+//! Libraries that need a tokio runtime around them, through the documented adapter.
+
+use async_compat::CompatExt;
+use axum::Router;
+use axum::routing::{get, post};
+use dapple::{Color, Colored};
+
+use crate::server::Server;
+use crate::{assert_no_tokio, run};
+
+fn client() -> reqwest::ClientBuilder {
+    // Of this machine only: no proxy from the environment.
+    reqwest::Client::builder().no_proxy()
+}
+
+fn many_ask_at_once(workers: usize) {
+    run(workers, async {
+        let shout = post(async |text: String| {
+            assert_no_tokio();
+            text.to_uppercase()
+        });
+        let server = Server::start(Router::new().route("/shout", shout));
+        let url = format!("http://{}/shout", server.addr);
+        for version in [client(), client().http2_prior_knowledge()] {
+            let client = version.build().unwrap();
+            let color = Color::new();
+            let asking: Vec<_> = (0..40)
+                .map(|number| {
+                    let request = client.post(&url).body(format!("number {number}"));
+                    let ask = async move {
+                        let text = request.send().await.unwrap().text().await.unwrap();
+                        assert_eq!(text, format!("NUMBER {number}"));
+                    };
+                    // Half of them of one color.
+                    if number % 2 == 0 { dapple::spawn(ask.compat()) } else { color.spawn(ask.compat()) }
+                })
+                .collect();
+            for ask in asking {
+                ask.await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn many_ask_at_once_on_one_worker() {
+    many_ask_at_once(1);
+}
+
+#[test]
+fn many_ask_at_once_on_four_workers() {
+    many_ask_at_once(4);
+}
+
+/// The future stays a task of Dapple's: it runs on a worker and in its color, with tokio's context only while it is polled.
+#[test]
+fn the_context_is_there_for_that_future_only() {
+    run(2, async {
+        let state = Colored::new(0);
+        let inside = async {
+            assert!(dapple::on_worker());
+            assert!(tokio::runtime::Handle::try_current().is_ok());
+            dapple::time::sleep(std::time::Duration::from_millis(1)).await;
+            state.with(|state| *state += 1).await;
+            assert!(tokio::runtime::Handle::try_current().is_ok());
+        };
+        inside.compat().await;
+        assert_no_tokio();
+        assert_eq!(state.with(|state| *state).await, 1);
+    });
+}
+
+/// What the documentation says that it does, with the words that a user finds in it.
+#[test]
+fn without_the_adapter_it_panics() {
+    run(1, async {
+        let server = Server::start(Router::new().route("/", get(async || "page")));
+        let url = format!("http://{}/", server.addr);
+        let asking = dapple::spawn(async move { client().build().unwrap().get(url).send().await.map(drop) });
+        let error = asking.await.unwrap_err();
+        let said = format!("{error:?} {error}");
+        assert!(said.contains("there is no reactor running"), "{said}");
+    });
+}

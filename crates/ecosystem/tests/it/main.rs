@@ -1,0 +1,59 @@
+//! Libraries of Rust's ecosystem on Dapple.
+
+#[cfg(feature = "tokio-context")]
+mod context;
+mod examples;
+mod features;
+mod grpc;
+mod http;
+mod limits;
+mod server;
+mod sync;
+
+use std::future::Future;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Runs a test in a task on so many workers.
+fn run<T: Send + 'static>(workers: usize, test: impl Future<Output = T> + Send + 'static) -> T {
+    let runtime = dapple::builder().workers(workers).build().unwrap();
+    let limited = async move { dapple::time::timeout(LIMIT, test).await.expect("it is done within the limit") };
+    let result = runtime.block_on(runtime.spawn(limited));
+    result.unwrap_or_else(|error| panic!("{error:?}"))
+}
+
+/// Panics where a tokio runtime is current.
+fn assert_no_tokio() {
+    assert!(dapple::on_worker(), "this is a worker of Dapple's");
+    // Without the feature there is no such runtime in the program.
+    #[cfg(feature = "tokio-context")]
+    assert!(tokio::runtime::Handle::try_current().is_err(), "and no thread of tokio's");
+}
+
+/// Two that are inside at the same time: each waits for the other, and blocks its worker while it does.
+struct Meeting {
+    tx: SyncSender<()>,
+    rx: std::sync::Mutex<Receiver<()>>,
+    is_first: std::sync::atomic::AtomicBool,
+}
+
+impl Meeting {
+    fn new() -> Self {
+        let (tx, rx) = sync_channel(0);
+        Meeting { tx, rx: std::sync::Mutex::new(rx), is_first: true.into() }
+    }
+
+    /// Panics if the other one does not come while this one is here.
+    fn attend(&self) {
+        if self.is_first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            let rx = self.rx.lock().unwrap();
+            rx.recv_timeout(LIMIT / 2).expect("the other one runs at the same time");
+        } else {
+            // A rendezvous: returns when the first one takes it.
+            self.tx.send(()).unwrap();
+        }
+    }
+}
+
+/// Only a bug reaches it.
+const LIMIT: Duration = Duration::from_secs(120);
