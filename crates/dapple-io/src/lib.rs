@@ -49,6 +49,8 @@ pub mod event;
 pub mod event_loop;
 pub mod flow;
 pub mod fs;
+#[cfg(feature = "dns")]
+pub mod hickory_rt;
 #[cfg(feature = "hyper")]
 pub mod hyper_rt;
 mod lock;

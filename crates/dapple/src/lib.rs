@@ -57,6 +57,9 @@
 
 use std::future::Future;
 
+#[cfg(feature = "dns")]
+#[doc(inline)]
+pub use dapple_io::hickory_rt;
 #[cfg(feature = "hyper")]
 #[doc(inline)]
 pub use dapple_io::hyper_rt;

@@ -9,7 +9,7 @@
 mod address;
 mod connect;
 #[cfg(feature = "dns")]
-mod dns;
+pub(crate) mod dns;
 mod half;
 mod host;
 mod listener;

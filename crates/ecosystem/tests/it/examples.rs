@@ -64,6 +64,7 @@ fn each_runs_and_says_what_it_did() {
 /// The examples in order of their names, and what each says among other things.
 const SAID: &[(&str, &str)] = &[
     ("axum_router", "axum answered through hyper: Hello, Ann!"),
+    ("hickory_lookup", "a.test says hello"),
     ("reqwest_client", "reqwest was answered: HELLO"),
     ("tokio_sync", "is number 10"),
     ("tonic_health", "gRPC says Serving, HTTP/1.1 says 200 OK, on one port"),

@@ -7,6 +7,7 @@ mod features;
 mod grpc;
 mod http;
 mod limits;
+mod names;
 mod server;
 mod sync;
 

@@ -36,7 +36,7 @@ use crate::lock::Mutex;
 use crate::time::{self, Instant};
 use cache::Cache;
 use limit::Limit;
-use provider::Provider;
+pub use provider::Provider;
 pub(super) use search::Search;
 use system::{Settings, Stamps};
 

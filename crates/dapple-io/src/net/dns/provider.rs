@@ -16,8 +16,37 @@ use super::Counters;
 use crate::net::{TcpStream, UdpSocket};
 use crate::time;
 
-#[derive(Clone)]
-pub(super) struct Provider(pub(super) Arc<Counters>);
+/// Lets a resolver of hickory's run on Dapple, for what [`net::Resolver`](crate::net::Resolver) does not look up, such as mail
+/// servers and texts. Give it to `hickory_resolver::Resolver::builder_with_config`, with the features of hickory that need tokio
+/// switched off (`default-features = false`).
+///
+/// A name server with a `bind_addr` is asked by UDP only: its TCP connections fail with `Unsupported`.
+///
+/// ```
+/// use hickory_resolver::Resolver;
+/// use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+///
+/// let servers = vec![NameServerConfig::udp_and_tcp("127.0.0.1".parse()?)];
+/// let config = ResolverConfig::from_parts(None, vec![], servers);
+/// let resolver = Resolver::builder_with_config(config, dapple_io::hickory_rt::Provider::new()).build()?;
+/// # let _ = resolver;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Provider(pub(super) Arc<Counters>);
+
+impl Provider {
+    /// The provider of whichever runtime is current when it is used.
+    pub fn new() -> Self {
+        Provider::default()
+    }
+}
+
+impl std::fmt::Debug for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Provider")
+    }
+}
 
 impl RuntimeProvider for Provider {
     type Handle = Tasks;
@@ -37,7 +66,10 @@ impl RuntimeProvider for Provider {
     ) -> Pin<Box<dyn Send + Future<Output = io::Result<Stream>>>> {
         Counters::count(&self.0.tcp_connections);
         Box::pin(async move {
-            debug_assert!(bind.is_none(), "no name server has an address of ours set");
+            if bind.is_some() {
+                let what = "a name server with `bind_addr` cannot be asked by TCP on Dapple; leave it out";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+            }
             let connecting = TcpStream::connect_to(server);
             Ok(Stream(time::timeout(limit.unwrap_or(CONNECT_LIMIT), connecting).await??))
         })
@@ -61,7 +93,7 @@ impl RuntimeProvider for Provider {
 
 /// Starts tasks that a shutdown need not wait for.
 #[derive(Clone)]
-pub(super) struct Tasks;
+pub struct Tasks;
 
 impl Spawn for Tasks {
     fn spawn_bg(&mut self, future: impl Future<Output = ()> + Send + 'static) {
@@ -72,7 +104,8 @@ impl Spawn for Tasks {
     }
 }
 
-pub(super) struct Datagrams {
+/// A socket for questions to one server.
+pub struct Datagrams {
     socket: UdpSocket,
     counters: Arc<Counters>,
 }
@@ -93,7 +126,8 @@ impl DnsUdpSocket for Datagrams {
     }
 }
 
-pub(super) struct Stream(TcpStream);
+/// A connection to a server.
+pub struct Stream(TcpStream);
 
 impl DnsTcpStream for Stream {
     type Time = Timers;
@@ -119,7 +153,8 @@ impl AsyncWrite for Stream {
     }
 }
 
-pub(super) struct Timers;
+/// Dapple's clock.
+pub struct Timers;
 
 // The form that `#[async_trait]` gives these methods.
 impl Time for Timers {
