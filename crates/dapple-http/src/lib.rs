@@ -5,14 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 mod chunked;
-mod head;
-mod refusal;
-mod reply;
 pub mod coding;
 pub mod conditional;
+mod head;
 pub mod range;
-pub mod cache;
+mod refusal;
+mod reply;
 mod request;
 
 pub use chunked::{ChunkDecoder, ChunkStep, LAST_CHUNK, chunk_start};
