@@ -66,7 +66,7 @@ mod traits;
 
 pub use driver::{ClockDump, Config, EpollDriver};
 pub use send_queue::{SendQueue, SendQueueFull};
-pub use stream::ByteStream;
+pub use stream::{ByteStream, Connection};
 
 /// A builder of runtimes that wait in epoll: [`dapple_sched::Runtime::builder`] with the [`EpollDriver`] put in.
 ///

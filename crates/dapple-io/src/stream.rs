@@ -17,6 +17,40 @@ pub trait ByteStream: RawWrite {}
 
 impl<S: RawWrite> ByteStream for S {}
 
+/// A connection of this crate, TCP or Unix, as layers above it need one: TLS is one of them.
+///
+/// It keeps one waker per direction, as the I/O traits of other crates do: of several tasks that poll the same direction only
+/// the last is woken. It cannot be implemented elsewhere.
+pub trait Connection: RawRead + RawWrite + Send + Sync + 'static {
+    /// Reads up to `buf.len()` bytes; 0 means that the other side has ended the stream.
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.raw_poll_read(cx, as_uninit(buf))
+    }
+
+    /// Writes a part of the buffer.
+    fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.raw_poll_write(cx, buf)
+    }
+
+    /// Tells the other side that nothing more will come.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel; none are known.
+    fn end(&self) -> io::Result<()> {
+        self.raw_close()
+    }
+}
+
+impl<S: RawRead + RawWrite + Send + Sync + 'static> Connection for S {}
+
+/// Memory that is initialized, as memory that need not be.
+pub(crate) fn as_uninit(buf: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the layouts are the same, and the only callee, `RawRead::raw_poll_read`, writes nothing but what the kernel
+    // has read, so the caller's bytes stay initialized.
+    unsafe { &mut *(std::ptr::from_mut(buf) as *mut [MaybeUninit<u8>]) }
+}
+
 /// The reading side as the I/O traits of other crates need it.
 pub trait RawRead {
     /// Reads into memory that need not be initialized, and says how many bytes were.

@@ -42,6 +42,7 @@
 //! | sources, sinks and queues, alike for all devices, which a configuration may name | [`flow`] |
 //! | call what blocks | [`blocking`] |
 //! | wait for events in a way of one's own | [`mod@event_loop`] |
+| encrypt a connection | `tls`, with the feature of that name |
 //! | test without waiting | [`#[dapple::test]`](test) |
 //! | choose what runs next | [`Priority`], or a [`Policy`] of your own |
 //!
@@ -51,7 +52,7 @@
 //!
 //! `dns` is on by default: names are looked up on Dapple's own sockets, with a cache, instead of by the system's resolver in the
 //! blocking pool. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams (`tokio` brings in
-//! the traits, not the runtime; `dns` needs `futures-io`); `full` is all of them.
+//! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `full` is all of them.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +64,7 @@ pub use dapple_io::hickory_rt;
 #[cfg(feature = "hyper")]
 #[doc(inline)]
 pub use dapple_io::hyper_rt;
-pub use dapple_io::{ClockDump, Config, EpollDriver};
+pub use dapple_io::{ClockDump, Config, Connection, EpollDriver};
 #[doc(inline)]
 pub use dapple_io::{blocking, event, event_loop, flow, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
@@ -77,6 +78,11 @@ pub use dapple_sched::{
 };
 #[doc(inline)]
 pub use dapple_sync::{sync, task, task_local};
+
+/// TLS on Dapple's streams, by rustls.
+#[cfg(feature = "tls")]
+#[doc(inline)]
+pub use dapple_tls as tls;
 
 /// Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
 #[doc(inline)]

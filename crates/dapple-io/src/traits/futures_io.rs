@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
 
-use super::{as_uninit, for_each_reader, for_each_writer};
-use crate::stream::{RawRead, RawWrite};
+use super::{for_each_reader, for_each_writer};
+use crate::stream::{RawRead, RawWrite, as_uninit};
 
 macro_rules! implement_read {
     ([$($parameters:tt)*] $type:ty) => {

@@ -35,11 +35,3 @@ macro_rules! for_each_writer {
 }
 #[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio"))]
 use for_each_writer;
-
-/// Memory that is initialized, as memory that need not be.
-#[cfg(feature = "futures-io")]
-fn as_uninit(buf: &mut [u8]) -> &mut [std::mem::MaybeUninit<u8>] {
-    // SAFETY: the layouts are the same, and the only callee, `RawRead::raw_poll_read`, writes nothing but what the kernel
-    // has read, so the caller's bytes stay initialized.
-    unsafe { &mut *(std::ptr::from_mut(buf) as *mut [std::mem::MaybeUninit<u8>]) }
-}

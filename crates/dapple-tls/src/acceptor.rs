@@ -1,0 +1,161 @@
+//! The server's side of handshakes.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use dapple_io::Connection;
+use dapple_io::time::timeout;
+use rustls::ServerConfig;
+use rustls::server::{ServerSessionMemoryCache, UnbufferedServerConnection};
+
+use crate::buffers::{Buffer, Kind};
+use crate::certificates::{Certificates, Noting};
+use crate::hello::{FirstBytes, classify};
+use crate::provider::{has_aes, provider, ticketer};
+use crate::stream::{Core, Session, TlsStream, poll_fill};
+use crate::{Error, Result};
+
+/// Makes encrypted streams of connections that came in. Cheap to clone: clones share their configuration.
+///
+/// Sessions are resumed by tickets that the clients keep, whose keys change every six hours; those of TLS 1.2 clients that know no tickets
+/// come from a cache of 4,096. Of the ciphers AES-128-GCM is taken where the processor has AES and the client offers it, unless the
+/// client would rather have ChaCha20.
+#[derive(Clone)]
+pub struct TlsAcceptor {
+    configs: Arc<ArcSwap<Configs>>,
+}
+
+/// The same but for the order of ciphers.
+struct Configs {
+    ours_first: Arc<ServerConfig>,
+    client_first: Arc<ServerConfig>,
+}
+
+impl TlsAcceptor {
+    /// For TLS 1.3 and 1.2 with these certificates, without ALPN.
+    ///
+    /// # Errors
+    ///
+    /// The certificates cannot be used, or the system has no random numbers.
+    pub fn new(certificates: Certificates) -> Result<Self> {
+        Self::with_alpn(certificates, [])
+    }
+
+    /// As [`new`](Self::new), with the protocols that may be agreed on, the best first: `["h2", "http/1.1"]`.
+    ///
+    /// # Errors
+    ///
+    /// As `new`.
+    pub fn with_alpn<'a>(certificates: Certificates, alpn: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(certificates.resolver());
+        config.alpn_protocols = alpn.into_iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        config.ticketer = ticketer()?;
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+        // One is enough: a client that resumes gets another.
+        config.send_tls13_tickets = 1;
+        config.ignore_client_order = has_aes();
+        Ok(Self::from_config(config))
+    }
+
+    /// For a configuration of your own, for instance with client certificates. Early data is turned off in it, as it can be replayed.
+    pub fn from_config(config: ServerConfig) -> Self {
+        TlsAcceptor { configs: Arc::new(ArcSwap::from_pointee(Configs::new(config))) }
+    }
+
+    /// Uses other certificates for handshakes that begin from now on. Established connections go on, and sessions can still be
+    /// resumed.
+    ///
+    /// A failed attempt changes nothing: loading is a step of its own, [`Certificates::load`], whose error says why.
+    pub fn reload(&self, certificates: Certificates) {
+        let mut config = ServerConfig::clone(&self.configs.load().ours_first);
+        config.cert_resolver = certificates.resolver();
+        self.configs.store(Arc::new(Configs::new(config)));
+    }
+
+    /// Does the handshake of a connection that came in, no longer than `limit`.
+    ///
+    /// The work, some 200 microseconds of CPU, is done in the task that awaits it: let that be the connection's own, not the one that
+    /// accepts connections.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: dropped before it resolves, it closes the connection.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]; [`Error::NotTls`] has what a client said instead. The connection is closed; to answer such a client use
+    /// [`accept_or_return`](Self::accept_or_return).
+    pub async fn accept<S: Connection>(&self, connection: S, limit: Duration) -> Result<TlsStream<S>> {
+        self.accept_or_return(connection, limit).await.map_err(|(error, _connection)| error)
+    }
+
+    /// As [`accept`](Self::accept), but gives the connection back with the error, so that for instance a client that speaks HTTP can be told
+    /// where it is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: dropped before it resolves, it closes the connection.
+    ///
+    /// # Errors
+    ///
+    /// As `accept`.
+    pub async fn accept_or_return<S: Connection>(
+        &self,
+        connection: S,
+        limit: Duration,
+    ) -> Result<TlsStream<S>, (Error, S)> {
+        let handshake = timeout(limit, self.handshake(&connection)).await;
+        match handshake.unwrap_or(Err(Error::TimedOut(limit))) {
+            Ok(core) => TlsStream::new(connection, core, None),
+            Err(error) => Err((error, connection)),
+        }
+    }
+
+    async fn handshake(&self, connection: &impl Connection) -> Result<Core> {
+        // The session is made when there is something for it: silence costs next to nothing.
+        let mut incoming = Buffer::new(Kind::Incoming);
+        let count = poll_fn(|cx| poll_fill(&mut incoming, connection, cx)).await?;
+        if count == 0 {
+            return Err(Error::Ended);
+        }
+        let FirstBytes::Hello { prefers_chacha } = classify(incoming.filled()) else {
+            let first_bytes = incoming.filled();
+            return Err(Error::NotTls { first_bytes: first_bytes[..count.min(FIRST_BYTES_MAX)].to_vec() });
+        };
+        let session = UnbufferedServerConnection::new(self.config(prefers_chacha))?;
+        let mut core = Core::new(Session::Server(Box::new(session)), incoming);
+        poll_fn(|cx| core.poll_handshake(connection, cx)).await?;
+        Ok(core)
+    }
+
+    fn config(&self, prefers_chacha: bool) -> Arc<ServerConfig> {
+        let configs = self.configs.load();
+        if prefers_chacha { configs.client_first.clone() } else { configs.ours_first.clone() }
+    }
+}
+
+impl Configs {
+    fn new(mut config: ServerConfig) -> Self {
+        config.max_early_data_size = 0;
+        config.send_half_rtt_data = false;
+        config.cert_resolver = Noting::around(config.cert_resolver);
+        let mut client_first = config.clone();
+        client_first.ignore_client_order = false;
+        Configs { ours_first: Arc::new(config), client_first: Arc::new(client_first) }
+    }
+}
+
+impl fmt::Debug for TlsAcceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsAcceptor").finish_non_exhaustive()
+    }
+}
+
+/// Of TLS 1.2 without tickets; some 200 bytes each.
+const SESSIONS_MAX: usize = 4096;
+/// Of what a client said that does not speak TLS.
+const FIRST_BYTES_MAX: usize = 1024;

@@ -1,0 +1,188 @@
+//! Certificates with their keys, and the choice among them by the name that a client asks for.
+
+mod der;
+mod error;
+mod pem;
+mod resolver;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ResolvesServerCert;
+use rustls::sign::CertifiedKey;
+
+pub use error::CertificateError;
+pub(crate) use resolver::{Noting, take_seen};
+
+use crate::provider::provider;
+use resolver::ByName;
+
+/// Two files in PEM format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The server's certificate first, then those of who signed it, as certificate authorities hand them out (`fullchain.pem`).
+    pub chain: PathBuf,
+    /// The key of the first certificate: PKCS#8, SEC1 or PKCS#1, not encrypted. It may be the same file.
+    pub key: PathBuf,
+}
+
+/// Certificates with their keys, to be chosen by the name that a client asks for (SNI).
+///
+/// A certificate that has the name itself goes before one with a wildcard (`*.example.com`), and the first of all is for everybody
+/// else. Several certificates for one name are possible, with keys of different kinds: the first that the client understands is taken.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    entries: Vec<Arc<Entry>>,
+}
+
+/// A certificate, its key, and what it says.
+#[derive(Debug)]
+struct Entry {
+    certified: Arc<CertifiedKey>,
+    names: Vec<String>,
+    expires: Option<SystemTime>,
+}
+
+impl Certificates {
+    /// Reads all of the files, on a thread of the blocking pool.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped before it resolves, it has changed nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`CertificateError`]: which file, what is wrong with it, and what to do.
+    pub async fn load(files: Vec<CertificateFiles>) -> Result<Self, CertificateError> {
+        let read = dapple_io::blocking::spawn_blocking(move || Self::load_blocking(&files));
+        read.await.map_err(|error| CertificateError::Pool(io::Error::other(error)))?
+    }
+
+    /// As [`load`](Self::load), where there is no runtime yet. It blocks: not for tasks.
+    ///
+    /// # Errors
+    ///
+    /// As `load`.
+    pub fn load_blocking(files: &[CertificateFiles]) -> Result<Self, CertificateError> {
+        let entries: Result<Vec<_>, _> = files.iter().map(|files| pem::load(files).map(Arc::new)).collect();
+        Self::of(entries?)
+    }
+
+    /// A chain and its key in memory. `names` are read from the first certificate.
+    ///
+    /// # Errors
+    ///
+    /// The key does not belong to the certificate, or is of an unknown kind.
+    pub fn from_der(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, CertificateError> {
+        let here = CertificateFiles { chain: "(memory)".into(), key: "(memory)".into() };
+        Self::of(vec![Arc::new(Entry::new(&here, chain, key)?)])
+    }
+
+    /// A certificate for these names that nobody trusts, for trying; it is valid from now on for 30 days.
+    ///
+    /// # Errors
+    ///
+    /// A name cannot be in a certificate.
+    #[cfg(feature = "self-signed")]
+    pub fn self_signed<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, CertificateError> {
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let made = || {
+            let key = rcgen::KeyPair::generate()?;
+            let mut params = rcgen::CertificateParams::new(names)?;
+            params.distinguished_name.push(rcgen::DnType::CommonName, "made by Dapple, trusted by nobody");
+            let now = SystemTime::now();
+            params.not_before = (now - DAY).into();
+            params.not_after = (now + 30 * DAY).into();
+            let certificate = params.self_signed(&key)?;
+            Ok((certificate.der().clone(), key))
+        };
+        let (certificate, key) =
+            made().map_err(|error: rcgen::Error| CertificateError::SelfSigned(error.to_string()))?;
+        Self::from_der(vec![certificate], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+    }
+
+    /// These, and then those of `others`.
+    #[must_use]
+    pub fn and(mut self, others: Certificates) -> Self {
+        self.entries.extend(others.entries);
+        self
+    }
+
+    /// The certificate for those who ask for no name, or an unknown one.
+    pub fn first(&self) -> &CertificateDer<'static> {
+        // `of` refuses an empty list, and rustls an empty chain.
+        &self.entries[0].certified.cert[0]
+    }
+
+    /// When the first of them to expire does so, as far as that can be read.
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.entries.iter().filter_map(|entry| entry.expires).min()
+    }
+
+    /// The names of all of them, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().flat_map(|entry| entry.names.iter().map(String::as_str))
+    }
+
+    pub(crate) fn resolver(&self) -> Arc<dyn ResolvesServerCert> {
+        let mut by_name = ByName::default();
+        for entry in &self.entries {
+            by_name.add(entry.names.iter().map(String::as_str), &entry.certified);
+        }
+        Arc::new(by_name)
+    }
+
+    fn of(entries: Vec<Arc<Entry>>) -> Result<Self, CertificateError> {
+        if entries.is_empty() { Err(CertificateError::Nothing) } else { Ok(Certificates { entries }) }
+    }
+}
+
+impl Entry {
+    /// Checks that the two belong together. One that has expired, or soon will, is used and warned about.
+    fn new(
+        files: &CertificateFiles,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, CertificateError> {
+        let facts = chain.first().and_then(|certificate| der::facts(certificate));
+        let certified = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                CertificateError::Mismatch { chain: files.chain.clone(), key: files.key.clone() }
+            }
+            rustls::Error::InvalidCertificate(_) => {
+                CertificateError::Malformed { path: files.chain.clone(), what: error.to_string() }
+            }
+            error => CertificateError::Key { path: files.key.clone(), what: error.to_string() },
+        })?;
+        let (names, expires) = facts.map_or((Vec::new(), None), |facts| (facts.names, facts.expires));
+        let entry = Entry { certified: Arc::new(certified), names, expires };
+        entry.warn(files);
+        Ok(entry)
+    }
+
+    fn warn(&self, files: &CertificateFiles) {
+        let chain = files.chain.display();
+        let Some(expires) = self.expires else { return };
+        let now = SystemTime::now();
+        match expires.duration_since(now) {
+            Err(_) => {
+                tracing::warn!("the certificate in {chain} has expired: clients will refuse it; renew it and reload");
+            }
+            Ok(left) if left < SOON => {
+                let days = left.as_secs() / DAY.as_secs();
+                tracing::warn!("the certificate in {chain} expires in {days} days; renew it and reload");
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Those of some authorities live for six days only.
+const SOON: Duration = Duration::from_secs(2 * 24 * 60 * 60);

@@ -1,0 +1,356 @@
+//! The state of a stream, behind its lock: what came, what is to be sent, and the session between them.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use dapple_io::Connection;
+
+use super::pieces::Pieces;
+use super::session::{RECORD, Session, Step, Wish};
+use super::wakers::{Side, WriteWakers};
+use crate::buffers::{Buffer, Kind, PLAINTEXT};
+use crate::{Error, certificates};
+
+/// See the module.
+pub(crate) struct Core {
+    pub(super) session: Session,
+    /// As it came from the connection.
+    incoming: Buffer,
+    /// To be written to the connection. Nothing is encrypted before it is empty, so it is bounded.
+    outgoing: Buffer,
+    /// Decrypted, and not read yet.
+    plaintext: Vec<u8>,
+    plaintext_start: usize,
+    /// What the client asked for, once it has.
+    pub(super) server_name: Option<Box<str>>,
+    /// Ends reading and writing.
+    failure: Option<rustls::Error>,
+    reading: Reading,
+    is_closing: bool,
+    wakers: WriteWakers,
+    /// Bytes sent since the connection was last idle.
+    burst: usize,
+    written_at: Option<Instant>,
+}
+
+/// How far the other side has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    Open,
+    /// It said that nothing more will come.
+    Ended,
+    /// The connection ended without that.
+    Truncated,
+}
+
+/// Where decrypted bytes go.
+pub(crate) trait Sink {
+    /// How much it takes.
+    fn room(&self) -> usize;
+    /// Takes bytes, of which there are no more than `room`.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Core {
+    /// For a session that has seen nothing yet, with what has come for it.
+    pub(crate) fn new(session: Session, incoming: Buffer) -> Self {
+        Core {
+            session,
+            incoming,
+            outgoing: Buffer::new(Kind::Outgoing),
+            plaintext: Vec::new(),
+            plaintext_start: 0,
+            server_name: None,
+            failure: None,
+            reading: Reading::Open,
+            is_closing: false,
+            wakers: WriteWakers::default(),
+            burst: 0,
+            written_at: None,
+        }
+    }
+
+    /// Resolves when application data may be written and read.
+    pub(crate) fn poll_handshake(
+        &mut self,
+        connection: &impl Connection,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        loop {
+            let worked = self.work(Wish::Nothing);
+            if self.server_name.is_none() {
+                self.server_name = certificates::take_seen();
+            }
+            if let Err(error) = worked {
+                // The other side learns why, if it can be told at once.
+                let _ = self.poll_flush(connection, cx, Side::Writer);
+                return Poll::Ready(Err(error.into()));
+            }
+            let is_over = !self.session.is_handshaking();
+            if is_over && matches!(self.session, Session::Server(_)) && self.is_tls13() {
+                // What is left are tickets, which go with the first answer, or when reading has to wait.
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.poll_flush(connection, cx, Side::Writer))?;
+            if is_over {
+                self.rest();
+                return Poll::Ready(Ok(()));
+            }
+            match ready!(self.poll_fill(connection, cx)) {
+                Ok(0) => return Poll::Ready(Err(Error::Ended)),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    /// Reads what has been decrypted, or decrypts what comes; 0 when the other side has ended the stream properly.
+    pub(crate) fn poll_read(
+        &mut self,
+        connection: &impl Connection,
+        cx: &mut Context<'_>,
+        sink: &mut dyn Sink,
+    ) -> Poll<io::Result<usize>> {
+        if sink.room() == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            let count = self.hand_over(sink);
+            if count > 0 {
+                return Poll::Ready(Ok(count));
+            }
+            if let Some(failure) = &self.failure {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, failure.clone())));
+            }
+            match self.reading {
+                Reading::Open => {}
+                Reading::Ended => return Poll::Ready(Ok(0)),
+                Reading::Truncated => return Poll::Ready(Err(truncated())),
+            }
+            match self.poll_fill(connection, cx) {
+                Poll::Ready(Ok(0)) => self.reading = Reading::Truncated,
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.flush_beside(connection, cx);
+                    self.rest();
+                    return Poll::Pending;
+                }
+            }
+            let decrypted = self.decrypt(sink);
+            if !self.outgoing.is_empty() {
+                self.flush_beside(connection, cx);
+            }
+            if decrypted > 0 {
+                return Poll::Ready(Ok(decrypted));
+            }
+        }
+    }
+
+    /// Encrypts a part of the buffers and gives it to the connection, or keeps what that does not take at once.
+    pub(crate) fn poll_write(
+        &mut self,
+        connection: &impl Connection,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush(connection, cx, Side::Writer))?;
+        if self.is_closing {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let count = self.encrypt(bufs)?;
+        match self.poll_flush(connection, cx, Side::Writer) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(count)),
+        }
+    }
+
+    /// Resolves when the connection has taken all that was written.
+    pub(crate) fn poll_flush(
+        &mut self,
+        connection: &impl Connection,
+        cx: &mut Context<'_>,
+        side: Side,
+    ) -> Poll<io::Result<()>> {
+        while !self.outgoing.is_empty() {
+            let polled = self.wakers.poll(side, cx, |cx| connection.poll_write(cx, self.outgoing.filled()));
+            match polled {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => self.outgoing.consume(count),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.outgoing.rest();
+                    return Poll::Pending;
+                }
+            }
+        }
+        self.outgoing.rest();
+        self.wakers.drained(side);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Says that nothing more will come, and ends the connection's direction.
+    pub(crate) fn poll_shutdown(&mut self, connection: &impl Connection, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_closing {
+            ready!(self.poll_flush(connection, cx, Side::Writer))?;
+            self.work(Wish::Close).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            self.is_closing = true;
+        }
+        ready!(self.poll_flush(connection, cx, Side::Writer))?;
+        Poll::Ready(connection.end())
+    }
+
+    fn is_tls13(&self) -> bool {
+        self.session.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3)
+    }
+
+    /// Works off all that came, and fulfills the wish. Plaintext is kept: no more than `incoming` holds.
+    fn work(&mut self, wish: Wish<'_>) -> Result<(), rustls::Error> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        loop {
+            let Core { session, incoming, outgoing, plaintext, .. } = self;
+            match session.step(incoming, outgoing, wish, &mut |bytes| plaintext.extend_from_slice(bytes)) {
+                Ok(Step::More | Step::Data) => {}
+                Ok(Step::PeerEnded) => self.reading = Reading::Ended,
+                Ok(Step::Open | Step::Blocked | Step::Closed) => return Ok(()),
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+    }
+
+    /// Decrypts records into the sink for as long as it has room.
+    fn decrypt(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut count = 0;
+        while sink.room() > 0 {
+            let Core { session, incoming, outgoing, plaintext, .. } = self;
+            let stepped = session.step(incoming, outgoing, Wish::Nothing, &mut |bytes| {
+                let (now, later) = bytes.split_at(bytes.len().min(sink.room()));
+                sink.put(now);
+                plaintext.extend_from_slice(later);
+                count += now.len();
+            });
+            match stepped {
+                Ok(Step::More | Step::Data) => {}
+                Ok(Step::PeerEnded) => self.reading = Reading::Ended,
+                Ok(Step::Open | Step::Blocked | Step::Closed) => break,
+                Err(error) => {
+                    self.fail(error);
+                    break;
+                }
+            }
+        }
+        count
+    }
+
+    /// From what is decrypted already, or has come already.
+    fn hand_over(&mut self, sink: &mut dyn Sink) -> usize {
+        let kept = &self.plaintext[self.plaintext_start..];
+        if kept.is_empty() {
+            let is_worth_a_look = !self.incoming.is_empty() && self.failure.is_none() && self.reading == Reading::Open;
+            return if is_worth_a_look { self.decrypt(sink) } else { 0 };
+        }
+        let count = kept.len().min(sink.room());
+        sink.put(&kept[..count]);
+        self.plaintext_start += count;
+        if self.plaintext_start == self.plaintext.len() {
+            (self.plaintext, self.plaintext_start) = (Vec::new(), 0);
+        }
+        count
+    }
+
+    /// Keeps the error, and the alert that tells the other side.
+    fn fail(&mut self, error: rustls::Error) -> rustls::Error {
+        let Core { session, incoming, outgoing, .. } = self;
+        // Only for as long as there is something to send: rustls must not look at what came again (it panics), and asks for what
+        // is to be sent before it does.
+        while session.wants_write() {
+            if session.step(incoming, outgoing, Wish::Nothing, &mut |_| {}).is_err() {
+                break;
+            }
+        }
+        self.incoming = Buffer::new(Kind::Incoming);
+        self.failure = Some(error.clone());
+        error
+    }
+
+    /// Reads from the connection as much as there is room for.
+    fn poll_fill(&mut self, connection: &impl Connection, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.incoming.filled().len() > INCOMING_MAX {
+            let error = self.fail(rustls::InvalidMessage::HandshakePayloadTooLarge.into());
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+        }
+        poll_fill(&mut self.incoming, connection, cx)
+    }
+
+    /// Sends what the session answers by itself, while reading.
+    fn flush_beside(&mut self, connection: &impl Connection, cx: &mut Context<'_>) {
+        if let Poll::Ready(Err(_)) = self.poll_flush(connection, cx, Side::Reader) {
+            // The connection is gone for writing, which the next write says; what came before can still be read.
+            self.outgoing.consume(self.outgoing.filled().len());
+        }
+    }
+
+    /// Before waiting: an idle connection holds the session and nothing else.
+    fn rest(&mut self) {
+        self.incoming.rest();
+        self.outgoing.rest();
+    }
+
+    fn encrypt(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut pieces = Pieces::new(bufs);
+        let is_long = pieces.len() > FIRST_FLIGHT;
+        let now = Instant::now();
+        if self.written_at.is_none_or(|at| now.duration_since(at) > IDLE) {
+            self.burst = 0;
+        }
+        self.written_at = Some(now);
+        let mut count = 0;
+        while count < PLAINTEXT {
+            let limit = if is_long && self.burst < FIRST_FLIGHT { FIRST_RECORD } else { PLAINTEXT - count };
+            let Some(piece) = pieces.next(limit) else { break };
+            let len = piece.len();
+            self.work(Wish::Encrypt(piece)).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            self.burst = self.burst.saturating_add(len);
+            count += len;
+        }
+        Ok(count)
+    }
+}
+
+/// Reads from the connection into the buffer, 0 at the end.
+pub(crate) fn poll_fill(
+    incoming: &mut Buffer,
+    connection: &impl Connection,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let count = match connection.poll_read(cx, incoming.spare(RECORD_ENCRYPTED_MAX)) {
+        Poll::Ready(count) => count?,
+        Poll::Pending => {
+            incoming.rest();
+            return Poll::Pending;
+        }
+    };
+    incoming.add(count);
+    Poll::Ready(Ok(count))
+}
+
+fn truncated() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "the connection ended without the close_notify of TLS: what was sent may be cut short",
+    )
+}
+
+/// A record with its header and what encryption adds.
+const RECORD_ENCRYPTED_MAX: usize = RECORD + 5 + 2048;
+/// Of what may wait for the rest of it: a handshake message in several records is the longest.
+const INCOMING_MAX: usize = 64 * 1024;
+/// What a connection sends before it has heard of the first of it (ten packets); the browser can work on the first records
+/// before the last has come, if they are small.
+const FIRST_FLIGHT: usize = 12 * 1024;
+const FIRST_RECORD: usize = 4 * 1024;
+/// A connection that sent nothing for so long begins anew: its congestion window has shrunk.
+const IDLE: Duration = Duration::from_secs(1);

@@ -1,0 +1,263 @@
+//! An encrypted connection.
+
+mod core;
+mod pieces;
+mod session;
+mod wakers;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use dapple_io::Connection;
+use dapple_io::net::TcpStream;
+use rustls::pki_types::CertificateDer;
+use rustls::{HandshakeKind, ProtocolVersion, SupportedCipherSuite};
+
+pub(crate) use self::core::{Core, Sink, poll_fill};
+pub(crate) use session::Session;
+use wakers::Side;
+
+/// An encrypted connection, made by [`TlsAcceptor`](crate::TlsAcceptor) or [`TlsConnector`](crate::TlsConnector).
+///
+/// Methods take `&self`, so one task may read while another writes (put it in an `Arc`); of several tasks that do the same
+/// only the last is woken. With the features of this crate it implements the I/O traits of hyper, tokio and futures-io, and so
+/// does a reference to it.
+///
+/// What is written goes out at once as far as the connection takes it. The rest, 128 KB at most, goes out with the next write or read,
+/// and [`write_all`](Self::write_all), [`flush`](Self::flush) and [`shutdown`](Self::shutdown) wait for it.
+///
+/// Dropping it closes the connection **without** the `close_notify` of TLS, so that the other side can tell that the stream was
+/// cut short; call [`shutdown`](Self::shutdown) for an end that is meant. Likewise reading says `UnexpectedEof` when the other side's
+/// end was not meant.
+pub struct TlsStream<S = TcpStream> {
+    connection: S,
+    core: Mutex<Core>,
+    facts: Facts,
+}
+
+/// What the handshake has settled.
+struct Facts {
+    alpn: Option<Box<[u8]>>,
+    server_name: Option<Box<str>>,
+    peer_certificates: Box<[CertificateDer<'static>]>,
+    version: ProtocolVersion,
+    suite: SupportedCipherSuite,
+    is_resumed: bool,
+}
+
+impl<S: Connection> TlsStream<S> {
+    /// After the handshake; `server_name` where the core does not know it.
+    pub(crate) fn new(connection: S, mut core: Core, server_name: Option<Box<str>>) -> Result<Self, (crate::Error, S)> {
+        let session = &core.session;
+        let (Some(version), Some(suite)) = (session.protocol_version(), session.negotiated_cipher_suite()) else {
+            return Err((rustls::Error::HandshakeNotComplete.into(), connection));
+        };
+        let facts = Facts {
+            alpn: session.alpn_protocol().map(Box::from),
+            peer_certificates: session.peer_certificates().unwrap_or_default().into(),
+            version,
+            suite,
+            is_resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
+            server_name: server_name.or(core.server_name.take()),
+        };
+        Ok(TlsStream { connection, core: Mutex::new(core), facts })
+    }
+
+    /// Reads up to `buf.len()` bytes as soon as there are any; 0 means that the other side has ended the stream.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped before it resolves, it has read nothing.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` when the connection ended without the `close_notify` of TLS: what came may be cut short. `InvalidData` when the
+    /// other side broke the protocol. Those of the connection.
+    pub async fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| {
+            let mut filled = Filled { buf, count: 0 };
+            self.poll_read_into(cx, &mut filled)
+        })
+        .await
+    }
+
+    /// Reads until the buffer is full.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: how much was read is lost with the future.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` when the stream ends first, and those of [`read`](Self::read).
+    pub async fn read_exact(&self, buf: &mut [u8]) -> io::Result<()> {
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let count = self.read(rest).await?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            rest = &mut rest[count..];
+        }
+        Ok(())
+    }
+
+    /// Encrypts and writes a part of the buffer, at most 128 KB. What the connection does not take at once is kept, see [`TlsStream`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped before it resolves, it has written nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection, `BrokenPipe` after [`shutdown`](Self::shutdown), and `InvalidData` when the other side broke the
+    /// protocol.
+    pub async fn write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buf)]).await
+    }
+
+    /// As [`write`](Self::write), from several buffers, taken as one: a head and a small body make one record.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `write`: cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As `write`.
+    pub async fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_write_from(cx, bufs)).await
+    }
+
+    /// Writes the whole buffer, and waits until the connection has taken it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: how much was written is lost with the future.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub async fn write_all(&self, buf: &[u8]) -> io::Result<()> {
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let count = self.write(rest).await?;
+            rest = &rest[count..];
+        }
+        self.flush().await
+    }
+
+    /// Waits until the connection has taken all that was written.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what is left goes out later.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection.
+    pub async fn flush(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_flush_all(cx)).await
+    }
+
+    /// Says that nothing more will come (`close_notify`), and ends the connection in this direction once it has taken
+    /// everything. The other side may go on, and what it sends can be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: call it again to go on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection.
+    pub async fn shutdown(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_end(cx)).await
+    }
+
+    /// The connection underneath, to ask it for addresses and to set options. Reading or writing it would break the stream.
+    pub fn connection(&self) -> &S {
+        &self.connection
+    }
+
+    /// The protocol that both sides have agreed on (ALPN), such as `h2`.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.facts.alpn.as_deref()
+    }
+
+    /// The name that the client asked for (SNI), in lower case; of a client's stream the name that it was made for.
+    pub fn server_name(&self) -> Option<&str> {
+        self.facts.server_name.as_deref()
+    }
+
+    /// The certificates of the other side, its own first; empty where it has shown none.
+    pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
+        &self.facts.peer_certificates
+    }
+
+    /// TLS 1.3 or 1.2.
+    pub fn protocol_version(&self) -> ProtocolVersion {
+        self.facts.version
+    }
+
+    /// The ciphers.
+    pub fn cipher_suite(&self) -> SupportedCipherSuite {
+        self.facts.suite
+    }
+
+    /// Whether an earlier session was resumed, which saves both sides the costly part of a handshake.
+    pub fn is_resumed(&self) -> bool {
+        self.facts.is_resumed
+    }
+
+    pub(crate) fn poll_read_into(&self, cx: &mut Context<'_>, sink: &mut dyn Sink) -> Poll<io::Result<usize>> {
+        self.core().poll_read(&self.connection, cx, sink)
+    }
+
+    pub(crate) fn poll_write_from(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.core().poll_write(&self.connection, cx, bufs)
+    }
+
+    pub(crate) fn poll_flush_all(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.core().poll_flush(&self.connection, cx, Side::Writer)
+    }
+
+    pub(crate) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.core().poll_shutdown(&self.connection, cx)
+    }
+
+    /// Held for a poll, never while waiting: a task that reads and one that writes take turns.
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for TlsStream<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsStream")
+            .field("connection", &self.connection)
+            .field("version", &self.facts.version)
+            .field("suite", &self.facts.suite.suite())
+            .field("server_name", &self.facts.server_name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A slice as a sink.
+pub(crate) struct Filled<'a> {
+    pub(crate) buf: &'a mut [u8],
+    pub(crate) count: usize,
+}
+
+impl Sink for Filled<'_> {
+    fn room(&self) -> usize {
+        self.buf.len() - self.count
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.buf[self.count..][..bytes.len()].copy_from_slice(bytes);
+        self.count += bytes.len();
+    }
+}

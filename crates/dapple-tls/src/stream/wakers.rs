@@ -1,0 +1,75 @@
+//! Who waits until the connection can be written.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+/// The connection keeps one waker for writing, and a task that reads may have to write too (answers of the session itself). So
+/// that neither takes the other's place, both are woken when both wait.
+#[derive(Debug, Default)]
+pub(crate) struct WriteWakers {
+    waiting: [Option<Waker>; 2],
+}
+
+/// Which of the two tasks polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Reader,
+    Writer,
+}
+
+impl WriteWakers {
+    /// Polls with a waker that wakes whoever waits.
+    pub(crate) fn poll<T>(
+        &mut self,
+        side: Side,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let other = self.waiting[side.other() as usize].as_ref().filter(|other| !other.will_wake(cx.waker()));
+        let polled = match other {
+            None => poll(cx),
+            Some(other) => {
+                let both = Waker::from(Arc::new(Both(cx.waker().clone(), other.clone())));
+                poll(&mut Context::from_waker(&both))
+            }
+        };
+        if polled.is_pending() {
+            let own = &mut self.waiting[side as usize];
+            match own {
+                Some(own) => own.clone_from(cx.waker()),
+                None => *own = Some(cx.waker().clone()),
+            }
+        }
+        polled
+    }
+
+    /// There is nothing to be written any more, as `side` has found.
+    pub(crate) fn drained(&mut self, side: Side) {
+        self.waiting[side as usize] = None;
+        if let Some(other) = self.waiting[side.other() as usize].take() {
+            other.wake();
+        }
+    }
+}
+
+impl Side {
+    fn other(self) -> Side {
+        match self {
+            Side::Reader => Side::Writer,
+            Side::Writer => Side::Reader,
+        }
+    }
+}
+
+struct Both(Waker, Waker);
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake_by_ref();
+        self.1.wake_by_ref();
+    }
+}
