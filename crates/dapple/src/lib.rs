@@ -42,7 +42,7 @@
 //! | sources, sinks and queues, alike for all devices, which a configuration may name | [`flow`] |
 //! | call what blocks | [`blocking`] |
 //! | wait for events in a way of one's own | [`mod@event_loop`] |
-| encrypt a connection | `tls`, with the feature of that name |
+//! | encrypt a connection | `tls`, with the feature of that name |
 //! | test without waiting | [`#[dapple::test]`](test) |
 //! | choose what runs next | [`Priority`], or a [`Policy`] of your own |
 //!

@@ -102,12 +102,15 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
 }
 
-fn expect(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+fn expect(bytes: &[u8], tag: u8) -> Option<Parts<'_>> {
     element(bytes).filter(|(found, _)| *found == tag).map(|(_, parts)| parts)
 }
 
-/// The tag and the contents of the first element, and what follows it.
-fn element(bytes: &[u8]) -> Option<(u8, (&[u8], &[u8]))> {
+/// Contents of an element, and what follows it.
+type Parts<'a> = (&'a [u8], &'a [u8]);
+
+/// The tag of the first element, and its parts.
+fn element(bytes: &[u8]) -> Option<(u8, Parts<'_>)> {
     let (tag, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (len, rest) = match usize::from(*first) {

@@ -1,5 +1,6 @@
 //! TLS between real sockets. Tests wait for what they expect, with a limit that only a bug reaches.
 
+mod certificates;
 mod hostile;
 mod large;
 mod resumption;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dapple_tls::rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
-use dapple_tls::rustls::{ServerConfig, version};
+use dapple_tls::rustls::server::NoServerSessionStorage;
+use dapple_tls::rustls::{self, ServerConfig, version};
 use dapple_tls::{Certificates, TlsAcceptor, TlsConnector, TlsStream};
 
 use super::{client_config, pair_of, run, tls};
@@ -80,8 +80,4 @@ fn a_configuration_of_ones_own_is_used() {
             assert!(!server.is_resumed());
         }
     });
-    // What the acceptor makes by itself is bounded.
-    drop(ServerSessionMemoryCache::new(1));
 }
-
-use dapple_tls::rustls;

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::net::Shutdown;
 use std::sync::Arc;
 
-use dapple_tls::rustls::{CipherSuite, ProtocolVersion, version};
+use dapple_tls::rustls::{self, CipherSuite, ProtocolVersion, version};
 use dapple_tls::{Certificates, TlsAcceptor, TlsConnector};
 
 use super::{pair, pair_of, pattern, run, tls, try_tls};
@@ -69,7 +69,7 @@ fn aes_128_is_taken_where_the_processor_has_it_and_the_client_does_not_mind() {
     let has_aes = cfg!(target_arch = "x86_64") && std::fs::read_to_string("/proc/cpuinfo").unwrap().contains(" aes ");
     run(1, async move {
         let acceptor = TlsAcceptor::new(certificates).expect("a server");
-        let (server, _client) = tls(&acceptor, &TlsConnector::from_config(config.clone()), "localhost").await;
+        let (server, client) = tls(&acceptor, &TlsConnector::from_config(config), "localhost").await;
         if has_aes {
             assert_eq!(server.cipher_suite().suite(), CipherSuite::TLS13_AES_128_GCM_SHA256);
         }
@@ -77,7 +77,7 @@ fn aes_128_is_taken_where_the_processor_has_it_and_the_client_does_not_mind() {
         let mut provider = rustls::crypto::CryptoProvider::clone(&provider);
         provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(_client.peer_certificates()[0].clone()).expect("a certificate");
+        roots.add(client.peer_certificates()[0].clone()).expect("a certificate");
         let builder = rustls::ClientConfig::builder_with_provider(provider.into());
         let builder = builder.with_protocol_versions(&[&version::TLS13]).expect("a version");
         let phone = TlsConnector::from_config(builder.with_root_certificates(roots).with_no_client_auth());
@@ -85,8 +85,6 @@ fn aes_128_is_taken_where_the_processor_has_it_and_the_client_does_not_mind() {
         assert_eq!(server.cipher_suite().suite(), CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);
     });
 }
-
-use dapple_tls::rustls;
 
 #[test]
 fn an_end_that_is_meant_reads_as_0_and_the_other_direction_goes_on() {
