@@ -1,10 +1,11 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `bench`, `soak`.
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `bench`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
 
 #![forbid(unsafe_code)]
 
+mod browser;
 mod licenses;
 mod mutants;
 mod soak;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["licenses"] => licenses::run(),
         ["mutants", words @ ..] => mutants::run(words),
+        ["browser"] => browser::run(),
         ["bench"] => {
             print!("{BENCH_HELP}");
             Ok(true)
@@ -37,7 +39,9 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["soak", rest @ ..] => soak::run(rest),
-        [command @ ("ci" | "test" | "tidy" | "licenses"), ..] => Err(format!("`{command}` takes no arguments")),
+        [command @ ("ci" | "test" | "tidy" | "licenses" | "browser"), ..] => {
+            Err(format!("`{command}` takes no arguments"))
+        }
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
     };
     match outcome {
@@ -58,6 +62,7 @@ cargo xtask COMMAND
   tidy      house style as a test: sizes, layers, unsafe code, spelling
   licenses  whether every dependency's license is on the allow list
   mutants   whether the models catch deliberate bugs in what they model; takes words that choose among them
+  browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";

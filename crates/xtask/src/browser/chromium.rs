@@ -1,0 +1,97 @@
+//! Finding and driving Chromium.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How a user gets it.
+pub(super) const INSTALL: &str =
+    "`apt-get install chromium` or your system's way installs it, and CHROMIUM=/path/to/it says where it is";
+
+/// A browser that can be started.
+pub(super) struct Chromium {
+    program: PathBuf,
+}
+
+impl Chromium {
+    /// What the variable `CHROMIUM` names, or the first one on the path.
+    pub(super) fn find() -> Option<Chromium> {
+        if let Some(program) = std::env::var_os("CHROMIUM") {
+            return Some(Chromium { program: program.into() });
+        }
+        let path = std::env::var_os("PATH")?;
+        let mut programs = std::env::split_paths(&path).flat_map(|folder| NAMES.map(|name| folder.join(name)));
+        programs.find(|program| program.is_file()).map(|program| Chromium { program })
+    }
+
+    /// Loads a page in a new profile, and returns what the document has become when it was loaded.
+    pub(super) fn dump_dom(&self, url: &str, profile: &Path) -> Result<String, String> {
+        let mut command = Command::new(&self.program);
+        command.args(FLAGS).arg(format!("--user-data-dir={}", profile.display())).arg(url);
+        // It leaves nothing among the user's own settings.
+        command.envs(["HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"].map(|folder| (folder, profile)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let named = |error| format!("cannot run {}: {error}", self.program.display());
+        let mut child = command.spawn().map_err(named)?;
+        let output = read_in_thread(child.stdout.take());
+        let errors = read_in_thread(child.stderr.take());
+        let is_over = wait(&mut child).map_err(named)?;
+        let [output, errors] = [output, errors].map(|thread| thread.join().unwrap_or_default());
+        if is_over {
+            return Ok(output);
+        }
+        let last = errors.lines().rev().take(5).collect::<Vec<_>>().join("\n");
+        Err(format!("the browser did not end well within {} s; it said last:\n{last}", LIMIT.as_secs()))
+    }
+}
+
+fn read_in_thread(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Whether it ended well by itself within the limit; afterwards it has ended.
+fn wait(child: &mut Child) -> std::io::Result<bool> {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if begin.elapsed() > LIMIT {
+            child.kill()?;
+            child.wait()?;
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// No window, nothing but the page on the network, and certificates of nobody. HTTP/3 would be another protocol than asked for.
+const FLAGS: &[&str] = &[
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--ignore-certificate-errors",
+    // Time that is not spent waiting for the network.
+    "--virtual-time-budget=60000",
+    "--dump-dom",
+];
+
+/// Only a browser that hangs reaches it.
+const LIMIT: Duration = Duration::from_secs(180);

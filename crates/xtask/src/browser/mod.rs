@@ -1,0 +1,120 @@
+//! A browser loads a page with 200 assets from `dapple serve`, and tells what it got and by which protocol.
+
+mod chromium;
+mod page;
+mod server;
+
+use crate::workspace::{Workspace, cargo};
+use chromium::Chromium;
+use serde_json::Value;
+use server::Server;
+use std::path::Path;
+
+/// One way to serve the page.
+struct Way {
+    name: &'static str,
+    options: &'static [&'static str],
+    /// What the browser calls the protocol, as the ALPN does.
+    protocol: &'static str,
+}
+
+/// For `cargo xtask browser`: a browser that is missing is an error.
+pub(crate) fn run() -> Result<bool, String> {
+    match Chromium::find() {
+        Some(chromium) => load_all(&chromium),
+        None => Err(format!("no Chromium is here; {}", chromium::INSTALL)),
+    }
+}
+
+fn load_all(chromium: &Chromium) -> Result<bool, String> {
+    let workspace = Workspace::own()?;
+    // Of the whole workspace, so that what `cargo test --workspace` has built is used.
+    let built = cargo().args(["build", "--workspace", "--bin", "dapple"]).status();
+    if !built.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
+        return Err("`dapple` could not be built".to_owned());
+    }
+    let folder = workspace.target.join(format!("browser-{}", std::process::id()));
+    let site = folder.join("site");
+    page::write(&site).map_err(|error| format!("cannot write {}: {error}", site.display()))?;
+    let mut all_good = true;
+    for way in WAYS {
+        let outcome = load(chromium, &workspace.target.join("debug/dapple"), &folder, way);
+        match outcome {
+            Ok(said) => println!("browser: {}: {said}", way.name),
+            Err(problem) => {
+                all_good = false;
+                println!("browser: {} FAILED: {problem}", way.name);
+            }
+        }
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok(all_good)
+}
+
+fn load(chromium: &Chromium, dapple: &Path, folder: &Path, way: &Way) -> Result<String, String> {
+    let server = Server::start(dapple, &folder.join("site"), way.options)?;
+    let profile = folder.join(format!("profile-{}", way.protocol.replace('/', "-")));
+    let dom = chromium.dump_dom(&server.url, &profile)?;
+    judge(&dom, way.protocol)
+}
+
+/// Whether the page says that it is whole; the page compares the contents, here it is counted.
+fn judge(dom: &str, protocol: &str) -> Result<String, String> {
+    let begin = dom.find(RESULT_BEGIN).map(|at| at + RESULT_BEGIN.len());
+    let text = begin.and_then(|begin| dom[begin..].split_once("</pre>")).map(|(text, _)| text.trim());
+    let text = text.filter(|text| !text.is_empty()).ok_or_else(|| {
+        format!(
+            "the page did not come to its end; what the browser shows begins with {:?}",
+            dom.get(..400).unwrap_or(dom)
+        )
+    })?;
+    let result: Value = serde_json::from_str(text).map_err(|error| format!("the page says {text:?}: {error}"))?;
+    let count = |key: &str| result[key].as_u64().unwrap_or_default() as usize;
+    let [styles, scripts, images] = ["styles", "scripts", "images"].map(count);
+    let by_protocol = result["protocols"][protocol].as_u64().unwrap_or_default() as usize;
+    let expected = (page::STYLES, page::SCRIPTS, page::IMAGES, page::ASSETS);
+    if (styles, scripts, images, by_protocol) != expected {
+        return Err(format!("of {expected:?} styles, scripts, images and all by {protocol}, the page says {text}"));
+    }
+    let all = page::ASSETS;
+    Ok(format!("{all} assets are whole ({styles} styles, {scripts} scripts, {images} images), all by {protocol}"))
+}
+
+const RESULT_BEGIN: &str = "<pre id=\"result\">";
+
+const WAYS: &[Way] = &[
+    Way { name: "HTTP/1.1", options: &[], protocol: "http/1.1" },
+    Way { name: "HTTP/2 with TLS", options: &["--tls-self-signed"], protocol: "h2" },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dom(styles: usize, scripts: usize, images: usize, protocols: &str) -> String {
+        let result = format!(r#"{{"styles":{styles},"scripts":{scripts},"images":{images},"protocols":{protocols}}}"#);
+        format!("<html><body>{RESULT_BEGIN}{result}</pre></body></html>")
+    }
+
+    #[test]
+    fn a_whole_page_is_good() {
+        assert!(judge(&dom(60, 70, 70, r#"{"h2":200}"#), "h2").is_ok_and(|said| said.contains("200 assets")));
+    }
+
+    #[test]
+    fn a_page_that_lacks_something_is_not() {
+        for bad in [
+            dom(59, 70, 70, r#"{"h2":200}"#),
+            dom(60, 69, 70, r#"{"h2":200}"#),
+            dom(60, 70, 71, r#"{"h2":200}"#),
+            dom(60, 70, 70, r#"{"h2":199,"http/1.1":1}"#),
+            dom(60, 70, 70, r#"{"http/1.1":200}"#),
+            dom(60, 70, 70, "{}"),
+            format!("<html>{RESULT_BEGIN}</pre></html>"),
+            format!("<html>{RESULT_BEGIN}loading</pre></html>"),
+            String::new(),
+        ] {
+            assert!(judge(&bad, "h2").is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `dapple serve`, as a user starts it.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A running server; ended when dropped.
+pub(super) struct Server {
+    child: Child,
+    /// Where it says that it serves.
+    pub(super) url: String,
+}
+
+impl Server {
+    pub(super) fn start(dapple: &Path, site: &Path, options: &[&str]) -> Result<Server, String> {
+        let mut command = Command::new(dapple);
+        command.arg("serve").arg(site).args(["--port", "0"]).args(options).stdout(Stdio::piped());
+        let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", dapple.display()))?;
+        let mut server = Server { child, url: String::new() };
+        let mut line = String::new();
+        let output = server.child.stdout.take().ok_or("it has no output")?;
+        BufReader::new(output).read_line(&mut line).map_err(|error| format!("cannot read what it says: {error}"))?;
+        server.url =
+            url(&line).ok_or_else(|| format!("`dapple serve {}` did not say where: {line:?}", options.join(" ")))?;
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The first address in a line, such as `Serving site at http://127.0.0.1:8080, …`.
+fn url(line: &str) -> Option<String> {
+    let word = line.split_whitespace().find(|word| word.starts_with("http://") || word.starts_with("https://"))?;
+    Some(word.trim_end_matches([',', '.', ';', ')']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::url;
+
+    #[test]
+    fn an_address_is_found_in_a_line() {
+        assert_eq!(url("at http://127.0.0.1:80 (2 workers)\n").as_deref(), Some("http://127.0.0.1:80"));
+        assert_eq!(url("see https://[::1]:443/, and stop\n").as_deref(), Some("https://[::1]:443/"));
+        assert_eq!(url("no address\n"), None);
+    }
+}
