@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{licenses, tidy};
+use crate::{browser, licenses, tidy};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -29,6 +29,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
     let apart = |folder: &str| workspace.target.join(folder);
     vec![
         Step::cargo("unit and integration", "test --workspace --lib --bins --tests --examples --no-fail-fast"),
+        Step::check("browser", browser::run_if_there),
         Step::cargo("documentation examples", "test --workspace --doc --no-fail-fast"),
         // Names by the system's resolver. No other feature changes what another one does.
         Step::cargo("without dns", "test -p dapple-io --no-default-features --lib --tests --no-fail-fast"),
