@@ -1,22 +1,25 @@
 //! From a request to its reply.
 
-use std::ops::Range;
-
-use dapple_http::Request;
+use dapple_http::coding::Accepted;
+use dapple_http::{Form, Request};
+use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode, Version};
 use tracing::error;
 
-use super::body::FileStream;
 use super::pages::Content;
 use super::path::{PathError, SitePath};
-use super::reply;
 use super::site::Site;
 use super::status;
+use super::variants::Source;
+use super::{reply, representation};
 use crate::http::{Body, Client, Reply, RequestBody, Service};
 
 impl Service for Site {
     async fn answer(&self, request: &Request<'_>, _body: &mut RequestBody<'_>, client: &Client) -> Reply {
         let mut reply = respond(self, request, client).await;
+        if reply.shared.is_none() {
+            adorn(self, request, &mut reply).await;
+        }
         reply.close |= self.is_crowded();
         // A stream counts its pieces as they go.
         let len = if let Body::Whole(bytes) = &reply.body { bytes.len() } else { 0 };
@@ -35,11 +38,11 @@ impl Service for Site {
 
 async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     let head = request.method == Method::HEAD;
-    if !head && request.method != Method::GET {
-        return reply::problem(StatusCode::METHOD_NOT_ALLOWED, head);
-    }
     if !has_host(request) {
         return reply::problem(StatusCode::BAD_REQUEST, head);
+    }
+    if !head && request.method != Method::GET {
+        return other_method(request);
     }
     if request.path == status::PATH && site.status {
         return reply::json(status::collect(site, client.color).await, head);
@@ -49,21 +52,61 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         Err(PathError::Bad) => return reply::problem(StatusCode::BAD_REQUEST, head),
         Err(PathError::Missing) => return reply::problem(StatusCode::NOT_FOUND, head),
     };
-    match site.find(&path).await {
-        Ok(Content::Page(page)) => {
-            let body = |bytes: Range<u64>| Body::Whole(page.body.slice(bytes.start as usize..bytes.end as usize));
-            reply::file(request.fields, head, &page.meta, page.body.len() as u64, body)
-        }
-        Ok(Content::File(file)) => {
-            let body = |bytes| Body::Stream(Box::new(FileStream::new(file.clone(), bytes, site.counters.clone())));
-            reply::file(request.fields, head, &file.meta, file.meta.stamp.len, body)
-        }
-        Ok(Content::Directory) => reply::with_slash(request.path, request.query, head),
-        Ok(Content::Nothing) => reply::problem(StatusCode::NOT_FOUND, head),
+    let key = path.key();
+    if let Some((status, location)) = site.library.labels.rules.redirect(key) {
+        return reply::redirect(status, location, request.query, head);
+    }
+    if path.is_hidden() && !site.hidden {
+        return reply::problem(StatusCode::NOT_FOUND, head);
+    }
+    let plain = match site.find(key).await {
+        Ok(Content::Page(page)) => Source::Page(page),
+        Ok(Content::File(file)) => Source::File(file),
+        Ok(Content::Directory) => return reply::with_slash(request.path, request.query, head),
+        Ok(Content::Nothing) => return reply::problem(StatusCode::NOT_FOUND, head),
+        Ok(Content::Unsteady) => return reply::problem(StatusCode::SERVICE_UNAVAILABLE, head),
         Err(error) => {
             error!(%error, path = request.path, "a request could not be answered");
-            reply::problem(StatusCode::INTERNAL_SERVER_ERROR, head)
+            return reply::problem(StatusCode::INTERNAL_SERVER_ERROR, head);
         }
+    };
+    let chosen = match plain.meta().negotiable {
+        true => site.choose(key, plain, &Accepted::of(request.fields)).await,
+        false => Some(plain.into()),
+    };
+    match chosen {
+        Some(representation) => representation::reply(request, &representation, &site.counters),
+        None => reply::problem(StatusCode::NOT_ACCEPTABLE, head),
+    }
+}
+
+/// What else than reading was asked for.
+fn other_method(request: &Request<'_>) -> Reply {
+    match request.method {
+        Method::OPTIONS => reply::options(),
+        Method::POST | Method::PUT | Method::DELETE | Method::PATCH | Method::TRACE | Method::CONNECT => {
+            reply::problem(StatusCode::METHOD_NOT_ALLOWED, false)
+        }
+        _ => reply::problem(StatusCode::NOT_IMPLEMENTED, false),
+    }
+}
+
+/// Gives a reply that is no file what the rules say of its path and its status.
+async fn adorn(site: &Site, request: &Request<'_>, reply: &mut Reply) {
+    let rules = &site.library.labels.rules;
+    if let Some(key) = rules.error_page(reply.status)
+        && let Ok(Content::Page(page)) = site.find(key.as_bytes()).await
+    {
+        reply.headers.insert(CONTENT_TYPE, page.meta.content_type.clone());
+        match request.method {
+            Method::HEAD => reply.content_len = Some(page.body.len() as u64),
+            _ => reply.body = Body::Whole(page.body.clone()),
+        }
+    }
+    if request.form != Form::Asterisk
+        && let Ok(path) = SitePath::parse(request.path)
+    {
+        rules.label(path.key(), &mut reply.headers);
     }
 }
 

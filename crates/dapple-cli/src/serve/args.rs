@@ -41,6 +41,18 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) follow: bool,
 
+    /// Show the list of a directory that has no index.html
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Serve files whose names begin with a dot, such as .git and .env; .well-known is served anyway
+    #[arg(long)]
+    pub(crate) hidden: bool,
+
+    /// Send everything as it is: neither compress text, nor send a.js.br, a.js.zst or a.js.gz in place of a.js
+    #[arg(long)]
+    pub(crate) no_compress: bool,
+
     /// Do not answer at /-/status, where the server shows its numbers
     #[arg(long)]
     pub(crate) no_status: bool,

@@ -9,11 +9,28 @@ pub(crate) fn of(name: &[u8]) -> HeaderValue {
         Some(dot) => file[dot + 1..].to_ascii_lowercase(),
         None => Vec::new(),
     };
-    let known = TYPES.iter().find(|(known, _)| known.as_bytes() == ending);
-    HeaderValue::from_static(known.map_or("application/octet-stream", |(_, content_type)| content_type))
+    if let Some((_, known)) = TYPES.iter().find(|(known, _)| known.as_bytes() == ending) {
+        return HeaderValue::from_static(known);
+    }
+    let listed = std::str::from_utf8(&ending).ok().and_then(|ending| mime_guess::from_ext(ending).first_raw());
+    match listed {
+        Some(text) if text.starts_with("text/") => {
+            HeaderValue::try_from(format!("{text}; charset=utf-8")).expect("a listed type is made of header characters")
+        }
+        Some(listed) => HeaderValue::from_static(listed),
+        None => HeaderValue::from_static("application/octet-stream"),
+    }
 }
 
-/// Text is sent as UTF-8, which is what editors write.
+/// Whether content of this type becomes shorter by compressing it: text of any kind, and what is not packed already.
+pub(crate) fn is_compressible(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or(content_type).trim_end();
+    let ends = |ending: &str| essence.ends_with(ending);
+    essence.starts_with("text/") || ends("+json") || ends("+xml") || COMPRESSIBLE.contains(&essence)
+}
+
+/// Text is sent as UTF-8, which is what editors write. What is not here is in mime_guess's list; these are frequent, or called by
+/// another name there than standards do now.
 const TYPES: &[(&str, &str)] = &[
     ("html", "text/html; charset=utf-8"),
     ("htm", "text/html; charset=utf-8"),
@@ -54,17 +71,53 @@ const TYPES: &[(&str, &str)] = &[
     ("zip", "application/zip"),
     ("gz", "application/gzip"),
     ("zst", "application/zstd"),
+    ("br", "application/x-brotli"),
     ("tar", "application/x-tar"),
+];
+
+/// What is compressible beside text.
+const COMPRESSIBLE: &[&str] = &[
+    "application/json",
+    "application/xml",
+    "application/javascript",
+    "application/wasm",
+    "application/rtf",
+    "application/x-tar",
+    "font/ttf",
+    "font/otf",
+    "image/bmp",
+    "image/x-icon",
 ];
 
 #[cfg(test)]
 mod tests {
+    use super::{TYPES, is_compressible, of};
+
     #[test]
     fn the_ending_decides() {
-        assert_eq!(super::of(b"a/index.html"), "text/html; charset=utf-8");
-        assert_eq!(super::of(b"A.B/PHOTO.JPG"), "image/jpeg");
-        for plain in [&b"a.b/file"[..], b"", b"file.", b"file.unknown"] {
-            assert_eq!(super::of(plain), "application/octet-stream");
+        assert_eq!(of(b"a/index.html"), "text/html; charset=utf-8");
+        assert_eq!(of(b"A.B/PHOTO.JPG"), "image/jpeg");
+        for plain in [&b"a.b/file"[..], b"", b"file.", b"file.unknown", b"file.\xff"] {
+            assert_eq!(of(plain), "application/octet-stream");
         }
+    }
+
+    #[test]
+    fn rarer_endings_have_a_type_too() {
+        assert_eq!(of(b"a.rtx"), "text/richtext; charset=utf-8");
+        assert_eq!(of(b"a.epub"), "application/epub+zip");
+        assert_eq!(of(b"a.7z"), "application/x-7z-compressed");
+    }
+
+    #[test]
+    fn what_is_packed_already_is_not_packed_again() {
+        for (ending, content_type) in TYPES {
+            let packed = [
+                "png", "jpg", "jpeg", "gif", "webp", "avif", "woff", "woff2", "mp3", "ogg", "opus", "flac", "wav",
+                "mp4", "webm", "pdf", "zip", "gz", "zst", "br",
+            ];
+            assert_eq!(is_compressible(content_type), !packed.contains(ending), "{ending}");
+        }
+        assert!(!is_compressible("application/octet-stream"));
     }
 }

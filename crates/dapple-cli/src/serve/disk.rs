@@ -1,20 +1,20 @@
 //! The served directory, through Dapple's files: io_uring, or the blocking pool.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dapple::fs::{self, Dir, File, OpenOptions};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::content_type;
-use super::meta::{Meta, Stamp};
-use super::pages::Page;
+use super::meta::{Meta, Stamp, State};
 use super::path::is_directory;
+use super::variants::Variants;
 
 /// The directory that is served, held open: renaming it does not change what is served.
 pub(crate) struct Root {
@@ -28,7 +28,11 @@ pub(crate) struct Root {
 /// An open file with what is known about it: the papers' file handle.
 pub(crate) struct FileHandle {
     pub(crate) file: File,
-    pub(crate) meta: Meta,
+    pub(crate) state: State,
+    /// What replies say of it, if it is sent piece by piece; what is read whole has that beside its content.
+    meta: OnceLock<Meta>,
+    /// The same with a coding.
+    pub(crate) variants: Variants,
 }
 
 /// What a name in the site stands for.
@@ -38,6 +42,8 @@ pub(crate) enum Resolved {
     File(Arc<FileHandle>),
     /// A directory named without its slash.
     Directory,
+    /// A directory without an index, of which a list is shown.
+    Listed,
     /// Nothing that is served: no such name, no permission, a link that leads out, a pipe, a device.
     Nothing,
 }
@@ -59,11 +65,7 @@ impl Root {
     /// Only what is the server's trouble (out of descriptors, a disk error); a name that cannot be served is
     /// [`Resolved::Nothing`].
     pub(crate) async fn resolve(&self, key: &[u8], known: Option<Arc<FileHandle>>) -> io::Result<Resolved> {
-        let mut name = key.to_vec();
-        if is_directory(key) {
-            name.extend_from_slice(b"index.html");
-        }
-        match self.resolve_name(&name, known).await {
+        match self.resolve_name(&file_name(key), known).await {
             Ok(Resolved::Directory) if is_directory(key) => Ok(Resolved::Nothing),
             Err(error) if is_trouble(&error) => Err(error),
             Err(_) => Ok(Resolved::Nothing),
@@ -73,9 +75,9 @@ impl Root {
 
     async fn resolve_name(&self, name: &[u8], known: Option<Arc<FileHandle>>) -> io::Result<Resolved> {
         let path = Path::new(OsStr::from_bytes(name));
-        if let Some(known) = known.filter(|known| known.meta.certain) {
+        if let Some(known) = known.filter(|known| known.state.certain) {
             let seen = self.open_beneath(path, OpenOptions::new().read(true).path_only(true)).await?;
-            if known.meta.stamp == Stamp::of(&seen)? {
+            if known.state.stamp == Stamp::of(&seen)? {
                 return Ok(Resolved::File(known));
             }
         }
@@ -85,8 +87,32 @@ impl Root {
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Ok(Resolved::Directory),
             file => file?,
         };
-        let meta = Meta::new(content_type::of(name), Stamp::of(&file)?, true);
-        Ok(Resolved::File(Arc::new(FileHandle { file, meta })))
+        let state = State::new(Stamp::of(&file)?, true);
+        Ok(Resolved::File(Arc::new(FileHandle { file, state, meta: OnceLock::new(), variants: Variants::default() })))
+    }
+
+    /// Opens the directory `key` to read its names; `None` where there is none, or none that may be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub(crate) async fn open_directory(&self, key: &[u8]) -> io::Result<Option<File>> {
+        // The dot refuses what is no directory, before a pipe could make anybody wait.
+        let name = [key, b"."].concat();
+        match self.open_beneath(Path::new(OsStr::from_bytes(&name)), OpenOptions::new().read(true)).await {
+            Err(error) if is_trouble(&error) => Err(error),
+            opened => Ok(opened.ok()),
+        }
+    }
+
+    /// The directory itself.
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Whether links may lead out.
+    pub(crate) fn follows(&self) -> bool {
+        self.follow
     }
 
     /// Opens `name` so that nothing outside the directory can be reached, unless `--follow` allows it.
@@ -118,21 +144,51 @@ impl Root {
 }
 
 impl FileHandle {
-    /// Reads the whole file as it is now, which may be later than what this handle says about it.
-    pub(crate) async fn read_all(&self) -> io::Result<Page> {
-        let before = self.meta.stamp;
-        // A file that grew meanwhile is read again at the next check.
-        let content = read_full(&self.file, 0, before.len as usize).await?;
-        let after = Stamp::of(&self.file)?;
-        let unchanged = before == after && before.len == content.len() as u64;
-        let meta = Meta::new(self.meta.content_type.clone(), after, unchanged);
-        Ok(Page { meta, body: Bytes::from(content) })
+    /// What replies say of this file, which is sent piece by piece; `made` the first time.
+    pub(crate) fn meta(&self, make: impl FnOnce() -> Meta) -> &Meta {
+        self.meta.get_or_init(make)
     }
 
-    /// Reads up to [`CHUNK_LEN`] bytes from `at`, not past `end`. Empty at the end of the file.
+    /// What was made of it by [`meta`](Self::meta).
+    pub(crate) fn known_meta(&self) -> &Meta {
+        self.meta.get().expect("a file is given to be sent only when its fields are made")
+    }
+
+    /// Reads the whole file in one of its states, which may be later than the one of this handle. `None`: somebody writes to it
+    /// all the time.
+    pub(crate) async fn read_all(&self) -> io::Result<Option<(State, Bytes)>> {
+        let mut before = self.state.stamp;
+        for _ in 0..READS_MAX {
+            let content = read_full(&self.file, 0, before.len as usize).await?;
+            let after = Stamp::of(&self.file)?;
+            if before == after && before.len == content.len() as u64 {
+                return Ok(Some((State::new(after, true), Bytes::from(content))));
+            }
+            before = after;
+        }
+        Ok(None)
+    }
+
+    /// Reads up to [`CHUNK_LEN`] bytes from `at`, not past `end`.
+    ///
+    /// # Errors
+    ///
+    /// Also where the file is not any more what it was when it was opened: then these bytes do not go with those that were sent.
     pub(crate) async fn read_chunk(&self, at: u64, end: u64) -> io::Result<Vec<u8>> {
         let len = CHUNK_LEN.min(usize::try_from(end - at).unwrap_or(CHUNK_LEN));
-        read_full(&self.file, at, len).await
+        let chunk = read_full(&self.file, at, len).await?;
+        if chunk.is_empty() || Stamp::of(&self.file)? != self.state.stamp {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file was changed while it was sent"));
+        }
+        Ok(chunk)
+    }
+}
+
+/// The name of the file that stands for `key`.
+pub(crate) fn file_name(key: &[u8]) -> Cow<'_, [u8]> {
+    match is_directory(key) {
+        true => Cow::Owned([key, b"index.html"].concat()),
+        false => Cow::Borrowed(key),
     }
 }
 
@@ -161,6 +217,9 @@ fn is_trouble(error: &io::Error) -> bool {
         None => !matches!(error.kind(), io::ErrorKind::InvalidInput),
     }
 }
+
+/// How often a file that changes meanwhile is read again.
+const READS_MAX: usize = 4;
 
 /// How much of a streamed file is in memory at a time, per response.
 pub(crate) const CHUNK_LEN: usize = 64 * 1024;

@@ -57,16 +57,24 @@ impl<V> Lru<V> {
         if weight > self.weight_max {
             return;
         }
-        while self.weight + weight > self.weight_max {
-            let oldest = self.slots[self.oldest].hash;
-            self.remove(oldest);
-            self.evictions += 1;
-        }
+        self.make_room(weight);
         let slot = Slot { hash, key: key.into(), value, weight, newer: NONE, older: NONE };
         let place = self.slots.insert(slot);
         self.places.insert(hash, place);
         self.weight += weight;
         self.link_newest(place);
+    }
+
+    /// Makes the value of this hash heavier, and evicts until the weight fits; the value itself goes last.
+    pub(crate) fn add_weight(&mut self, hash: u64, weight: u64) {
+        let Some(&place) = self.places.get(&hash) else { return };
+        if self.newest != place {
+            self.unlink(place);
+            self.link_newest(place);
+        }
+        self.slots[place].weight += weight;
+        self.weight += weight;
+        self.make_room(0);
     }
 
     /// The weight of everything in the map.
@@ -82,6 +90,14 @@ impl<V> Lru<V> {
     /// How many values had to go for others, since the start.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
+    }
+
+    fn make_room(&mut self, weight: u64) {
+        while self.weight + weight > self.weight_max {
+            let oldest = self.slots[self.oldest].hash;
+            self.remove(oldest);
+            self.evictions += 1;
+        }
     }
 
     fn remove(&mut self, hash: u64) {
@@ -177,6 +193,21 @@ mod tests {
         assert_eq!(lru.get(1, b"a"), None);
         assert_eq!(lru.get(1, b"b"), Some(&mut 'b'));
         assert_eq!(lru.len(), 1);
+    }
+
+    #[test]
+    fn what_grows_takes_the_place_of_others() {
+        let mut lru = Lru::new(10);
+        lru.insert(1, b"a", (), 4);
+        lru.insert(2, b"b", (), 4);
+        lru.add_weight(1, 2);
+        assert_eq!((lru.len(), lru.weight()), (2, 10));
+        lru.add_weight(1, 1);
+        assert_eq!((lru.get(1, b"a").is_some(), lru.get(2, b"b").is_some(), lru.weight()), (true, false, 7));
+        lru.add_weight(1, 4);
+        assert_eq!((lru.len(), lru.weight(), lru.evictions()), (0, 0, 2));
+        lru.add_weight(1, 4);
+        assert_eq!(lru.weight(), 0);
     }
 
     /// Against a plain list, with every step's outcome compared.

@@ -1,17 +1,18 @@
 //! What is known about a file without its content, with the header values made once.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use dapple::fs::File;
-use http::HeaderValue;
+use dapple_http::conditional::Validators;
+use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_TYPE, ETAG, LAST_MODIFIED, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderValue};
 use rustix::fs::{AtFlags, Stat, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::reply;
 use crate::http::SharedHead;
 
-/// What identifies one state of one file. Equal stamps, equal content (but see [`Meta::certain`]).
+/// What identifies one state of one file. Equal stamps, equal content (but see [`State::certain`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -22,21 +23,29 @@ pub(crate) struct Stamp {
     changed: (i64, u64),
 }
 
-/// A file's validators and type, as they stand in a response.
-#[derive(Debug, Clone)]
-pub(crate) struct Meta {
+/// The state of a file, and whether its content surely is all of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct State {
     pub(crate) stamp: Stamp,
     /// Whether the content that goes with this is surely all of one state, and that the one of the stamp: it was not
     /// changed while being read, nor so recently that another change could hide behind the same time stamp. What is not
     /// certain is read again at the next check, and has an `ETag` that nothing else ever has.
     pub(crate) certain: bool,
+}
+
+/// What the replies with one representation say about it, made once for all of them.
+#[derive(Debug)]
+pub(crate) struct Meta {
     pub(crate) content_type: HeaderValue,
     pub(crate) etag: HeaderValue,
-    pub(crate) last_modified: HeaderValue,
-    /// These three and what else all replies with this content say.
+    /// When it was changed, in whole seconds since 1970; nothing for what is no file.
+    pub(crate) modified_s: Option<u64>,
+    /// Whether there may be others of the same content, with a coding.
+    pub(crate) negotiable: bool,
+    /// The fields of `200` and `206`.
     pub(crate) head: Arc<SharedHead>,
-    /// The same time in whole seconds since 1970, to compare with `If-Modified-Since`.
-    pub(crate) modified_s: u64,
+    /// The same for `304`; most pages never need it.
+    unchanged: OnceLock<Arc<SharedHead>>,
 }
 
 impl Stamp {
@@ -72,6 +81,16 @@ impl Stamp {
         }
     }
 
+    /// When it was changed, in whole seconds since 1970.
+    pub(crate) fn modified_s(&self) -> u64 {
+        time(self.modified).as_secs()
+    }
+
+    /// Whether this was changed before `other` was.
+    pub(crate) fn is_older_than(&self, other: &Stamp) -> bool {
+        self.modified < other.modified
+    }
+
     /// Whether the last change is old enough that a later one must show in the time stamps: the kernel's clock for
     /// them ticks every few milliseconds, and two changes within one tick look like one.
     fn is_settled(&self) -> bool {
@@ -80,22 +99,48 @@ impl Stamp {
     }
 }
 
-impl Meta {
-    /// Makes the header values for a file in the state `stamp`, whose content was seen `unchanged` around it.
-    pub(crate) fn new(content_type: HeaderValue, stamp: Stamp, unchanged: bool) -> Meta {
-        let modified = time(stamp.modified);
-        let certain = unchanged && stamp.is_settled();
-        let mut etag = format!("\"{:x}-{:x}", stamp.len, modified.as_nanos());
-        if !certain {
+impl State {
+    /// The state of a file whose content was seen `unchanged` around it.
+    pub(crate) fn new(stamp: Stamp, unchanged: bool) -> State {
+        State { stamp, certain: unchanged && stamp.is_settled() }
+    }
+
+    /// The inner part of its entity tag.
+    pub(crate) fn tag(&self) -> String {
+        let mut tag = format!("{:x}-{:x}", self.stamp.len, time(self.stamp.modified).as_nanos());
+        if !self.certain {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            etag.push_str(&format!("-{:x}", now.as_nanos()));
+            tag.push_str(&format!("-{:x}", now.as_nanos()));
         }
-        etag.push('"');
-        let last_modified = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + modified);
-        let etag = HeaderValue::try_from(etag).expect("hexadecimal digits and quotes are header characters");
-        let last_modified = HeaderValue::try_from(last_modified).expect("an HTTP date is made of header characters");
-        let head = Arc::new(reply::shared_head(&content_type, &etag, &last_modified));
-        Meta { stamp, certain, content_type, etag, last_modified, head, modified_s: modified.as_secs() }
+        tag
+    }
+}
+
+impl Meta {
+    /// What goes with these fields, of which some are named once more, to compare with.
+    pub(crate) fn new(headers: HeaderMap, modified_s: Option<u64>, negotiable: bool) -> Meta {
+        let value = |name| headers.get(name).cloned().unwrap_or(HeaderValue::from_static(""));
+        Meta {
+            content_type: value(CONTENT_TYPE),
+            etag: value(ETAG),
+            modified_s,
+            negotiable,
+            head: Arc::new(SharedHead::new(headers)),
+            unchanged: OnceLock::new(),
+        }
+    }
+
+    /// The fields of a `304`: what a cache needs to go on with its copy, and not what describes the content (RFC 9110, 15.4.5).
+    pub(crate) fn unchanged(&self) -> &Arc<SharedHead> {
+        self.unchanged.get_or_init(|| {
+            let describes = [ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_TYPE, LAST_MODIFIED, X_CONTENT_TYPE_OPTIONS];
+            let headers = self.head.headers.iter().filter(|(name, _)| !describes.contains(name));
+            Arc::new(SharedHead::new(headers.map(|(name, value)| (name.clone(), value.clone())).collect()))
+        })
+    }
+
+    pub(crate) fn validators(&self) -> Validators<'_> {
+        Validators { etag: Some(self.etag.as_bytes()), modified_s: self.modified_s }
     }
 }
 

@@ -15,6 +15,7 @@ use dapple::{Color, Runtime};
 use tracing::warn;
 
 use self::disk::Root;
+use self::rules::Rules;
 use self::site::{Site, SiteOptions};
 
 pub(crate) use self::args::Args;
@@ -25,22 +26,28 @@ mod answer;
 mod args;
 mod body;
 mod clock;
+mod compress;
 mod connection;
 mod content_type;
 mod counters;
 mod disk;
 mod error;
 mod handles;
+mod labels;
 mod limits;
+mod listing;
 mod lru;
 mod meta;
 mod pages;
 mod path;
+mod pattern;
 mod port_owner;
-mod range;
 mod reply;
+mod representation;
+mod rules;
 mod site;
 mod status;
+mod variants;
 mod watched;
 
 /// Serves until a signal says to stop, and then until what is in flight is finished.
@@ -67,8 +74,12 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
         files_max: shares.files,
         serial: args.serial,
         status: !args.no_status,
+        list: args.list,
+        hidden: args.hidden,
+        compress: !args.no_compress,
+        rules: Rules::default(),
     };
-    let site = Arc::new(Site::new(root, &options, runtime.handle().clone()));
+    let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
     drop(Color::DEFAULT.spawn(accept::accept(listener, site, shares)));
 
     runtime.block_on(next_of(&mut signals));

@@ -8,19 +8,28 @@ use futures_channel::oneshot;
 use super::clock::FRESH_MS;
 use super::disk::FileHandle;
 use super::lru::Lru;
-use super::meta::{Meta, Stamp};
+use super::meta::{Meta, Stamp, State};
+use super::variants::Variants;
 
-/// A file in memory, ready to be sent.
+/// A file in memory, ready to be sent; or a page that was made, such as the list of a directory.
 #[derive(Debug)]
 pub(crate) struct Page {
+    /// The state of the file that this is the content of; nothing for what was made.
+    pub(crate) state: Option<State>,
     pub(crate) meta: Meta,
     pub(crate) body: Bytes,
+    /// The same with a coding.
+    pub(crate) variants: Variants,
 }
 
 impl Page {
+    pub(crate) fn new(state: Option<State>, meta: Meta, body: Bytes) -> Page {
+        Page { state, meta, body, variants: Variants::default() }
+    }
+
     /// Whether this surely is the content of a file in the state `stamp`.
     pub(crate) fn is(&self, stamp: Stamp) -> bool {
-        self.meta.certain && self.meta.stamp == stamp
+        self.state.is_some_and(|state| state.certain && state.stamp == stamp)
     }
 }
 
@@ -66,6 +75,8 @@ pub(crate) enum Content {
     Directory,
     /// Nothing that is served.
     Nothing,
+    /// A file that somebody writes to all the time: no moment was found at which it could be read.
+    Unsteady,
 }
 
 /// How a request that the caches cannot answer gets its answer. The receiver fails if the load does.
@@ -119,15 +130,27 @@ impl Shard {
         }
     }
 
-    /// Takes what the file system had for `key` at `checked_ms`, and hands it to all who wait. A page is kept.
-    pub(crate) fn loaded(&mut self, hash: u64, key: &[u8], content: Content, checked_ms: u64) {
+    /// Hands what was found for `key` to all who wait.
+    pub(crate) fn answer(&mut self, hash: u64, key: &[u8], content: &Content) {
         for waiter in self.end_load(hash, key) {
             // Who went away meanwhile does not need it.
             let _ = waiter.send(content.clone());
         }
+    }
+
+    /// Takes what the file system had for `key` at `checked_ms`, and hands it to all who wait. A page is kept.
+    pub(crate) fn loaded(&mut self, hash: u64, key: &[u8], content: Content, checked_ms: u64) {
+        self.answer(hash, key, &content);
         if let Content::Page(page) = content {
             let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
             self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
+        }
+    }
+
+    /// Notes that `page` holds more bytes now, in case it still is the page of `key`.
+    pub(crate) fn grew(&mut self, hash: u64, key: &[u8], page: &Arc<Page>, by: u64) {
+        if self.pages.get(hash, key).is_some_and(|cached| Arc::ptr_eq(&cached.page, page)) {
+            self.pages.add_weight(hash, by);
         }
     }
 

@@ -5,12 +5,15 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+
 /// A decoded path inside the site: `a/b.html`, `a/` for a directory, the empty name for the site itself.
 ///
 /// It has no leading slash, no empty, `.` or `..` part, and no NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SitePath<'a> {
     name: Cow<'a, [u8]>,
+    is_hidden: bool,
 }
 
 /// Why a request's path names nothing in the site.
@@ -33,6 +36,7 @@ impl<'a> SitePath<'a> {
         if name.contains(&0) {
             return Err(PathError::Bad);
         }
+        let mut is_hidden = false;
         let mut parts = name.split(|byte| *byte == b'/').peekable();
         while let Some(part) = parts.next() {
             match part {
@@ -40,10 +44,15 @@ impl<'a> SitePath<'a> {
                 b"." => return Err(PathError::Missing),
                 // The last part may be empty: that is what names a directory.
                 b"" if parts.peek().is_some() => return Err(PathError::Missing),
-                _ => {}
+                part => is_hidden |= is_hidden_name(part),
             }
         }
-        Ok(SitePath { name })
+        Ok(SitePath { name, is_hidden })
+    }
+
+    /// Whether any part of it is the name of a hidden file.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.is_hidden
     }
 
     /// The decoded bytes, which are the key of this path in both caches.
@@ -55,6 +64,17 @@ impl<'a> SitePath<'a> {
 /// Whether this key names a directory, whose `index.html` is served.
 pub(crate) fn is_directory(key: &[u8]) -> bool {
     key.is_empty() || key.ends_with(b"/")
+}
+
+/// Whether a file of this name is hidden: `.git`, `.env`, and whatever else begins with a dot. `.well-known` is made to be seen
+/// (RFC 8615).
+pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
+    name.first() == Some(&b'.') && name != b".well-known"
+}
+
+/// Writes a name, or several with slashes between, as a part of an address.
+pub(crate) fn encode(name: &[u8]) -> String {
+    percent_encoding::percent_encode(name, NOT_IN_A_PATH).to_string()
 }
 
 /// Undoes `%xx`. An encoded slash is refused: it would be one name in the URL and two in the file system.
@@ -76,6 +96,9 @@ fn decode(raw: &[u8]) -> Result<Vec<u8>, PathError> {
     }
     Ok(name)
 }
+
+/// All that is neither unreserved nor a slash: what else a path may have means something in other places.
+const NOT_IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 fn hex(digit: &u8) -> Option<u8> {
     char::from(*digit).to_digit(16).map(|value| value as u8)
@@ -103,6 +126,25 @@ mod tests {
     #[test]
     fn dots_in_names_are_allowed() {
         assert_eq!(key("/..a/b..c/...").as_deref(), Ok(&b"..a/b..c/..."[..]));
+    }
+
+    #[test]
+    fn hidden_names_are_known() {
+        let is_hidden = |raw| SitePath::parse(raw).unwrap().is_hidden();
+        for raw in ["/.git/config", "/a/.env", "/%2eenv", "/.well-known/.secret", "/.git", "/.git/", "/..."] {
+            assert!(is_hidden(raw), "{raw}");
+        }
+        for raw in ["/", "/a.b/c", "/.well-known/acme-challenge/x", "/a./b"] {
+            assert!(!is_hidden(raw), "{raw}");
+        }
+    }
+
+    #[test]
+    fn names_are_written_as_they_are_read() {
+        let all: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
+        let written = format!("/x{}", super::encode(&all));
+        assert!(written.is_ascii() && !written.contains([' ', '"', '<', '>', '&', '\\', '?', '#']));
+        assert_eq!(key(&written).unwrap()[1..], all);
     }
 
     #[test]

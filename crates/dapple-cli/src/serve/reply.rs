@@ -1,71 +1,11 @@
-//! Responses: their headers, and the small pages for what went wrong.
-
-use std::ops::Range;
+//! Replies that are no files: the small pages for what went wrong, redirects, what may be done.
 
 use bytes::Bytes;
-use dapple_http::Fields;
-use http::header::{
-    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED, LOCATION, RETRY_AFTER,
-};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::meta::Meta;
-use super::range::{self, Part};
-use crate::http::{Body, Reply, SharedHead};
-
-/// A response to a request for a file: all of it, the part that was asked for, or the short one that says that the
-/// client's copy is still good.
-///
-/// `body` is only made when it is sent, of the bytes that it is given; `len` is the length of the file.
-pub(crate) fn file(
-    request: Fields<'_>,
-    head: bool,
-    meta: &Meta,
-    len: u64,
-    body: impl FnOnce(Range<u64>) -> Body,
-) -> Reply {
-    if is_unchanged(request, meta) {
-        let mut headers = HeaderMap::with_capacity(4);
-        headers.insert(ETAG, meta.etag.clone());
-        headers.insert(LAST_MODIFIED, meta.last_modified.clone());
-        headers.insert(CACHE_CONTROL, REVALIDATE);
-        return Reply::new(StatusCode::NOT_MODIFIED, headers, Body::Empty);
-    }
-    let mut headers = HeaderMap::new();
-    // A range is defined for GET only (RFC 9110, 14.2).
-    let part = if head { Part::Whole } else { range::wanted(request, meta, len) };
-    let (status, bytes) = match part {
-        Part::Whole => (StatusCode::OK, 0..len),
-        Part::Bytes(bytes) => {
-            headers.insert(CONTENT_RANGE, content_range(format!("bytes {}-{}/{len}", bytes.start, bytes.end - 1)));
-            (StatusCode::PARTIAL_CONTENT, bytes)
-        }
-        Part::Outside => {
-            headers.insert(CONTENT_RANGE, content_range(format!("bytes */{len}")));
-            return Reply::new(StatusCode::RANGE_NOT_SATISFIABLE, headers, Body::Empty);
-        }
-    };
-    let shared = Some(meta.head.clone());
-    if head {
-        return Reply { shared, content_len: Some(len), ..Reply::new(status, headers, Body::Empty) };
-    }
-    Reply { shared, ..Reply::new(status, headers, body(bytes)) }
-}
-
-/// The fields that every reply with this content has.
-pub(crate) fn shared_head(content_type: &HeaderValue, etag: &HeaderValue, last_modified: &HeaderValue) -> SharedHead {
-    let mut headers = HeaderMap::with_capacity(8);
-    headers.insert(CONTENT_TYPE, content_type.clone());
-    headers.insert(ETAG, etag.clone());
-    headers.insert(LAST_MODIFIED, last_modified.clone());
-    headers.insert(CACHE_CONTROL, REVALIDATE);
-    headers.insert(ACCEPT_RANGES, BYTES);
-    SharedHead::new(headers)
-}
-
-fn content_range(range: String) -> HeaderValue {
-    HeaderValue::try_from(range).expect("digits and a few signs are header characters")
-}
+use super::labels::{ACCEPT_ENCODING, NOSNIFF};
+use crate::http::{Body, Reply};
 
 /// `301` to the same place with a slash at its end, so that relative links in the directory's page lead into it.
 pub(crate) fn with_slash(path: &str, query: Option<&str>, head: bool) -> Reply {
@@ -86,7 +26,8 @@ pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
     let (title, text) = words(status);
     let mut reply = page(status, title, text, head);
     match status {
-        StatusCode::METHOD_NOT_ALLOWED => drop(reply.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"))),
+        StatusCode::METHOD_NOT_ALLOWED => drop(reply.headers.insert(ALLOW, ALLOWED)),
+        StatusCode::NOT_ACCEPTABLE => drop(reply.headers.insert(VARY, ACCEPT_ENCODING)),
         StatusCode::SERVICE_UNAVAILABLE => drop(reply.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"))),
         _ => {}
     }
@@ -102,11 +43,21 @@ fn words(status: StatusCode) -> (&'static str, &'static str) {
         StatusCode::BAD_REQUEST => {
             ("That is no address", "The server could not make sense of the request, or its path leads out of the site.")
         }
+        StatusCode::NOT_ACCEPTABLE => {
+            ("Not in that form", "The request refuses the content as it is, and takes no coding that this server has.")
+        }
+        StatusCode::PRECONDITION_FAILED => {
+            ("Not what it was", "The page is not, or no longer, in the state that the request asks for.")
+        }
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            ("Past the end", "The request asks for a part of the page that is not there.")
+        }
+        StatusCode::NOT_IMPLEMENTED => ("What is that?", "The server does not know what the request asks it to do."),
         StatusCode::METHOD_NOT_ALLOWED => {
             ("Only for reading", "Pages of this site can be read (GET, HEAD) and nothing else.")
         }
         StatusCode::SERVICE_UNAVAILABLE => {
-            ("Full house", "The server has all the connections that it can take. Please try again in a moment.")
+            ("Full house", "The server has all that it can take at the moment. Please try again soon.")
         }
         StatusCode::URI_TOO_LONG => ("A very long address", "The address is longer than this server takes."),
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
@@ -142,52 +93,32 @@ fn whole(status: StatusCode, content_type: &'static str, cache: &'static str, te
     let mut headers = HeaderMap::with_capacity(4);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     match head {
         true => Reply { content_len: Some(text.len() as u64), ..Reply::new(status, headers, Body::Empty) },
         false => Reply::new(status, headers, Body::Whole(text.into())),
     }
 }
 
-/// Whether the client's copy is the file as it is. `If-None-Match` decides alone where it is given (RFC 9110, 13.2.2).
-fn is_unchanged(request: Fields<'_>, meta: &Meta) -> bool {
-    if request.first("if-none-match").is_some() {
-        return request.all("if-none-match").any(|tags| matches_tag(tags, meta.etag.as_bytes()));
-    }
-    let Some(since) = request.first("if-modified-since") else {
-        return false;
+/// `204`: what may be done here.
+pub(crate) fn options() -> Reply {
+    let mut headers = HeaderMap::with_capacity(1);
+    headers.insert(ALLOW, ALLOWED);
+    Reply::new(StatusCode::NO_CONTENT, headers, Body::Empty)
+}
+
+/// To another address, by a rule; what was asked goes along.
+pub(crate) fn redirect(status: StatusCode, to: String, query: Option<&str>, head: bool) -> Reply {
+    let mut reply = page(status, "Moved", "This page is at another address.", head);
+    let location = match query {
+        Some(query) if !to.contains(['?', '#']) => format!("{to}?{query}"),
+        _ => to,
     };
-    if since == meta.last_modified.as_bytes() {
-        return true;
+    if let Ok(location) = HeaderValue::try_from(location) {
+        reply.headers.insert(LOCATION, location);
     }
-    let since = std::str::from_utf8(since).ok().and_then(|since| httpdate::parse_http_date(since).ok());
-    let since_s = since.and_then(|since| since.duration_since(std::time::UNIX_EPOCH).ok()).map(|since| since.as_secs());
-    since_s.is_some_and(|since_s| meta.modified_s <= since_s)
+    reply
 }
 
-/// Whether a list of entity tags has this one or is `*`. Weak tags match: the comparison is for GET and HEAD only.
-fn matches_tag(tags: &[u8], etag: &[u8]) -> bool {
-    tags.split(|byte| *byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag)
-}
-
-/// Browsers keep a page but ask each time whether it changed: a changed file shows at the next reload.
-const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
-
-/// Parts are counted in bytes.
-const BYTES: HeaderValue = HeaderValue::from_static("bytes");
-
-#[cfg(test)]
-mod tests {
-    use super::matches_tag;
-
-    #[test]
-    fn tags_are_compared_whole() {
-        for tags in ["\"a-1\"", "W/\"a-1\"", "\"x\", \"a-1\"", "\"x\",W/\"a-1\" ", "*"] {
-            assert!(matches_tag(tags.as_bytes(), b"\"a-1\""), "{tags}");
-        }
-        for tags in ["", "a-1", "\"a-12\"", "\"x\"", "W/"] {
-            assert!(!matches_tag(tags.as_bytes(), b"\"a-1\""), "{tags}");
-        }
-    }
-}
+/// What may be done with files.
+const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");

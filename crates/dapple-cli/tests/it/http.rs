@@ -56,10 +56,20 @@ fn what_is_not_there_gets_a_page() {
 fn only_reading_is_allowed() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
-    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"] {
+    for (method, status, allow) in [
+        ("POST", 405, Some("GET, HEAD, OPTIONS")),
+        ("PUT", 405, Some("GET, HEAD, OPTIONS")),
+        ("DELETE", 405, Some("GET, HEAD, OPTIONS")),
+        ("PATCH", 405, Some("GET, HEAD, OPTIONS")),
+        ("OPTIONS", 204, Some("GET, HEAD, OPTIONS")),
+        ("BREW", 501, None),
+        ("get", 501, None),
+    ] {
         let response = server.connect().request(method, "/", "Content-Length: 0\r\n");
-        assert_eq!((response.status, response.header("allow")), (405, Some("GET, HEAD")), "{method}");
+        assert_eq!((response.status, response.header("allow")), (status, allow), "{method}");
     }
+    let everything = server.connect().request("OPTIONS", "*", "");
+    assert_eq!((everything.status, everything.header("allow")), (204, Some("GET, HEAD, OPTIONS")));
 }
 
 #[test]
