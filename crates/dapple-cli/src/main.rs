@@ -5,9 +5,11 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing::warn;
 use tracing_subscriber::filter::LevelFilter;
 
+mod config;
 mod http;
 mod serve;
 
@@ -24,20 +26,30 @@ enum Command {
     Serve(serve::Args),
 }
 
-/// Exit codes: 0 when all went well, 2 for a command line that makes no sense (clap's), 1 for the rest.
+/// Exit codes: 0 when all went well, 2 for a command line (clap's code) or a configuration that makes no sense, 1 for the rest.
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let loaded = match config::load(Cli::command(), std::env::args_os().collect(), std::env::vars_os()) {
+        Ok(loaded) => loaded,
+        Err(problems) => return fail(&problems, EXIT_MISUSE),
+    };
+    let cli = Cli::from_arg_matches(&loaded.matches).unwrap_or_else(|error| error.exit());
     log_to_stderr();
+    for variable in &loaded.unknown_variables {
+        warn!(variable, "this variable is no option's and does nothing; `--help` lists all options");
+    }
     let result = match &cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(args, &loaded),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("dapple: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error @ serve::ServeError::Config(_)) => fail(&error, EXIT_MISUSE),
+        Err(error) => fail(&error, 1),
     }
+}
+
+fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
+    eprintln!("dapple: {error}");
+    ExitCode::from(code)
 }
 
 /// Warnings and errors; `DAPPLE_LOG` says otherwise. stdout is left to what a script reads.
@@ -50,3 +62,6 @@ fn log_to_stderr() {
         .with_target(false)
         .init();
 }
+
+/// The code of a command line, or a configuration, that makes no sense.
+const EXIT_MISUSE: u8 = 2;

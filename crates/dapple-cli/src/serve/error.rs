@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::port_owner::port_owner;
+use crate::config::Problems;
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ServeError {
+    #[error("{0}")]
+    Config(#[from] Problems),
     #[error("there is no directory {0:?}; give the path of the directory to serve, such as `dapple serve site`")]
     DirMissing(PathBuf),
     #[error("{0:?} is a file; give the directory that holds it: `dapple serve {1:?}`")]

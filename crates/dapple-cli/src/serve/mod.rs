@@ -14,9 +14,11 @@ use dapple::signal::{SIGINT, SIGTERM, Signal, signal};
 use dapple::{Color, Runtime};
 use tracing::warn;
 
+use self::args::Tables;
 use self::disk::Root;
 use self::rules::Rules;
 use self::site::{Site, SiteOptions};
+use crate::config::Loaded;
 
 pub(crate) use self::args::Args;
 pub(crate) use self::error::ServeError;
@@ -25,6 +27,7 @@ mod accept;
 mod answer;
 mod args;
 mod body;
+mod check;
 mod clock;
 mod compress;
 mod connection;
@@ -50,16 +53,20 @@ mod status;
 mod variants;
 mod watched;
 
-/// Serves until a signal says to stop, and then until what is in flight is finished.
+/// Serves until a signal says to stop, and then until what is in flight is finished; with `--check`, only looks whether it could.
 ///
 /// # Errors
 ///
 /// What kept the server from starting.
-pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
-    let root = Root::open(&args.dir, args.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
-    let shares = limits::shares(args.connections as usize);
+pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
+    let Tables {} = loaded.sections.read()?;
+    if args.check {
+        return check::check(args, loaded);
+    }
+    let root = Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
+    let shares = limits::shares(args.limits.connections as usize);
     let mut builder = dapple::builder();
-    if let Some(workers) = args.workers {
+    if let Some(workers) = args.runtime.workers {
         builder = builder.workers(usize::from(workers));
     }
     let runtime = builder.build().map_err(ServeError::Runtime)?;
@@ -70,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     announce(args, &listener, runtime.handle().workers());
 
     let options = SiteOptions {
-        cache_bytes: args.cache_mb << 20,
+        cache_bytes: args.files.cache_mb << 20,
         files_max: shares.files,
         serial: args.serial,
         status: !args.no_status,
@@ -78,6 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
         hidden: args.hidden,
         compress: !args.no_compress,
         rules: Rules::default(),
+        serial: args.runtime.serial,
+        status: !args.runtime.no_status,
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
     drop(Color::DEFAULT.spawn(accept::accept(listener, site, shares)));
@@ -90,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
 
 /// Listens on the first address of the host that works.
 fn listen(args: &Args) -> Result<TcpListener, ServeError> {
-    let (host, port) = args.host_and_port();
+    let (host, port) = args.listen.host_and_port();
     let unknown = |error| ServeError::HostUnknown(host.to_owned(), error);
     let addrs = (host, port).to_socket_addrs().map_err(unknown)?;
     let mut problem = unknown(io::ErrorKind::NotFound.into());
@@ -107,7 +116,7 @@ fn listen(args: &Args) -> Result<TcpListener, ServeError> {
 fn announce(args: &Args, listener: &TcpListener, workers: usize) {
     let addr = listener.local_addr().map(|addr| addr.to_string()).unwrap_or_else(|error| error.to_string());
     let noun = if workers == 1 { "worker" } else { "workers" };
-    let note = if args.serial { ", all on the default color" } else { "" };
+    let note = if args.runtime.serial { ", all on the default color" } else { "" };
     let mut stdout = io::stdout().lock();
     let line = format!("dapple: serving {} on http://{addr} with {workers} {noun}{note}", args.dir.display());
     // A closed stdout is no reason not to serve.

@@ -74,7 +74,8 @@ impl Server {
         Server::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Server {
+    /// Starts this command, which has to serve on 127.0.0.1.
+    pub(crate) fn spawn(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

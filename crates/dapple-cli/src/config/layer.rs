@@ -1,0 +1,76 @@
+//! What sources below the command line say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::{Arg, Id};
+
+use super::option::Options;
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A variable with this name.
+    Variable(String),
+    /// A line of the file.
+    Line(usize),
+}
+
+/// Values by option. The first source that gives an option, or one that excludes it, decides.
+pub(crate) struct Layer {
+    decided: BTreeSet<Id>,
+    /// Given by the source that is being read.
+    reading: BTreeSet<Id>,
+    values: BTreeMap<Id, (Vec<String>, Origin)>,
+}
+
+impl Layer {
+    /// An empty one, below a command line that gives these options.
+    pub(crate) fn below<'a>(options: &'a Options, given: impl Iterator<Item = &'a Arg>) -> Layer {
+        let mut layer = Layer { decided: BTreeSet::new(), reading: BTreeSet::new(), values: BTreeMap::new() };
+        layer.reading = given.map(|arg| arg.get_id().clone()).collect();
+        layer.next_source(options);
+        layer
+    }
+
+    /// Takes these values, unless a stronger source has decided. The option in the same source that excludes this one is an error.
+    pub(crate) fn give(
+        &mut self,
+        options: &Options,
+        arg: &Arg,
+        values: Vec<String>,
+        origin: Origin,
+    ) -> Result<(), String> {
+        let id = arg.get_id();
+        if let Some(other) = options.conflicts(arg).iter().find(|other| self.reading.contains(*other)) {
+            return Err(format!("`{id}` and `{other}` exclude each other; leave one of them out"));
+        }
+        self.reading.insert(id.clone());
+        if !self.decided.contains(id) {
+            self.values.insert(id.clone(), (values, origin));
+        }
+        Ok(())
+    }
+
+    /// What comes now is of a weaker source.
+    pub(crate) fn next_source(&mut self, options: &Options) {
+        for id in std::mem::take(&mut self.reading) {
+            if let Some(arg) = options.find(id.as_str()) {
+                self.decided.extend(options.conflicts(arg));
+            }
+            self.decided.insert(id);
+        }
+    }
+
+    /// Makes what is known of `arg` its default.
+    pub(crate) fn apply(&self, arg: Arg) -> Arg {
+        match self.values.get(arg.get_id()) {
+            Some((values, _)) => arg.default_values(values).required(false),
+            None => arg,
+        }
+    }
+
+    /// Where the options below the command line came from.
+    pub(crate) fn origins(&self) -> BTreeMap<Id, Origin> {
+        self.values.iter().map(|(id, (_, origin))| (id.clone(), origin.clone())).collect()
+    }
+}

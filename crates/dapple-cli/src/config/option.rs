@@ -1,0 +1,113 @@
+//! What the options of a command are called, and what they take.
+
+use std::any::TypeId;
+
+use clap::builder::ValueHint;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Command, Id};
+
+use super::COMMAND_LINE_ONLY;
+
+/// The options of one command that can be given in the environment and in the file too.
+pub(crate) struct Options {
+    /// With nothing required, so that one option can be tried alone.
+    command: Command,
+}
+
+/// What an option takes, in the words of TOML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Switch,
+    Number,
+    Text,
+}
+
+impl Options {
+    /// The options of `command`, which is built.
+    pub(crate) fn of(command: &Command) -> Options {
+        Options { command: command.clone().mut_args(|arg| arg.required(false)) }
+    }
+
+    /// In the order in which they are declared.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arg> {
+        self.command.get_arguments().filter(|arg| !COMMAND_LINE_ONLY.contains(&arg.get_id().as_str()))
+    }
+
+    /// The option with this name, as it stands in the file.
+    pub(crate) fn find(&self, name: &str) -> Option<&Arg> {
+        self.all().find(|arg| arg.get_id() == name)
+    }
+
+    /// Those that cannot be given together with `arg`.
+    pub(crate) fn conflicts(&self, arg: &Arg) -> Vec<Id> {
+        let others = self.all().filter(|other| self.command.get_arg_conflicts_with(other).contains(&arg));
+        let named = self.command.get_arg_conflicts_with(arg).into_iter();
+        others.chain(named).map(|arg| arg.get_id().clone()).collect()
+    }
+
+    /// What is wrong with these values for `arg`, in words that say what to write instead.
+    pub(crate) fn check(&self, arg: &Arg, values: &[String]) -> Result<(), String> {
+        let words = values.iter().map(|value| match arg.get_long() {
+            Some(long) => format!("--{long}={value}"),
+            None => value.clone(),
+        });
+        let start = [self.command.get_name().to_owned()].into_iter();
+        let stop = arg.get_long().is_none().then(|| "--".to_owned());
+        match self.command.clone().try_get_matches_from(start.chain(stop).chain(words)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(advice(&error)),
+        }
+    }
+}
+
+/// What clap says of one value, without its talk of the command line.
+fn advice(error: &clap::Error) -> String {
+    let value = error.get(ContextKind::InvalidValue).map(ToString::to_string).unwrap_or_default();
+    if let Some(ContextValue::Strings(known)) = error.get(ContextKind::ValidValue) {
+        return format!("{value:?} is not known here; write one of {}", known.join(", "));
+    }
+    match (error.kind(), std::error::Error::source(error)) {
+        (ErrorKind::ValueValidation, Some(reason)) => reason.to_string(),
+        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
+    }
+}
+
+/// What `arg` takes, a single value of it where it takes several.
+pub(crate) fn kind(arg: &Arg) -> Kind {
+    let parsed = arg.get_value_parser().type_id();
+    let is = |ids: &[TypeId]| ids.iter().any(|id| parsed == *id);
+    match () {
+        () if is(&[TypeId::of::<bool>()]) => Kind::Switch,
+        () if is(&[TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()]) => {
+            Kind::Number
+        }
+        () => Kind::Text,
+    }
+}
+
+/// Whether `arg` can be given more than once.
+pub(crate) fn is_list(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+}
+
+/// Whether `arg` takes the path of a file or folder.
+pub(crate) fn is_path(arg: &Arg) -> bool {
+    matches!(arg.get_value_hint(), ValueHint::AnyPath | ValueHint::FilePath | ValueHint::DirPath)
+}
+
+/// How `arg` would be written in the file.
+pub(crate) fn example(arg: &Arg) -> String {
+    let default = arg.get_default_values().first().and_then(|value| value.to_str());
+    let value = match kind(arg) {
+        Kind::Switch => "true".to_owned(),
+        Kind::Number => default.unwrap_or("1").to_owned(),
+        Kind::Text => {
+            let named = arg.get_value_names().and_then(|names| names.first()).map_or("…", |name| name.as_str());
+            format!("{:?}", default.unwrap_or(named))
+        }
+    };
+    match is_list(arg) {
+        true => format!("{} = [{value}]", arg.get_id()),
+        false => format!("{} = {value}", arg.get_id()),
+    }
+}

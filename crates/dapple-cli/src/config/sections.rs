@@ -1,0 +1,60 @@
+//! The tables of the file, for what a flag cannot say.
+
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::nearest::nearest;
+use super::problem::{Problems, Source};
+
+/// What the file says beside options. Without a file it is empty.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    file: Option<Source>,
+    /// The keys that are options and have been read.
+    options: Vec<String>,
+}
+
+impl Sections {
+    pub(crate) fn new(file: Source, options: Vec<String>) -> Sections {
+        Sections { file: Some(file), options }
+    }
+
+    /// Reads them as `T`: a struct with `deny_unknown_fields` and a field for every table, none of them required.
+    ///
+    /// # Errors
+    ///
+    /// Where the file says something else.
+    pub(crate) fn read<T: DeserializeOwned + Default>(&self) -> Result<T, Problems> {
+        let Some(file) = &self.file else { return Ok(T::default()) };
+        let read = DeTable::parse(file.text()).and_then(|document| {
+            let span = document.span();
+            let entries = document.into_inner().into_iter();
+            let tables: DeTable<'_> = entries.filter(|(key, _)| !self.is_option(key.get_ref())).collect();
+            T::deserialize(Spanned::new(span, tables).into_deserializer())
+        });
+        read.map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            Problems(vec![file.problem(span, self.advice(error.message()))])
+        })
+    }
+
+    fn is_option(&self, name: &str) -> bool {
+        self.options.iter().any(|option| option == name)
+    }
+
+    /// What serde says, with the name that was probably meant.
+    fn advice(&self, message: &str) -> String {
+        let message = message.trim_end().replace('\n', ", ");
+        let Some(unknown) = message.strip_prefix("unknown field `") else { return message };
+        let mut names = unknown.split('`').step_by(2);
+        let name = names.next().unwrap_or_default();
+        let known = unknown.split('`').skip(2).step_by(2).chain(self.options.iter().map(String::as_str));
+        match nearest(name, known) {
+            Some(near) => format!("there is no `{name}` here; did you mean `{near}`?"),
+            None => {
+                format!("there is no `{name}` here; {}", message.split_once(", ").map_or("", |(_, expected)| expected))
+            }
+        }
+    }
+}

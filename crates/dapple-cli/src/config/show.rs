@@ -1,0 +1,70 @@
+//! What is used, in the form of a file of configuration.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Id};
+
+use super::layer::Origin;
+use super::option::{self, Kind, Options};
+
+/// One option as it is used.
+pub(crate) struct Setting {
+    heading: String,
+    name: String,
+    /// As it is written in the file; `None` when nothing is given and there is no default.
+    value: Option<String>,
+    origin: String,
+}
+
+/// All options and their values, in the order in which they are declared.
+pub(crate) fn settings(options: &Options, matches: &ArgMatches, origins: &BTreeMap<Id, Origin>) -> Vec<Setting> {
+    let setting = |arg: &Arg| {
+        let id = arg.get_id().as_str();
+        let values: Option<Vec<String>> =
+            matches.get_raw(id).map(|values| values.map(|value| literal(arg, &value.to_string_lossy())).collect());
+        let value = values.map(|values| match option::is_list(arg) {
+            true => format!("[{}]", values.join(", ")),
+            false => values.concat(),
+        });
+        let origin = match (matches.value_source(id), origins.get(arg.get_id())) {
+            (Some(ValueSource::CommandLine), _) => "command line".to_owned(),
+            (_, Some(Origin::Variable(name))) => name.clone(),
+            (_, Some(Origin::Line(line))) => format!("line {line} of the file"),
+            _ => "default".to_owned(),
+        };
+        let heading = arg.get_help_heading().unwrap_or_default().to_owned();
+        Setting { heading, name: id.to_owned(), value, origin }
+    };
+    options.all().map(setting).collect()
+}
+
+/// A file that says the same, with a note at each line of where the value came from.
+pub(crate) fn as_file(settings: &[Setting]) -> String {
+    let mut text = String::new();
+    let mut heading = "";
+    for setting in settings {
+        if setting.heading != heading {
+            heading = &setting.heading;
+            let _ = write!(text, "\n# {heading}\n");
+        }
+        let line = match &setting.value {
+            Some(value) => format!("{} = {value}", setting.name),
+            None => format!("# {} is not set", setting.name),
+        };
+        let _ = match setting.value {
+            Some(_) => writeln!(text, "{line:<40} # {}", setting.origin),
+            None => writeln!(text, "{line}"),
+        };
+    }
+    text
+}
+
+/// A value in the words of TOML.
+fn literal(arg: &Arg, value: &str) -> String {
+    match option::kind(arg) {
+        Kind::Switch | Kind::Number => value.to_owned(),
+        Kind::Text => toml::Value::String(value.to_owned()).to_string(),
+    }
+}

@@ -1,0 +1,115 @@
+//! The options of `dapple serve`, each declared once: see [`crate::config`] for its other names.
+//!
+//! A group of options is a struct of its own. A field is an option; its doc comment is its help; `value_parser = number(…)` gives a
+//! number its range.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+pub(crate) use self::listen::ListenArgs;
+use crate::config::number;
+
+mod listen;
+
+/// Serve a directory over HTTP/1.1, on every core.
+///
+/// Every connection has a color of its own, so that different connections are served in parallel while each is served
+/// as if it were alone. Accepting runs on the default color; the page cache is ten shards with a color each.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The directory to serve; `index.html` answers for a directory
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Read options from this TOML file too; the command line and the environment win over it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Check all options, the file, and what they name; print what would be used, and serve nothing
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    #[command(flatten)]
+    pub(crate) listen: ListenArgs,
+
+    #[command(flatten)]
+    pub(crate) files: FilesArgs,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) runtime: RuntimeArgs,
+}
+
+/// What is served of the directory.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Files")]
+pub(crate) struct FilesArgs {
+    /// Memory for cached pages, in MiB; a file larger than a twentieth of it is streamed from the disk
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = number::<u64>(0..=1 << 24))]
+    pub(crate) cache_mb: u64,
+
+    /// Follow symbolic links that lead out of DIR
+    #[arg(long)]
+    pub(crate) follow: bool,
+}
+
+/// What clients can take of the server.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitArgs {
+    /// The most connections at a time; at the limit new ones are answered with 503
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
+    pub(crate) connections: u32,
+}
+
+/// What runs, and how it shows.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Running")]
+pub(crate) struct RuntimeArgs {
+    /// Number of workers [default: as many cores as this process may use]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
+    pub(crate) workers: Option<u16>,
+
+    /// Put everything on the default color: the same program without parallelism, to compare
+    #[arg(long)]
+    pub(crate) serial: bool,
+
+    /// Show the list of a directory that has no index.html
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Serve files whose names begin with a dot, such as .git and .env; .well-known is served anyway
+    #[arg(long)]
+    pub(crate) hidden: bool,
+
+    /// Send everything as it is: neither compress text, nor send a.js.br, a.js.zst or a.js.gz in place of a.js
+    #[arg(long)]
+    pub(crate) no_compress: bool,
+
+    /// Do not answer at /-/status, where the server shows its numbers
+    #[arg(long)]
+    pub(crate) no_status: bool,
+}
+
+/// The tables of the file: none so far.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Tables {}
+
+const EXAMPLES: &str = "\
+Every option can also be given in the environment (--cache-mb 64 is DAPPLE_SERVE_CACHE_MB=64) and in the file of
+--config (cache_mb = 64). The command line wins over the environment, and that over the file.
+
+Examples:
+  dapple serve site                        on http://127.0.0.1:8080, for this machine only
+  dapple serve site --addr 0.0.0.0:8000    for every machine that can reach this one
+  dapple serve site --port 0               on any free port; the line that is printed says which
+  dapple serve --config serve.toml --check what is in the file, and whether it makes sense
+  dapple serve site --serial               without parallelism, to see what colors buy
+
+SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within 9 seconds; a second one ends
+it at once. DAPPLE_LOG (error, warn, info, debug) sets how much it says on stderr; warn when left out.";
