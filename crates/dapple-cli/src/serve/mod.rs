@@ -14,7 +14,6 @@ use dapple::signal::{SIGINT, SIGTERM, Signal, signal};
 use dapple::{Color, Runtime};
 use tracing::warn;
 
-use self::args::Tables;
 use self::disk::Root;
 use self::rules::Rules;
 use self::site::{Site, SiteOptions};
@@ -59,7 +58,7 @@ mod watched;
 ///
 /// What kept the server from starting.
 pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
-    let Tables {} = loaded.sections.read()?;
+    let rules: Rules = loaded.sections.read()?;
     if args.check {
         return check::check(args, loaded);
     }
@@ -79,12 +78,10 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let options = SiteOptions {
         cache_bytes: args.files.cache_mb << 20,
         files_max: shares.files,
-        serial: args.serial,
-        status: !args.no_status,
-        list: args.list,
-        hidden: args.hidden,
-        compress: !args.no_compress,
-        rules: Rules::default(),
+        list: args.files.list,
+        hidden: args.files.hidden,
+        compress: !args.files.no_compress,
+        rules,
         serial: args.runtime.serial,
         status: !args.runtime.no_status,
     };

@@ -5,8 +5,6 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
-
 pub(crate) use self::listen::ListenArgs;
 use crate::config::number;
 
@@ -55,6 +53,18 @@ pub(crate) struct FilesArgs {
     /// Follow symbolic links that lead out of DIR
     #[arg(long)]
     pub(crate) follow: bool,
+
+    /// Show the list of a directory that has no index.html
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Serve files whose names begin with a dot, such as .git and .env; .well-known is served anyway
+    #[arg(long)]
+    pub(crate) hidden: bool,
+
+    /// Send everything as it is: neither compress text, nor send a.js.br, a.js.zst or a.js.gz in place of a.js
+    #[arg(long)]
+    pub(crate) no_compress: bool,
 }
 
 /// What clients can take of the server.
@@ -78,27 +88,10 @@ pub(crate) struct RuntimeArgs {
     #[arg(long)]
     pub(crate) serial: bool,
 
-    /// Show the list of a directory that has no index.html
-    #[arg(long)]
-    pub(crate) list: bool,
-
-    /// Serve files whose names begin with a dot, such as .git and .env; .well-known is served anyway
-    #[arg(long)]
-    pub(crate) hidden: bool,
-
-    /// Send everything as it is: neither compress text, nor send a.js.br, a.js.zst or a.js.gz in place of a.js
-    #[arg(long)]
-    pub(crate) no_compress: bool,
-
     /// Do not answer at /-/status, where the server shows its numbers
     #[arg(long)]
     pub(crate) no_status: bool,
 }
-
-/// The tables of the file: none so far.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Tables {}
 
 const EXAMPLES: &str = "\
 Every option can also be given in the environment (--cache-mb 64 is DAPPLE_SERVE_CACHE_MB=64) and in the file of
