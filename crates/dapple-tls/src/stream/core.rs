@@ -32,6 +32,8 @@ pub(crate) struct Core {
     /// Bytes sent since the connection was last idle.
     burst: usize,
     written_at: Option<Instant>,
+    /// Bytes worked off since the task last gave others a turn.
+    streak: usize,
 }
 
 /// How far the other side has come.
@@ -68,6 +70,7 @@ impl Core {
             wakers: WriteWakers::default(),
             burst: 0,
             written_at: None,
+            streak: 0,
         }
     }
 
@@ -115,9 +118,11 @@ impl Core {
         if sink.room() == 0 {
             return Poll::Ready(Ok(0));
         }
+        ready!(self.poll_turn(cx));
         loop {
             let count = self.hand_over(sink);
             if count > 0 {
+                self.streak += count;
                 return Poll::Ready(Ok(count));
             }
             if let Some(failure) = &self.failure {
@@ -143,6 +148,7 @@ impl Core {
                 self.flush_beside(connection, cx);
             }
             if decrypted > 0 {
+                self.streak += decrypted;
                 return Poll::Ready(Ok(decrypted));
             }
         }
@@ -159,7 +165,9 @@ impl Core {
         if self.is_closing {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
+        ready!(self.poll_turn(cx));
         let count = self.encrypt(bufs)?;
+        self.streak += count;
         match self.poll_flush(connection, cx, Side::Writer) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(count)),
@@ -199,6 +207,16 @@ impl Core {
         }
         ready!(self.poll_flush(connection, cx, Side::Writer))?;
         Poll::Ready(connection.end())
+    }
+
+    /// Lets other colors run now and then: encryption is work, and a connection that never blocks would go on for ever.
+    fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.streak < STREAK_MAX {
+            return Poll::Ready(());
+        }
+        self.streak = 0;
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn is_tls13(&self) -> bool {
@@ -354,3 +372,5 @@ const FIRST_FLIGHT: usize = 12 * 1024;
 const FIRST_RECORD: usize = 4 * 1024;
 /// A connection that sent nothing for so long begins anew: its congestion window has shrunk.
 const IDLE: Duration = Duration::from_secs(1);
+/// Half a millisecond of work.
+const STREAK_MAX: usize = 1024 * 1024;
