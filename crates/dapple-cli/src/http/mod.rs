@@ -1,6 +1,8 @@
 //! What `serve` and `proxy` share of HTTP: replies, who makes them, and the connections that carry them.
 
 pub(crate) mod body;
+pub(crate) mod clock;
+pub(crate) mod http1;
 pub(crate) mod hyper;
 pub(crate) mod limits;
 pub(crate) mod reply;
@@ -13,4 +15,4 @@ pub(crate) use self::limits::Limits;
 pub(crate) use self::reply::{Reply, SharedHead};
 pub(crate) use self::request_body::{Incoming, RequestBody};
 pub(crate) use self::service::{Client, Service};
-pub(crate) use self::tunnel::{Duplex, Tunnel};
+pub(crate) use self::tunnel::Tunnel;

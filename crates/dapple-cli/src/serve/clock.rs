@@ -1,12 +1,6 @@
-//! A clock that is cheap enough to be read for every request.
+//! How long what the caches know is taken for true.
 
-use rustix::time::{ClockId, clock_gettime};
-
-/// Milliseconds of the monotonic clock, as of its last tick (at most 10 ms ago).
-pub(crate) fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
-}
+pub(crate) use crate::http::clock::now_ms;
 
 /// How long a page or a file handle is served without a look at the file system. A changed file is to show within one
 /// second: this, the look itself, and room for one look that was given up half-way.

@@ -1,6 +1,5 @@
 //! Replies that are no files: the small pages for what went wrong, redirects, what may be done.
 
-use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -63,17 +62,16 @@ fn words(status: StatusCode) -> (&'static str, &'static str) {
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
             ("Too much to carry", "The request has more, or longer, headers than this server takes.")
         }
+        StatusCode::REQUEST_TIMEOUT => ("Too slow", "The request took longer to arrive than this server waits."),
+        StatusCode::PAYLOAD_TOO_LARGE => ("Too much to carry", "The request brings more than this server takes."),
+        StatusCode::EXPECTATION_FAILED | StatusCode::NOT_IMPLEMENTED => {
+            ("Not known here", "The request asks for something of HTTP that this server does not know.")
+        }
+        StatusCode::HTTP_VERSION_NOT_SUPPORTED => {
+            ("Another version", "This server speaks HTTP/1.1, and HTTP/1.0 with those who know no better.")
+        }
         _ => ("That went wrong", "The server could not read this page. Its log says why."),
     }
-}
-
-/// The same page with its head, for a request that never became one; the connection closes behind it.
-pub(crate) fn raw_problem(status: StatusCode) -> Bytes {
-    let (title, text) = words(status);
-    let page = problem_page(status, title, text);
-    let (code, reason, len) = (status.as_str(), status.canonical_reason().unwrap_or_default(), page.len());
-    let head = "connection: close\r\ncontent-type: text/html; charset=utf-8\r\ncache-control: no-cache\r\n";
-    format!("HTTP/1.1 {code} {reason}\r\n{head}content-length: {len}\r\n\r\n{page}").into()
 }
 
 /// A response with JSON that is true only now.

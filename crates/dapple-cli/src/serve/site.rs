@@ -33,6 +33,7 @@ use super::listing;
 use super::pages::{Content, Found, Joined, Page, SHARDS, Shard, shard_of};
 use super::path::is_directory;
 use super::rules::Rules;
+use crate::http::Limits;
 
 /// Everything that the connections share.
 pub(crate) struct Site {
@@ -52,6 +53,8 @@ pub(crate) struct Site {
     pub(crate) hidden: bool,
     /// Pages being compressed.
     pub(crate) compressing: Arc<AtomicUsize>,
+    /// What one connection may cost.
+    pub(crate) limits: Arc<Limits>,
     /// There are more clients than descriptors: connections end with their next response.
     crowded: AtomicBool,
 }
@@ -82,6 +85,7 @@ pub(crate) struct SiteOptions {
     /// Whether content is sent compressed to clients that take it.
     pub(crate) compress: bool,
     pub(crate) rules: Rules,
+    pub(crate) limits: Limits,
 }
 
 impl Site {
@@ -104,6 +108,7 @@ impl Site {
             started: Instant::now(),
             serial: options.serial,
             status: options.status,
+            limits: Arc::new(options.limits),
             hidden: options.hidden,
             compressing: Arc::default(),
             crowded: AtomicBool::new(false),

@@ -5,9 +5,11 @@
 
 use std::path::PathBuf;
 
+pub(crate) use self::connection::ConnectionArgs;
 pub(crate) use self::listen::ListenArgs;
 use crate::config::number;
 
+mod connection;
 mod listen;
 
 /// Serve a directory over HTTP/1.1, on every core.
@@ -37,6 +39,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
 
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,

@@ -1,0 +1,139 @@
+//! One request and its reply.
+
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::pin;
+use std::task::Poll;
+
+use dapple_http::{Field, Found, Framing, Head, HeadScan, Refusal, parse};
+
+use super::connection::{Connection, Next};
+use super::incoming::{Failure, Incoming, Rest};
+use super::outgoing::Outgoing;
+use super::send::{Asked, Queued, queue};
+use super::transport::Transport;
+use super::workspace::{Lease, Workspace};
+use crate::http::{Reply, RequestBody, Service};
+
+/// What the service said, and what is left of the request.
+struct Outcome {
+    reply: Result<Reply, Failure>,
+    rest: Rest,
+    /// Whether the body was read to its end, so that the next request's beginning is known.
+    is_complete: bool,
+}
+
+impl<S: Transport, V: Service> Connection<S, V> {
+    /// Answers the request whose head was found. `None`: the next may follow; its reply is sent, or waits to be.
+    pub(super) async fn answer(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
+        let mut fields: Vec<Field<'_>> = mem::take(&mut work.fields);
+        fields.reserve(found.fields);
+        let (input, out) = work.split();
+        let (head, first) = (&input[found.start..found.end], &input[found.end..]);
+        let head = match parse(head, fields.spare_capacity_mut(), &self.limits.head) {
+            Ok(head) => head,
+            Err(refusal) => return Some(self.refuse(work, refusal).await),
+        };
+        let asked = Asked::of(&head);
+        let outcome = match head.framing {
+            Framing::None => self.ask(&head, out).await,
+            _ => self.ask_with_body(&head, first, out).await,
+        };
+        work.fields = emptied(fields);
+        work.consume(found.end + outcome.rest.consumed);
+        if let Some(mut later) = outcome.rest.later {
+            // All that came with the head is dealt with, and written is everything that was to be.
+            mem::swap(work, &mut later);
+        }
+        match outcome.reply {
+            Ok(reply) => self.send(work, reply, asked, outcome.is_complete).await,
+            Err(Failure::Gone) => Some(Next::Close),
+            Err(Failure::Refused(refusal)) => Some(self.refuse(work, refusal).await),
+        }
+    }
+
+    /// Asks the service. If that takes time, replies to earlier requests are sent meanwhile.
+    async fn ask(&mut self, head: &Head<'_>, out: &mut Outgoing) -> Outcome {
+        let Connection { stream, service, client, .. } = self;
+        let mut body = RequestBody::empty();
+        let mut answer = pin!(service.answer(&head.request, &mut body, client));
+        let reply = poll_fn(|cx| {
+            if let Poll::Ready(reply) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Ok(reply));
+            }
+            while !out.is_empty() {
+                match out.poll_write(stream, cx) {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Failure::Gone)),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        Outcome { reply, rest: Rest::default(), is_complete: true }
+    }
+
+    /// As `ask`, with a body that the service may read. What it leaves is dropped: only at its end is known whether the body was
+    /// well-formed, and until then nothing is sent that a client could take for the whole answer.
+    async fn ask_with_body(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
+        if self.flush(out).await.is_some() {
+            return Outcome { reply: Err(Failure::Gone), rest: Rest::default(), is_complete: false };
+        }
+        let Connection { stream, service, client, limits, watch, .. } = self;
+        let mut incoming = Incoming::new(stream, watch, head, first, limits);
+        let reply = service.answer(&head.request, &mut RequestBody::new(&mut incoming), client).await;
+        let is_complete = match incoming.failure() {
+            Some(failure) => Err(failure),
+            None if incoming.is_end() => Ok(true),
+            // The answer is the final one; a client that does not get to send its body begins anew.
+            None if incoming.is_awaited() => Ok(false),
+            None => incoming.drain().await,
+        };
+        let rest = incoming.into_rest();
+        match is_complete {
+            Ok(is_complete) => Outcome { reply: Ok(reply), rest, is_complete },
+            Err(failure) => Outcome { reply: Err(failure), rest, is_complete: false },
+        }
+    }
+
+    /// Sends a reply, or has it wait for those that follow.
+    async fn send(&mut self, work: &mut Workspace, reply: Reply, asked: Asked, is_complete: bool) -> Option<Next> {
+        let mut keep_alive = asked.keep_alive && is_complete && !reply.close;
+        if keep_alive && self.watch.is_closing().await {
+            // Those that have arrived are answered.
+            keep_alive = matches!(HeadScan::new().find(work.input(), &self.limits.head), Ok(Some(_)));
+        }
+        let (keep_alive, queued) = queue(reply, asked, keep_alive, &mut work.out);
+        match queued {
+            Queued::All => {}
+            Queued::Tunnel(tunnel) => return Some(self.flush(&mut work.out).await.unwrap_or(Next::Tunnel(tunnel))),
+            Queued::Stream(stream, framing) => {
+                if let Some(next) = self.stream(&mut work.out, stream, framing).await {
+                    return Some(next);
+                }
+            }
+        }
+        if keep_alive {
+            return None;
+        }
+        let next = self.flush(&mut work.out).await;
+        // A client that ends the connection itself sends no more; any other could, and closing would take the reply from it.
+        let is_agreed = !asked.keep_alive && is_complete && work.input().is_empty();
+        Some(next.unwrap_or(if is_agreed { Next::Close } else { Next::Linger }))
+    }
+
+    /// Says why there is no answer, and ends.
+    pub(super) async fn refuse(&mut self, work: &mut Workspace, refusal: Refusal) -> Next {
+        let reply = self.service.refuse(refusal.status(), &refusal.to_string(), &self.client);
+        queue(reply, Asked::nothing(), false, &mut work.out);
+        self.flush(&mut work.out).await.unwrap_or(Next::Linger)
+    }
+}
+
+/// The same memory, for fields that live longer.
+fn emptied(mut fields: Vec<Field<'_>>) -> Vec<Field<'static>> {
+    fields.clear();
+    // The standard library collects in place.
+    fields.into_iter().map(|_| -> Field<'static> { unreachable!("there are none") }).collect()
+}

@@ -1,0 +1,260 @@
+//! The life of a connection, from request to request.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use dapple::Handle;
+use dapple::time::timeout;
+use dapple_http::{Found, Refusal};
+use tracing::debug;
+
+use super::linger::linger;
+use super::outgoing::{BATCH_LEN, Outgoing};
+use super::pace::{Pace, millis};
+use super::transport::Transport;
+use super::watch::Watch;
+use super::workspace::Lease;
+use crate::http::clock::now_ms;
+use crate::http::{Client, Limits, Service, Tunnel};
+
+/// How it went on with a connection.
+pub(crate) enum End<S> {
+    /// It is over.
+    Closed,
+    /// The client speaks HTTP/2: its first bytes say so.
+    Http2 {
+        /// The connection.
+        stream: S,
+        /// All that was read from it.
+        first: Bytes,
+    },
+}
+
+/// One connection.
+pub(super) struct Connection<S, V> {
+    pub(super) stream: S,
+    pub(super) service: Arc<V>,
+    pub(super) client: Client,
+    pub(super) limits: Arc<Limits>,
+    pub(super) watch: Watch,
+    /// When the head began that is not complete yet.
+    head_began_ms: Option<u64>,
+}
+
+/// How it goes on when there is nothing to do, or nothing can be done.
+pub(super) enum Next {
+    Idle,
+    Close,
+    Linger,
+    Abort,
+    Http2,
+    Tunnel(Box<dyn Tunnel>),
+}
+
+/// Serves one connection until either side is done with it, it takes too long, or the server is closing.
+///
+/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+pub(crate) async fn serve<S: Transport, V: Service>(
+    stream: S,
+    service: Arc<V>,
+    client: Client,
+    limits: Arc<Limits>,
+    handle: &Handle,
+) -> End<S> {
+    let watch = Watch::new(handle);
+    let mut connection = Connection { stream, service, client, limits, watch, head_began_ms: None };
+    let mut is_first = true;
+    loop {
+        let Some(mut work) = connection.first_bytes().await else { return End::Closed };
+        let next = connection.requests(&mut work, is_first).await;
+        is_first = false;
+        match next {
+            Next::Idle => {}
+            Next::Close => return End::Closed,
+            Next::Linger => {
+                drop(work);
+                let Connection { stream, mut watch, limits, .. } = connection;
+                linger(stream, &mut watch, &limits).await;
+                return End::Closed;
+            }
+            Next::Abort => {
+                connection.stream.abort();
+                return End::Closed;
+            }
+            Next::Http2 => {
+                return End::Http2 { first: Bytes::copy_from_slice(work.input()), stream: connection.stream };
+            }
+            Next::Tunnel(tunnel) => {
+                let first = Bytes::copy_from_slice(work.input());
+                drop(work);
+                tunnel.run(Box::new(connection.stream), first).await;
+                return End::Closed;
+            }
+        }
+    }
+}
+
+impl<S: Transport, V: Service> Connection<S, V> {
+    /// Waits for a request. The buffer is taken when there is something to put into it. `None`: the connection is over.
+    async fn first_bytes(&mut self) -> Option<Lease> {
+        let mut idle_since_ms = None;
+        poll_fn(|cx| {
+            let mut work = Lease::take();
+            match work.poll_fill(&mut self.stream, self.limits.head.len_max, cx) {
+                Poll::Ready(Ok(len)) => return Poll::Ready((len > 0).then_some(work)),
+                Poll::Ready(Err(error)) => {
+                    debug!(%error, "a connection ended");
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => drop(work),
+            }
+            if self.watch.poll_closing(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            let since_ms = *idle_since_ms.get_or_insert_with(now_ms);
+            let idle_ms = millis(self.limits.idle_timeout);
+            // Looked at now and then, because nobody says when it becomes crowded.
+            let look_ms = now_ms().saturating_add(CROWDED_LOOK_MS).min(since_ms.saturating_add(idle_ms));
+            let is_over = now_ms() >= since_ms.saturating_add(idle_ms)
+                || (now_ms() >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.service.is_crowded());
+            if is_over {
+                return Poll::Ready(None);
+            }
+            self.watch.poll_deadline(look_ms, cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// Deals with all requests that have arrived, and those that arrive meanwhile.
+    async fn requests(&mut self, work: &mut Lease, is_first: bool) -> Next {
+        if is_first && is_http2(work.input()) {
+            return Next::Http2;
+        }
+        for count in 1_u32.. {
+            match work.find_head(&self.limits.head) {
+                Ok(Some(found)) => {
+                    if let Some(next) = self.answer_in_time(work, found).await {
+                        return next;
+                    }
+                }
+                Ok(None) if work.input().is_empty() => return self.flush(&mut work.out).await.unwrap_or(Next::Idle),
+                Ok(None) => {
+                    if let Some(next) = self.more_of_head(work, is_first).await {
+                        return next;
+                    }
+                    continue;
+                }
+                Err(refusal) => return self.refuse(work, refusal).await,
+            }
+            if count % TURN_LEN == 0 || work.out.len() >= BATCH_LEN {
+                if let Some(next) = self.flush(&mut work.out).await {
+                    return next;
+                }
+                // Whoever sends many requests at once does not keep others from theirs.
+                dapple::yield_now().await;
+            }
+        }
+        Next::Close
+    }
+
+    async fn answer_in_time(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
+        self.head_began_ms = None;
+        match self.limits.request_timeout {
+            None => self.answer(work, found).await,
+            Some(limit) => {
+                let answer = timeout(limit, self.answer(work, found));
+                answer.await.unwrap_or_else(|_| {
+                    debug!("a request took longer than {limit:?}");
+                    Some(Next::Abort)
+                })
+            }
+        }
+    }
+
+    /// Writes what waits to be written. `None`: it is written.
+    pub(super) async fn flush(&mut self, out: &mut Outgoing) -> Option<Next> {
+        if out.is_empty() {
+            return None;
+        }
+        let mut pace = None;
+        let written: io::Result<()> = poll_fn(|cx| {
+            loop {
+                match out.poll_write(&mut self.stream, cx) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
+                    Poll::Ready(Ok(len)) => {
+                        if let Some(pace) = &mut pace {
+                            Pace::moved(pace, len as u64, now_ms());
+                        }
+                        if out.is_empty() {
+                            return Poll::Ready(Ok(()));
+                        }
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {
+                        let pace = pace.get_or_insert_with(|| send_pace(&self.limits));
+                        let over = self.watch.poll_deadline(pace.deadline_ms(), cx);
+                        return over.map(|()| Err(io::ErrorKind::TimedOut.into()));
+                    }
+                }
+            }
+        })
+        .await;
+        written.err().map(|error| {
+            debug!(%error, "a reply could not be sent");
+            Next::Abort
+        })
+    }
+
+    /// Waits for more of a head. `None`: there is more.
+    async fn more_of_head(&mut self, work: &mut Lease, is_first: bool) -> Option<Next> {
+        if let Some(next) = self.flush(&mut work.out).await {
+            return Some(next);
+        }
+        let began_ms = *self.head_began_ms.get_or_insert_with(now_ms);
+        let deadline_ms = began_ms.saturating_add(millis(self.limits.head_timeout));
+        let is_closing = self.watch.is_closing().await;
+        let outcome = poll_fn(|cx| {
+            if let Poll::Ready(result) = work.poll_fill(&mut self.stream, self.limits.head.len_max, cx) {
+                return Poll::Ready(Some(result));
+            }
+            // What has begun may go on when the server is closing, as long as it does not rest.
+            if !is_closing && self.watch.poll_closing(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            self.watch.poll_deadline(deadline_ms, cx).map(|()| None)
+        })
+        .await;
+        let has_begun = work.input().iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
+        match outcome {
+            Some(Ok(0)) | None if !has_begun => Some(Next::Close),
+            Some(Ok(0)) => Some(self.refuse(work, Refusal::CutShort).await),
+            Some(Ok(_)) if is_first && is_http2(work.input()) => Some(Next::Http2),
+            Some(Ok(_)) => None,
+            Some(Err(error)) => {
+                debug!(%error, "a connection ended within a request");
+                Some(Next::Close)
+            }
+            None => Some(self.refuse(work, Refusal::TooSlow).await),
+        }
+    }
+}
+
+/// The pace at which a client has to take what it is sent.
+pub(super) fn send_pace(limits: &Limits) -> Pace {
+    Pace::new(limits.pause_timeout, limits.rate_grace, limits.send_rate_min, now_ms())
+}
+
+/// Whether this is how HTTP/2 begins (RFC 9113, section 3.4).
+fn is_http2(input: &[u8]) -> bool {
+    input.starts_with(b"PRI * HTTP/2.0\r\n")
+}
+
+/// How many requests that came at once are answered in one turn.
+const TURN_LEN: u32 = 32;
+
+/// How often an idle connection looks whether others wait for its place, and how long it may keep it then.
+const CROWDED_LOOK_MS: u64 = 10_000;
+const CROWDED_IDLE_MS: u64 = 10_000;

@@ -1,0 +1,219 @@
+//! Replies on their way out.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dapple_http::{DateLine, Head, LAST_CHUNK, ReplyFraming, chunk_start, write_head};
+use http::{Method, StatusCode, Version};
+use tracing::debug;
+
+use super::connection::{Connection, Next, send_pace};
+use super::outgoing::Outgoing;
+use super::pace::Pace;
+use super::transport::Transport;
+use crate::http::clock::{now_ms, unix_s};
+use crate::http::{Body, BodyStream, Reply, Tunnel};
+
+/// What of a request matters for how its reply is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    version: Version,
+    is_head: bool,
+    pub(super) keep_alive: bool,
+}
+
+/// What remains to be done for a reply whose head waits to be written.
+pub(super) enum Queued {
+    /// Nothing: the body waits as well.
+    All,
+    Stream(Box<dyn BodyStream>, ReplyFraming),
+    Tunnel(Box<dyn Tunnel>),
+}
+
+impl Asked {
+    pub(super) fn of(head: &Head<'_>) -> Asked {
+        let is_head = head.request.method == Method::HEAD;
+        Asked { version: head.request.version, is_head, keep_alive: head.keep_alive }
+    }
+
+    /// For the reply to what is no request.
+    pub(super) fn nothing() -> Asked {
+        Asked { version: Version::HTTP_11, is_head: false, keep_alive: true }
+    }
+}
+
+/// Has a reply wait to be written, and says whether the connection can be kept behind it.
+pub(super) fn queue(reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outgoing) -> (bool, Queued) {
+    let framing = framing(&reply, asked);
+    let keep_alive = keep_alive && framing != ReplyFraming::UntilClose;
+    let shared = reply.shared.as_ref().map_or(&[][..], |shared| &shared.lines);
+    let is_tunnel = matches!(reply.body, Body::Tunnel(_));
+    out.text(|text| {
+        DATE.with_borrow_mut(|date| {
+            let date = date.at(unix_s());
+            write_head(
+                text,
+                asked.version,
+                reply.status,
+                shared,
+                &reply.headers,
+                date,
+                framing,
+                keep_alive || is_tunnel,
+            );
+        });
+    });
+    let queued = match reply.body {
+        Body::Tunnel(tunnel) => Queued::Tunnel(tunnel),
+        _ if asked.is_head || is_bodiless(reply.status) => Queued::All,
+        Body::Empty => Queued::All,
+        Body::Whole(bytes) => {
+            out.bytes(bytes);
+            Queued::All
+        }
+        Body::Stream(stream) => Queued::Stream(stream, framing),
+    };
+    (keep_alive, queued)
+}
+
+/// How the body of a reply is framed (RFC 9112, section 6.3).
+fn framing(reply: &Reply, asked: Asked) -> ReplyFraming {
+    let len = match &reply.body {
+        Body::Tunnel(_) => return ReplyFraming::None,
+        _ if is_bodiless(reply.status) || asked.is_head => {
+            let len = reply.content_len.or_else(|| reply.body.len().filter(|len| *len > 0));
+            let is_said = asked.is_head || reply.status == StatusCode::NOT_MODIFIED;
+            return len.filter(|_| is_said).map_or(ReplyFraming::None, ReplyFraming::Len);
+        }
+        body => body.len(),
+    };
+    match len {
+        Some(len) => ReplyFraming::Len(len),
+        None if asked.version == Version::HTTP_10 => ReplyFraming::UntilClose,
+        None => ReplyFraming::Chunked,
+    }
+}
+
+/// Whether replies of this status never have a body.
+fn is_bodiless(status: StatusCode) -> bool {
+    status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
+}
+
+/// A body that comes piece by piece. While one batch is written, the next piece is asked for: so much of it is in memory.
+struct Streaming {
+    stream: Box<dyn BodyStream>,
+    framing: ReplyFraming,
+    next: Option<Bytes>,
+    is_ended: bool,
+    pace: Option<Pace>,
+}
+
+impl<S: Transport, V> Connection<S, V> {
+    /// Sends a body whose head waits to be written. `None`: all of it is written.
+    pub(super) async fn stream(
+        &mut self,
+        out: &mut Outgoing,
+        stream: Box<dyn BodyStream>,
+        framing: ReplyFraming,
+    ) -> Option<Next> {
+        let mut streaming = Streaming { stream, framing, next: None, is_ended: false, pace: None };
+        let result = poll_fn(|cx| self.poll_stream(&mut streaming, out, cx)).await;
+        result.err().map(|error| {
+            debug!(%error, "a reply was cut short");
+            match (framing, error.kind()) {
+                // The client sees by the framing that there should have been more.
+                (ReplyFraming::Len(_) | ReplyFraming::Chunked, kind) if kind != io::ErrorKind::TimedOut => Next::Close,
+                _ => Next::Abort,
+            }
+        })
+    }
+
+    fn poll_stream(
+        &mut self,
+        streaming: &mut Streaming,
+        out: &mut Outgoing,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let has_more = streaming.gather(out, cx)?;
+            if out.is_empty() {
+                if !has_more {
+                    return Poll::Ready(Ok(()));
+                }
+                // It is not the client who is waited for.
+                if let Some(pace) = &mut streaming.pace {
+                    pace.rest(now_ms());
+                }
+                return Poll::Pending;
+            }
+            match out.poll_write(&mut self.stream, cx) {
+                Poll::Ready(Ok(len)) => {
+                    if let Some(pace) = &mut streaming.pace {
+                        pace.moved(len as u64, now_ms());
+                    }
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    let pace = streaming.pace.get_or_insert_with(|| send_pace(&self.limits));
+                    pace.go_on(now_ms());
+                    let over = self.watch.poll_deadline(pace.deadline_ms(), cx);
+                    return over.map(|()| Err(io::ErrorKind::TimedOut.into()));
+                }
+            }
+        }
+    }
+}
+
+impl Streaming {
+    /// Asks for pieces, and has them wait to be written as long as the batch is not full. Whether there is more to come.
+    fn gather(&mut self, out: &mut Outgoing, cx: &mut Context<'_>) -> io::Result<bool> {
+        loop {
+            if self.next.is_none() && !self.is_ended {
+                match self.stream.poll_next(cx) {
+                    Poll::Ready(Some(piece)) => self.next = Some(self.checked(piece?)?),
+                    Poll::Ready(None) if matches!(self.framing, ReplyFraming::Len(1..)) => {
+                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is shorter than was said"));
+                    }
+                    Poll::Ready(None) => self.is_ended = true,
+                    Poll::Pending => return Ok(true),
+                }
+            }
+            if !out.takes_more() {
+                return Ok(true);
+            }
+            match self.next.take() {
+                Some(piece) if self.framing == ReplyFraming::Chunked => {
+                    out.text(|text| chunk_start(piece.len(), text));
+                    out.bytes(piece);
+                    out.text(|text| text.extend_from_slice(b"\r\n"));
+                }
+                Some(piece) => out.bytes(piece),
+                None => {
+                    if self.framing == ReplyFraming::Chunked {
+                        out.text(|text| text.extend_from_slice(LAST_CHUNK));
+                        // Said once.
+                        self.framing = ReplyFraming::UntilClose;
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Counts a piece against the length that was promised.
+    fn checked(&mut self, piece: Bytes) -> io::Result<Bytes> {
+        if let ReplyFraming::Len(left) = &mut self.framing {
+            *left = left
+                .checked_sub(piece.len() as u64)
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the body is longer than was said"))?;
+        }
+        Ok(piece)
+    }
+}
+
+thread_local! {
+    static DATE: RefCell<DateLine> = const { RefCell::new(DateLine::new()) };
+}

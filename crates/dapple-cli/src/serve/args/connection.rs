@@ -1,0 +1,98 @@
+//! What one connection may cost.
+
+use std::time::Duration;
+
+use dapple_http::HeadLimits;
+
+use crate::config::number;
+use crate::http::Limits;
+
+/// Limits of a connection, whose defaults let nobody stay who is slow or silent for 30 s.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits of a connection")]
+pub(crate) struct ConnectionArgs {
+    /// The most bytes of a request's head, in KiB [answered with 431]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u16>(1..=1024))]
+    head_kb: u16,
+
+    /// The most bytes of an address, in KiB [414]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<u16>(1..=1024))]
+    uri_kb: u16,
+
+    /// The most headers of a request [431]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = number::<u16>(1..=10_000))]
+    headers: u16,
+
+    /// How long a request's head may take, in seconds [408]
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    head_timeout_s: Duration,
+
+    /// How long a connection may wait for its next request, in seconds
+    #[arg(long, value_name = "S", default_value = "25", value_parser = seconds)]
+    idle_timeout_s: Duration,
+
+    /// How long nothing may move in the middle of a body, in either direction, in seconds
+    #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
+    pause_timeout_s: Duration,
+
+    /// How long a request may take in all, from its head to the end of its response, in seconds [default: no limit]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    request_timeout_s: Option<Duration>,
+
+    /// The fewest bytes a second in which a client may send a body; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    receive_rate_min: u64,
+
+    /// The fewest bytes a second in which a client may take a response; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    send_rate_min: u64,
+
+    /// How long a client may be slower than that, in seconds
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    rate_grace_s: Duration,
+}
+
+impl ConnectionArgs {
+    /// The limits that were asked for.
+    pub(crate) fn limits(&self) -> Limits {
+        let head = HeadLimits {
+            len_max: usize::from(self.head_kb) << 10,
+            target_len_max: usize::from(self.uri_kb) << 10,
+            fields_max: usize::from(self.headers),
+        };
+        Limits {
+            head,
+            head_timeout: self.head_timeout_s,
+            idle_timeout: self.idle_timeout_s,
+            pause_timeout: self.pause_timeout_s,
+            receive_rate_min: self.receive_rate_min,
+            send_rate_min: self.send_rate_min,
+            rate_grace: self.rate_grace_s,
+            request_timeout: self.request_timeout_s,
+            ..Limits::default()
+        }
+    }
+}
+
+/// Seconds, of which a part may stand behind a point.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|seconds| !seconds.is_zero() && *seconds <= Duration::from_secs(86_400))
+        .ok_or_else(|| "write seconds, above 0 and up to 86400, for example 10 or 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+    use std::time::Duration;
+
+    #[test]
+    fn seconds_may_have_a_part() {
+        assert_eq!(seconds("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for bad in ["", "0", "-1", "x", "1e9", "nan", "inf"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}
