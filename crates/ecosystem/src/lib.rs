@@ -7,6 +7,7 @@
 //! | tonic, its health service, on one port with axum | `tonic_health` | feature `hyper`: streams, `hyper_rt::Executor` |
 //! | `tokio::sync` | `tokio_sync` | nothing |
 //! | tower's `ConcurrencyLimit` and `LoadShed` | `tower_limits` | nothing |
+//! | rustls, as server and client | `rustls_both_ways` | feature `tls`: `dapple::tls` |
 //! | hickory, with a resolver of its own | `hickory_lookup` | feature `dns`: `hickory_rt::Provider` |
 //! | reqwest | `reqwest_client` | `async_compat::Compat`, which brings a tokio runtime of one thread |
 //!

@@ -66,6 +66,7 @@ const SAID: &[(&str, &str)] = &[
     ("axum_router", "axum answered through hyper: Hello, Ann!"),
     ("hickory_lookup", "a.test says hello"),
     ("reqwest_client", "reqwest was answered: HELLO"),
+    ("rustls_both_ways", "over HTTP/2: a secret"),
     ("tokio_sync", "is number 10"),
     ("tonic_health", "gRPC says Serving, HTTP/1.1 says 200 OK, on one port"),
     ("tower_limits", "answered: [2, 4]; refused at once: 3"),

@@ -10,6 +10,7 @@ mod limits;
 mod names;
 mod server;
 mod sync;
+mod tls;
 
 use std::future::Future;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

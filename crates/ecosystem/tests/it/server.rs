@@ -13,6 +13,7 @@ use dapple::task::{CancellationToken, Group};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
+use hyper::rt::{Read, Write};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -68,7 +69,12 @@ impl Server {
     }
 }
 
-async fn serve(stream: TcpStream, router: Router, is_over: CancellationToken) {
+/// Serves one connection until it ends, or until it is over and what is in flight has been finished.
+pub(crate) async fn serve<S: Read + Write + Unpin + Send + 'static>(
+    stream: S,
+    router: Router,
+    is_over: CancellationToken,
+) {
     let mut http = auto::Builder::new(Executor::new());
     http.http1().timer(Timer::new());
     http.http2().timer(Timer::new());
