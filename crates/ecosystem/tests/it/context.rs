@@ -1,9 +1,13 @@
 //! Libraries that need a tokio runtime around them, through the documented adapter.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use async_compat::CompatExt;
 use axum::Router;
 use axum::routing::{get, post};
 use dapple::{Color, Colored};
+use tower::{Service, ServiceBuilder, ServiceExt};
 
 use crate::server::Server;
 use crate::{assert_no_tokio, run};
@@ -60,7 +64,7 @@ fn the_context_is_there_for_that_future_only() {
         let inside = async {
             assert!(dapple::on_worker());
             assert!(tokio::runtime::Handle::try_current().is_ok());
-            dapple::time::sleep(std::time::Duration::from_millis(1)).await;
+            dapple::time::sleep(Duration::from_millis(1)).await;
             state.with(|state| *state += 1).await;
             assert!(tokio::runtime::Handle::try_current().is_ok());
         };
@@ -79,6 +83,29 @@ fn without_the_adapter_it_panics() {
         let asking = dapple::spawn(async move { client().build().unwrap().get(url).send().await.map(drop) });
         let error = asking.await.unwrap_err();
         let said = format!("{error:?} {error}");
+        assert!(said.contains("there is no reactor running"), "{said}");
+    });
+}
+
+/// tower's own timers are tokio's.
+#[test]
+fn a_rate_limit_needs_the_adapter() {
+    run(2, async {
+        let limited = || {
+            let service = tower::service_fn(async |number: u32| Ok::<_, Infallible>(number));
+            ServiceBuilder::new().rate_limit(2, Duration::from_millis(20)).service(service)
+        };
+        let calls = async move {
+            let mut service = limited();
+            let mut total = 0;
+            for number in 1..=5 {
+                total += service.ready().await.unwrap().call(number).await.unwrap();
+            }
+            total
+        };
+        assert_eq!(dapple::spawn(calls.compat()).await.unwrap(), 15);
+        let error = dapple::spawn(async move { limited().oneshot(1).await }).await.unwrap_err();
+        let said = format!("{error:?}");
         assert!(said.contains("there is no reactor running"), "{said}");
     });
 }
