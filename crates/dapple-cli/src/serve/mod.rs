@@ -81,16 +81,9 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         hidden: args.files.hidden,
         compress: !args.files.no_compress,
         rules,
-        serial: args.serial,
-        status: !args.no_status,
-        list: args.list,
-        hidden: args.hidden,
-        compress: !args.no_compress,
-        rules: Rules::default(),
-        limits: args.connection.limits(),
         serial: args.runtime.serial,
         status: !args.runtime.no_status,
-        limits: args.limits.limits(),
+        limits: args.connection.limits(),
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
     drop(Color::DEFAULT.spawn(accept::accept(listener, site, shares)));
