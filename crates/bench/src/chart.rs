@@ -30,6 +30,8 @@ pub(crate) struct Chart {
     pub(crate) groups: Vec<usize>,
     /// What is compared.
     pub(crate) series: Vec<Series>,
+    /// Bars side by side even where lines could be drawn.
+    pub(crate) bars_wanted: bool,
 }
 
 /// One line, or the bars of one color.
@@ -93,6 +95,11 @@ const PALETTE: [RGBColor; 9] = [
 ];
 
 impl Chart {
+    /// Whether it is drawn as bars: one group, or a number of workers each.
+    pub(crate) fn as_bars(&self) -> bool {
+        self.groups.len() < 2 || self.bars_wanted
+    }
+
     /// A line per series, with a bar from least to most at each point.
     pub(crate) fn lines(&self) -> Result<String> {
         self.draw(Chart::draw_lines)
@@ -279,6 +286,7 @@ mod tests {
             y_log: false,
             groups: vec![1],
             series: Vec::new(),
+            bars_wanted: false,
         };
         assert!(chart.lines().is_ok_and(|svg| svg.contains("nothing")));
         assert!(chart.bars().is_ok());
@@ -297,6 +305,7 @@ mod tests {
             y_log: true,
             groups: vec![1, 2],
             series: vec![series],
+            bars_wanted: false,
         };
         assert_eq!(chart.y_range(), 0.9..3.1);
         let svg = chart.lines().expect("it is drawn");

@@ -15,25 +15,24 @@ use std::time::{Duration, Instant};
 /// Arguments of the hidden `launch` command.
 #[derive(clap::Args)]
 pub(crate) struct LaunchArgs {
-    /// Run on this core only
-    #[arg(long)]
-    core: Option<usize>,
+    /// Run on these cores only
+    #[arg(long, value_delimiter = ',')]
+    cores: Vec<usize>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<std::ffi::OsString>,
 }
 
-/// Becomes another program, bound to the life of the bench and, where asked, to one core.
+/// Becomes another program, bound to the life of the bench and, where asked, to some cores.
 ///
 /// The way round (the bench starts itself, which binds itself and then becomes the program) is what allows both without
 /// unsafe code and without `taskset`, and leaves the program with the process id that its parent knows.
 pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     end_with_parent()?;
-    if let Some(core) = args.core {
-        let mut set = CpuSet::new();
-        set.set(core);
-        sched_setaffinity(None, &set).with_context(|| format!("cannot run on core {core}"))?;
+    if !args.cores.is_empty() {
+        pin_to(&args.cores)?;
     }
+    open_files_max();
     let (program, rest) = args.command.split_first().context("no program named")?;
     let error = Command::new(program).args(rest).exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
@@ -73,11 +72,11 @@ pub(crate) fn run_apart<T: DeserializeOwned>(mut command: Command, limit: Durati
     serde_json::from_str(&line).context("the run printed no result")
 }
 
-/// A command that starts `program` through `launch`.
-pub(crate) fn bound_command(program: &Path, core: Option<usize>) -> Result<Command> {
+/// A command that starts `program` through `launch`, on these cores, or on any where none are named.
+pub(crate) fn bound_to(program: &Path, cores: &[usize]) -> Result<Command> {
     let mut command = own_command("launch")?;
-    if let Some(core) = core {
-        command.arg("--core").arg(core.to_string());
+    for core in cores {
+        command.arg("--cores").arg(core.to_string());
     }
     command.arg("--").arg(program);
     Ok(command)
@@ -99,6 +98,11 @@ impl Guard {
     /// The process id of the child.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The child's piped standard output, which the caller reads while the child runs; once.
+    pub(crate) fn take_output(&mut self) -> Option<std::process::ChildStdout> {
+        self.child.stdout.take()
     }
 
     /// An error if the child has already ended.
@@ -179,8 +183,7 @@ pub(crate) fn own_memory_bytes() -> Result<u64> {
 /// Memory that programs can still have; none where the kernel does not say.
 pub(crate) fn available_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    kilobytes(&text, "MemAvailable:")
 }
 
 /// How many files this process may have open, after raising its limit as far as it is allowed to.
@@ -191,7 +194,12 @@ pub(crate) fn open_files_max() -> usize {
 }
 
 fn anonymous_bytes(rollup: &str) -> Option<u64> {
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
+    kilobytes(rollup, "Anonymous:")
+}
+
+/// A line such as `Pss: 12 kB` of a file below `/proc`, in bytes.
+fn kilobytes(text: &str, field: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
@@ -208,6 +216,25 @@ pub(crate) fn family_cpu(id: u32) -> Result<Duration> {
         }
     }
     Ok(Duration::from_nanos(ticks * tick_ns))
+}
+
+/// Resident memory of a process and of its living descendants in bytes: now, where what several share counts once, and the sum
+/// of the most that each has had.
+pub(crate) fn family_memory(id: u32) -> Result<(u64, u64)> {
+    let (mut now, mut most) = (0, 0);
+    for member in family(id) {
+        let rollup = std::fs::read_to_string(format!("/proc/{member}/smaps_rollup"));
+        let status = std::fs::read_to_string(format!("/proc/{member}/status"));
+        match (rollup, status) {
+            (Ok(rollup), Ok(status)) => {
+                now += kilobytes(&rollup, "Pss:").unwrap_or(0);
+                most += kilobytes(&status, "VmHWM:").unwrap_or(0);
+            }
+            (Err(error), _) | (_, Err(error)) if member == id => return Err(error).context("the server is gone"),
+            _ => {}
+        }
+    }
+    Ok((now, most))
 }
 
 /// A process and its descendants, by the children lists of its threads.
@@ -292,6 +319,7 @@ mod tests {
             std::hint::spin_loop();
         }
         assert!(family_cpu(std::process::id()).is_ok());
+        assert!(family_memory(std::process::id()).is_ok_and(|(now, most)| now > 0 && most > 0));
     }
 
     #[test]

@@ -17,10 +17,10 @@ mod memory;
 mod output;
 mod reads;
 mod rng;
-mod serve;
 mod soak;
 mod stats;
 mod threads;
+mod web;
 mod words;
 
 use clap::{Parser, Subcommand};
@@ -44,8 +44,8 @@ enum Command {
     Memory(memory::Args),
     /// CPU time of a runtime that has nothing to do
     Idle(idle::Args),
-    /// `dapple serve` beside nginx and hyper on tokio, under wrk
-    Serve(serve::Args),
+    /// `dapple serve` beside nginx, Apache, hyper and Go: the papers' experiments, under `load`
+    Web(web::Args),
     /// A load generator: closed and open loop, latency from when a request was due, every body compared
     Load(Box<load::Args>),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
@@ -75,9 +75,15 @@ enum Command {
     /// The client of `threads --only spectrum`
     #[command(hide = true)]
     SpectrumClient(threads::ClientArgs),
-    /// The hyper-on-tokio peer of `serve`
+    /// One run of `web`, in a process of its own
     #[command(hide = true)]
-    HyperTokioServer(serve::HyperArgs),
+    WebTrial(web::TrialArgs),
+    /// The hyper-on-tokio peer of `web`
+    #[command(hide = true)]
+    WebHyper(web::HyperArgs),
+    /// The floor of `web`
+    #[command(hide = true)]
+    WebFloor(web::FloorArgs),
     /// Becomes another program that ends when this bench ends
     #[command(hide = true)]
     Launch(machine::LaunchArgs),
@@ -89,7 +95,10 @@ fn main() -> ExitCode {
         Command::Table2(args) => colors::table2::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Idle(args) => idle::run(&args),
-        Command::Serve(args) => serve::run(&args),
+        Command::Web(args) => web::run(&args),
+        Command::WebTrial(args) => web::run_trial(&args),
+        Command::WebHyper(args) => web::run_hyper(&args),
+        Command::WebFloor(args) => web::run_floor(&args),
         Command::Load(args) => load::run(&args),
         Command::Threads(args) => threads::run(&args),
         Command::ThreadsTrial(args) => threads::run_trial(&args),
@@ -101,7 +110,6 @@ fn main() -> ExitCode {
         Command::Table2Trial(args) => colors::table2::run_trial(&args),
         Command::MemoryTrial(args) => memory::run_trial(&args),
         Command::IdleTrial(args) => idle::run_trial(&args),
-        Command::HyperTokioServer(args) => serve::run_hyper(&args),
         Command::Launch(args) => machine::launch(&args),
     };
     match outcome {

@@ -56,6 +56,7 @@ fn charts(about: &About, case: Case, runs: &[&Measured]) -> [(&'static str, Char
         y_log: false,
         groups: counts.clone(),
         series: all_series(runs, &counts, figure),
+        bars_wanted: false,
     };
     [
         ("rate", chart("million callbacks per second", "median, with least and most", |run| run.rate_per_s / 1e6)),

@@ -17,6 +17,7 @@ pub(crate) use plot::Plot;
 pub(crate) use table::Column;
 pub(crate) use window::{Window, wait_until};
 
+use crate::chart::Chart;
 use crate::machine::{About, end_with_parent, own_command, run_apart};
 use crate::output::{Output, Report};
 use crate::stats::Table;
@@ -64,6 +65,11 @@ pub(crate) trait Experiment {
 
     /// What is drawn.
     fn plots() -> Vec<Plot<Self::Case, Self::Figures>>;
+
+    /// What a paper says beside what was measured: more tables, and charts with the stems of their files' names.
+    fn beside_paper(_rows: &[Row<Self::Case, Self::Figures>], _about: &About) -> BesidePaper {
+        BesidePaper::default()
+    }
 }
 
 /// What one trial is told; it travels to its process as JSON.
@@ -77,7 +83,7 @@ pub(crate) struct Trial<C> {
     pub(crate) run: usize,
     /// Seconds to measure, where time is what ends a trial.
     pub(crate) secs: f64,
-    /// The file of numbered blocks; empty where the experiment reads none.
+    /// What was made for all trials: the file of numbered blocks, the folder of sites; empty where there is none.
     pub(crate) file: PathBuf,
     /// The Go program that holds the Go peers, where there is one.
     pub(crate) go_program: Option<PathBuf>,
@@ -89,15 +95,22 @@ pub(crate) struct Trial<C> {
 #[derive(Serialize)]
 pub(crate) struct Row<C, F> {
     experiment: String,
-    peer: Peer,
+    pub(crate) peer: Peer,
     #[serde(flatten)]
-    case: C,
-    run: usize,
+    pub(crate) case: C,
+    pub(crate) run: usize,
     #[serde(flatten)]
-    figures: Option<F>,
+    pub(crate) figures: Option<F>,
     checked: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+}
+
+/// What a paper says beside what was measured.
+#[derive(Default)]
+pub(crate) struct BesidePaper {
+    pub(crate) tables: Vec<(String, Table)>,
+    pub(crate) charts: Vec<(&'static str, Chart)>,
 }
 
 /// What the process of a trial prints.
@@ -206,12 +219,18 @@ impl Session<'_> {
         if rows.is_empty() {
             return Ok(());
         }
+        let beside = E::beside_paper(rows, self.about);
         if let Some(folder) = &self.plot {
-            for file in plot::write::<E>(folder, self.about, rows)? {
+            let mut files = plot::write::<E>(folder, self.about, rows)?;
+            for (stem, chart) in &beside.charts {
+                files.push(plot::write_chart(folder, &format!("{}-{stem}", E::NAME), chart)?);
+            }
+            for file in files {
                 eprintln!("wrote {}", file.display());
             }
         }
-        let tables: Vec<(String, Table)> = table::tables::<E>(rows);
+        let mut tables: Vec<(String, Table)> = table::tables::<E>(rows);
+        tables.extend(beside.tables);
         let runs = format!("{}, each in a process of its own, the peers by turns", self.runs);
         self.output.end(self.about, &Report { runs, tables, legend: E::LEGEND });
         Ok(())

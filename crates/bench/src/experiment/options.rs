@@ -53,13 +53,29 @@ impl Options {
         reads_file: bool,
         experiments: impl FnOnce(&Session, &mut Vec<String>) -> Result<usize>,
     ) -> Result<()> {
+        let mut blocks = None;
+        let prepare = || {
+            blocks = reads_file.then(|| BlockFile::write(&self.folder, self.file_mb)).transpose()?;
+            Ok(blocks.as_ref().map(BlockFile::path).unwrap_or_default())
+        };
+        self.run_with(trial_command, offered, prepare, experiments)
+    }
+
+    /// As `run`; `prepare` makes the files that the trials are told of, after the arguments have been checked.
+    pub(crate) fn run_with(
+        &self,
+        trial_command: &'static str,
+        offered: &[Offer],
+        prepare: impl FnOnce() -> Result<PathBuf>,
+        experiments: impl FnOnce(&Session, &mut Vec<String>) -> Result<usize>,
+    ) -> Result<()> {
         check_secs(self.secs, 600.0)?;
         check_peers(&self.peer, offered)?;
         if let Some(folder) = &self.plot {
             make_plot_folder(folder)?;
         }
         let about = self.output.begin();
-        let file = reads_file.then(|| BlockFile::write(&self.folder, self.file_mb)).transpose()?;
+        let file = prepare()?;
         let go = GoPeers::build_for(&self.peer, offered);
         let session = Session {
             output: &self.output,
@@ -68,7 +84,7 @@ impl Options {
             peers: &self.peer,
             runs: self.runs,
             secs: self.secs,
-            file: file.as_ref().map(BlockFile::path).unwrap_or_default(),
+            file,
             go_program: go.as_ref().map(GoPeers::program),
             plot: self.plot.clone(),
         };

@@ -19,6 +19,16 @@ pub(crate) enum Peer {
     DappleThreads,
     /// `dapple::when` over the two accounts' colors, in tasks of Dapple, one per worker
     DappleWhen,
+    /// Dapple with everything in one color (web)
+    DappleSerial,
+    /// As many processes of Dapple as workers, with one worker each and a port of their own (web)
+    DappleCopies,
+    /// nginx; needs that to be installed
+    Nginx,
+    /// Apache with the event module; needs that to be installed
+    Apache,
+    /// hyper on tokio, with files in memory (web)
+    Hyper,
     /// tokio
     Tokio,
     /// smol
@@ -45,15 +55,15 @@ pub(crate) enum Peer {
 
 impl Peer {
     /// Its place in the palette of the plots, always the same: who compares two plots looks for the color.
-    pub(super) fn style(self) -> usize {
+    pub(crate) fn style(self) -> usize {
         match self {
             Peer::Dapple => 0,
-            Peer::DappleColors | Peer::DappleThreads | Peer::DappleEvents => 1,
-            Peer::Tokio => 2,
-            Peer::DappleWhen | Peer::Smol | Peer::Compio => 3,
-            Peer::AsyncTask | Peer::FastStm | Peer::Pthreads => 4,
+            Peer::DappleColors | Peer::DappleThreads | Peer::DappleEvents | Peer::DappleCopies => 1,
+            Peer::Tokio | Peer::Hyper => 2,
+            Peer::DappleWhen | Peer::Smol | Peer::Compio | Peer::Apache => 3,
+            Peer::AsyncTask | Peer::FastStm | Peer::Pthreads | Peer::Nginx => 4,
             Peer::Go => 5,
-            Peer::AsyncStm | Peer::DappleHybrid => 6,
+            Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial => 6,
             Peer::Epoll | Peer::Fio => 7,
             Peer::Mutex => 8,
         }

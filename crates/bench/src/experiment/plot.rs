@@ -37,14 +37,20 @@ pub(super) fn write<E: Experiment>(
                 rows.iter().filter(|row| row.checked && (plot.part)(&row.case) == part).collect();
             let Some(first) = of_part.first() else { continue };
             let chart = chart::<E>(&plot, about, &of_part, format!("{}; {part}", E::title(&first.case)));
-            let file = folder.join(format!("{}-{}-{}.svg", E::NAME, plot.stem, part.replace(' ', "-")));
-            let svg = if chart.groups.len() > 1 { chart.lines() } else { chart.bars() };
-            let svg = svg.with_context(|| format!("cannot draw {}", file.display()))?;
-            std::fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
-            files.push(file);
+            let name = format!("{}-{}-{}", E::NAME, plot.stem, part.replace(' ', "-"));
+            files.push(write_chart(folder, name.trim_end_matches('-'), &chart)?);
         }
     }
     Ok(files)
+}
+
+/// Writes one chart: lines, or bars where there is only one group or few numbers of workers.
+pub(super) fn write_chart(folder: &Path, name: &str, chart: &Chart) -> Result<PathBuf> {
+    let file = folder.join(format!("{name}.svg"));
+    let svg = if chart.as_bars() { chart.bars() } else { chart.lines() };
+    let svg = svg.with_context(|| format!("cannot draw {}", file.display()))?;
+    std::fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(file)
 }
 
 fn chart<E: Experiment>(
@@ -79,5 +85,6 @@ fn chart<E: Experiment>(
         y_log: plot.y_log && groups.len() > 1,
         groups,
         series,
+        bars_wanted: false,
     }
 }

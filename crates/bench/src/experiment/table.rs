@@ -82,8 +82,8 @@ fn measured<'a, E: Experiment>(rows: &[&'a Row<E::Case, E::Figures>]) -> Vec<&'a
 }
 
 fn cell<F>(column: &Column<F>, values: &[f64]) -> String {
-    match values {
-        [] => "-".to_owned(),
-        values => format!("{:.*}", column.decimals, median(values)),
+    match median(values) {
+        middle if middle.is_nan() => "-".to_owned(),
+        middle => format!("{middle:.*}", column.decimals),
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn measure<C: Serialize, F: DeserializeOwned>(
 }
 
 fn command<C: Serialize>(program: &Path, trial: &Trial<C>, workers: usize) -> Result<Command> {
-    let mut command = crate::machine::bound_command(program, None)?;
+    let mut command = crate::machine::bound_to(program, &[])?;
     command.arg(serde_json::to_string(trial)?).env("GOMAXPROCS", workers.to_string());
     Ok(command)
 }
@@ -78,4 +78,5 @@ const SOURCES: &[(&str, &str)] = &[
     ("fifo.go", include_str!("fifo.go")),
     ("memory.go", include_str!("memory.go")),
     ("timers.go", include_str!("timers.go")),
+    ("web.go", include_str!("web.go")),
 ];

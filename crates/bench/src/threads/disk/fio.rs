@@ -2,7 +2,7 @@
 
 use super::{Case, Figures};
 use crate::experiment::Trial;
-use crate::machine::{Guard, bound_command};
+use crate::machine::{Guard, bound_to};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) fn obstacle(case: &Case) -> Option<String> {
 pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     let Case { threads, workers } = trial.case;
     let jobs = workers.min(threads);
-    let mut command = bound_command(Path::new("fio"), None)?;
+    let mut command = bound_to(Path::new("fio"), &[])?;
     command.args(["--name=bench", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring", "--norandommap"]);
     command.args(["--readonly", "--time_based", "--group_reporting", "--output-format=json"]);
     command.arg(format!("--filename={}", trial.file.display()));

@@ -1,0 +1,108 @@
+//! What the goals are about: each server beside the floor, beside the better of hyper and nginx, beside its own copies and its
+//! own best.
+
+use super::experiment::{Case, Figures, WebRow};
+use crate::experiment::Peer;
+use crate::stats::{Table, median, paired, ratio_text};
+use crate::words::name;
+
+/// The figures of one peer and case.
+pub(super) fn of(rows: &[WebRow], peer: Peer, case: Case) -> Vec<&WebRow> {
+    rows.iter().filter(|row| row.peer == peer && row.case == case && row.figures.is_some()).collect()
+}
+
+/// The median of one figure; none where nothing was measured.
+pub(super) fn middle(rows: &[&WebRow], figure: fn(&Figures) -> f64) -> Option<f64> {
+    let values: Vec<f64> = rows.iter().filter_map(|row| row.figures.as_ref()).map(figure).collect();
+    (!values.is_empty()).then(|| median(&values))
+}
+
+/// The cases that were run, in order.
+pub(super) fn cases(rows: &[WebRow]) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for row in rows {
+        if !cases.contains(&row.case) {
+            cases.push(row.case);
+        }
+    }
+    cases
+}
+
+/// The peers that took part, in the order of the runs.
+pub(super) fn peers_of(rows: &[WebRow]) -> Vec<Peer> {
+    let mut peers: Vec<Peer> = Vec::new();
+    for row in rows {
+        if !peers.contains(&row.peer) {
+            peers.push(row.peer);
+        }
+    }
+    peers.sort_by_key(|peer| *peer as usize);
+    peers
+}
+
+/// Ratios of paired runs.
+pub(super) fn peers(rows: &[WebRow]) -> Vec<(String, Table)> {
+    if peers_of(rows).len() < 2 {
+        return Vec::new();
+    }
+    let head = [
+        "peer",
+        "clients",
+        "workers",
+        "CPU to floor",
+        "p99 to floor",
+        "rate to hyper",
+        "rate to nginx",
+        "p99 to nginx",
+    ];
+    let mut table = Table::new(&[&head[..], &["rate to copies", "CPU to 1 worker", "rate to own best"]].concat());
+    for peer in peers_of(rows) {
+        for case in cases(rows) {
+            let own = of(rows, peer, case);
+            if own.is_empty() {
+                continue;
+            }
+            let to = |peer: Peer, case: Case, figure| ratio(&own, &of(rows, peer, case), figure);
+            let one_worker = Case { workers: 1, ..case };
+            table.row(vec![
+                name(peer),
+                case.connections.to_string(),
+                case.workers.to_string(),
+                to(Peer::Epoll, case, cpu),
+                to(Peer::Epoll, case, p99),
+                to(Peer::Hyper, case, rate),
+                to(Peer::Nginx, case, rate),
+                to(Peer::Nginx, case, p99),
+                to(Peer::DappleCopies, case, rate),
+                to(peer, one_worker, cpu),
+                ratio_text(share_of_best(rows, peer, case)),
+            ]);
+        }
+    }
+    vec![("each beside others: medians of paired runs".to_owned(), table)]
+}
+
+/// The rate of a case over the best rate of the same peer with as many workers.
+pub(super) fn share_of_best(rows: &[WebRow], peer: Peer, case: Case) -> Option<f64> {
+    let rate_of = |case: Case| middle(&of(rows, peer, case), rate);
+    let same = cases(rows).into_iter().filter(|other| other.workers == case.workers);
+    let best = same.filter_map(rate_of).fold(f64::NAN, f64::max);
+    Some(rate_of(case)? / best)
+}
+
+fn ratio(own: &[&WebRow], base: &[&WebRow], figure: fn(&Figures) -> f64) -> String {
+    let of = |row: &WebRow| row.figures.as_ref().map_or(f64::NAN, figure);
+    ratio_text(paired(own, base, |row| row.run, of))
+}
+
+fn rate(figures: &Figures) -> f64 {
+    figures.rate_per_s
+}
+
+fn cpu(figures: &Figures) -> f64 {
+    figures.cpu_us_per_request
+}
+
+fn p99(figures: &Figures) -> f64 {
+    figures.p99_ms
+}

@@ -1,0 +1,159 @@
+//! A web server under a load, as an experiment of the shared frame.
+
+use super::beside;
+use super::server;
+use super::site::SiteKind;
+use super::trial;
+use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Trial};
+use crate::machine::About;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// The experiment of one workload.
+pub(super) struct Web<W>(PhantomData<W>);
+
+/// What tells the experiments apart.
+pub(super) trait Workload: 'static {
+    const NAME: &'static str;
+    /// A line above its table.
+    const TITLE: &'static str;
+    const PEERS: &'static [Peer];
+    const PLAN: Plan;
+    /// Numbers of clients.
+    const CONNECTIONS: &'static [usize];
+
+    /// What the table shows.
+    fn columns() -> Vec<Column<Figures>>;
+
+    /// What is drawn.
+    fn plots() -> Vec<Plot<Case, Figures>> {
+        Vec::new()
+    }
+
+    /// What the papers say beside it.
+    fn beside_paper(_rows: &[WebRow], _about: &About) -> BesidePaper {
+        BesidePaper::default()
+    }
+}
+
+/// One trial's outcome.
+pub(super) type WebRow = Row<Case, Figures>;
+
+/// How servers are set up and loaded.
+pub(super) struct Plan {
+    pub(super) site: SiteKind,
+    /// Requests over one connection; 0 for any number.
+    pub(super) requests: u64,
+    /// Memory for files, where a server has a cache of its own.
+    pub(super) cache_mb: u64,
+    /// The kernel forgets the files before each run, and nothing is warmed up.
+    pub(super) cold: bool,
+}
+
+/// What is varied.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Case {
+    /// Clients, each with a connection.
+    pub(super) connections: usize,
+    /// Threads that serve; processes of nginx, Apache and the copies.
+    pub(super) workers: usize,
+}
+
+/// What is measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Figures {
+    pub(super) rate_per_s: f64,
+    /// Bytes of bodies, in 10^6 a second.
+    pub(super) mb_per_s: f64,
+    /// User and system time of the server's processes.
+    pub(super) cpu_us_per_request: f64,
+    pub(super) cpu_ms_per_100_mb: f64,
+    /// From when a request was due to the last byte of its answer; the first of a connection with connecting to it.
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+    pub(super) p999_ms: f64,
+    pub(super) max_ms: f64,
+    /// Connections made a second.
+    pub(super) connects_per_s: f64,
+    pub(super) connect_p99_ms: Option<f64>,
+    /// Jain's index over the clients' answers.
+    pub(super) jain: f64,
+    /// Clients without an answer.
+    pub(super) starved: f64,
+    /// How long the client has waited at the end that waits longest.
+    pub(super) waiting_max_ms: f64,
+    /// Requests that failed.
+    pub(super) errors: u64,
+    /// Resident memory of the server's processes at the end, in 10^6 bytes, and the most that there was.
+    pub(super) resident_mb: f64,
+    pub(super) resident_max_mb: f64,
+    /// User and system time of the load, a request.
+    pub(super) load_cpu_us: f64,
+    /// Seconds measured.
+    pub(super) secs: f64,
+}
+
+impl<W: Workload> Web<W> {
+    /// All cases, with these numbers of clients where there are any.
+    pub(super) fn cases(connections: &[u32], workers: &[usize]) -> Vec<Case> {
+        let asked: Vec<usize> = connections.iter().map(|&connections| connections as usize).collect();
+        let connections = if asked.is_empty() { W::CONNECTIONS } else { &asked };
+        let of = |&connections: &usize| workers.iter().map(move |&workers| Case { connections, workers });
+        connections.iter().flat_map(of).collect()
+    }
+}
+
+impl<W: Workload> Experiment for Web<W> {
+    const NAME: &'static str = W::NAME;
+    const PEERS: &'static [Peer] = W::PEERS;
+    const LEGEND: &'static str = "\
+Medians of the runs. CPU: user and system time of the server's processes a request; latency as the client sees it, the first
+request of a connection from before connecting; MB: 10^6 bytes, resident memory at the end. Every body is compared byte for byte.
+One worker: the server has core 0, the load core 1. Two share both cores with the load, so compare CPU and tails.";
+    type Case = Case;
+    type Figures = Figures;
+
+    fn measure(trial: &Trial<Case>) -> Result<Figures> {
+        trial::measure(&W::PLAN, trial)
+    }
+
+    fn limit(trial: &Trial<Case>) -> Duration {
+        Duration::from_secs_f64(120.0 + trial.secs * 4.0)
+    }
+
+    fn obstacle(peer: Peer, case: &Case) -> Option<String> {
+        match peer {
+            Peer::DappleCopies if case.workers == 1 => Some("one copy is the program itself".to_owned()),
+            Peer::DappleSerial if case.workers > 1 => Some("everything in one color keeps one worker busy".to_owned()),
+            _ => server::obstacle(peer),
+        }
+    }
+
+    fn title(_: &Case) -> String {
+        W::TITLE.to_owned()
+    }
+
+    fn labels(case: &Case) -> Vec<(&'static str, String)> {
+        vec![("clients", case.connections.to_string()), ("workers", case.workers.to_string())]
+    }
+
+    fn one_worker(case: &Case) -> Option<Case> {
+        Some(Case { workers: 1, ..*case })
+    }
+
+    fn columns() -> Vec<Column<Figures>> {
+        W::columns()
+    }
+
+    fn plots() -> Vec<Plot<Case, Figures>> {
+        W::plots()
+    }
+
+    fn beside_paper(rows: &[WebRow], about: &About) -> BesidePaper {
+        let mut beside = W::beside_paper(rows, about);
+        beside.tables.splice(0..0, beside::peers(rows));
+        beside
+    }
+}

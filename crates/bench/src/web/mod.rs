@@ -1,0 +1,153 @@
+//! `bench web`: the papers' web server experiments with today's servers, under `bench load`.
+
+mod beside;
+mod experiment;
+mod papers;
+mod server;
+mod site;
+mod trial;
+mod workloads;
+
+pub(crate) use server::{FloorArgs, HyperArgs, run_floor, run_hyper};
+
+use crate::experiment::{Offer, Options, Peer, Session, answer, experiment_of};
+use crate::words::name;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use experiment::{Web, Workload};
+use site::{Site, SiteKind};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use workloads::{Cold, Hello, Misses, Overload, Small, Specweb};
+
+/// Arguments of `bench web`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which experiments (default: all)
+    #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
+    only: Vec<Only>,
+    /// Clients, in place of those of the experiment
+    #[arg(long, value_delimiter = ',', value_name = "N,...", value_parser = clap::value_parser!(u32).range(1..=19_000))]
+    connections: Vec<u32>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Only {
+    /// 700 files of 4 KB, five requests a connection, 800 clients
+    Small,
+    /// 720 files, 100 MB, as in SPECweb99, ten requests a connection, 800 clients
+    Specweb,
+    /// One tiny file over 64 kept connections
+    Hello,
+    /// As small, from 100 to 8,000 clients
+    Overload,
+    /// 32,768 files of 16 KB, a cache of 100 MB, and a kernel that has forgotten the files
+    Cold,
+    /// Eight clients that ask for one file of 200 MB at the same time, which is in no cache
+    Misses,
+}
+
+/// Calls a function for the type of a workload.
+macro_rules! with_workload {
+    ($only:expr, $function:ident ( $($argument:expr),* )) => {
+        match $only {
+            Only::Small => $function::<Small>($($argument),*),
+            Only::Specweb => $function::<Specweb>($($argument),*),
+            Only::Hello => $function::<Hello>($($argument),*),
+            Only::Overload => $function::<Overload>($($argument),*),
+            Only::Cold => $function::<Cold>($($argument),*),
+            Only::Misses => $function::<Misses>($($argument),*),
+        }
+    };
+}
+
+fn peers<W: Workload>() -> &'static [Peer] {
+    W::PEERS
+}
+
+fn site_kind<W: Workload>() -> SiteKind {
+    W::PLAN.site
+}
+
+/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen: Vec<Only> =
+        Only::value_variants().iter().copied().filter(|it| args.only.is_empty() || args.only.contains(it)).collect();
+    let offered: Vec<Offer> = chosen.iter().map(|only| (name(*only), with_workload!(*only, peers()))).collect();
+    let workers = args.options.workers();
+    let mut folder = None;
+    let prepare = || {
+        let made = write_sites(&chosen)?;
+        let path = made.path().to_owned();
+        folder = Some(made);
+        Ok(path)
+    };
+    args.options.run_with("web-trial", &offered, prepare, |session, failures| {
+        let mut trials = 0;
+        for only in &chosen {
+            trials += with_workload!(*only, run_one(session, &args.connections, &workers, failures))?;
+        }
+        Ok(trials)
+    })
+}
+
+fn run_one<W: Workload>(
+    session: &Session,
+    connections: &[u32],
+    workers: &[usize],
+    failures: &mut Vec<String>,
+) -> Result<usize> {
+    session.run::<Web<W>>(&Web::<W>::cases(connections, workers), failures)
+}
+
+/// Writes the files of all experiments that are run.
+fn write_sites(chosen: &[Only]) -> Result<TempDir> {
+    let folder =
+        tempfile::Builder::new().prefix(SCRATCH_PREFIX).tempdir().context("cannot make a folder for the files")?;
+    remove_on_interrupt(folder.path())?;
+    let mut kinds: Vec<SiteKind> = Vec::new();
+    for only in chosen {
+        let kind = with_workload!(*only, site_kind());
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+            Site::write(folder.path(), kind)?;
+        }
+    }
+    Ok(folder)
+}
+
+/// What the names of folders begin with that the bench makes, and may open to others.
+const SCRATCH_PREFIX: &str = "dapple-bench-";
+
+/// Ctrl-C and SIGTERM: the files go away here; servers and load end with this process, as each asked the kernel to.
+fn remove_on_interrupt(folder: &Path) -> Result<()> {
+    let folder: PathBuf = folder.to_owned();
+    ctrlc::set_handler(move || {
+        let _ = std::fs::remove_dir_all(&folder);
+        std::process::exit(130);
+    })
+    .context("cannot watch for Ctrl-C")
+}
+
+/// Arguments of the hidden `web-trial` command.
+#[derive(clap::Args)]
+pub(crate) struct TrialArgs {
+    /// What to do, as JSON
+    trial: String,
+}
+
+/// Runs one trial and prints its line.
+pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
+    let wanted = experiment_of(&args.trial)?;
+    match Only::value_variants().iter().find(|only| name(**only) == wanted) {
+        Some(only) => with_workload!(*only, answer_of(&args.trial)),
+        None => bail!("no experiment is called {wanted}"),
+    }
+}
+
+fn answer_of<W: Workload>(trial: &str) -> Result<()> {
+    answer::<Web<W>>(trial)
+}

@@ -1,0 +1,37 @@
+//! The peers `dapple`, `dapple-serial` and `dapple-copies`: the program that was built beside this one.
+
+use super::Setting;
+use super::certificate::Certificate;
+use crate::machine::bound_to;
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where the program is.
+pub(super) fn program() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find the bench's own executable")?;
+    let program = own.with_file_name("dapple");
+    if program.is_file() {
+        return Ok(program);
+    }
+    let profile = if cfg!(debug_assertions) { "" } else { "--release " };
+    bail!("{} is not there: build it with `cargo build {profile}-p dapple-cli`", program.display())
+}
+
+pub(super) fn command(
+    setting: &Setting,
+    port: u16,
+    certificate: Option<&Certificate>,
+    serial: bool,
+) -> Result<Command> {
+    let mut command = bound_to(&program()?, setting.cores)?;
+    command.arg("serve").arg(setting.site.root()).arg("--port").arg(port.to_string());
+    command.arg("--workers").arg(setting.workers.to_string()).arg("--cache-mb").arg(setting.cache_mb.to_string());
+    if serial {
+        command.arg("--serial");
+    }
+    if let Some(certificate) = certificate {
+        command.arg("--tls-cert").arg(&certificate.chain).arg("--tls-key").arg(&certificate.key);
+    }
+    Ok(command)
+}

@@ -1,0 +1,158 @@
+//! The servers under test, each started as its own users would, on free ports of the loopback address.
+
+mod apache;
+mod cache;
+mod certificate;
+mod dapple;
+mod floor;
+mod hyper;
+mod nginx;
+
+pub(crate) use floor::{FloorArgs, run_floor};
+pub(crate) use hyper::{HyperArgs, run_hyper};
+
+use super::site::Site;
+use crate::experiment::Peer;
+use crate::machine::{Guard, bound_to, family_cpu, family_memory};
+use anyhow::{Context, Result, bail, ensure};
+use certificate::Certificate;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a server is told.
+pub(super) struct Setting<'a> {
+    pub(super) site: &'a Site,
+    /// A folder for what it wants to write.
+    pub(super) scratch: &'a Path,
+    pub(super) workers: usize,
+    pub(super) cores: &'a [usize],
+    pub(super) cache_mb: u64,
+    pub(super) tls: bool,
+    pub(super) go_program: Option<&'a Path>,
+}
+
+/// A server that answers, or several that are one peer.
+pub(super) struct Running {
+    guards: Vec<Guard>,
+    ports: Vec<u16>,
+    scheme: &'static str,
+}
+
+/// Why this peer cannot be started here; none where it can.
+pub(super) fn obstacle(peer: Peer) -> Option<String> {
+    match peer {
+        Peer::Dapple | Peer::DappleSerial | Peer::DappleCopies => {
+            dapple::program().err().map(|error| error.to_string())
+        }
+        Peer::Nginx => missing("nginx", "nginx"),
+        Peer::Apache => missing("apache2", "apache2"),
+        _ => None,
+    }
+}
+
+fn missing(program: &str, package: &str) -> Option<String> {
+    find_program(program).is_none().then(|| format!("it is not installed: apt-get install {package}"))
+}
+
+/// Starts a peer and waits until it takes connections.
+pub(super) fn start(peer: Peer, setting: &Setting) -> Result<Running> {
+    let scheme = if setting.tls { "https" } else { "http" };
+    let mut running = Running { guards: Vec::new(), ports: Vec::new(), scheme };
+    match peer {
+        Peer::DappleCopies => {
+            for copy in 0..setting.workers {
+                let cores = setting.cores.get(copy..=copy).unwrap_or(setting.cores);
+                running.add(peer, &Setting { workers: 1, cores, ..*setting })?;
+            }
+        }
+        _ => running.add(peer, setting)?,
+    }
+    Ok(running)
+}
+
+impl Running {
+    fn add(&mut self, peer: Peer, setting: &Setting) -> Result<()> {
+        let port = free_port()?;
+        let certificate = setting.tls.then(|| Certificate::write(setting.scratch)).transpose()?;
+        let certificate = certificate.as_ref();
+        let mut command = match peer {
+            Peer::Dapple | Peer::DappleCopies => dapple::command(setting, port, certificate, false),
+            Peer::DappleSerial => dapple::command(setting, port, certificate, true),
+            Peer::Nginx => nginx::command(setting, port, certificate),
+            Peer::Apache => apache::command(setting, port, certificate),
+            Peer::Hyper => hyper::command(setting, port, certificate),
+            Peer::Go => go(setting, port, certificate),
+            Peer::Epoll => floor::command(setting, port),
+            _ => bail!("this peer is no web server"),
+        }?;
+        // What a server prints at its start must not mix with the result lines; its errors stay visible.
+        let mut guard = Guard::start("the server", command.stdout(Stdio::null()))?;
+        let end = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            guard.still_running()?;
+            ensure!(Instant::now() < end, "the server does not answer on port {port} after 20 s");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.guards.push(guard);
+        self.ports.push(port);
+        Ok(())
+    }
+
+    /// Where it answers, without a slash at the end.
+    pub(super) fn bases(&self) -> Vec<String> {
+        self.ports.iter().map(|port| format!("{}://127.0.0.1:{port}", self.scheme)).collect()
+    }
+
+    /// User and system time of all its processes so far.
+    pub(super) fn cpu(&self) -> Result<Duration> {
+        self.guards.iter().map(|guard| family_cpu(guard.id())).sum()
+    }
+
+    /// Resident memory of all its processes in bytes: now, and the most that there was.
+    pub(super) fn memory(&self) -> Result<(u64, u64)> {
+        let all = self.guards.iter().map(|guard| family_memory(guard.id())).collect::<Result<Vec<_>>>()?;
+        Ok(all.into_iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1)))
+    }
+
+    /// An error if the server has ended.
+    pub(super) fn still_running(&mut self) -> Result<()> {
+        self.guards.iter_mut().try_for_each(Guard::still_running)
+    }
+}
+
+fn go(setting: &Setting, port: u16, certificate: Option<&Certificate>) -> Result<Command> {
+    let program = setting.go_program.context("no Go program was built")?;
+    let mut command = bound_to(program, setting.cores)?;
+    command.arg("serve").arg("-port").arg(port.to_string()).arg("-cache-mb").arg(setting.cache_mb.to_string());
+    if let Some(certificate) = certificate {
+        command.arg("-cert").arg(&certificate.chain).arg("-key").arg(&certificate.key);
+    }
+    command.arg(setting.site.root()).env("GOMAXPROCS", setting.workers.to_string());
+    Ok(command)
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port on the loopback address")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// A program by its name, on PATH or where Debian keeps servers, which is not on everybody's PATH.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")]);
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_exist_is_not_found() {
+        assert_eq!(find_program("no-such-program-anywhere"), None);
+        assert!(find_program("sh").is_some());
+    }
+}

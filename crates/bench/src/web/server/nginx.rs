@@ -1,0 +1,86 @@
+//! The peer `nginx`, as packaged.
+
+use super::certificate::Certificate;
+use super::{Setting, find_program};
+use crate::machine::bound_to;
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::process::Command;
+
+pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certificate>) -> Result<Command> {
+    let program = find_program("nginx").context("nginx is not installed: apt-get install nginx")?;
+    let prefix = setting.scratch.join("nginx");
+    std::fs::create_dir_all(&prefix)?;
+    let config = prefix.join("nginx.conf");
+    let text = config_text(&setting.site.root(), setting.workers, port, certificate);
+    std::fs::write(&config, text).context("cannot write nginx's configuration")?;
+    let mut command = bound_to(&program, setting.cores)?;
+    command.arg("-p").arg(&prefix).arg("-c").arg(&config).arg("-e").arg("stderr");
+    Ok(command)
+}
+
+/// Best form for files that are asked for often: open files are cached, nothing is logged, connections are kept,
+/// `reuseport` spreads the connections over the workers. Everything that nginx writes stays below its prefix.
+fn config_text(root: &Path, workers: usize, port: u16, certificate: Option<&Certificate>) -> String {
+    // The master of a root-owned nginx hands its workers to a user who cannot read a private temporary directory.
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    let reuse = if workers > 1 { " reuseport" } else { "" };
+    let ssl = if certificate.is_some() { " ssl" } else { "" };
+    let certificate = certificate.map_or_else(String::new, |certificate| {
+        format!(
+            "ssl_certificate {};
+    ssl_certificate_key {};
+    ssl_protocols TLSv1.3;",
+            certificate.chain.display(),
+            certificate.key.display()
+        )
+    });
+    format!(
+        "daemon off;
+{user}
+worker_processes {workers};
+worker_rlimit_nofile 20000;
+pid nginx.pid;
+error_log stderr crit;
+events {{ worker_connections 16384; }}
+http {{
+  access_log off;
+  sendfile on;
+  tcp_nopush on;
+  tcp_nodelay on;
+  keepalive_timeout 75s;
+  keepalive_requests 1000000000;
+  open_file_cache max=40000 inactive=60s;
+  open_file_cache_valid 60s;
+  default_type text/html;
+  client_body_temp_path body;
+  proxy_temp_path proxy;
+  fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi;
+  scgi_temp_path scgi;
+  server {{
+    listen 127.0.0.1:{port}{ssl} backlog=4096{reuse};
+    {certificate}
+    root {root};
+  }}
+}}
+",
+        root = root.display(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nginx_stays_on_the_loopback_address_and_in_its_prefix() {
+        let config = config_text(Path::new("/www"), 2, 8123, None);
+        assert!(config.contains("listen 127.0.0.1:8123 backlog=4096 reuseport;"));
+        assert!(config.contains("worker_processes 2;") && config.contains("root /www;"));
+        assert!(!config.contains("/var") && !config.contains("ssl"));
+        let certificate = Certificate { chain: "/c".into(), key: "/k".into() };
+        let config = config_text(Path::new("/www"), 1, 8123, Some(&certificate));
+        assert!(config.contains("listen 127.0.0.1:8123 ssl backlog=4096;") && config.contains("ssl_certificate /c;"));
+    }
+}

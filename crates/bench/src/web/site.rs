@@ -1,0 +1,184 @@
+//! The files that are served, and the list that tells the load what to ask for and what has to come back.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Which files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum SiteKind {
+    /// 700 of 4 KB, each as often as the others.
+    Small,
+    /// 720, 100 MB in all, as SPECweb99 has them: four classes, Zipf's law among folders and among the files of each.
+    Specweb,
+    /// One of 13 bytes.
+    Hello,
+    /// One of 200 MB.
+    Large,
+    /// 32,768 of 16 KB, each as often as the others.
+    Many,
+}
+
+impl SiteKind {
+    fn name(self) -> &'static str {
+        match self {
+            SiteKind::Small => "small",
+            SiteKind::Specweb => "specweb",
+            SiteKind::Hello => "hello",
+            SiteKind::Large => "large",
+            SiteKind::Many => "many",
+        }
+    }
+
+    /// Length and weight of each file.
+    fn files(self) -> Vec<(u64, f64)> {
+        match self {
+            SiteKind::Small => vec![(4_096, 1.0); 700],
+            SiteKind::Specweb => specweb(),
+            SiteKind::Hello => vec![(13, 1.0)],
+            SiteKind::Large => vec![(200_000_000, 1.0)],
+            SiteKind::Many => vec![(16_384, 1.0); 32_768],
+        }
+    }
+}
+
+/// 20 folders with nine files of each class. Of ten requests, more than eight go to less than 10 KB, and most bytes are in the
+/// rest.
+fn specweb() -> Vec<(u64, f64)> {
+    let mut files = Vec::new();
+    for folder in 1..=SPECWEB_FOLDERS {
+        for (step_len, share) in SPECWEB_CLASSES {
+            // By the rank of each of the nine in its class: the fifth is the most popular one.
+            let ranks = [9.0, 6.0, 4.0, 2.0, 1.0, 3.0, 5.0, 7.0, 8.0];
+            let sum: f64 = ranks.iter().map(|rank: &f64| 1.0 / rank).sum();
+            for (index, rank) in ranks.iter().enumerate() {
+                files.push((step_len * (index as u64 + 1), share / rank / sum / folder as f64));
+            }
+        }
+    }
+    files
+}
+
+const SPECWEB_FOLDERS: u64 = 20;
+
+/// By how much the nine files of a class grow, and the class's share of the requests in percent.
+const SPECWEB_CLASSES: [(u64, f64); 4] = [(102, 35.0), (1_024, 50.0), (10_240, 14.0), (102_400, 1.0)];
+
+/// A folder with files, in another folder that holds what belongs to them.
+#[derive(Clone)]
+pub(super) struct Site {
+    folder: PathBuf,
+}
+
+impl Site {
+    /// Writes the files below `parent`.
+    pub(super) fn write(parent: &Path, kind: SiteKind) -> Result<Site> {
+        let site = Site::at(parent, kind);
+        let problem = || format!("cannot write files to {}: set TMPDIR to another folder", parent.display());
+        std::fs::create_dir_all(site.root()).with_context(problem)?;
+        let pattern = pattern();
+        std::fs::write(site.pattern(), &pattern).with_context(problem)?;
+        let mut list = String::new();
+        for (number, (len, weight)) in kind.files().into_iter().enumerate() {
+            let start = number as u64 * START_STEP % pattern.len() as u64;
+            let path = path_of(number);
+            let body: Vec<u8> = pattern.iter().cycle().skip(start as usize).take(len as usize).copied().collect();
+            std::fs::write(site.root().join(&path[1..]), body).with_context(problem)?;
+            let _ = writeln!(list, "{weight} {path} {start} {len}");
+        }
+        std::fs::write(site.list(), list).with_context(problem)?;
+        Ok(site)
+    }
+
+    /// One that has been written.
+    pub(super) fn at(parent: &Path, kind: SiteKind) -> Site {
+        Site { folder: parent.join(kind.name()) }
+    }
+
+    /// The folder to serve.
+    pub(super) fn root(&self) -> PathBuf {
+        self.folder.join("www")
+    }
+
+    /// What is asked for, as `bench load --urls` reads it.
+    pub(super) fn list(&self) -> PathBuf {
+        self.folder.join("list")
+    }
+
+    /// The bytes that all files are cut from.
+    pub(super) fn pattern(&self) -> PathBuf {
+        self.folder.join("pattern")
+    }
+
+    /// Makes the kernel forget the files, so that they are read from the disk again.
+    pub(super) fn forget_cached(&self) -> Result<()> {
+        for entry in std::fs::read_dir(self.root())? {
+            let file = std::fs::File::open(entry?.path())?;
+            // What has not been written to the disk cannot be forgotten.
+            file.sync_data()?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The path of a file. All are of one length, so that the floor finds the number without parsing.
+fn path_of(number: usize) -> String {
+    format!("/{number:05}.html")
+}
+
+/// Where the number begins in a request for such a path, and how many digits it has.
+pub(super) const NUMBER_AT: usize = "GET /".len();
+pub(super) const NUMBER_DIGITS: usize = 5;
+
+/// Letters by chance. Short enough to stay in the processor's cache beside the load that compares with them.
+fn pattern() -> Vec<u8> {
+    let mut rng = crate::rng::Rng::new(0x5173);
+    (0..PATTERN_LEN).map(|_| b'a' + rng.below(26) as u8).collect()
+}
+
+/// A prime, so that pieces of round lengths begin everywhere.
+const PATTERN_LEN: usize = 131_071;
+
+/// How far apart two files begin in the pattern: prime to its length, so that no two of the first 131,071 begin alike.
+const START_STEP: u64 = 7_919;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specweb_is_as_its_authors_say() {
+        let files = specweb();
+        assert_eq!(files.len(), 720);
+        let total: u64 = files.iter().map(|(len, _)| len).sum();
+        assert!((95_000_000..=105_000_000).contains(&total), "{total}");
+        let weight: f64 = files.iter().map(|(_, weight)| weight).sum();
+        let of_class = |class: usize| -> f64 {
+            let own = files.iter().enumerate().filter(|(index, _)| index / 9 % 4 == class);
+            own.map(|(_, (_, weight))| weight).sum::<f64>() / weight
+        };
+        for (class, due) in [0.35, 0.5, 0.14, 0.01].into_iter().enumerate() {
+            assert!((of_class(class) - due).abs() < 1e-9, "class {class}: {}", of_class(class));
+        }
+        let mean: f64 = files.iter().map(|(len, weight)| *len as f64 * weight / weight.max(1.0)).sum();
+        assert!(mean > 0.0);
+        // The most popular of nine has 35.3 % of them, and the first folder twice as much as the second.
+        assert!((files[4].1 / files[..9].iter().map(|(_, weight)| weight).sum::<f64>() - 0.353).abs() < 0.001);
+        assert!((files[0].1 / files[36].1 - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn files_differ_and_are_what_the_list_says() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let site = Site::write(parent.path(), SiteKind::Small).expect("it is written");
+        let list = std::fs::read_to_string(site.list()).expect("a list");
+        assert_eq!(list.lines().count(), 700);
+        assert!(list.starts_with("1 /00000.html 0 4096\n1 /00001.html 7919 4096\n"), "{}", &list[..60]);
+        let file = |name: &str| std::fs::read(site.root().join(name)).expect("a file");
+        assert!(file("00000.html").len() == 4_096 && file("00000.html") != file("00001.html"));
+        site.forget_cached().expect("the kernel is told");
+        assert_eq!(&format!("GET {}", path_of(123))[NUMBER_AT..NUMBER_AT + NUMBER_DIGITS], "00123");
+    }
+}

@@ -1,0 +1,129 @@
+//! One trial: a server, a load, and what the server took for it.
+
+use super::experiment::{Case, Figures, Plan};
+use super::server::{self, Running, Setting};
+use super::site::Site;
+use crate::experiment::Trial;
+use crate::load::Summary;
+use crate::machine::{Guard, own_command};
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Starts the peer, loads it, and looks at both.
+pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
+    let Case { connections, workers } = trial.case;
+    let site = Site::at(&trial.file, plan.site);
+    let scratch = tempfile::tempdir_in(&trial.file).context("cannot make a folder for the server")?;
+    let places = Places::of(workers);
+    let mut running = server::start(
+        trial.peer,
+        &Setting {
+            site: &site,
+            scratch: scratch.path(),
+            workers,
+            cores: &places.server,
+            cache_mb: plan.cache_mb,
+            tls: false,
+            go_program: trial.go_program.as_deref(),
+        },
+    )?;
+    if plan.cold {
+        site.forget_cached().context("the kernel does not forget the files")?;
+    }
+    let mut load = own_command("load")?;
+    load.args(running.bases()).args(["--json", "--marks"]).arg("--urls").arg(site.list());
+    load.arg("--pattern").arg(site.pattern()).arg("--connections").arg(connections.to_string());
+    load.arg("--requests").arg(plan.requests.to_string()).arg("--secs").arg(trial.secs.to_string());
+    load.arg("--warm-up-secs").arg(warm_up_secs(plan, trial).to_string());
+    load.arg("--workers").arg(workers.to_string());
+    for core in &places.load {
+        load.arg("--cores").arg(core.to_string());
+    }
+    let load = Guard::start("the load", load.stdout(Stdio::piped()))?;
+    let seen = watch(load, &running)?;
+    running.still_running()?;
+    figures(&seen)
+}
+
+/// Where server and load run; nowhere special where that is empty.
+struct Places {
+    server: Vec<usize>,
+    load: Vec<usize>,
+}
+
+impl Places {
+    /// As many cores as workers for each, where there are enough; otherwise they share all.
+    fn of(workers: usize) -> Places {
+        let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
+        if cores < 2 * workers {
+            return Places { server: Vec::new(), load: Vec::new() };
+        }
+        Places { server: (0..workers).collect(), load: (workers..2 * workers).collect() }
+    }
+}
+
+/// Long enough for the caches to fill, and for all clients to start.
+fn warm_up_secs(plan: &Plan, trial: &Trial<Case>) -> f64 {
+    if plan.cold { 0.0 } else { (trial.secs / 2.0).clamp(0.5, 3.0) + trial.case.connections as f64 * 2e-4 }
+}
+
+/// What was seen of a load and of the server meanwhile.
+struct Seen {
+    load: Summary,
+    cpu: Duration,
+    resident: (u64, u64),
+}
+
+/// Looks at the server when the load says so, and takes what it saw itself.
+fn watch(mut load: Guard, running: &Running) -> Result<Seen> {
+    let output = load.take_output().context("the load has no output")?;
+    let mut lines = BufReader::new(output).lines();
+    let mut line = || lines.next().context("the load ended early; see above")?.context("the load printed no text");
+    let mut cpu_at = |word: &str| match line()? {
+        found if found == word => running.cpu(),
+        other => bail!("the load said {other} instead of {word}"),
+    };
+    let begin = cpu_at("begin")?;
+    let cpu = cpu_at("end")?.saturating_sub(begin);
+    let resident = running.memory()?;
+    let load: Summary = serde_json::from_str(&line()?).context("the load printed no result")?;
+    Ok(Seen { load, cpu, resident })
+}
+
+fn figures(seen: &Seen) -> Result<Figures> {
+    let load = &seen.load;
+    let example = || load.error_example.clone().unwrap_or_else(|| "no error".to_owned());
+    ensure!(load.requests > 0, "nothing was answered while it was measured ({}): pass more --secs", example());
+    for kind in NEVER {
+        let count = load.errors.get(kind).copied().unwrap_or(0);
+        ensure!(count == 0, "{count} answers were wrong ({kind}): {}", example());
+    }
+    ensure!(load.compared == load.requests, "{} of {} bodies were compared", load.compared, load.requests);
+    let cpu_us = seen.cpu.as_secs_f64() * 1e6;
+    let known = |figure: Option<f64>| figure.context("the load printed no latency");
+    Ok(Figures {
+        rate_per_s: load.rate_per_s,
+        mb_per_s: load.mb_per_s,
+        cpu_us_per_request: cpu_us / load.requests as f64,
+        cpu_ms_per_100_mb: cpu_us / 1e3 / (load.mb_per_s * load.secs / 100.0),
+        p50_ms: known(load.p50_ms)?,
+        p99_ms: known(load.p99_ms)?,
+        p999_ms: known(load.p999_ms)?,
+        max_ms: known(load.max_ms)?,
+        connects_per_s: load.connects as f64 / load.secs,
+        connect_p99_ms: load.connect_p99_ms,
+        jain: known(load.jain)?,
+        starved: load.starved as f64,
+        waiting_max_ms: load.waiting_max_ms,
+        errors: load.errors_total(),
+        resident_mb: seen.resident.0 as f64 / 1e6,
+        resident_max_mb: seen.resident.1 as f64 / 1e6,
+        load_cpu_us: load.own_cpu_us,
+        secs: load.secs,
+    })
+}
+
+/// Errors that fail the check. Others, such as time-outs of an overloaded server, are figures.
+const NEVER: [&str; 3] = ["wrong-body", "malformed", "status-404"];
