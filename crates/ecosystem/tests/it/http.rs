@@ -108,7 +108,7 @@ fn large_bodies_go_both_ways_on_four_workers() {
 fn requests_run_in_parallel() {
     run(2, async {
         for one_connection in [false, true] {
-            let meeting = Arc::new(Meeting::new());
+            let meeting = Arc::new(Meeting::default());
             let handler = get(move || {
                 meeting.attend();
                 async { "met" }

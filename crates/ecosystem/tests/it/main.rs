@@ -13,7 +13,7 @@ mod sync;
 mod tls;
 
 use std::future::Future;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// Runs a test in a task on so many workers.
@@ -33,27 +33,20 @@ fn assert_no_tokio() {
 }
 
 /// Two that are inside at the same time: each waits for the other, and blocks its worker while it does.
+#[derive(Default)]
 struct Meeting {
-    tx: SyncSender<()>,
-    rx: std::sync::Mutex<Receiver<()>>,
-    is_first: std::sync::atomic::AtomicBool,
+    there: Mutex<u32>,
+    changed: Condvar,
 }
 
 impl Meeting {
-    fn new() -> Self {
-        let (tx, rx) = sync_channel(0);
-        Meeting { tx, rx: std::sync::Mutex::new(rx), is_first: true.into() }
-    }
-
     /// Panics if the other one does not come while this one is here.
     fn attend(&self) {
-        if self.is_first.swap(false, std::sync::atomic::Ordering::SeqCst) {
-            let rx = self.rx.lock().unwrap();
-            rx.recv_timeout(LIMIT / 2).expect("the other one runs at the same time");
-        } else {
-            // A rendezvous: returns when the first one takes it.
-            self.tx.send(()).unwrap();
-        }
+        let mut there = self.there.lock().unwrap();
+        *there += 1;
+        self.changed.notify_all();
+        let (_there, waited) = self.changed.wait_timeout_while(there, LIMIT / 4, |there| *there < 2).unwrap();
+        assert!(!waited.timed_out(), "the other one runs at the same time");
     }
 }
 
