@@ -149,6 +149,11 @@ impl FileHandle {
         self.meta.get_or_init(make)
     }
 
+    /// Whether the file still is in the state in which it was opened.
+    pub(crate) fn is_as_known(&self) -> bool {
+        Stamp::of(&self.file).is_ok_and(|stamp| stamp == self.state.stamp)
+    }
+
     /// What was made of it by [`meta`](Self::meta).
     pub(crate) fn known_meta(&self) -> &Meta {
         self.meta.get().expect("a file is given to be sent only when its fields are made")

@@ -42,6 +42,10 @@ fn words(status: StatusCode) -> (&'static str, &'static str) {
         StatusCode::BAD_REQUEST => {
             ("That is no address", "The server could not make sense of the request, or its path leads out of the site.")
         }
+        StatusCode::REQUEST_TIMEOUT => ("Too slow", "The request did not arrive in time."),
+        StatusCode::PAYLOAD_TOO_LARGE => ("Too much to carry", "The request is longer than this server takes."),
+        StatusCode::EXPECTATION_FAILED => ("Not to be expected", "The request expects what this server does not do."),
+        StatusCode::HTTP_VERSION_NOT_SUPPORTED => ("An unknown language", "The server speaks HTTP/1.1 and HTTP/2."),
         StatusCode::NOT_ACCEPTABLE => {
             ("Not in that form", "The request refuses the content as it is, and takes no coding that this server has.")
         }

@@ -158,7 +158,8 @@ impl Site {
                     shard.with(|shard| shard.checked(hash, key, checked_ms)).await;
                     return Ok(Content::Page(page.clone()));
                 }
-                if file.state.stamp.len > self.library.page_len_max {
+                // Nobody is promised what is known to be gone: such a reply would end in the middle.
+                if file.state.stamp.len > self.library.page_len_max && file.is_as_known() {
                     return Ok(Content::File(file));
                 }
                 Some(file)

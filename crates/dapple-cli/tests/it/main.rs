@@ -2,11 +2,15 @@
 
 mod cache;
 mod config;
+mod codings;
+mod conditions;
 mod errors;
 mod files;
 mod http;
+mod listing;
 mod load;
 mod paths;
+mod ranges;
 mod shutdown;
 mod status;
 mod support;
