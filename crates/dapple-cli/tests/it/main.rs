@@ -1,9 +1,9 @@
 //! The real `dapple` binary, asked by plain sockets: no HTTP library stands between a test and the bytes.
 
 mod cache;
-mod config;
 mod codings;
 mod conditions;
+mod config;
 mod errors;
 mod files;
 mod http;
@@ -11,6 +11,7 @@ mod listing;
 mod load;
 mod paths;
 mod ranges;
+mod rules;
 mod shutdown;
 mod status;
 mod support;
