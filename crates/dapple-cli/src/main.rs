@@ -12,6 +12,7 @@ use tracing_subscriber::filter::LevelFilter;
 mod config;
 mod http;
 mod serve;
+mod server;
 
 /// Network services on every core, written as if there were one.
 #[derive(Debug, Parser)]

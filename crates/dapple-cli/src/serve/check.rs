@@ -1,7 +1,6 @@
 //! `dapple serve --check`: whether the server would start, without starting it.
 
 use std::io::{self, Write};
-use std::net::ToSocketAddrs;
 
 use super::args::Args;
 use super::disk::Root;
@@ -16,10 +15,9 @@ use crate::config::Loaded;
 /// The first thing that would keep the server from starting.
 pub(crate) fn check(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
-    let (host, port) = args.listen.host_and_port();
-    let unknown = |error| ServeError::HostUnknown(host.to_owned(), error);
-    let mut addrs = (host, port).to_socket_addrs().map_err(unknown)?;
-    addrs.next().ok_or_else(|| unknown(io::ErrorKind::NotFound.into()))?;
+    for wanted in args.listen.wanted() {
+        wanted.addrs()?;
+    }
     // A closed stdout leaves the exit code to say it.
     let _ = io::stdout().lock().write_all(loaded.show().as_bytes());
     Ok(())

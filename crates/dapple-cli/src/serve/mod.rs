@@ -1,28 +1,24 @@
 //! `dapple serve`: a web server in the structure of the papers' one (libasync-mp thesis, section 5.1).
 
-use std::future::{Future, poll_fn};
 use std::io::{self, Write};
-use std::net::ToSocketAddrs;
-use std::pin::pin;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Poll;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use dapple::net::TcpListener;
-use dapple::signal::{SIGINT, SIGTERM, Signal, signal};
-use dapple::{Color, Runtime};
+use dapple::Runtime;
 use tracing::warn;
 
 use self::disk::Root;
+use self::front::Front;
 use self::rules::Rules;
 use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
+use crate::server::{Admission, Command, Ending, Event, Manager, Predecessor, Signals, Upgrade, listen};
 
 pub(crate) use self::args::Args;
 pub(crate) use self::error::ServeError;
 
-mod accept;
 mod answer;
 mod args;
 mod body;
@@ -34,6 +30,7 @@ mod content_type;
 mod counters;
 mod disk;
 mod error;
+mod front;
 mod handles;
 mod labels;
 mod limits;
@@ -43,7 +40,6 @@ mod meta;
 mod pages;
 mod path;
 mod pattern;
-mod port_owner;
 mod reply;
 mod representation;
 mod rules;
@@ -70,10 +66,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let runtime = builder.build().map_err(ServeError::Runtime)?;
     let _entered = runtime.enter();
 
-    let mut signals = watch_signals().map_err(ServeError::Runtime)?;
-    let listener = listen(args)?;
-    announce(args, &listener, runtime.handle().workers());
-
+    let signals = Signals::watch().map_err(ServeError::Runtime)?;
     let options = SiteOptions {
         cache_bytes: args.files.cache_mb << 20,
         files_max: shares.files,
@@ -86,60 +79,65 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         limits: args.connection.limits(),
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
-    drop(Color::DEFAULT.spawn(accept::accept(listener, site, shares)));
-
-    runtime.block_on(next_of(&mut signals));
-    end_at_once_on(signals);
-    finish(runtime);
+    let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address()));
+    let mut predecessor = Predecessor::find().map_err(ServeError::Runtime)?;
+    let listening = listen(&args.listen.wanted(), &args.listen.wanted_by_default(), predecessor.as_mut())?;
+    let mut front = Front::new(site, admission, shares.is_short);
+    for listening in listening {
+        front.open(listening).map_err(ServeError::Runtime)?;
+    }
+    announce(args, front.addrs(), runtime.handle().workers());
+    let manager = Manager::find();
+    if let Some(predecessor) = predecessor {
+        predecessor.tell_ready();
+    }
+    manager.ready();
+    let drain = Duration::from_secs(args.limits.drain_s);
+    let (begin, admission) = runtime.block_on(watch(signals, front, manager));
+    finish(runtime, drain.saturating_sub(begin.elapsed()), &admission);
     Ok(())
 }
 
-/// Listens on the first address of the host that works.
-fn listen(args: &Args) -> Result<TcpListener, ServeError> {
-    let (host, port) = args.listen.host_and_port();
-    let unknown = |error| ServeError::HostUnknown(host.to_owned(), error);
-    let addrs = (host, port).to_socket_addrs().map_err(unknown)?;
-    let mut problem = unknown(io::ErrorKind::NotFound.into());
-    for addr in addrs {
-        match TcpListener::bind(addr) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => problem = ServeError::listen(addr, error),
-        }
-    }
-    Err(problem)
-}
-
 /// Prints the one line on stdout. Scripts wait for it and read the port from it.
-fn announce(args: &Args, listener: &TcpListener, workers: usize) {
-    let addr = listener.local_addr().map(|addr| addr.to_string()).unwrap_or_else(|error| error.to_string());
+fn announce(args: &Args, addrs: &[SocketAddr], workers: usize) {
+    let addrs: Vec<String> = addrs.iter().map(|addr| format!("http://{addr}")).collect();
     let noun = if workers == 1 { "worker" } else { "workers" };
     let note = if args.runtime.serial { ", all on the default color" } else { "" };
     let mut stdout = io::stdout().lock();
-    let line = format!("dapple: serving {} on http://{addr} with {workers} {noun}{note}", args.dir.display());
+    let (dir, addrs) = (args.dir.display(), addrs.join(" and "));
+    let line = format!("dapple: serving {dir} on {addrs} with {workers} {noun}{note}");
     // A closed stdout is no reason not to serve.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
-/// The signals that end the server, caught from now on.
-fn watch_signals() -> io::Result<[Signal; 2]> {
-    Ok([signal(SIGTERM)?, signal(SIGINT)?])
-}
-
-/// Waits until one of the signals comes.
-async fn next_of([one, other]: &mut [Signal; 2]) {
-    let (mut one, mut other) = (pin!(one.recv()), pin!(other.recv()));
-    let either = poll_fn(|cx| match one.as_mut().poll(cx) {
-        Poll::Ready(()) => Poll::Ready(()),
-        Poll::Pending => other.as_mut().poll(cx),
-    });
-    either.await;
+/// Does what signals say, until the end of accepting is over. Returns when that began.
+async fn watch(mut signals: Signals, front: Front, manager: Manager) -> (Instant, Arc<Admission>) {
+    let mut upgrade = Upgrade::new();
+    let ending = loop {
+        match upgrade.unless(signals.next()).await {
+            Event::Command(Command::Stop) => break Ending::Stop,
+            Event::Command(Command::Upgrade) => upgrade.begin(front.sockets()),
+            Event::Command(Command::Reload | Command::Reopen) => {}
+            Event::Replaced(process) => {
+                manager.replaced_by(process);
+                break Ending::HandOver;
+            }
+        }
+    };
+    if ending == Ending::Stop {
+        manager.stopping();
+        upgrade.cancel();
+    }
+    let begin = Instant::now();
+    end_at_once_on(signals);
+    (begin, front.finish(ending).await)
 }
 
 /// Ends the process when one more signal comes. On a thread of its own, because the main thread waits for the runtime
 /// meanwhile, and that waits for all its tasks.
-fn end_at_once_on(mut signals: [Signal; 2]) {
+fn end_at_once_on(mut signals: Signals) {
     let watch = move || {
-        dapple::wait(next_of(&mut signals));
+        while dapple::wait(signals.next()) != Command::Stop {}
         warn!("a second signal: ended at once");
         std::process::exit(EXIT_AT_ONCE);
     };
@@ -147,16 +145,16 @@ fn end_at_once_on(mut signals: [Signal; 2]) {
     let _ = thread::Builder::new().name("dapple-signals".to_owned()).spawn(watch);
 }
 
-/// Accepting stops, idle connections close, the others do after their response.
-fn finish(runtime: Runtime) {
-    let report = runtime.shutdown(FINISH_MAX);
-    if report.tasks_dropped > 0 {
-        warn!(unfinished = report.tasks_dropped, "not everything in flight was finished in {FINISH_MAX:?}");
+/// Idle connections close, the others do after their response.
+fn finish(runtime: Runtime, limit: Duration, admission: &Admission) {
+    let report = runtime.shutdown(limit);
+    let cut = admission.cut();
+    if cut > 0 {
+        warn!(cut, "connections were cut: their responses took longer than --drain-s allows");
+    } else if report.tasks_dropped > 0 {
+        warn!(tasks = report.tasks_dropped, "not everything that was begun has ended; no response was lost");
     }
 }
-
-/// How long responses in flight may take after the signal. With what stopping takes, the process is gone within 10 s.
-const FINISH_MAX: Duration = Duration::from_secs(9);
 
 /// What a shell reports for a program that Ctrl-C ended.
 const EXIT_AT_ONCE: i32 = 130;

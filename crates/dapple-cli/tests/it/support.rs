@@ -74,6 +74,27 @@ impl Server {
         Server::spawn(command)
     }
 
+    /// Starts `dapple serve` with two workers; the options say where to listen.
+    pub(crate) fn start_at(site: &Path, options: &[&str]) -> Server {
+        let mut command = dapple();
+        command.arg("serve").arg(site).args(["--workers", "2"]).args(options);
+        Server::spawn(command)
+    }
+
+    /// As [`Server::start`]; what it logs can be had at the end.
+    pub(crate) fn start_with_log(site: &Path, options: &[&str]) -> Server {
+        let mut command = dapple();
+        command.arg("serve").arg(site).args(["--port", "0", "--workers", "2"]).args(options).stderr(Stdio::piped());
+        Server::spawn(command)
+    }
+
+    /// All that it wrote to stderr until its end.
+    pub(crate) fn log_to_end(&mut self) -> String {
+        let mut log = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        log
+    }
+
     /// Starts this command, which has to serve on 127.0.0.1.
     pub(crate) fn spawn(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -85,10 +106,12 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> Client {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { reader: BufReader::new(stream) }
+        Client::connect(("127.0.0.1", self.port))
+    }
+
+    /// GET on a connection to another address.
+    pub(crate) fn get_at(addr: (&str, u16), path: &str) -> Response {
+        Client::connect(addr).get(path)
     }
 
     /// GET on a connection of its own.
@@ -157,6 +180,22 @@ impl Response {
 }
 
 impl Client {
+    fn connect(addr: (&str, u16)) -> Client {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client { reader: BufReader::new(stream) }
+    }
+
+    /// The status of an answer to GET, if one comes.
+    pub(crate) fn try_get(&mut self, path: &str) -> std::io::Result<u16> {
+        self.reader.get_mut().write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes())?;
+        let mut line = String::new();
+        self.reader.read_line(&mut line)?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        status.ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+    }
+
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.reader.get_mut().write_all(bytes.as_ref()).unwrap();
     }

@@ -1,27 +1,36 @@
 //! Where the server listens.
 
 use crate::config::number;
+use crate::server::Wanted;
 
 /// Where the server listens.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Listening")]
 pub(crate) struct ListenArgs {
-    /// Where to listen; 0.0.0.0 or [::] as the host is every address of this machine
+    /// Where to listen, may be given several times; 0.0.0.0 or [::] as the host is every address of this machine
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "port", value_parser = host_and_port)]
-    addr: Option<(String, u16)>,
+    addr: Vec<(String, u16)>,
 
-    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one
-    #[arg(long, value_name = "N", default_value_t = 8080, value_parser = number::<u16>(0..=65_535))]
-    port: u16,
+    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one [default: 8080]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(0..=65_535))]
+    port: Option<u16>,
+
+    /// Let other processes listen on the same port, each for a share of the connections
+    #[arg(long)]
+    reuse_port: bool,
 }
 
 impl ListenArgs {
-    /// Host and port to listen on.
-    pub(crate) fn host_and_port(&self) -> (&str, u16) {
-        match &self.addr {
-            Some((host, port)) => (host, *port),
-            None => ("127.0.0.1", self.port),
-        }
+    /// Where to listen, where that was said.
+    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+        let port = self.port.map(|port| ("127.0.0.1".to_owned(), port));
+        let wanted = |(host, port)| Wanted { host, port, reuse_port: self.reuse_port };
+        self.addr.iter().cloned().chain(port).map(wanted).collect()
+    }
+
+    /// Where to listen, where nothing was said.
+    pub(crate) fn wanted_by_default(&self) -> Wanted {
+        Wanted { host: "127.0.0.1".to_owned(), port: 8080, reuse_port: self.reuse_port }
     }
 }
 

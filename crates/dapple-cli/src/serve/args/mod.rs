@@ -8,6 +8,7 @@ use std::path::PathBuf;
 pub(crate) use self::connection::ConnectionArgs;
 pub(crate) use self::listen::ListenArgs;
 use crate::config::number;
+use crate::server::PerAddress;
 
 mod connection;
 mod listen;
@@ -79,6 +80,26 @@ pub(crate) struct LimitArgs {
     /// The most connections at a time; at the limit new ones are answered with 503
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
     pub(crate) connections: u32,
+
+    /// The most connections from one address, or from one /64 of IPv6; 0 is no limit [default: a tenth of all, and none for
+    /// this machine itself]
+    #[arg(long, value_name = "N", value_parser = number::<u32>(0..=u64::from(u32::MAX)))]
+    connections_per_address: Option<u32>,
+
+    /// How long responses in flight may take after the signal to stop, in seconds
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = number::<u64>(0..=3600))]
+    pub(crate) drain_s: u64,
+}
+
+impl LimitArgs {
+    /// The limit of connections for one address.
+    pub(crate) fn per_address(&self) -> PerAddress {
+        match self.connections_per_address {
+            None => PerAddress::Others((self.connections / 10).max(1)),
+            Some(0) => PerAddress::Unlimited,
+            Some(max) => PerAddress::Everybody(max),
+        }
+    }
 }
 
 /// What runs, and how it shows.
@@ -109,5 +130,6 @@ Examples:
   dapple serve --config serve.toml --check what is in the file, and whether it makes sense
   dapple serve site --serial               without parallelism, to see what colors buy
 
-SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within 9 seconds; a second one ends
-it at once. DAPPLE_LOG (error, warn, info, debug) sets how much it says on stderr; warn when left out.";
+SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within --drain-s seconds; a second one ends
+it at once. SIGUSR2 starts the program file anew, which takes over without a gap. DAPPLE_LOG (error, warn, info, debug)
+sets how much it says on stderr; warn when left out.";

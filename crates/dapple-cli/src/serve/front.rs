@@ -1,0 +1,117 @@
+//! The site's door: its listening sockets, and what happens to those who come in.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dapple::net::{TcpListener, TcpStream};
+use dapple::time::sleep;
+use dapple::{Color, JoinHandle};
+
+use super::connection;
+use super::site::Site;
+use crate::server::{Accepting, Admission, Ending, Host, Listening, Place, Refusal, Stage, accept};
+
+/// All listening sockets of a site.
+pub(crate) struct Front {
+    site: Arc<Site>,
+    admission: Arc<Admission>,
+    stage: Arc<Stage>,
+    /// The limit of connections is that of the descriptors.
+    is_short: bool,
+    addrs: Vec<SocketAddr>,
+    /// The sockets once more, for the process that is to take over.
+    sockets: Vec<(String, OwnedFd)>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Front {
+    pub(crate) fn new(site: Arc<Site>, admission: Arc<Admission>, is_short: bool) -> Front {
+        let (stage, addrs, sockets, tasks) = Default::default();
+        Front { site, admission, stage, is_short, addrs, sockets, tasks }
+    }
+
+    /// Begins to accept. Accepting runs on the default color.
+    pub(crate) fn open(&mut self, listening: Listening) -> io::Result<()> {
+        self.addrs.extend(listening.addr());
+        let is_shared = listening.is_shared();
+        self.sockets.push((listening.label, listening.socket.try_clone()?.into()));
+        let accepting = Accepting {
+            listener: TcpListener::from_std(listening.socket)?,
+            host: Arc::new(Door { site: self.site.clone() }),
+            admission: self.admission.clone(),
+            stage: self.stage.clone(),
+            is_short: self.is_short,
+            is_shared,
+        };
+        self.tasks.push(Color::DEFAULT.spawn(accept(accepting)));
+        Ok(())
+    }
+
+    /// The addresses on which it listens.
+    pub(crate) fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// The sockets, for another process.
+    pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        self.sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
+    }
+
+    /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
+    /// this returns.
+    pub(crate) async fn finish(self, ending: Ending) -> Arc<Admission> {
+        let begin = Instant::now();
+        self.stage.begin(ending);
+        self.site.set_crowded(true);
+        for task in self.tasks {
+            // A panic has been reported already.
+            let _ = task.await;
+        }
+        drop(self.sockets);
+        while self.admission.open() > 0 && begin.elapsed() < LAST_REPLIES {
+            sleep(TICK).await;
+        }
+        self.admission
+    }
+}
+
+/// What one listening socket does with connections.
+struct Door {
+    site: Arc<Site>,
+}
+
+impl Host for Door {
+    /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
+    fn serve(&self, stream: TcpStream, _client: SocketAddr, place: Place) {
+        let (site, open) = (self.site.clone(), self.site.counters.open_connection());
+        self.site.spawn(async move {
+            connection::serve(stream, site, open).await;
+            place.finish();
+        });
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.site.spawn(task);
+    }
+
+    fn set_crowded(&self, is_crowded: bool) {
+        self.site.set_crowded(is_crowded);
+    }
+
+    fn refused(&self, _refusal: Refusal) {
+        self.site.counters.add_refused();
+    }
+
+    fn is_plain(&self) -> bool {
+        true
+    }
+}
+
+/// How long connections may wait for their next request, to be told in its reply that it is the last.
+const LAST_REPLIES: Duration = Duration::from_millis(500);
+
+const TICK: Duration = Duration::from_millis(5);

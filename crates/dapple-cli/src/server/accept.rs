@@ -1,0 +1,284 @@
+//! Accepting connections, on the default color.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use dapple::net::{TcpListener, TcpStream};
+use dapple::time::{sleep, timeout};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::{SockFilter, SockRef};
+use tracing::warn;
+
+use super::admission::{Admission, Place, Refusal};
+use super::stage::{Ending, Stage};
+
+/// Whoever serves what is accepted.
+pub(crate) trait Host: Send + Sync + 'static {
+    /// Serves one connection, in a task that this starts.
+    fn serve(&self, stream: TcpStream, client: SocketAddr, place: Place);
+
+    /// Starts a task for something small, such as a refusal.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
+
+    /// There are more clients than descriptors: connections are to end with their next reply.
+    fn set_crowded(&self, is_crowded: bool);
+
+    /// A client was turned away.
+    fn refused(&self, refusal: Refusal);
+
+    /// Whether clients speak plain HTTP on this listener, so that they understand a refusal.
+    fn is_plain(&self) -> bool;
+}
+
+/// What an accepting task needs.
+pub(crate) struct Accepting<H> {
+    pub(crate) listener: TcpListener,
+    pub(crate) host: Arc<H>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) stage: Arc<Stage>,
+    /// The limit of connections is that of the descriptors: at the limit, accepting pauses until one ends.
+    pub(crate) is_short: bool,
+    /// The service manager has the socket too, and gives it to the next process with all who wait in it.
+    pub(crate) is_shared: bool,
+}
+
+/// Accepts until the last stage.
+///
+/// At the limit that was asked for, clients are turned away; at one that the descriptors set, they wait in the kernel's
+/// backlog until a connection ends, and those that are open end with their next response.
+pub(crate) async fn accept<H: Host>(accepting: Accepting<H>) {
+    let Accepting { listener, host, admission, stage, is_short, .. } = &accepting;
+    let mut finishing = pin!(stage.finishing());
+    let mut limits = AtLimit::default();
+    for count in 1_u64.. {
+        if *is_short {
+            limits.crowd(host.as_ref(), admission);
+            while admission.open() >= admission.max() {
+                limits.crowd(host.as_ref(), admission);
+                if let Err(ending) = unless(finishing.as_mut(), sleep(CROWDED_PAUSE)).await {
+                    return finish(&accepting, ending).await;
+                }
+            }
+        }
+        match unless(finishing.as_mut(), listener.accept()).await {
+            Ok(Ok((stream, client))) => take(&accepting, &mut limits, stream, client),
+            Ok(Err(error)) => {
+                warn!(%error, "a connection could not be accepted");
+                sleep(PAUSE).await;
+            }
+            Err(ending) => return finish(&accepting, ending).await,
+        }
+        if count % BATCH_LEN == 0 {
+            // After a burst there may be thousands more; other work of this color and worker goes in between.
+            dapple::yield_now().await;
+        }
+    }
+}
+
+/// Serves a connection, or turns it away.
+fn take<H: Host>(accepting: &Accepting<H>, limits: &mut AtLimit, stream: TcpStream, client: SocketAddr) {
+    match accepting.admission.admit(client.ip()) {
+        Ok(place) => {
+            limits.is_told &= accepting.is_short;
+            accepting.host.serve(stream, client, place);
+        }
+        Err(refusal) => {
+            limits.tell(refusal, &accepting.admission);
+            accepting.host.refused(refusal);
+            // Beyond what can be told so in a moment, they are just closed.
+            if let Some(place) = TurnedAway::enter()
+                && accepting.host.is_plain()
+            {
+                accepting.host.spawn(turn_away(stream, refusal, place));
+            }
+        }
+    }
+}
+
+/// What has been said about limits, so that it is said once.
+#[derive(Default)]
+struct AtLimit {
+    is_told: bool,
+}
+
+impl AtLimit {
+    /// Begins and ends being crowded, where descriptors are the limit.
+    fn crowd<H: Host>(&mut self, host: &H, admission: &Admission) {
+        let (open, connections_max) = (admission.open(), admission.max());
+        if open >= connections_max && !std::mem::replace(&mut self.is_told, true) {
+            warn!(connections_max, "no descriptors are left for more connections; new ones wait until one ends");
+            host.set_crowded(true);
+        }
+        if open < connections_max / 2 && std::mem::take(&mut self.is_told) {
+            host.set_crowded(false);
+        }
+    }
+
+    fn tell(&mut self, refusal: Refusal, admission: &Admission) {
+        if refusal == Refusal::Full && !std::mem::replace(&mut self.is_told, true) {
+            let connections_max = admission.max();
+            warn!(connections_max, "all connections are in use; new ones are refused until one ends");
+        }
+    }
+}
+
+/// The end of accepting. Where nobody else has the socket, clients whose connection the kernel has made already are served
+/// like all others, and those that come now are left to try again: closing the socket would reset what waits in it.
+async fn finish<H: Host>(accepting: &Accepting<H>, ending: Ending) {
+    if ending == Ending::HandOver || accepting.is_shared {
+        return;
+    }
+    let socket = accepting.listener.as_fd();
+    if let Err(error) = ignore_new(SockRef::from(&socket)) {
+        warn!(%error, "clients that connect right now may be reset");
+    }
+    let begin = Instant::now();
+    let mut limits = AtLimit::default();
+    loop {
+        let is_last = begin.elapsed() >= FINISH;
+        while let Ok((stream, client)) = accept_now(&accepting.listener) {
+            take(accepting, &mut limits, stream, client);
+        }
+        if is_last {
+            return;
+        }
+        // Handshakes that have begun may end: as far away as clients usually are.
+        sleep(FINISH / 8).await;
+    }
+}
+
+/// Lets the kernel drop the packets by which connections begin. Clients repeat them after a second, and meet then whoever
+/// listens.
+fn ignore_new(socket: SockRef<'_>) -> io::Result<()> {
+    // The filter sees the segment from its TCP header on; SYN is a bit in the byte of the flags.
+    const LOAD_BYTE: u16 = 0x30;
+    const JUMP_IF_ANY_BIT: u16 = 0x45;
+    const RETURN: u16 = 0x06;
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    socket.attach_filter(&[
+        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
+        SockFilter::new(JUMP_IF_ANY_BIT, 0, 1, SYN),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ])
+}
+
+/// The next connection that the kernel has, if it has one.
+fn accept_now(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    loop {
+        let stream = match rustix::net::accept_with(listener.as_fd(), flags) {
+            Ok(fd) => std::net::TcpStream::from(fd),
+            Err(Errno::CONNABORTED | Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        // One that has gone already has no address.
+        if let Ok(client) = stream.peer_addr() {
+            return Ok((TcpStream::from_std(stream)?, client));
+        }
+    }
+}
+
+/// The decision at the limit: say so and close, rather than let the client wait for what may not come.
+async fn turn_away(stream: TcpStream, refusal: Refusal, _place: TurnedAway) {
+    let talk = async {
+        stream.write_all(words(refusal)).await?;
+        stream.shutdown(Shutdown::Write)?;
+        // Closing with unread bytes would reset the connection, and the answer could be lost on its way.
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whatever goes wrong here, the connection is over.
+    let _ = timeout(TURN_AWAY_MAX, talk).await;
+}
+
+/// One of the places for clients that are being turned away.
+struct TurnedAway;
+
+static TURNED_AWAY: AtomicUsize = AtomicUsize::new(0);
+
+impl TurnedAway {
+    fn enter() -> Option<TurnedAway> {
+        if TURNED_AWAY.fetch_add(1, Ordering::Relaxed) < TURNED_AWAY_MAX {
+            return Some(TurnedAway);
+        }
+        TURNED_AWAY.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for TurnedAway {
+    fn drop(&mut self) {
+        TURNED_AWAY.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The result of `future`, or that of `stop` where that is ready.
+async fn unless<F: Future, S>(mut stop: Pin<&mut impl Future<Output = S>>, future: F) -> Result<F::Output, S> {
+    let mut future = pin!(future);
+    let race = poll_fn(|cx| match stop.as_mut().poll(cx) {
+        Poll::Ready(stopped) => Poll::Ready(Err(stopped)),
+        Poll::Pending => future.as_mut().poll(cx).map(Ok),
+    });
+    race.await
+}
+
+fn words(refusal: Refusal) -> &'static [u8] {
+    match refusal {
+        Refusal::Full => FULL,
+        Refusal::Address => ADDRESS,
+        Refusal::Memory => MEMORY,
+    }
+}
+
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 48\r\n\r\nAll connections are in use. Please try again...\n";
+
+const ADDRESS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 63\r\n\r\n\
+    Your address has all the connections that it can have for now.\n";
+
+const MEMORY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 50\r\n\r\nThe server is short of memory. Please try again..\n";
+
+/// How many clients are turned away at the same time.
+const TURNED_AWAY_MAX: usize = 256;
+
+/// How often it is looked whether a connection has ended, where descriptors are short.
+const CROWDED_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a refused client may take to read its refusal.
+const TURN_AWAY_MAX: Duration = Duration::from_secs(1);
+
+/// How long accepting rests after an error that may last.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How many connections are accepted in one go.
+const BATCH_LEN: u64 = 32;
+
+/// How long handshakes that have begun may take to end before the socket closes.
+const FINISH: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::{Refusal, words};
+
+    #[test]
+    fn refusals_are_as_long_as_they_say() {
+        for refusal in [Refusal::Full, Refusal::Address, Refusal::Memory] {
+            let text = std::str::from_utf8(words(refusal)).unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            assert!(head.ends_with(&format!("content-length: {}", body.len())), "{text}");
+        }
+    }
+}

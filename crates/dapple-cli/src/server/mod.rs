@@ -1,0 +1,22 @@
+//! What `serve` and `proxy` share of being a server: listening sockets, who may connect, signals, and the end.
+
+mod accept;
+mod admission;
+mod error;
+mod handover;
+mod listening;
+mod manager;
+mod port_owner;
+mod signals;
+mod stage;
+mod upgrade;
+
+pub(crate) use self::accept::{Accepting, Host, accept};
+pub(crate) use self::admission::{Admission, PerAddress, Place, Refusal};
+pub(crate) use self::error::ListenError;
+pub(crate) use self::handover::Predecessor;
+pub(crate) use self::listening::{Listening, Wanted, listen};
+pub(crate) use self::manager::Manager;
+pub(crate) use self::signals::{Command, Signals};
+pub(crate) use self::stage::{Ending, Stage};
+pub(crate) use self::upgrade::{Event, Upgrade};

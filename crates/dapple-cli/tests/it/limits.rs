@@ -1,0 +1,79 @@
+//! Limits of connections, and what the kernel does to a process.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::{Server, Site, eventually};
+
+#[test]
+fn one_address_has_its_share() {
+    let site = Site::with_index();
+    let server = Server::start(&site.path, &["--connections-per-address", "3"]);
+    let mut clients = [server.connect(), server.connect(), server.connect()];
+    for client in &mut clients {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let mut one_more = server.connect();
+    let refusal = one_more.read_response();
+    assert_eq!(refusal.status, 503);
+    assert!(refusal.text().contains("Your address"), "{}", refusal.text());
+    assert_eq!(one_more.read_to_end().unwrap(), b"", "closed, not reset");
+    drop(clients);
+    let back = || server.connect().try_get("/").is_ok_and(|status| status == 200);
+    assert!(eventually(LIMIT, back), "there is room again");
+}
+
+#[test]
+fn several_addresses_of_both_kinds() {
+    let site = Site::with_index();
+    let server = Server::start_at(&site.path, &["--addr", "127.0.0.1:0", "--addr", "[::1]:0"]);
+    let ports = |prefix: &str| -> Vec<u16> {
+        let after = |word: &str| word.strip_prefix(prefix).map(|port| port.parse().unwrap());
+        server.line.split_whitespace().filter_map(after).collect()
+    };
+    let (v4, v6) = (ports("http://127.0.0.1:"), ports("http://[::1]:"));
+    assert_eq!((v4.len(), v6.len()), (1, 1), "{}", server.line);
+    assert_eq!(server.get("/").status, 200);
+    assert_eq!(Server::get_at(("::1", v6[0]), "/").status, 200);
+}
+
+#[test]
+fn a_port_is_shared_when_both_say_so() {
+    let site = Site::with_index();
+    let first = Server::start(&site.path, &["--reuse-port"]);
+    let addr = format!("127.0.0.1:{}", first.port);
+    let second = Server::start_at(&site.path, &["--addr", &addr, "--reuse-port"]);
+    let mut counts = [0, 0];
+    let both = eventually(LIMIT, || {
+        assert_eq!(first.get("/").status, 200);
+        let totals = first.get("/-/status");
+        let status: serde_json::Value = serde_json::from_slice(&totals.body).unwrap();
+        let total = status["connections"]["total"].as_u64().unwrap();
+        // Each of the two has seen only a part of the connections.
+        counts = if total == 0 { counts } else { [counts[0] + 1, total] };
+        counts[0] > 20 && counts[1] < 2 * counts[0]
+    });
+    assert!(both, "{counts:?}");
+    drop(second);
+}
+
+#[test]
+fn signals_that_stop_and_reload_end_nothing() {
+    let site = Site::with_index();
+    let server = Server::start(&site.path, &[]);
+    let mut client = server.connect();
+    assert_eq!(client.get("/").status, 200);
+    server.signal(Signal::STOP);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal(Signal::CONT);
+    assert_eq!(client.read_response().status, 200, "answered as if nothing had been");
+    for signal in [Signal::HUP, Signal::USR1] {
+        server.signal(signal);
+        assert_eq!(client.get("/").status, 200);
+    }
+}
+
+/// How long anything may take on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(40);
