@@ -11,19 +11,19 @@ use crate::http::Limits;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits of a connection")]
 pub(crate) struct ConnectionArgs {
-    /// The most bytes of a request's head, in KiB [answered with 431]
+    /// The most bytes of a request's head, in KiB; more is answered with 431
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u16>(1..=1024))]
     head_kb: u16,
 
-    /// The most bytes of an address, in KiB [414]
+    /// The most bytes of an address, in KiB; longer ones are answered with 414
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<u16>(1..=1024))]
     uri_kb: u16,
 
-    /// The most headers of a request [431]
+    /// The most headers of a request; more are answered with 431
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = number::<u16>(1..=10_000))]
     headers: u16,
 
-    /// How long a request's head may take, in seconds [408]
+    /// How long a request's head may take, in seconds; answered with 408
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     head_timeout_s: Duration,
 
