@@ -200,6 +200,17 @@ impl Client {
         self.reader.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
+    /// Sends, unless the server has ended the connection.
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.reader.get_mut().write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Ends this side of the connection.
+    pub(crate) fn end(&mut self) {
+        // The server may have ended all of it.
+        let _ = self.reader.get_mut().shutdown(std::net::Shutdown::Write);
+    }
+
     pub(crate) fn get(&mut self, path: &str) -> Response {
         self.request("GET", path, "")
     }

@@ -1,19 +1,23 @@
 //! One request and its reply.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::mem;
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use dapple_http::{Field, Found, Framing, Head, HeadScan, Refusal, parse};
+use http::StatusCode;
+use tracing::debug;
 
 use super::connection::{Connection, Next};
 use super::incoming::{Failure, Incoming, Rest};
 use super::outgoing::Outgoing;
-use super::send::{Asked, Queued, queue};
+use super::send::{Asked, Queued, is_measured_stream, queue};
 use super::transport::Transport;
 use super::workspace::{Lease, Workspace};
-use crate::http::{Reply, RequestBody, Service};
+use crate::http::{Body, Reply, RequestBody, Service};
 
 /// What the service said, and what is left of the request.
 struct Outcome {
@@ -61,14 +65,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
             if let Poll::Ready(reply) = answer.as_mut().poll(cx) {
                 return Poll::Ready(Ok(reply));
             }
-            while !out.is_empty() {
-                match out.poll_write(stream, cx) {
-                    Poll::Ready(Ok(_)) => {}
-                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Failure::Gone)),
-                    Poll::Pending => break,
-                }
-            }
-            Poll::Pending
+            write_meanwhile(stream, out, cx).map(|_| Err(Failure::Gone))
         })
         .await;
         Outcome { reply, rest: Rest::default(), is_complete: true }
@@ -98,7 +95,20 @@ impl<S: Transport, V: Service> Connection<S, V> {
     }
 
     /// Sends a reply, or has it wait for those that follow.
-    async fn send(&mut self, work: &mut Workspace, reply: Reply, asked: Asked, is_complete: bool) -> Option<Next> {
+    async fn send(&mut self, work: &mut Workspace, mut reply: Reply, asked: Asked, is_complete: bool) -> Option<Next> {
+        let mut first = None;
+        if is_measured_stream(&reply, asked) {
+            reply.content_len = reply.body.len();
+            first = match self.first_piece(&mut reply.body, &mut work.out).await {
+                Ok(first) => first,
+                Err(error) => {
+                    debug!(%error, "a body could not be begun");
+                    let reply =
+                        self.service.refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), &self.client);
+                    return Some(self.last(work, reply).await);
+                }
+            };
+        }
         let mut keep_alive = asked.keep_alive && is_complete && !reply.close;
         if keep_alive && self.watch.is_closing().await {
             // Those that have arrived are answered.
@@ -109,7 +119,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
             Queued::All => {}
             Queued::Tunnel(tunnel) => return Some(self.flush(&mut work.out).await.unwrap_or(Next::Tunnel(tunnel))),
             Queued::Stream(stream, framing) => {
-                if let Some(next) = self.stream(&mut work.out, stream, framing).await {
+                if let Some(next) = self.stream(&mut work.out, stream, first, framing).await {
                     return Some(next);
                 }
             }
@@ -123,12 +133,38 @@ impl<S: Transport, V: Service> Connection<S, V> {
         Some(next.unwrap_or(if is_agreed { Next::Close } else { Next::Linger }))
     }
 
+    /// The first piece of a body. As long as that is not there, something else can still be said than that all is well.
+    async fn first_piece(&mut self, body: &mut Body, out: &mut Outgoing) -> io::Result<Option<Bytes>> {
+        poll_fn(|cx| match body.poll_next(cx) {
+            Poll::Ready(piece) => Poll::Ready(piece.transpose()),
+            Poll::Pending => write_meanwhile(&mut self.stream, out, cx).map(Err),
+        })
+        .await
+    }
+
     /// Says why there is no answer, and ends.
     pub(super) async fn refuse(&mut self, work: &mut Workspace, refusal: Refusal) -> Next {
         let reply = self.service.refuse(refusal.status(), &refusal.to_string(), &self.client);
+        self.last(work, reply).await
+    }
+
+    /// Sends what is no answer to a request, and ends.
+    async fn last(&mut self, work: &mut Workspace, reply: Reply) -> Next {
         queue(reply, Asked::nothing(), false, &mut work.out);
         self.flush(&mut work.out).await.unwrap_or(Next::Linger)
     }
+}
+
+/// Writes replies to earlier requests while something else is waited for. Ready only with an error.
+fn write_meanwhile<S: Transport>(stream: &mut S, out: &mut Outgoing, cx: &mut Context<'_>) -> Poll<io::Error> {
+    while !out.is_empty() {
+        match out.poll_write(stream, cx) {
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(error)) => return Poll::Ready(error),
+            Poll::Pending => break,
+        }
+    }
+    Poll::Pending
 }
 
 /// The same memory, for fields that live longer.

@@ -88,7 +88,8 @@ fn framing(reply: &Reply, asked: Asked) -> ReplyFraming {
             let is_said = asked.is_head || reply.status == StatusCode::NOT_MODIFIED;
             return len.filter(|_| is_said).map_or(ReplyFraming::None, ReplyFraming::Len);
         }
-        body => body.len(),
+        // The first piece may have been taken out already.
+        body => reply.content_len.or_else(|| body.len()),
     };
     match len {
         Some(len) => ReplyFraming::Len(len),
@@ -102,6 +103,12 @@ fn is_bodiless(status: StatusCode) -> bool {
     status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
 
+/// Whether a reply's body comes piece by piece, and how many bytes there will be is known.
+pub(super) fn is_measured_stream(reply: &Reply, asked: Asked) -> bool {
+    let is_sent = !asked.is_head && !is_bodiless(reply.status);
+    is_sent && matches!(&reply.body, Body::Stream(stream) if stream.len().is_some())
+}
+
 /// A body that comes piece by piece. While one batch is written, the next piece is asked for: so much of it is in memory.
 struct Streaming {
     stream: Box<dyn BodyStream>,
@@ -112,15 +119,22 @@ struct Streaming {
 }
 
 impl<S: Transport, V> Connection<S, V> {
-    /// Sends a body whose head waits to be written. `None`: all of it is written.
+    /// Sends a body whose head waits to be written, and whose first piece may be here. `None`: all of it is written.
     pub(super) async fn stream(
         &mut self,
         out: &mut Outgoing,
         stream: Box<dyn BodyStream>,
+        first: Option<Bytes>,
         framing: ReplyFraming,
     ) -> Option<Next> {
         let mut streaming = Streaming { stream, framing, next: None, is_ended: false, pace: None };
-        let result = poll_fn(|cx| self.poll_stream(&mut streaming, out, cx)).await;
+        let result = match first.map(|first| streaming.checked(first)).transpose() {
+            Ok(first) => {
+                streaming.next = first;
+                poll_fn(|cx| self.poll_stream(&mut streaming, out, cx)).await
+            }
+            Err(error) => Err(error),
+        };
         result.err().map(|error| {
             debug!(%error, "a reply was cut short");
             match (framing, error.kind()) {
