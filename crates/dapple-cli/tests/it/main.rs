@@ -18,5 +18,5 @@ mod rules;
 mod shutdown;
 mod status;
 mod support;
-mod upgrade;
 mod timeouts;
+mod upgrade;

@@ -35,9 +35,7 @@ pub(super) fn read(fields: Fields<'_>, version: Version) -> Result<Known<'_>, Re
         // The length tells most fields apart, which is cheaper than comparing five names.
         match field.name.len() {
             4 if field.name.eq_ignore_ascii_case("host") => {
-                if host.replace(value).is_some() {
-                    return Err(Refusal::HostTwice);
-                }
+                once(&mut host, value, Refusal::HostTwice)?;
             }
             6 if field.name.eq_ignore_ascii_case("expect") => {
                 if !value.eq_ignore_ascii_case(b"100-continue") {
@@ -52,14 +50,10 @@ pub(super) fn read(fields: Fields<'_>, version: Version) -> Result<Known<'_>, Re
                 }
             }
             14 if field.name.eq_ignore_ascii_case("content-length") => {
-                if len.replace(number(value)?).is_some() {
-                    return Err(Refusal::LengthTwice);
-                }
+                once(&mut len, number(value)?, Refusal::LengthTwice)?;
             }
             17 if field.name.eq_ignore_ascii_case("transfer-encoding") => {
-                if coding.replace(value).is_some() {
-                    return Err(Refusal::Coding);
-                }
+                once(&mut coding, value, Refusal::Coding)?;
             }
             _ => {}
         }
@@ -75,6 +69,11 @@ pub(super) fn read(fields: Fields<'_>, version: Version) -> Result<Known<'_>, Re
     expects_continue &= version == Version::HTTP_11 && framing != Framing::None;
     let keep_alive = !has_close && (version == Version::HTTP_11 || has_keep_alive);
     Ok(Known { host, framing, keep_alive, expects_continue })
+}
+
+/// Keeps what may be said once.
+fn once<T>(place: &mut Option<T>, value: T, refusal: Refusal) -> Result<(), Refusal> {
+    place.replace(value).map_or(Ok(()), |_| Err(refusal))
 }
 
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -40,8 +40,8 @@ pub(super) struct Connection<S, V> {
     pub(super) client: Client,
     pub(super) limits: Arc<Limits>,
     pub(super) watch: Watch,
-    /// When the head began that is not complete yet.
-    head_began_ms: Option<u64>,
+    /// Until when the head has to be complete that has begun to arrive.
+    head_until_ms: Option<u64>,
 }
 
 /// How it goes on when there is nothing to do, or nothing can be done.
@@ -65,7 +65,7 @@ pub(crate) async fn serve<S: Transport, V: Service>(
     handle: &Handle,
 ) -> End<S> {
     let watch = Watch::new(handle);
-    let mut connection = Connection { stream, service, client, limits, watch, head_began_ms: None };
+    let mut connection = Connection { stream, service, client, limits, watch, head_until_ms: None };
     let mut is_first = true;
     loop {
         let Some(mut work) = connection.first_bytes().await else { return End::Closed };
@@ -114,16 +114,15 @@ impl<S: Transport, V: Service> Connection<S, V> {
             if self.watch.poll_closing(cx).is_ready() {
                 return Poll::Ready(None);
             }
-            let since_ms = *idle_since_ms.get_or_insert_with(now_ms);
-            let idle_ms = millis(self.limits.idle_timeout);
-            // Looked at now and then, because nobody says when it becomes crowded.
-            let look_ms = now_ms().saturating_add(CROWDED_LOOK_MS).min(since_ms.saturating_add(idle_ms));
-            let is_over = now_ms() >= since_ms.saturating_add(idle_ms)
-                || (now_ms() >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.service.is_crowded());
-            if is_over {
+            let now_ms = now_ms();
+            let since_ms = *idle_since_ms.get_or_insert(now_ms);
+            let until_ms = since_ms.saturating_add(millis(self.limits.idle_timeout));
+            if now_ms >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.service.is_crowded() {
                 return Poll::Ready(None);
             }
-            self.watch.poll_deadline(look_ms, cx).map(|()| None)
+            // Nobody says when it becomes crowded, so that is looked at now and then.
+            let look_ms = until_ms.min(now_ms.saturating_add(CROWDED_IDLE_MS));
+            self.watch.poll_deadline(look_ms, now_ms, cx).map(|()| None)
         })
         .await
     }
@@ -161,7 +160,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
     }
 
     async fn answer_in_time(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
-        self.head_began_ms = None;
+        self.head_until_ms = None;
         match self.limits.request_timeout {
             None => self.answer(work, found).await,
             Some(limit) => {
@@ -195,7 +194,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Pending => {
                         let pace = pace.get_or_insert_with(|| send_pace(&self.limits));
-                        let over = self.watch.poll_deadline(pace.deadline_ms(), cx);
+                        let over = self.watch.poll_deadline(pace.deadline_ms(), now_ms(), cx);
                         return over.map(|()| Err(io::ErrorKind::TimedOut.into()));
                     }
                 }
@@ -213,20 +212,19 @@ impl<S: Transport, V: Service> Connection<S, V> {
         if let Some(next) = self.flush(&mut work.out).await {
             return Some(next);
         }
-        let began_ms = *self.head_began_ms.get_or_insert_with(now_ms);
-        let deadline_ms = began_ms.saturating_add(millis(self.limits.head_timeout));
-        let is_closing = self.watch.is_closing().await;
+        let timeout_ms = millis(self.limits.head_timeout);
+        let mut until_ms = *self.head_until_ms.get_or_insert_with(|| now_ms().saturating_add(timeout_ms));
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(result) = work.poll_fill(&mut self.stream, self.limits.head.len_max, cx) {
                 return Poll::Ready(Some(result));
             }
-            // What has begun may go on when the server is closing, as long as it does not rest.
-            if !is_closing && self.watch.poll_closing(cx).is_ready() {
-                return Poll::Ready(None);
+            if self.watch.poll_closing(cx).is_ready() {
+                until_ms = until_ms.min(now_ms().saturating_add(CLOSING_GRACE_MS));
             }
-            self.watch.poll_deadline(deadline_ms, cx).map(|()| None)
+            self.watch.poll_deadline(until_ms, now_ms(), cx).map(|()| None)
         })
         .await;
+        self.head_until_ms = Some(until_ms);
         let has_begun = work.input().iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
         match outcome {
             Some(Ok(0)) | None if !has_begun => Some(Next::Close),
@@ -255,6 +253,8 @@ fn is_http2(input: &[u8]) -> bool {
 /// How many requests that came at once are answered in one turn.
 const TURN_LEN: u32 = 32;
 
-/// How often an idle connection looks whether others wait for its place, and how long it may keep it then.
-const CROWDED_LOOK_MS: u64 = 10_000;
+/// How long an idle connection may keep its place when others wait for it.
 const CROWDED_IDLE_MS: u64 = 10_000;
+
+/// How long a head that has begun may take when the server is closing.
+const CLOSING_GRACE_MS: u64 = 1_000;

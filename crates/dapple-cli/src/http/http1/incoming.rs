@@ -172,7 +172,7 @@ impl<'a, S: Transport> Incoming<'a, S> {
         let new = || Pace::new(limits.pause_timeout, limits.rate_grace, limits.receive_rate_min, now_ms);
         let pace = self.pace.get_or_insert_with(new);
         pace.go_on(now_ms);
-        ready!(self.watch.poll_deadline(pace.deadline_ms(), cx));
+        ready!(self.watch.poll_deadline(pace.deadline_ms(), now_ms, cx));
         Poll::Ready(Err(Failure::Refused(Refusal::TooSlow)))
     }
 

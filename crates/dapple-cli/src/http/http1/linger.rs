@@ -19,7 +19,7 @@ pub(super) async fn linger<S: Transport>(mut stream: S, watch: &mut Watch, limit
     let deadline_ms = now_ms().saturating_add(millis(limits.linger_timeout));
     // Whatever goes wrong here, the connection is over.
     let _ = poll_fn(|cx| {
-        if watch.poll_deadline(deadline_ms, cx).is_ready() {
+        if watch.poll_deadline(deadline_ms, now_ms(), cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut stream).poll_shutdown(cx)
@@ -28,7 +28,7 @@ pub(super) async fn linger<S: Transport>(mut stream: S, watch: &mut Watch, limit
     let mut left = DROPPED_LEN_MAX;
     let _: io::Result<()> = poll_fn(|cx| {
         let mut memory = [0; 2048];
-        while watch.poll_deadline(deadline_ms, cx).is_pending() && left > 0 {
+        while watch.poll_deadline(deadline_ms, now_ms(), cx).is_pending() && left > 0 {
             let mut buf = ReadBuf::new(&mut memory);
             ready!(Pin::new(&mut stream).poll_read(cx, buf.unfilled()))?;
             let len = buf.filled().len();

@@ -173,7 +173,7 @@ impl<S: Transport, V> Connection<S, V> {
                 Poll::Pending => {
                     let pace = streaming.pace.get_or_insert_with(|| send_pace(&self.limits));
                     pace.go_on(now_ms());
-                    let over = self.watch.poll_deadline(pace.deadline_ms(), cx);
+                    let over = self.watch.poll_deadline(pace.deadline_ms(), now_ms(), cx);
                     return over.map(|()| Err(io::ErrorKind::TimedOut.into()));
                 }
             }

@@ -8,8 +8,6 @@ use std::time::Duration;
 use dapple::time::{Instant, Sleep, sleep_until};
 use dapple::{Closed, Handle};
 
-use crate::http::clock::now_ms;
-
 /// One timer for all deadlines of a connection. It is set when something is waited for, and left alone when that comes: a timer that is
 /// too early is set again when it goes off, which for a busy connection is once in many thousand requests.
 pub(super) struct Watch {
@@ -34,14 +32,13 @@ impl Watch {
         poll_fn(|cx| Poll::Ready(self.poll_closing(cx).is_ready())).await
     }
 
-    /// Ready when the deadline has passed; else the task is woken then, or before.
-    pub(super) fn poll_deadline(&mut self, deadline_ms: u64, cx: &mut Context<'_>) -> Poll<()> {
-        let now = now_ms();
-        if now >= deadline_ms {
+    /// Ready when the deadline has passed; else the task is woken then, or before. `now_ms` is what the coarse clock says.
+    pub(super) fn poll_deadline(&mut self, deadline_ms: u64, now_ms: u64, cx: &mut Context<'_>) -> Poll<()> {
+        if now_ms >= deadline_ms {
             return Poll::Ready(());
         }
         if let Some((armed_ms, waker)) = &self.armed
-            && now < *armed_ms
+            && now_ms < *armed_ms
             && *armed_ms <= deadline_ms
             && waker.will_wake(cx.waker())
         {
@@ -49,7 +46,7 @@ impl Watch {
         }
         // The coarse clock is behind: without the slack, it could be before `armed_ms` still when the timer has gone off, and then
         // the timer would be taken for one that is still to go off.
-        self.timer.reset(Instant::now() + Duration::from_millis(deadline_ms - now) + SLACK);
+        self.timer.reset(Instant::now() + Duration::from_millis(deadline_ms - now_ms) + SLACK);
         self.armed = Some((deadline_ms, cx.waker().clone()));
         Pin::new(&mut self.timer).poll(cx)
     }

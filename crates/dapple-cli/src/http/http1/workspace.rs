@@ -147,6 +147,7 @@ impl Workspace {
 }
 
 thread_local! {
+    #[expect(clippy::vec_box, reason = "a workspace changes hands twice for each request, and is large")]
     static POOL: RefCell<Vec<Box<Workspace>>> = const { RefCell::new(Vec::new()) };
 }
 
