@@ -10,8 +10,8 @@ use dapple_http::coding::Coding;
 use flate2::write::GzEncoder;
 use tracing::warn;
 
+use super::library::Library;
 use super::pages::{Content, Page, Shard};
-use super::site::Library;
 
 /// One page to be compressed. However it ends, those who wait for it learn of that.
 pub(crate) struct Job {

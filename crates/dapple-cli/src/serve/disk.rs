@@ -18,11 +18,11 @@ use super::variants::Variants;
 
 /// The directory that is served, held open: renaming it does not change what is served.
 pub(crate) struct Root {
-    dir: Dir,
+    pub(super) dir: Dir,
     /// Its name without symbolic links, to tell whether an absolute link leads out.
     path: PathBuf,
     /// Whether symbolic links may lead out (`--follow`).
-    follow: bool,
+    pub(super) follow: bool,
 }
 
 /// An open file with what is known about it: the papers' file handle.
@@ -42,6 +42,8 @@ pub(crate) enum Resolved {
     File(Arc<FileHandle>),
     /// A directory named without its slash.
     Directory,
+    /// A regular file whose content is in memory: it need not be open.
+    Read,
     /// A directory without an index, of which a list is shown.
     Listed,
     /// Nothing that is served: no such name, no permission, a link that leads out, a pipe, a device.

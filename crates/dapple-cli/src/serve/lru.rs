@@ -65,6 +65,13 @@ impl<V> Lru<V> {
         self.link_newest(place);
     }
 
+    /// Takes the value of `key` out.
+    pub(crate) fn forget(&mut self, hash: u64, key: &[u8]) {
+        if self.get(hash, key).is_some() {
+            self.remove(hash);
+        }
+    }
+
     /// Makes the value of this hash heavier, and evicts until the weight fits; the value itself goes last.
     pub(crate) fn add_weight(&mut self, hash: u64, weight: u64) {
         let Some(&place) = self.places.get(&hash) else { return };

@@ -1,13 +1,13 @@
 //! What is known about a file without its content, with the header values made once.
 
+use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use dapple::fs::File;
 use dapple_http::conditional::Validators;
 use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_TYPE, ETAG, LAST_MODIFIED, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
-use rustix::fs::{AtFlags, Stat, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use crate::http::SharedHead;
@@ -51,12 +51,20 @@ pub(crate) struct Meta {
 impl Stamp {
     /// The present state of an open file. The kernel asks nobody for this (no server of a network file system, that is), so it does
     /// not wait; what it knows is at least as new as the opening of the file.
-    pub(crate) fn of(file: &File) -> Result<Stamp, Errno> {
+    pub(crate) fn of(file: impl AsFd) -> Result<Stamp, Errno> {
+        Ok(Stamp::and_kind_of(file)?.0)
+    }
+
+    /// The same, and what kind of file it is.
+    pub(crate) fn and_kind_of(file: impl AsFd) -> Result<(Stamp, FileType), Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        match rustix::fs::statx(file, c"", flags, StatxFlags::BASIC_STATS) {
-            Ok(statx) => Ok(Stamp::of_statx(&statx)),
+        match rustix::fs::statx(&file, c"", flags, StatxFlags::BASIC_STATS) {
+            Ok(statx) => Ok((Stamp::of_statx(&statx), FileType::from_raw_mode(u32::from(statx.stx_mode)))),
             // A sandbox that does not know the call.
-            Err(Errno::NOSYS | Errno::PERM) => Ok(Stamp::of_stat(&rustix::fs::fstat(file)?)),
+            Err(Errno::NOSYS | Errno::PERM) => {
+                let stat = rustix::fs::fstat(file)?;
+                Ok((Stamp::of_stat(&stat), FileType::from_raw_mode(stat.st_mode)))
+            }
             Err(error) => Err(error),
         }
     }

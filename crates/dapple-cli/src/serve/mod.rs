@@ -21,6 +21,7 @@ pub(crate) use self::error::ServeError;
 
 mod answer;
 mod args;
+mod at_once;
 mod body;
 mod check;
 mod clock;
@@ -33,8 +34,10 @@ mod error;
 mod front;
 mod handles;
 mod labels;
+mod library;
 mod limits;
 mod listing;
+mod loading;
 mod lru;
 mod meta;
 mod pages;

@@ -60,7 +60,9 @@ pub(crate) enum Found {
     /// A page to be compared with the file first. Until that is done others are served this page, so that one request
     /// makes the look and not all.
     Stale(Arc<Page>),
-    /// Nothing.
+    /// Nothing yet; somebody sees to it. The receiver fails if that does.
+    Loading(oneshot::Receiver<Content>),
+    /// Nothing. The caller has to see to it, and then call [`Shard::loaded`], [`Shard::answer`] or [`Shard::load_failed`].
     Missing,
 }
 
@@ -79,12 +81,12 @@ pub(crate) enum Content {
     Unsteady,
 }
 
-/// How a request that the caches cannot answer gets its answer. The receiver fails if the load does.
+/// How a request that the caches cannot answer gets its answer.
 pub(crate) enum Joined {
-    /// Somebody sees to it already.
+    /// Somebody sees to it already. The receiver fails if that does.
     Wait(oneshot::Receiver<Content>),
-    /// The caller has to see to it, and then call [`Shard::loaded`] or [`Shard::load_failed`].
-    Yours(oneshot::Receiver<Content>),
+    /// The caller has to see to it, as with [`Found::Missing`].
+    Yours,
 }
 
 impl Shard {
@@ -107,20 +109,32 @@ impl Shard {
             }
             None => {
                 self.misses += 1;
-                Found::Missing
+                match self.join(hash, key) {
+                    Joined::Wait(content) => Found::Loading(content),
+                    Joined::Yours => Found::Missing,
+                }
             }
         }
     }
 
     /// Joins the load of `key`, which asks the file system, or starts one.
     pub(crate) fn join(&mut self, hash: u64, key: &[u8]) -> Joined {
+        match self.loads.iter().any(|load| load.hash == hash && *load.key == *key) {
+            true => Joined::Wait(self.wait(hash, key)),
+            false => {
+                self.loads.push(Load { hash, key: key.into(), waiters: Vec::new() });
+                Joined::Yours
+            }
+        }
+    }
+
+    /// Waits for the load of `key`; fails at once where there is none.
+    pub(crate) fn wait(&mut self, hash: u64, key: &[u8]) -> oneshot::Receiver<Content> {
         let (tx, rx) = oneshot::channel();
         if let Some(load) = self.loads.iter_mut().find(|load| load.hash == hash && *load.key == *key) {
             load.waiters.push(tx);
-            return Joined::Wait(rx);
         }
-        self.loads.push(Load { hash, key: key.into(), waiters: vec![tx] });
-        Joined::Yours(rx)
+        rx
     }
 
     /// Notes that the page of `key` was compared with the file at `checked_ms` and is right.
@@ -138,12 +152,17 @@ impl Shard {
         }
     }
 
-    /// Takes what the file system had for `key` at `checked_ms`, and hands it to all who wait. A page is kept.
+    /// Takes what the file system had for `key` at `checked_ms`, and hands it to all who wait. A page is kept, in place of what there was.
     pub(crate) fn loaded(&mut self, hash: u64, key: &[u8], content: Content, checked_ms: u64) {
         self.answer(hash, key, &content);
-        if let Content::Page(page) = content {
-            let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
-            self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
+        match content {
+            Content::Page(page) => {
+                let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
+                self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
+            }
+            // What was there is there no more.
+            Content::File(_) | Content::Directory | Content::Nothing => self.pages.forget(hash, key),
+            Content::Unsteady => {}
         }
     }
 

@@ -22,16 +22,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use dapple::{Color, Colored, Handle};
-use tracing::warn;
 
 use super::clock::now_ms;
 use super::counters::Counters;
-use super::disk::{FileHandle, Resolved, Root, file_name};
+use super::disk::{FileHandle, Resolved, Root};
 use super::handles::{Handles, Known};
 use super::labels::Labels;
-use super::listing;
+use super::library::Library;
+use super::loading::Loading;
 use super::pages::{Content, Found, Joined, Page, SHARDS, Shard, shard_of};
-use super::path::is_directory;
 use super::rules::Rules;
 use crate::http::Limits;
 
@@ -57,18 +56,6 @@ pub(crate) struct Site {
     pub(crate) limits: Arc<Limits>,
     /// There are more clients than descriptors: connections end with their next response.
     crowded: AtomicBool,
-}
-
-/// How a file becomes a page: what every look at the file system needs.
-pub(crate) struct Library {
-    root: Root,
-    pub(crate) labels: Labels,
-    /// Whether directories without an index are listed.
-    list: bool,
-    /// Whether hidden files are listed.
-    hidden: bool,
-    /// Files larger than this are streamed and not cached, in bytes.
-    page_len_max: u64,
 }
 
 /// How a site is served.
@@ -138,43 +125,79 @@ impl Site {
         let hash = self.hash(key);
         let now_ms = now_ms();
         let shard = &self.shards[shard_of(hash)];
-        let cached = match shard.with(|shard| shard.look_up(hash, key, now_ms)).await {
-            Found::Fresh(page) => return Ok(Content::Page(page)),
-            Found::Stale(page) => Some(page),
-            Found::Missing => None,
+        match shard.with(|shard| shard.look_up(hash, key, now_ms)).await {
+            Found::Fresh(page) => Ok(Content::Page(page)),
+            Found::Stale(page) => self.renew(hash, key, page, now_ms).await,
+            Found::Loading(content) => content.await.map_err(|_| failed()),
+            Found::Missing => self.load(self.loading(hash, key), now_ms).await,
+        }
+    }
+
+    /// Makes sure that a page still is what its name stands for. Until then others are served it as it is.
+    async fn renew(&self, hash: u64, key: &[u8], page: Arc<Page>, now_ms: u64) -> io::Result<Content> {
+        let shard = &self.shards[shard_of(hash)];
+        match self.handles.with(|handles| handles.look_up(hash, key, now_ms)).await {
+            Known::Fresh(Resolved::Listed, checked_ms) if page.state.is_none() => {
+                shard.with(|shard| shard.checked(hash, key, checked_ms)).await;
+                return Ok(Content::Page(page));
+            }
+            Known::Fresh(..) | Known::Stale(_) => {}
+        }
+        let Some((resolved, content)) = self.library.look_at_once(key, Some(&page)) else {
+            return match shard.with(|shard| shard.join(hash, key)).await {
+                Joined::Wait(content) => content.await.map_err(|_| failed()),
+                Joined::Yours => self.load_elsewhere(self.loading(hash, key), Some(page), None, now_ms).await,
+            };
         };
-        let known = match self.handles.with(|handles| handles.look_up(hash, key, now_ms)).await {
-            Known::Fresh(Resolved::Directory, _) => return Ok(Content::Directory),
-            Known::Fresh(Resolved::Nothing, _) => return Ok(Content::Nothing),
-            Known::Fresh(Resolved::Listed, checked_ms) => {
-                if let Some(page) = cached.as_ref().filter(|page| page.state.is_none()) {
-                    shard.with(|shard| shard.checked(hash, key, checked_ms)).await;
-                    return Ok(Content::Page(page.clone()));
+        match &content {
+            Content::Page(same) if Arc::ptr_eq(same, &page) => {}
+            _ => {
+                let mut loading = self.loading(hash, key);
+                // It was not announced, so that nobody waits for it.
+                loading.is_ended = true;
+                loading.end(resolved, content.clone(), now_ms).await;
+            }
+        }
+        Ok(content)
+    }
+
+    /// Loads what is not in memory.
+    async fn load(&self, loading: Loading, now_ms: u64) -> io::Result<Content> {
+        let (hash, key) = (loading.hash, loading.key.clone());
+        let known = match self.handles.with(|handles| handles.look_up(hash, &key, now_ms)).await {
+            Known::Fresh(Resolved::Directory, _) => return Ok(loading.answer(Content::Directory).await),
+            Known::Fresh(Resolved::Nothing, _) => return Ok(loading.answer(Content::Nothing).await),
+            Known::Fresh(Resolved::File(file), _) => {
+                // Nobody is promised what is known to be gone: such a reply would end in the middle.
+                if file.state.stamp.len > self.library.page_len_max && file.is_as_known() {
+                    return Ok(loading.answer(Content::File(file)).await);
                 }
                 None
             }
-            Known::Fresh(Resolved::File(file), checked_ms) => {
-                if let Some(page) = cached.as_ref().filter(|page| page.is(file.state.stamp)) {
-                    shard.with(|shard| shard.checked(hash, key, checked_ms)).await;
-                    return Ok(Content::Page(page.clone()));
-                }
-                // Nobody is promised what is known to be gone: such a reply would end in the middle.
-                if file.state.stamp.len > self.library.page_len_max && file.is_as_known() {
-                    return Ok(Content::File(file));
-                }
-                Some(file)
-            }
+            Known::Fresh(Resolved::Read | Resolved::Listed, _) => None,
             Known::Stale(known) => known,
         };
-        let content = match shard.with(|shard| shard.join(hash, key)).await {
-            Joined::Wait(content) => content,
-            Joined::Yours(content) => {
-                // A task of its own: the others wait for it also when this connection goes away.
-                self.spawn(self.loading(shard, hash, key).run(cached, known, now_ms));
-                content
-            }
-        };
-        content.await.map_err(|_| io::Error::other("the file could not be read"))
+        if known.is_none()
+            && let Some((resolved, content)) = self.library.look_at_once(&key, None)
+        {
+            loading.end(resolved, content.clone(), now_ms).await;
+            return Ok(content);
+        }
+        self.load_elsewhere(loading, None, known, now_ms).await
+    }
+
+    /// Loads what takes a while, in a task of its own: the others wait for it also when this connection goes away.
+    async fn load_elsewhere(
+        &self,
+        loading: Loading,
+        cached: Option<Arc<Page>>,
+        known: Option<Arc<FileHandle>>,
+        now_ms: u64,
+    ) -> io::Result<Content> {
+        let (hash, key) = (loading.hash, loading.key.clone());
+        let content = loading.shard.with(|shard| shard.wait(hash, &key)).await;
+        self.spawn(loading.run(cached, known, now_ms));
+        content.await.map_err(|_| failed())
     }
 
     /// Starts a task with a color of its own; with `--serial`, one of the default color.
@@ -185,98 +208,16 @@ impl Site {
         });
     }
 
-    fn loading(&self, shard: &Colored<Shard>, hash: u64, key: &[u8]) -> Loading {
-        let (shard, handles, library) = (shard.clone(), self.handles.clone(), self.library.clone());
+    /// A look at the file system, which the caller has to see to.
+    fn loading(&self, hash: u64, key: &[u8]) -> Loading {
+        let shard = self.shards[shard_of(hash)].clone();
+        let (handles, library) = (self.handles.clone(), self.library.clone());
         Loading { shard, handles, library, hash, key: key.into(), is_ended: false }
     }
 }
 
-impl Library {
-    /// Looks at the file system. What the caches had and is still right is used again.
-    async fn look(
-        &self,
-        key: &[u8],
-        cached: Option<Arc<Page>>,
-        known: Option<Arc<FileHandle>>,
-    ) -> io::Result<(Resolved, Content)> {
-        let resolved = self.root.resolve(key, known).await?;
-        let content = match &resolved {
-            Resolved::Directory => Content::Directory,
-            Resolved::File(file) => self.content_of(key, file, cached).await?,
-            Resolved::Nothing | Resolved::Listed => match self.listing(key).await? {
-                Some(page) => return Ok((Resolved::Listed, Content::Page(page))),
-                None => Content::Nothing,
-            },
-        };
-        Ok((resolved, content))
-    }
-
-    /// The content of a file: in memory, or the file itself where it is too long for that.
-    async fn content_of(&self, key: &[u8], file: &Arc<FileHandle>, cached: Option<Arc<Page>>) -> io::Result<Content> {
-        if let Some(page) = cached.filter(|page| page.is(file.state.stamp)) {
-            return Ok(Content::Page(page));
-        }
-        if file.state.stamp.len > self.page_len_max {
-            file.meta(|| self.labels.plain(key, &file_name(key), &file.state));
-            return Ok(Content::File(file.clone()));
-        }
-        Ok(match file.read_all().await? {
-            Some((state, body)) => {
-                let meta = self.labels.plain(key, &file_name(key), &state);
-                Content::Page(Arc::new(Page::new(Some(state), meta, body)))
-            }
-            None => Content::Unsteady,
-        })
-    }
-
-    /// The list of a directory, where lists are shown and there is one.
-    async fn listing(&self, key: &[u8]) -> io::Result<Option<Arc<Page>>> {
-        if !self.list || !is_directory(key) {
-            return Ok(None);
-        }
-        let Some(directory) = self.root.open_directory(key).await? else {
-            return Ok(None);
-        };
-        let list = listing::List { key: key.to_vec(), hidden: self.hidden, follow: self.root.follows() };
-        let page = listing::page(list, self.root.dir().clone(), directory).await?;
-        let meta = self.labels.made(key, "text/html; charset=utf-8", &listing::tag(&page));
-        Ok(Some(Arc::new(Page::new(None, meta, page.into()))))
-    }
-}
-
-/// A look at the file system in progress, for all who ask for one path. However it ends, the shard learns of it, so that
-/// nobody waits for ever.
-struct Loading {
-    shard: Colored<Shard>,
-    handles: Colored<Handles>,
-    library: Arc<Library>,
-    hash: u64,
-    key: Arc<[u8]>,
-    is_ended: bool,
-}
-
-impl Loading {
-    /// `cached` and `known` are what the caches had; what is still right of these is used again.
-    async fn run(mut self, cached: Option<Arc<Page>>, known: Option<Arc<FileHandle>>, checked_ms: u64) {
-        match self.library.look(&self.key, cached, known).await {
-            Ok((resolved, content)) => {
-                let (hash, key) = (self.hash, &self.key);
-                self.handles.with(|handles| handles.note(hash, key, resolved, checked_ms)).await;
-                self.shard.with(|shard| shard.loaded(hash, key, content, checked_ms)).await;
-                self.is_ended = true;
-            }
-            Err(error) => warn!(%error, path = %self.key.escape_ascii(), "a file could not be read"),
-        }
-    }
-}
-
-impl Drop for Loading {
-    fn drop(&mut self) {
-        if !self.is_ended {
-            let (hash, key) = (self.hash, self.key.clone());
-            self.shard.post(move |shard| shard.load_failed(hash, &key));
-        }
-    }
+fn failed() -> io::Error {
+    io::Error::other("the file could not be read")
 }
 
 /// State with a color of its own, or with the default color when everything has that.

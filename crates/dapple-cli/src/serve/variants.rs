@@ -129,7 +129,8 @@ impl Site {
         let jobs = &self.shards[shard_of(job_hash)];
         let content = match jobs.with(|shard| shard.join(job_hash, &job_key)).await {
             Joined::Wait(content) => content,
-            Joined::Yours(content) => {
+            Joined::Yours => {
+                let content = jobs.with(|shard| shard.wait(job_hash, &job_key)).await;
                 let job = compress::Job {
                     page: page.clone(),
                     coding,

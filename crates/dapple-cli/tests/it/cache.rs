@@ -174,3 +174,23 @@ fn parts_of_a_file_are_served() {
         assert_eq!((changed.status, changed.body.len()), (200, 2_000_000));
     }
 }
+
+/// Not now and then, as long as the page would be in memory.
+#[test]
+fn what_is_gone_stays_gone() {
+    let site = Site::new();
+    site.write("page.txt", "here");
+    site.write("other.txt", "here");
+    let server = Server::start(&site.path, &[]);
+    let mut client = server.connect();
+    assert_eq!((client.get("/page.txt").status, client.get("/other.txt").status), (200, 200));
+    std::fs::remove_file(site.path.join("page.txt")).unwrap();
+    std::fs::remove_file(site.path.join("other.txt")).unwrap();
+    std::fs::create_dir(site.path.join("other.txt")).unwrap();
+    assert!(eventually(Duration::from_secs(2), || server.get("/page.txt").status == 404));
+    assert!(eventually(Duration::from_secs(2), || server.get("/other.txt").status == 301));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1_200) {
+        assert_eq!((client.get("/page.txt").status, client.get("/other.txt").status), (404, 301));
+    }
+}

@@ -95,11 +95,11 @@ fn ranges_that_do_not_count() {
     site.write("a.txt", "0123456789");
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();
-    let many: Vec<String> = (0..5_000).map(|at| format!("{at}-{at}")).collect();
+    let many: Vec<String> = (0..500).map(|at| format!("{at}-{at}")).collect();
     for range in
         ["bytes=5-2", "bytes=x", "pages=1-2", "bytes=", "bytes=0-,0-,0-,0-,0-", "bytes=1-2\r\nRange: bytes=3-4"]
             .into_iter()
-            .chain([format!("bytes={}", many[..2_000].join(",")).as_str()])
+            .chain([format!("bytes={}", many.join(",")).as_str()])
     {
         let reply = client.request("GET", "/a.txt", &format!("Range: {range}\r\n"));
         assert_eq!((reply.status, reply.text()), (200, "0123456789"), "{range}");

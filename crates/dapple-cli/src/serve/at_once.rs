@@ -1,0 +1,75 @@
+//! Looks at the served directory that do not wait: what the kernel has in its caches is told on the spot, without a visit to the
+//! ring or the pool. Of everything else it says that it would wait, and then it is done in a way that does not hold the worker up.
+
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::disk::Root;
+use super::meta::{Stamp, State};
+
+/// What a name stands for.
+pub(super) enum AtOnce {
+    /// The file that is known already.
+    Unchanged,
+    /// A regular file, read as a whole.
+    Read(State, Bytes),
+    Directory,
+    /// Nothing that is served.
+    Nothing,
+}
+
+impl Root {
+    /// Looks `name` up; where the file is in the state `known`, that is all. Files up to `len_max` are read. `None`: telling takes
+    /// the disk, or the kernel cannot say whether it would.
+    pub(super) fn look_at_once(&self, name: &[u8], known: Option<Stamp>, len_max: u64) -> Option<AtOnce> {
+        let seen = match self.open_at_once(name, OFlags::PATH) {
+            Ok(seen) => seen,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG) => {
+                return Some(AtOnce::Nothing);
+            }
+            Err(_) => return None,
+        };
+        let (seen_stamp, kind) = Stamp::and_kind_of(&seen).ok()?;
+        match kind {
+            FileType::RegularFile => {}
+            FileType::Directory => return Some(AtOnce::Directory),
+            _ => return Some(AtOnce::Nothing),
+        }
+        if known == Some(seen_stamp) {
+            return Some(AtOnce::Unchanged);
+        }
+        if seen_stamp.len > len_max {
+            return None;
+        }
+        // If it has become a pipe or a terminal meanwhile, it does not wait either.
+        let file = self.open_at_once(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
+        read_at_once(&file, seen_stamp)
+    }
+
+    fn open_at_once(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let resolve = match self.follow {
+            true => ResolveFlags::CACHED,
+            false => ResolveFlags::CACHED | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        };
+        openat2(&self.dir, name, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+    }
+}
+
+/// Reads all of a file that is in the state `stamp` before and after.
+fn read_at_once(file: &OwnedFd, stamp: Stamp) -> Option<AtOnce> {
+    let mut content = vec![0; stamp.len as usize];
+    if !content.is_empty() {
+        let count = preadv2(file, &mut [IoSliceMut::new(&mut content)], 0, ReadWriteFlags::NOWAIT).ok()?;
+        if count < content.len() {
+            return None;
+        }
+    }
+    // The same file, and not only a file like it.
+    let (after, kind) = Stamp::and_kind_of(file).ok()?;
+    (after == stamp && kind == FileType::RegularFile)
+        .then(|| AtOnce::Read(State::new(after, true), Bytes::from(content)))
+}

@@ -1,0 +1,106 @@
+//! How a file becomes a page.
+
+use std::io;
+use std::sync::Arc;
+
+use super::at_once::AtOnce;
+use super::disk::{FileHandle, Resolved, Root, file_name};
+use super::labels::Labels;
+use super::listing;
+use super::pages::{Content, Page};
+use super::path::is_directory;
+
+/// What every look at the file system needs.
+pub(crate) struct Library {
+    pub(crate) root: Root,
+    pub(crate) labels: Labels,
+    /// Whether directories without an index are listed.
+    pub(crate) list: bool,
+    /// Whether hidden files are listed.
+    pub(crate) hidden: bool,
+    /// Files larger than this are streamed and not cached, in bytes.
+    pub(crate) page_len_max: u64,
+}
+
+impl Library {
+    /// What can be told of `key` without waiting: nothing but directories and files up to [`AT_ONCE_LEN_MAX`], of which the
+    /// kernel has names and content in its caches. `None`: [`look`](Self::look) has to tell.
+    pub(crate) fn look_at_once(&self, key: &[u8], cached: Option<&Arc<Page>>) -> Option<(Resolved, Content)> {
+        let name = file_name(key);
+        let stamp = cached.and_then(|page| page.state).filter(|state| state.certain).map(|state| state.stamp);
+        match self.root.look_at_once(&name, stamp, self.page_len_max.min(AT_ONCE_LEN_MAX))? {
+            AtOnce::Unchanged => Some((Resolved::Read, Content::Page(cached?.clone()))),
+            AtOnce::Read(state, body) => {
+                let meta = self.labels.plain(key, &name, &state);
+                Some((Resolved::Read, Content::Page(Arc::new(Page::new(Some(state), meta, body)))))
+            }
+            AtOnce::Directory if !is_directory(key) => Some((Resolved::Directory, Content::Directory)),
+            AtOnce::Directory | AtOnce::Nothing if !(self.list && is_directory(key)) => {
+                Some((Resolved::Nothing, Content::Nothing))
+            }
+            AtOnce::Directory | AtOnce::Nothing => None,
+        }
+    }
+
+    /// Looks at the file system. What the caches had and is still right is used again.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk, or the supply of file descriptors, fails.
+    pub(crate) async fn look(
+        &self,
+        key: &[u8],
+        cached: Option<&Arc<Page>>,
+        known: Option<Arc<FileHandle>>,
+    ) -> io::Result<(Resolved, Content)> {
+        let resolved = self.root.resolve(key, known).await?;
+        let content = match &resolved {
+            Resolved::Directory => Content::Directory,
+            Resolved::File(file) => match self.content_of(key, file, cached).await? {
+                // Its content is in memory: the file need not stay open.
+                Content::Page(page) => return Ok((Resolved::Read, Content::Page(page))),
+                content => content,
+            },
+            Resolved::Nothing | Resolved::Read | Resolved::Listed => match self.listing(key).await? {
+                Some(page) => return Ok((Resolved::Listed, Content::Page(page))),
+                None => Content::Nothing,
+            },
+        };
+        Ok((resolved, content))
+    }
+
+    /// The content of a file: in memory, or the file itself where it is too long for that.
+    async fn content_of(&self, key: &[u8], file: &Arc<FileHandle>, cached: Option<&Arc<Page>>) -> io::Result<Content> {
+        if let Some(page) = cached.filter(|page| page.is(file.state.stamp)) {
+            return Ok(Content::Page(page.clone()));
+        }
+        if file.state.stamp.len > self.page_len_max {
+            file.meta(|| self.labels.plain(key, &file_name(key), &file.state));
+            return Ok(Content::File(file.clone()));
+        }
+        Ok(match file.read_all().await? {
+            Some((state, body)) => {
+                let meta = self.labels.plain(key, &file_name(key), &state);
+                Content::Page(Arc::new(Page::new(Some(state), meta, body)))
+            }
+            None => Content::Unsteady,
+        })
+    }
+
+    /// The list of a directory, where lists are shown and there is one.
+    async fn listing(&self, key: &[u8]) -> io::Result<Option<Arc<Page>>> {
+        if !self.list || !is_directory(key) {
+            return Ok(None);
+        }
+        let Some(directory) = self.root.open_directory(key).await? else {
+            return Ok(None);
+        };
+        let list = listing::List { key: key.to_vec(), hidden: self.hidden, follow: self.root.follows() };
+        let page = listing::page(list, self.root.dir().clone(), directory).await?;
+        let meta = self.labels.made(key, "text/html; charset=utf-8", &listing::tag(&page));
+        Ok(Some(Arc::new(Page::new(None, meta, page.into()))))
+    }
+}
+
+/// How much is read on the spot, if the kernel has it: what takes a worker some 10 us.
+const AT_ONCE_LEN_MAX: u64 = 64 * 1024;

@@ -1,0 +1,60 @@
+//! One look at the file system.
+
+use std::sync::Arc;
+
+use dapple::Colored;
+use tracing::warn;
+
+use super::disk::{FileHandle, Resolved};
+use super::handles::Handles;
+use super::library::Library;
+use super::pages::{Content, Page, Shard};
+
+/// A look at the file system in progress, for all who ask for one path. However it ends, the shard learns of it, so that
+/// nobody waits for ever.
+pub(crate) struct Loading {
+    pub(crate) shard: Colored<Shard>,
+    pub(crate) handles: Colored<Handles>,
+    pub(crate) library: Arc<Library>,
+    pub(crate) hash: u64,
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) is_ended: bool,
+}
+
+impl Loading {
+    /// Looks, waiting for the disk where that is needed. `cached` and `known` are what the caches had; what is still right of these
+    /// is used again.
+    pub(crate) async fn run(self, cached: Option<Arc<Page>>, known: Option<Arc<FileHandle>>, checked_ms: u64) {
+        match self.library.look(&self.key, cached.as_ref(), known).await {
+            Ok((resolved, content)) => self.end(resolved, content, checked_ms).await,
+            Err(error) => warn!(%error, path = %self.key.escape_ascii(), "a file could not be read"),
+        }
+    }
+
+    /// Notes what was found at `checked_ms`, and hands it to all who wait.
+    pub(crate) async fn end(mut self, resolved: Resolved, content: Content, checked_ms: u64) {
+        let (hash, key) = (self.hash, &self.key);
+        if !matches!(resolved, Resolved::Read) {
+            self.handles.with(|handles| handles.note(hash, key, resolved, checked_ms)).await;
+        }
+        self.shard.with(|shard| shard.loaded(hash, key, content, checked_ms)).await;
+        self.is_ended = true;
+    }
+
+    /// Hands what is known already to all who wait.
+    pub(crate) async fn answer(mut self, content: Content) -> Content {
+        let (hash, key) = (self.hash, &self.key);
+        self.shard.with(|shard| shard.answer(hash, key, &content)).await;
+        self.is_ended = true;
+        content
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            let (hash, key) = (self.hash, self.key.clone());
+            self.shard.post(move |shard| shard.load_failed(hash, &key));
+        }
+    }
+}
