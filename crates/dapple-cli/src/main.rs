@@ -11,6 +11,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 mod config;
 mod http;
+mod observe;
 mod serve;
 mod server;
 

@@ -99,7 +99,9 @@ fn values(arg: &Arg, value: &Spanned<DeValue<'_>>, source: &Source, file: &Path)
 fn single(arg: &Arg, value: &Spanned<DeValue<'_>>, source: &Source, file: &Path) -> Result<String, Problem> {
     let wrong = |wanted: &str| {
         let (id, found) = (arg.get_id(), value.get_ref().type_str());
-        let example = option::example(arg);
+        let meant =
+            value.get_ref().as_str().filter(|text| option::kind(arg) != Kind::Text && text.parse::<f64>().is_ok());
+        let example = meant.map_or_else(|| option::example(arg), |text| format!("{id} = {text}"));
         source.problem(
             value.span(),
             format!("`{id}` takes {wanted}, and this is {}; write `{example}`", with_article(found)),
@@ -109,6 +111,9 @@ fn single(arg: &Arg, value: &Spanned<DeValue<'_>>, source: &Source, file: &Path)
         (Kind::Switch, DeValue::Boolean(is_on)) => Ok(is_on.to_string()),
         (Kind::Switch, _) => Err(wrong("true or false")),
         (Kind::Number, DeValue::Integer(number)) => Ok(decimal(number)),
+        (Kind::Seconds, DeValue::Integer(number)) => Ok(decimal(number)),
+        (Kind::Seconds, DeValue::Float(number)) => Ok(number.as_str().to_owned()),
+        (Kind::Seconds, _) => Err(wrong("seconds, without quotes")),
         (Kind::Number, _) => Err(wrong("a whole number without quotes")),
         (Kind::Text, DeValue::String(text)) if option::is_path(arg) && text != "-" => {
             let folder = file.parent().unwrap_or(Path::new(""));

@@ -1,6 +1,7 @@
 //! What the options of a command are called, and what they take.
 
 use std::any::TypeId;
+use std::time::Duration;
 
 use clap::builder::ValueHint;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -19,6 +20,8 @@ pub(crate) struct Options {
 pub(crate) enum Kind {
     Switch,
     Number,
+    /// Seconds: a number that may have a part behind its point.
+    Seconds,
     Text,
 }
 
@@ -81,6 +84,7 @@ pub(crate) fn kind(arg: &Arg) -> Kind {
         () if is(&[TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()]) => {
             Kind::Number
         }
+        () if is(&[TypeId::of::<Duration>()]) => Kind::Seconds,
         () => Kind::Text,
     }
 }
@@ -100,7 +104,7 @@ pub(crate) fn example(arg: &Arg) -> String {
     let default = arg.get_default_values().first().and_then(|value| value.to_str());
     let value = match kind(arg) {
         Kind::Switch => "true".to_owned(),
-        Kind::Number => default.unwrap_or("1").to_owned(),
+        Kind::Number | Kind::Seconds => default.unwrap_or("1").to_owned(),
         Kind::Text => {
             let named = arg.get_value_names().and_then(|names| names.first()).map_or("…", |name| name.as_str());
             format!("{:?}", default.unwrap_or(named))

@@ -64,7 +64,7 @@ pub(crate) fn as_file(settings: &[Setting]) -> String {
 /// A value in the words of TOML.
 fn literal(arg: &Arg, value: &str) -> String {
     match option::kind(arg) {
-        Kind::Switch | Kind::Number => value.to_owned(),
+        Kind::Switch | Kind::Number | Kind::Seconds => value.to_owned(),
         Kind::Text => toml::Value::String(value.to_owned()).to_string(),
     }
 }

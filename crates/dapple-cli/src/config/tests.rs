@@ -108,7 +108,7 @@ fn every_problem_says_where_it_is_and_what_to_write() {
     for part in [
         "paint.toml:1:1: there is no option `coat`; did you mean `coats`?\n  1 | coat = 2\n    | ^^^^",
         ":2:7: `dry` takes true or false, and this is an integer; write `dry = true`",
-        ":3:9: `coats` takes a whole number without quotes, and this is a string; write `coats = 1`",
+        ":3:9: `coats` takes a whole number without quotes, and this is a string; write `coats = 3`",
         ":4:9: `tint` takes a string in quotes, and this is an integer; write `tint = [\"TINT\"]`",
         ":5:1: `config` can only be given on the command line",
     ] {
@@ -169,8 +169,8 @@ fn given_in_file(command: &str, arg: &clap::Arg) -> String {
     let path = folder.path().join("all.toml");
     let value = match (option::kind(arg), arg.get_default_values().first(), arg.get_possible_values().first()) {
         (Kind::Switch, ..) => "true".to_owned(),
-        (Kind::Number, Some(default), _) => default.to_string_lossy().into_owned(),
-        (Kind::Number, None, _) => "2".to_owned(),
+        (Kind::Number | Kind::Seconds, Some(default), _) => default.to_string_lossy().into_owned(),
+        (Kind::Number | Kind::Seconds, None, _) => "2".to_owned(),
         (Kind::Text, _, Some(possible)) => format!("{:?}", possible.get_name()),
         (Kind::Text, ..) => "\"localhost:80\"".to_owned(),
     };

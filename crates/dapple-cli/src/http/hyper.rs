@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Response};
 use hyper::body::{Frame, SizeHint};
 
 use super::body::Body;
+use super::observer::ObservedBody;
 use super::reply::Reply;
 use super::request_body::Incoming;
 
@@ -44,8 +45,8 @@ pub(crate) fn request<'a>(parts: &'a Parts, fields: &'a [Field<'a>]) -> Request<
 }
 
 /// A reply as hyper sends it.
-pub(crate) fn response(reply: Reply) -> Response<Body> {
-    let mut response = Response::new(reply.body);
+pub(crate) fn response(reply: Reply) -> Response<ObservedBody> {
+    let mut response = Response::new(ObservedBody::new(reply.body, reply.observer));
     *response.status_mut() = reply.status;
     let headers = response.headers_mut();
     if let Some(shared) = &reply.shared {

@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod http1;
 pub(crate) mod hyper;
 pub(crate) mod limits;
+pub(crate) mod observer;
 pub(crate) mod reply;
 pub(crate) mod request_body;
 pub(crate) mod service;
@@ -12,6 +13,7 @@ pub(crate) mod tunnel;
 
 pub(crate) use self::body::{Body, BodyStream};
 pub(crate) use self::limits::Limits;
+pub(crate) use self::observer::Observer;
 pub(crate) use self::reply::{Reply, SharedHead};
 pub(crate) use self::request_body::{Incoming, RequestBody};
 pub(crate) use self::service::{Client, Service};

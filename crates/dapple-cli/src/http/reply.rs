@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 
 use super::body::Body;
+use super::observer::Observer;
 
 /// A reply. Whoever sends it adds the date and what frames the body (`content-length`, `transfer-encoding`, `connection`).
 pub(crate) struct Reply {
@@ -18,6 +19,8 @@ pub(crate) struct Reply {
     pub(crate) content_len: Option<u64>,
     /// Whether the connection has to end behind this reply.
     pub(crate) close: bool,
+    /// Learns what becomes of it; whoever sends it tells.
+    pub(crate) observer: Option<Box<dyn Observer>>,
 }
 
 /// Header fields made once and sent with many replies.
@@ -32,7 +35,7 @@ pub(crate) struct SharedHead {
 impl Reply {
     /// A reply with these parts and no shared fields.
     pub(crate) fn new(status: StatusCode, headers: HeaderMap, body: Body) -> Reply {
-        Reply { status, shared: None, headers, body, content_len: None, close: false }
+        Reply { status, shared: None, headers, body, content_len: None, close: false, observer: None }
     }
 }
 

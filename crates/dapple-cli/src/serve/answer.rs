@@ -16,24 +16,29 @@ use crate::http::{Body, Client, Reply, RequestBody, Service};
 
 impl Service for Site {
     async fn answer(&self, request: &Request<'_>, _body: &mut RequestBody<'_>, client: &Client) -> Reply {
-        let mut reply = respond(self, request, client).await;
-        if reply.shared.is_none() {
-            adorn(self, request, &mut reply).await;
-        }
-        reply.close |= self.is_crowded();
-        // A stream counts its pieces as they go.
-        let len = if let Body::Whole(bytes) = &reply.body { bytes.len() } else { 0 };
-        self.counters.add_request(len as u64);
-        reply
+        self.observing.answer(request, client, reply(self, request, client)).await
     }
 
-    fn refuse(&self, status: StatusCode, _reason: &str, _client: &Client) -> Reply {
-        reply::problem(status, false)
+    fn refuse(&self, status: StatusCode, reason: &str, client: &Client) -> Reply {
+        self.observing.refuse(reply::problem(status, false), reason, client)
     }
 
     fn is_crowded(&self) -> bool {
         Site::is_crowded(self)
     }
+}
+
+/// The whole of a reply.
+async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
+    let mut reply = respond(site, request, client).await;
+    if reply.shared.is_none() {
+        adorn(site, request, &mut reply).await;
+    }
+    reply.close |= site.is_crowded();
+    // A stream counts its pieces as they go.
+    let len = if let Body::Whole(bytes) = &reply.body { bytes.len() } else { 0 };
+    site.counters.add_request(len as u64);
+    reply
 }
 
 async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {

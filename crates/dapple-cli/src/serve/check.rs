@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::args::Args;
 use super::disk::Root;
 use super::error::ServeError;
+use super::told;
 use crate::config::Loaded;
 
 /// Looks at all that the options name, and prints what would be used. Nobody is listened for: a port that is taken is not found out,
@@ -18,6 +19,7 @@ pub(crate) fn check(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     for wanted in args.listen.wanted() {
         wanted.addrs()?;
     }
+    told::check(&args.told)?;
     // A closed stdout leaves the exit code to say it.
     let _ = io::stdout().lock().write_all(loaded.show().as_bytes());
     Ok(())

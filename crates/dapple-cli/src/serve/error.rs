@@ -20,6 +20,10 @@ pub(crate) enum ServeError {
     Dir(PathBuf, #[source] io::Error),
     #[error(transparent)]
     Listen(#[from] ListenError),
+    #[error("the access log {0:?} cannot be opened ({1}); give a file that can be written, or `-` for stdout")]
+    AccessLog(PathBuf, #[source] io::Error),
+    #[error("listening for metrics on {0}:{1} failed ({2}); choose another address with `--metrics HOST:PORT`")]
+    Metrics(String, u16, #[source] io::Error),
     #[error("the runtime could not start: {0}; a limit on threads or on open files may be too low (see `ulimit -a`)")]
     Runtime(#[source] io::Error),
 }

@@ -40,6 +40,7 @@ mod listing;
 mod loading;
 mod lru;
 mod meta;
+mod metrics;
 mod pages;
 mod path;
 mod pattern;
@@ -48,6 +49,7 @@ mod representation;
 mod rules;
 mod site;
 mod status;
+mod told;
 mod variants;
 
 /// Serves until a signal says to stop, and then until what is in flight is finished; with `--check`, only looks whether it could.
@@ -70,26 +72,29 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let _entered = runtime.enter();
 
     let signals = Signals::watch().map_err(ServeError::Runtime)?;
+    let (observing, writing) = told::open(&args.told, runtime.handle())?;
     let options = SiteOptions {
         cache_bytes: args.files.cache_mb << 20,
         files_max: shares.files,
+        serial: args.runtime.serial,
+        status: !args.runtime.no_status,
         list: args.files.list,
         hidden: args.files.hidden,
         compress: !args.files.no_compress,
         rules,
-        serial: args.runtime.serial,
-        status: !args.runtime.no_status,
         limits: args.connection.limits(),
+        observing,
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
     let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address()));
     let mut predecessor = Predecessor::find().map_err(ServeError::Runtime)?;
     let listening = listen(&args.listen.wanted(), &args.listen.wanted_by_default(), predecessor.as_mut())?;
-    let mut front = Front::new(site, admission, shares.is_short);
+    let mut front = Front::new(site.clone(), admission, shares.is_short);
     for listening in listening {
         front.open(listening).map_err(ServeError::Runtime)?;
     }
     announce(args, front.addrs(), runtime.handle().workers());
+    told::begin(&args.told, &site, predecessor.is_some())?;
     let manager = Manager::find();
     if let Some(predecessor) = predecessor {
         predecessor.tell_ready();
@@ -98,6 +103,8 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let drain = Duration::from_secs(args.limits.drain_s);
     let (begin, admission) = runtime.block_on(watch(signals, front, manager));
     finish(runtime, drain.saturating_sub(begin.elapsed()), &admission);
+    // The last lines of the log are those of the replies that were just finished.
+    drop(writing);
     Ok(())
 }
 

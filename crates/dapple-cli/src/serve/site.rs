@@ -33,6 +33,7 @@ use super::loading::Loading;
 use super::pages::{Content, Found, Joined, Page, SHARDS, Shard, shard_of};
 use super::rules::Rules;
 use crate::http::Limits;
+use crate::observe::Observing;
 
 /// Everything that the connections share.
 pub(crate) struct Site {
@@ -54,6 +55,8 @@ pub(crate) struct Site {
     pub(crate) compressing: Arc<AtomicUsize>,
     /// What one connection may cost.
     pub(crate) limits: Arc<Limits>,
+    /// Who is told of requests.
+    pub(crate) observing: Observing,
     /// There are more clients than descriptors: connections end with their next response.
     crowded: AtomicBool,
 }
@@ -73,6 +76,7 @@ pub(crate) struct SiteOptions {
     pub(crate) compress: bool,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    pub(crate) observing: Observing,
 }
 
 impl Site {
@@ -98,6 +102,7 @@ impl Site {
             limits: Arc::new(options.limits),
             hidden: options.hidden,
             compressing: Arc::default(),
+            observing: options.observing,
             crowded: AtomicBool::new(false),
         }
     }

@@ -1,5 +1,6 @@
 //! The real `dapple` binary, asked by plain sockets: no HTTP library stands between a test and the bytes.
 
+mod access_log;
 mod cache;
 mod codings;
 mod conditions;
@@ -12,6 +13,7 @@ mod http;
 mod limits;
 mod listing;
 mod load;
+mod metrics;
 mod paths;
 mod ranges;
 mod rules;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,8 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     /// The line that it printed.
     pub(crate) line: String,
+    /// What it prints after that.
+    pub(crate) stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -99,10 +101,11 @@ impl Server {
     pub(crate) fn spawn(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
         let address = line.split_whitespace().find_map(|word| word.strip_prefix("http://127.0.0.1:"));
         let port = address.unwrap_or_else(|| panic!("no address in {line:?}")).parse().unwrap();
-        Server { child, port, line }
+        Server { child, port, line, stdout }
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -180,7 +183,8 @@ impl Response {
 }
 
 impl Client {
-    fn connect(addr: (&str, u16)) -> Client {
+    /// Connects to an address of this machine.
+    pub(crate) fn connect(addr: (&str, u16)) -> Client {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();

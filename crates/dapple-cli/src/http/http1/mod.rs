@@ -19,6 +19,7 @@ mod answer;
 mod connection;
 mod incoming;
 mod linger;
+mod observed;
 mod outgoing;
 mod pace;
 mod send;

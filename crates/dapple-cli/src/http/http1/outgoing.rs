@@ -8,6 +8,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::rt::Write;
 
+use super::observed::Observed;
+use crate::http::Observer;
+
 /// Heads and bodies in their order.
 #[derive(Default)]
 pub(super) struct Outgoing {
@@ -20,6 +23,9 @@ pub(super) struct Outgoing {
     written: usize,
     /// Bytes that are not written.
     len: usize,
+    /// Bytes that are, since the buffer was taken.
+    total: u64,
+    observed: Observed,
 }
 
 enum Piece {
@@ -67,6 +73,19 @@ impl Outgoing {
         self.pieces.push(Piece::Shared(bytes));
     }
 
+    /// Tells this one of the reply whose head was added just now.
+    pub(super) fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observed.begin(observer, self.total + self.len as u64);
+    }
+
+    /// The last reply is added in full.
+    pub(super) fn end_of_reply(&mut self) {
+        if !self.observed.is_empty() {
+            self.observed.end(self.total + self.len as u64);
+            self.observed.written(self.total);
+        }
+    }
+
     /// Writes some of it: ready with how much, never with nothing written unless there was nothing.
     pub(super) fn poll_write<S: Write + Unpin>(
         &mut self,
@@ -99,8 +118,12 @@ impl Outgoing {
 
     fn advance(&mut self, len: usize) {
         self.len -= len;
+        self.total += len as u64;
+        if !self.observed.is_empty() {
+            self.observed.written(self.total);
+        }
         if self.len == 0 {
-            return self.clear();
+            return self.reuse();
         }
         self.written += len;
         while let Some(piece) = self.pieces.get_mut(self.done)
@@ -113,7 +136,14 @@ impl Outgoing {
         }
     }
 
+    /// Forgets what is not written, and who wanted to know about it.
     pub(super) fn clear(&mut self) {
+        self.reuse();
+        self.observed.clear();
+        self.total = 0;
+    }
+
+    fn reuse(&mut self) {
         self.text.clear();
         self.pieces.clear();
         (self.done, self.written, self.len) = (0, 0, 0);

@@ -66,6 +66,9 @@ pub(super) fn queue(reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outg
             );
         });
     });
+    if let Some(observer) = reply.observer {
+        out.observe(observer);
+    }
     let queued = match reply.body {
         Body::Tunnel(tunnel) => Queued::Tunnel(tunnel),
         _ if asked.is_head || is_bodiless(reply.status) => Queued::All,
@@ -76,6 +79,9 @@ pub(super) fn queue(reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outg
         }
         Body::Stream(stream) => Queued::Stream(stream, framing),
     };
+    if !matches!(queued, Queued::Stream(..)) {
+        out.end_of_reply();
+    }
     (keep_alive, queued)
 }
 
@@ -211,6 +217,7 @@ impl Streaming {
                         // Said once.
                         self.framing = ReplyFraming::UntilClose;
                     }
+                    out.end_of_reply();
                     return Ok(false);
                 }
             }

@@ -40,11 +40,11 @@ pub(crate) struct ConnectionArgs {
     request_timeout_s: Option<Duration>,
 
     /// The fewest bytes a second in which a client may send a body; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(0..=1 << 40))]
     receive_rate_min: u64,
 
     /// The fewest bytes a second in which a client may take a response; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(0..=1 << 40))]
     send_rate_min: u64,
 
     /// How long a client may be slower than that, in seconds

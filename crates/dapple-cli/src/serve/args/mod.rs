@@ -7,11 +7,13 @@ use std::path::PathBuf;
 
 pub(crate) use self::connection::ConnectionArgs;
 pub(crate) use self::listen::ListenArgs;
+pub(crate) use self::told::ToldArgs;
 use crate::config::number;
 use crate::server::PerAddress;
 
 mod connection;
 mod listen;
+mod told;
 
 /// Serve a directory over HTTP/1.1, on every core.
 ///
@@ -43,6 +45,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
+
+    #[command(flatten)]
+    pub(crate) told: ToldArgs,
 
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,

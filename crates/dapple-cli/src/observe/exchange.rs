@@ -1,0 +1,83 @@
+//! One request and its reply, from the head of the one to the last byte of the other.
+
+use std::time::Instant;
+
+use dapple_http::Request;
+use http::StatusCode;
+
+use super::Sinks;
+use super::log::Line;
+use super::metrics::MethodIndex;
+use crate::http::{Client, Observer};
+
+/// What is noted of a request until its reply is sent, or cannot be.
+pub(crate) struct Exchange {
+    sinks: &'static Sinks,
+    started: Instant,
+    method: MethodIndex,
+    /// `None`: the service never answered.
+    status: Option<StatusCode>,
+    sent: u64,
+    is_complete: bool,
+    line: Option<Line>,
+}
+
+/// How an exchange ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending {
+    pub(crate) status: Option<StatusCode>,
+    /// Bytes of the reply's body that left.
+    pub(crate) sent: u64,
+    pub(crate) is_complete: bool,
+    pub(crate) duration_us: u64,
+    /// The worker on which it ended.
+    pub(crate) worker: Option<usize>,
+}
+
+impl Exchange {
+    /// One that begins now.
+    pub(super) fn begin(sinks: &'static Sinks, request: &Request<'_>, client: &Client) -> Exchange {
+        let line = sinks.log.as_ref().map(|log| Line::begin(log.format(), request, client));
+        Exchange::new(sinks, MethodIndex::of(&request.method), line)
+    }
+
+    /// One that came to no request.
+    pub(super) fn refused(sinks: &'static Sinks, reason: &str, client: &Client) -> Exchange {
+        let line = sinks.log.as_ref().map(|log| Line::refused(log.format(), reason, client));
+        Exchange::new(sinks, MethodIndex::unknown(), line)
+    }
+
+    fn new(sinks: &'static Sinks, method: MethodIndex, line: Option<Line>) -> Exchange {
+        Exchange { sinks, started: Instant::now(), method, status: None, sent: 0, is_complete: false, line }
+    }
+
+    /// The service has decided.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+}
+
+impl Observer for Exchange {
+    fn sent(&mut self, len: u64) {
+        self.sent += len;
+    }
+
+    fn complete(&mut self) {
+        self.is_complete = true;
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let duration_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let worker = self.sinks.handle.worker_index();
+        let (status, sent, is_complete) = (self.status, self.sent, self.is_complete);
+        let ending = Ending { status, sent, is_complete, duration_us, worker };
+        if let Some(metrics) = &self.sinks.metrics {
+            metrics.count(self.method, &ending);
+        }
+        if let (Some(log), Some(line)) = (&self.sinks.log, &self.line) {
+            log.put(worker, |lines| line.end(&ending, lines));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Numbers of requests, for whoever asks at the metrics address.
+//!
+//! Each worker counts in cache lines of its own; whoever asks adds them up.
+
+pub(crate) mod exposition;
+mod histogram;
+pub(crate) mod listener;
+pub(crate) mod process;
+pub(crate) mod workers;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::Method;
+
+use self::exposition::{Exposition, Kind};
+use self::histogram::Histogram;
+use super::exchange::Ending;
+
+/// What was counted of requests since the start.
+pub(crate) struct Metrics {
+    /// One slot per worker, and a last one for any other thread.
+    slots: Box<[Slot]>,
+}
+
+/// Two cache lines at least, because processors fetch them in pairs.
+#[repr(align(128))]
+#[derive(Default)]
+struct Slot {
+    /// By method and class of status.
+    requests: [[AtomicU64; CLASSES.len()]; METHODS.len()],
+    sent: AtomicU64,
+    cut: AtomicU64,
+    durations: Histogram,
+}
+
+/// The place of a method in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MethodIndex(usize);
+
+impl MethodIndex {
+    /// Methods that nobody has heard of are one, or clients could make up any number of them.
+    pub(crate) fn of(method: &Method) -> MethodIndex {
+        let known = METHODS.iter().position(|name| *name == method.as_str());
+        MethodIndex(known.unwrap_or(METHODS.len() - 1))
+    }
+
+    /// Of what is refused before its method is known.
+    pub(crate) fn unknown() -> MethodIndex {
+        MethodIndex(METHODS.len() - 1)
+    }
+}
+
+impl Metrics {
+    /// For so many workers.
+    pub(crate) fn new(workers: usize) -> Metrics {
+        Metrics { slots: (0..=workers).map(|_| Slot::default()).collect() }
+    }
+
+    /// Counts a request whose reply has ended.
+    pub(super) fn count(&self, method: MethodIndex, ending: &Ending) {
+        let others = self.slots.len() - 1;
+        let slot = &self.slots[ending.worker.unwrap_or(others).min(others)];
+        // A request that was never answered is one whose client went.
+        let status = ending.status.map_or(400, |status| status.as_u16());
+        let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
+        slot.requests[method.0][class].fetch_add(1, Ordering::Relaxed);
+        slot.sent.fetch_add(ending.sent, Ordering::Relaxed);
+        if !ending.is_complete {
+            slot.cut.fetch_add(1, Ordering::Relaxed);
+        }
+        slot.durations.add(ending.duration_us);
+    }
+
+    /// Writes what was counted.
+    pub(crate) fn write(&self, out: &mut Exposition) {
+        out.family(
+            "dapple_http_requests_total",
+            Kind::Counter,
+            "Requests whose reply has ended, by method and class of status.",
+        );
+        for (row, method) in METHODS.iter().enumerate() {
+            for (column, class) in CLASSES.iter().enumerate() {
+                let count = self.sum(|slot| &slot.requests[row][column]);
+                if count > 0 || (*method == "GET" && *class != "1xx") {
+                    out.sample("dapple_http_requests_total", &[("method", method), ("code", class)], count as f64);
+                }
+            }
+        }
+        out.single(
+            "dapple_http_response_body_bytes_total",
+            Kind::Counter,
+            "Bytes of replies' bodies that were sent.",
+            self.sum(|slot| &slot.sent) as f64,
+        );
+        out.single(
+            "dapple_http_responses_cut_total",
+            Kind::Counter,
+            "Replies that ended before they were complete.",
+            self.sum(|slot| &slot.cut) as f64,
+        );
+        let histograms: Vec<&Histogram> = self.slots.iter().map(|slot| &slot.durations).collect();
+        histogram::write(
+            &histograms,
+            "dapple_http_request_duration_seconds",
+            "From the head of a request to the last byte of its reply.",
+            out,
+        );
+    }
+
+    fn sum(&self, field: impl Fn(&Slot) -> &AtomicU64) -> u64 {
+        self.slots.iter().map(|slot| field(slot).load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// The methods that have a number of their own; the last is all others.
+const METHODS: [&str; 8] = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "CONNECT", "other"];
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];

@@ -1,0 +1,81 @@
+//! What a server tells of its requests: the access log, metrics, and spans.
+//!
+//! A service passes each request through [`Observing`]. Where nobody wants to know anything that costs two comparisons; otherwise the
+//! reply carries an [`Observer`](crate::http::Observer), which learns how many bytes were sent and whether all were.
+
+mod exchange;
+pub(crate) mod log;
+pub(crate) mod metrics;
+mod span;
+mod time;
+
+use std::future::Future;
+
+use dapple::Handle;
+use dapple_http::Request;
+use tracing::{Instrument, debug};
+
+use self::exchange::Exchange;
+use self::log::Log;
+use self::metrics::Metrics;
+use crate::http::{Client, Reply};
+
+/// Who is told of requests.
+#[derive(Clone, Copy)]
+pub(crate) struct Observing {
+    sinks: Option<&'static Sinks>,
+}
+
+/// Where the news of requests goes. A process has one and keeps it, so that no request has to count who uses it.
+pub(crate) struct Sinks {
+    pub(crate) handle: Handle,
+    pub(crate) log: Option<Log>,
+    pub(crate) metrics: Option<Metrics>,
+}
+
+impl Observing {
+    /// Tells these, if there are any.
+    pub(crate) fn new(sinks: Sinks) -> Observing {
+        let is_any = sinks.log.is_some() || sinks.metrics.is_some();
+        Observing { sinks: is_any.then(|| &*Box::leak(Box::new(sinks))) }
+    }
+
+    /// Where the news goes, if anywhere.
+    pub(crate) fn sinks(&self) -> Option<&'static Sinks> {
+        self.sinks
+    }
+
+    /// Observes a request that `answer` answers.
+    pub(crate) async fn answer(
+        &self,
+        request: &Request<'_>,
+        client: &Client,
+        answer: impl Future<Output = Reply>,
+    ) -> Reply {
+        let exchange = self.sinks.map(|sinks| Exchange::begin(sinks, request, client));
+        let mut reply = match span::of(request, client) {
+            None => answer.await,
+            Some(span) => {
+                let reply = answer.instrument(span.clone()).await;
+                span.in_scope(|| debug!(status = reply.status.as_u16(), "answered"));
+                reply
+            }
+        };
+        if let Some(mut exchange) = exchange {
+            exchange.answered(reply.status);
+            reply.observer = Some(Box::new(exchange));
+        }
+        reply
+    }
+
+    /// Observes the reply to what is refused before it is a request.
+    pub(crate) fn refuse(&self, mut reply: Reply, reason: &str, client: &Client) -> Reply {
+        if let Some(sinks) = self.sinks {
+            let mut exchange = Exchange::refused(sinks, reason, client);
+            exchange.answered(reply.status);
+            reply.observer = Some(Box::new(exchange));
+        }
+        debug!(client = %client.addr, status = reply.status.as_u16(), reason, "refused");
+        reply
+    }
+}

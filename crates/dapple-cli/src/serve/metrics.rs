@@ -1,0 +1,77 @@
+//! What `/metrics` says of a site.
+
+use std::sync::Arc;
+
+use super::site::Site;
+use crate::observe::metrics::exposition::{Exposition, Kind};
+use crate::observe::metrics::listener::Numbers;
+use crate::observe::metrics::{process, workers};
+
+/// The numbers of one site.
+pub(crate) struct SiteNumbers {
+    site: Arc<Site>,
+}
+
+impl SiteNumbers {
+    pub(crate) fn new(site: Arc<Site>) -> SiteNumbers {
+        SiteNumbers { site }
+    }
+}
+
+impl Numbers for SiteNumbers {
+    async fn collect(&self) -> String {
+        let mut out = Exposition::new();
+        out.family("dapple_build_info", Kind::Gauge, "The program; always 1.");
+        out.sample("dapple_build_info", &[("version", env!("CARGO_PKG_VERSION")), ("command", "serve")], 1.0);
+        let sinks = self.site.observing.sinks();
+        if let Some(metrics) = sinks.and_then(|sinks| sinks.metrics.as_ref()) {
+            metrics.write(&mut out);
+        }
+        connections(&self.site, &mut out);
+        caches(&self.site, &mut out).await;
+        if let Some(log) = sinks.and_then(|sinks| sinks.log.as_ref()) {
+            let help = "Lines of the access log that were dropped or could not be written.";
+            out.single("dapple_access_log_lines_dropped_total", Kind::Counter, help, log.dropped() as f64);
+        }
+        workers::write(&self.site.handle, &mut out);
+        process::write(&mut out);
+        out.finish()
+    }
+}
+
+fn connections(site: &Site, out: &mut Exposition) {
+    let (accepted, refused) = site.counters.accepted_and_refused();
+    out.single("dapple_connections_open", Kind::Gauge, "Connections that are open.", site.counters.open() as f64);
+    out.single("dapple_connections_total", Kind::Counter, "Connections that were taken.", accepted as f64);
+    let help = "Connections that were turned away, as there were too many.";
+    out.single("dapple_connections_refused_total", Kind::Counter, help, refused as f64);
+}
+
+/// Each cache is asked in its own color.
+async fn caches(site: &Site, out: &mut Exposition) {
+    let mut pages = [0_u64; 5];
+    for shard in &site.shards {
+        let of_shard =
+            shard.with(|shard| [shard.len() as u64, shard.bytes(), shard.hits, shard.misses, shard.evictions()]).await;
+        pages.iter_mut().zip(of_shard).for_each(|(sum, number)| *sum += number);
+    }
+    let families = [
+        ("dapple_page_cache_pages", Kind::Gauge, "Pages in the cache."),
+        ("dapple_page_cache_bytes", Kind::Gauge, "Memory of the pages in the cache."),
+        ("dapple_page_cache_hits_total", Kind::Counter, "Look-ups that found a page."),
+        ("dapple_page_cache_misses_total", Kind::Counter, "Look-ups that found none, or one to be checked."),
+        ("dapple_page_cache_evictions_total", Kind::Counter, "Pages that had to go for others."),
+    ];
+    for ((name, kind, help), value) in families.into_iter().zip(pages) {
+        out.single(name, kind, help, value as f64);
+    }
+    let paths = site.handles.with(|handles| [handles.len() as u64, handles.hits, handles.misses]).await;
+    let families = [
+        ("dapple_file_handles", Kind::Gauge, "Paths in the cache of open files."),
+        ("dapple_file_handle_hits_total", Kind::Counter, "Look-ups that found a path."),
+        ("dapple_file_handle_misses_total", Kind::Counter, "Look-ups for which the disk was asked."),
+    ];
+    for ((name, kind, help), value) in families.into_iter().zip(paths) {
+        out.single(name, kind, help, value as f64);
+    }
+}
