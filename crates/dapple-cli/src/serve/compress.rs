@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dapple::{Colored, yield_now};
 use dapple_http::coding::Coding;
 use flate2::write::GzEncoder;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::library::Library;
 use super::pages::{Content, Page, Shard};
@@ -54,6 +54,7 @@ impl Job {
             Ok(_) => None,
             Err(error) => return warn!(%error, "a page could not be compressed"),
         };
+        debug!(file = %self.key.escape_ascii(), coding = self.coding.name(), "a page was compressed");
         let Some(made) = self.page.variants.keep(self.coding, made) else {
             return;
         };

@@ -8,6 +8,7 @@ use std::io;
 use dapple::blocking::spawn_blocking;
 use dapple::fs::{Dir, File};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat};
+use tracing::{Span, debug};
 
 use super::path::{encode, is_hidden_name};
 
@@ -36,8 +37,11 @@ struct Entry {
 ///
 /// Where the directory cannot be read.
 pub(crate) async fn page(list: List, root: Dir, directory: File) -> io::Result<String> {
+    let span = Span::current();
     let made = spawn_blocking(move || {
+        let _entered = span.entered();
         let (entries, is_cut) = list.entries(&root, &directory)?;
+        debug!(entries = entries.len(), "a directory was listed");
         Ok(list.html(&entries, is_cut))
     });
     made.await.map_err(io::Error::other)?

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dapple::Colored;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::disk::{FileHandle, Resolved};
 use super::handles::Handles;
@@ -34,10 +34,15 @@ impl Loading {
     /// Notes what was found at `checked_ms`, and hands it to all who wait.
     pub(crate) async fn end(mut self, resolved: Resolved, content: Content, checked_ms: u64) {
         let (hash, key) = (self.hash, &self.key);
+        debug!(file = %key.escape_ascii(), "the disk was looked at");
         if !matches!(resolved, Resolved::Read) {
             self.handles.with(|handles| handles.note(hash, key, resolved, checked_ms)).await;
         }
-        self.shard.with(|shard| shard.loaded(hash, key, content, checked_ms)).await;
+        let loaded = self.shard.with(|shard| {
+            debug!(file = %key.escape_ascii(), "those who wait are answered");
+            shard.loaded(hash, key, content, checked_ms);
+        });
+        loaded.await;
         self.is_ended = true;
     }
 

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use dapple::{Color, Colored, Handle};
+use tracing::Instrument;
 
 use super::clock::now_ms;
 use super::counters::Counters;
@@ -201,7 +202,7 @@ impl Site {
     ) -> io::Result<Content> {
         let (hash, key) = (loading.hash, loading.key.clone());
         let content = loading.shard.with(|shard| shard.wait(hash, &key)).await;
-        self.spawn(loading.run(cached, known, now_ms));
+        self.spawn(loading.run(cached, known, now_ms).in_current_span());
         content.await.map_err(|_| failed())
     }
 

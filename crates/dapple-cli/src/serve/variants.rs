@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use dapple_http::coding::{Accepted, Coding};
 use http::HeaderValue;
+use tracing::Instrument;
 
 use super::clock::{FRESH_MS, now_ms};
 use super::compress;
@@ -144,7 +145,7 @@ impl Site {
                 };
                 // Dropped, it answers those who wait.
                 if let Some(place) = compress::Place::enter(&self.compressing, self.handle.workers()) {
-                    self.spawn(job.run(place));
+                    self.spawn(job.run(place).in_current_span());
                 }
                 content
             }

@@ -18,6 +18,7 @@ mod paths;
 mod ranges;
 mod rules;
 mod shutdown;
+mod spans;
 mod status;
 mod support;
 mod timeouts;
