@@ -111,3 +111,23 @@ fn a_variable_that_makes_no_sense_is_named() {
     assert_eq!(code, Some(0));
     assert!(message.contains("DAPPLE_SERVE_PROT"), "a warning: {message}");
 }
+
+#[test]
+fn the_example_file_is_right() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/serve.toml");
+    let (code, shown, message) = outcome(dapple().args(["serve", "--check", "--config", path]));
+    assert_eq!((code, message.as_str()), (Some(0), ""));
+    assert!(shown.contains("addr = [\"127.0.0.1:8080\"]") && shown.contains("list = true"), "{shown}");
+}
+
+#[test]
+fn every_option_is_documented() {
+    let documented = include_str!("../../../../docs/serve.md");
+    let (_, help, _) = outcome(dapple().args(["serve", "--help"]));
+    let options: Vec<&str> =
+        help.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split(' ').next()).collect();
+    assert!(options.len() > 20, "{options:?}");
+    for option in options {
+        assert!(documented.contains(&format!("`--{option}")), "--{option} is not in docs/serve.md");
+    }
+}
