@@ -12,6 +12,8 @@ use tracing_subscriber::filter::LevelFilter;
 mod config;
 mod http;
 mod observe;
+mod lru;
+mod proxy;
 mod serve;
 mod server;
 
@@ -26,6 +28,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Proxy(proxy::Args),
 }
 
 /// Exit codes: 0 when all went well, 2 for a command line (clap's code) or a configuration that makes no sense, 1 for the rest.
@@ -39,13 +42,13 @@ fn main() -> ExitCode {
     for variable in &loaded.unknown_variables {
         warn!(variable, "this variable is no option's and does nothing; `--help` lists all options");
     }
-    let result = match &cli.command {
-        Command::Serve(args) => serve::run(args, &loaded),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error @ serve::ServeError::Config(_)) => fail(&error, EXIT_MISUSE),
-        Err(error) => fail(&error, 1),
+    match &cli.command {
+        Command::Serve(args) => match serve::run(args, &loaded) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error @ serve::ServeError::Config(_)) => fail(&error, EXIT_MISUSE),
+            Err(error) => fail(&error, 1),
+        },
+        Command::Proxy(args) => proxy::run(args).map_or_else(|error| fail(&error, 1), |()| ExitCode::SUCCESS),
     }
 }
 

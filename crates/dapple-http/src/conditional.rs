@@ -137,7 +137,7 @@ fn strongly(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// The same but for what makes a tag weak.
-fn weakly(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn weakly(one: &[u8], other: &[u8]) -> bool {
     one.strip_prefix(b"W/").unwrap_or(one) == other.strip_prefix(b"W/").unwrap_or(other)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::clock::FRESH_MS;
 use super::disk::{FileHandle, Resolved};
-use super::lru::Lru;
+use crate::lru::Lru;
 
 /// Paths and what they were found to be. One color guards it; the papers' server does the same.
 pub(crate) struct Handles {

@@ -16,7 +16,7 @@ use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
 use crate::server::{Admission, Command, Ending, Event, Manager, Predecessor, Signals, Upgrade, listen};
 
-pub(crate) use self::args::Args;
+pub(crate) use self::args::{Args, host_and_port};
 pub(crate) use self::error::ServeError;
 
 mod answer;
@@ -35,10 +35,9 @@ mod front;
 mod handles;
 mod labels;
 mod library;
-mod limits;
+pub(crate) mod limits;
 mod listing;
 mod loading;
-mod lru;
 mod meta;
 mod metrics;
 mod pages;

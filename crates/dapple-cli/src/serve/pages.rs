@@ -7,9 +7,9 @@ use futures_channel::oneshot;
 
 use super::clock::FRESH_MS;
 use super::disk::FileHandle;
-use super::lru::Lru;
 use super::meta::{Meta, Stamp, State};
 use super::variants::Variants;
+use crate::lru::Lru;
 
 /// A file in memory, ready to be sent; or a page that was made, such as the list of a directory.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, LAST_MODIFIED, TRANSFER_ENCODING,
 };
 
-use super::condition::tags_match;
+use crate::conditional::weakly;
 
 /// Whether a 304 with these fields is about the stored response: it names the same tag, or the same date, or neither.
 pub fn is_about(stored: &HeaderMap, not_modified: &HeaderMap) -> bool {
     if let Some(tag) = not_modified.get(ETAG) {
-        return stored.get(ETAG).is_some_and(|known| tags_match(known.as_bytes(), tag.as_bytes()));
+        return stored.get(ETAG).is_some_and(|known| weakly(known.as_bytes(), tag.as_bytes()));
     }
     match not_modified.get(LAST_MODIFIED) {
         Some(date) => stored.get(LAST_MODIFIED).is_none_or(|known| known == date),

@@ -6,16 +6,13 @@
 //!   Policy      may it be kept, is it still fresh     3, 4.2, 5.2
 //!   Selection   for which requests it stands          4.1
 //!   merged      what a 304 changes in it              3.2, 4.3.4
-//!   condition   whether the client has it already     4.3.2
 //! ```
 
-mod condition;
 mod control;
 mod merge;
 mod policy;
 mod selection;
 
-pub use condition::{has_current, tags_match};
 pub use control::Control;
 pub use merge::{is_about, merged};
 pub use policy::{Policy, Reception, Verdict};

@@ -3,9 +3,9 @@
 use http::header::{AGE, AUTHORIZATION, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, PRAGMA, SET_COOKIE};
 use http::{HeaderMap, StatusCode};
 
-use super::condition::seconds;
 use super::control::{Control, SECONDS_MAX, number};
 use crate::Fields;
+use crate::conditional::date as seconds;
 
 /// When a response was asked for, and when its head came, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Policy {
 
     /// For how many seconds it stays fresh; negative when it is stale.
     pub fn fresh_for_s(&self, now_ms: u64) -> i64 {
-        (self.lifetime_ms as i64 - self.age_ms(now_ms) as i64).div_euclid(1_000)
+        (self.lifetime_ms as i64 - self.age_ms(now_ms) as i64) / 1_000
     }
 
     fn is_fresh(&self, now_ms: u64) -> bool {

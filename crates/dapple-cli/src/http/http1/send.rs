@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dapple_http::{DateLine, Head, LAST_CHUNK, ReplyFraming, chunk_start, write_head};
+use http::header::DATE;
 use http::{Method, StatusCode, Version};
 use tracing::debug;
 
@@ -52,8 +53,9 @@ pub(super) fn queue(reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outg
     let shared = reply.shared.as_ref().map_or(&[][..], |shared| &shared.lines);
     let is_tunnel = matches!(reply.body, Body::Tunnel(_));
     out.text(|text| {
-        DATE.with_borrow_mut(|date| {
-            let date = date.at(unix_s());
+        DATE_LINE.with_borrow_mut(|date| {
+            // What is passed on has the date of its origin.
+            let date = if reply.headers.contains_key(DATE) { &[] } else { date.at(unix_s()) };
             write_head(
                 text,
                 asked.version,
@@ -236,5 +238,5 @@ impl Streaming {
 }
 
 thread_local! {
-    static DATE: RefCell<DateLine> = const { RefCell::new(DateLine::new()) };
+    static DATE_LINE: RefCell<DateLine> = const { RefCell::new(DateLine::new()) };
 }

@@ -84,6 +84,15 @@ impl<V> Lru<V> {
         self.make_room(0);
     }
 
+    /// Takes the value of `key` out.
+    pub(crate) fn take(&mut self, hash: u64, key: &[u8]) -> Option<V> {
+        let place = *self.places.get(&hash)?;
+        if *self.slots[place].key != *key {
+            return None;
+        }
+        self.remove(hash)
+    }
+
     /// The weight of everything in the map.
     pub(crate) fn weight(&self) -> u64 {
         self.weight
@@ -107,11 +116,12 @@ impl<V> Lru<V> {
         }
     }
 
-    fn remove(&mut self, hash: u64) {
-        if let Some(place) = self.places.remove(&hash) {
-            self.unlink(place);
-            self.weight -= self.slots.remove(place).weight;
-        }
+    fn remove(&mut self, hash: u64) -> Option<V> {
+        let place = self.places.remove(&hash)?;
+        self.unlink(place);
+        let slot = self.slots.remove(place);
+        self.weight -= slot.weight;
+        Some(slot.value)
     }
 
     fn unlink(&mut self, place: usize) {

@@ -1,0 +1,282 @@
+//! From a request to its reply.
+//!
+//! ```text
+//!   CONNECT host:port          a tunnel
+//!   GET http://host/…          the cache, and through it the origin
+//!   other methods              the origin; what they change is forgotten
+//!   GET /-/status              the proxy itself
+//! ```
+
+use std::sync::Arc;
+
+use dapple_http::{Form, Request};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+
+use super::failure::Failure;
+use super::fields;
+use super::lookup::Wish;
+use super::proxy::Proxy;
+use super::reply::{self, Note};
+use super::status;
+use super::tally::{Count, Place};
+use super::tunnel::Tunneling;
+use super::upstream::{Answer, Origin, Outgoing};
+use crate::http::{Body, Client, Reply, RequestBody, Service};
+
+impl Service for Proxy {
+    async fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
+        self.tally.one(Count::Requests);
+        let result = match request.form {
+            Form::Authority => self.tunnel(request).await,
+            Form::Absolute => self.forward(request, body, client).await,
+            Form::Origin | Form::Asterisk => Ok(self.own(request, client).await),
+        };
+        let reply = result.unwrap_or_else(|failure| {
+            let is_refused = matches!(failure, Failure::Refused(..) | Failure::Port(_));
+            self.tally.one(if is_refused { Count::Refused } else { Count::Failed });
+            reply::of_failure(&failure, request.method == Method::HEAD)
+        });
+        if let Body::Whole(bytes) = &reply.body {
+            self.tally.add(Count::BytesToClients, bytes.len() as u64);
+        }
+        reply
+    }
+
+    fn refuse(&self, status: StatusCode, reason: &str, _client: &Client) -> Reply {
+        reply::page(status, reason, false)
+    }
+}
+
+impl Proxy {
+    /// A connection to the other end, for bytes both ways.
+    async fn tunnel(&self, request: &Request<'_>) -> Result<Reply, Failure> {
+        let origin = origin(request.authority, None)?;
+        if self.pseudonym.is_in(request.fields) {
+            return Err(Failure::Loop);
+        }
+        if !self.upstream.rules().may_tunnel(origin.port) {
+            return Err(Failure::Port(origin.port));
+        }
+        let place = Place::take(&self.tally, |tally| &tally.tunnels, self.tunnels_max).ok_or(Failure::Busy)?;
+        let (server, connection) = self.upstream.open(&origin).await?;
+        self.tally.one(Count::Tunnels);
+        let tunneling = Tunneling {
+            server,
+            idle_max: self.upstream.waits().tunnel,
+            tally: self.tally.clone(),
+            handle: self.handle.clone(),
+            places: [place, connection],
+        };
+        Ok(Reply::new(StatusCode::OK, HeaderMap::new(), Body::Tunnel(Box::new(tunneling))))
+    }
+
+    /// A request for somebody else.
+    async fn forward(
+        &self,
+        request: &Request<'_>,
+        body: &mut RequestBody<'_>,
+        client: &Client,
+    ) -> Result<Reply, Failure> {
+        if request.scheme.is_none_or(|scheme| !scheme.eq_ignore_ascii_case("http")) {
+            let text = "This proxy forwards addresses with http:// only; for https:// it makes tunnels, by CONNECT.";
+            return Err(Failure::Unsupported(text));
+        }
+        if self.pseudonym.is_in(request.fields) {
+            return Err(Failure::Loop);
+        }
+        let origin = Arc::new(origin(request.authority, Some(80))?);
+        let mut headers = fields::outgoing(request, &origin.authority()?);
+        if let Some(reply) = last_hop(request, &mut headers)? {
+            return Ok(reply);
+        }
+        self.pseudonym.add_to(&mut headers, request.version);
+        if self.forwarded {
+            fields::add_forwarded(&mut headers, client.addr.ip());
+        }
+        let uri = uri(&origin, request.path, request.query);
+        let target = target(request)?;
+        let outgoing = Outgoing { origin, method: request.method.clone(), target, headers };
+        let is_plain = body.len() == Some(0) && matches!(request.method, Method::GET | Method::HEAD);
+        if is_plain && let Some(wish) = Wish::of(request) {
+            return self.through_cache(request, &wish, &uri, outgoing).await;
+        }
+        let why = if is_plain { "request" } else { "method" };
+        self.pass(request, outgoing, body, &uri, why).await
+    }
+
+    /// Through to the origin and back, with nothing kept.
+    pub(super) async fn pass(
+        &self,
+        request: &Request<'_>,
+        outgoing: Outgoing,
+        body: &mut RequestBody<'_>,
+        uri: &str,
+        why: &'static str,
+    ) -> Result<Reply, Failure> {
+        self.tally.one(Count::Passed);
+        let answer = self.upstream.send(&outgoing, body).await?;
+        if !request.method.is_safe() && (answer.status.is_success() || answer.status.is_redirection()) {
+            self.invalidate(uri, &outgoing.origin, &answer.headers);
+        }
+        let Answer { version, status, mut headers, content_len, body, is_early } = answer;
+        self.pseudonym.add_to(&mut headers, version);
+        Note::Fetched { why, stored: false, collapsed: false }.add_to(&mut headers, None);
+        let mut reply = reply::of_stream(status, headers, body, content_len, request.method == Method::HEAD);
+        reply.close = is_early;
+        Ok(reply)
+    }
+
+    /// Something was changed, and perhaps something else of the same origin with it (RFC 9111, section 4.4).
+    fn invalidate(&self, uri: &str, origin: &Origin, answer: &HeaderMap) {
+        self.cache.invalidate(uri);
+        let base = self::uri(origin, "", None);
+        for name in [http::header::LOCATION, http::header::CONTENT_LOCATION] {
+            let Some(location) = answer.get(name).and_then(|location| location.to_str().ok()) else { continue };
+            let location = location.split('#').next().unwrap_or(location);
+            if location.starts_with('/') && !location.starts_with("//") {
+                self.cache.invalidate(&format!("{base}{location}"));
+            } else if location.strip_prefix(&base).is_some_and(|rest| rest.starts_with('/')) {
+                self.cache.invalidate(location);
+            }
+        }
+    }
+
+    /// A request for the proxy itself.
+    async fn own(&self, request: &Request<'_>, client: &Client) -> Reply {
+        let is_head = request.method == Method::HEAD;
+        let reads = is_head || request.method == Method::GET;
+        if self.status && reads && request.path == status::PATH && client.addr.ip().to_canonical().is_loopback() {
+            return reply::json(status::collect(self, client.color).await, is_head);
+        }
+        if request.form == Form::Asterisk {
+            return options();
+        }
+        let text =
+            "This is a proxy: it is asked for whole addresses, as in `curl -x http://HOST:PORT http://example.com/`.";
+        reply::page(StatusCode::BAD_REQUEST, text, is_head)
+    }
+}
+
+/// `Max-Forwards` says who is to answer `OPTIONS` and `TRACE` (RFC 9110, section 7.6.2): the reply, if that is us.
+fn last_hop(request: &Request<'_>, headers: &mut HeaderMap) -> Result<Option<Reply>, Failure> {
+    if request.method != Method::OPTIONS && request.method != Method::TRACE {
+        return Ok(None);
+    }
+    let Some(value) = request.fields.first("max-forwards") else { return Ok(None) };
+    let left = std::str::from_utf8(value).ok().and_then(|value| value.parse::<u32>().ok());
+    let left = left.ok_or(Failure::Bad("Max-Forwards is not a number."))?;
+    let Some(left) = left.checked_sub(1) else {
+        return Ok(Some(if request.method == Method::OPTIONS { options() } else { trace(request) }));
+    };
+    headers.insert(http::header::MAX_FORWARDS, HeaderValue::from(left));
+    Ok(None)
+}
+
+/// What the proxy does itself.
+fn options() -> Reply {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        http::header::ALLOW,
+        HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE, CONNECT"),
+    );
+    Reply::new(StatusCode::NO_CONTENT, headers, Body::Empty)
+}
+
+/// What has come, as far as it may be shown: fields with secrets are left out (RFC 9110, section 9.3.8).
+fn trace(request: &Request<'_>) -> Reply {
+    let mut text = format!("TRACE {} HTTP/1.1\r\n", request.path);
+    for field in request.fields.iter() {
+        let name = field.name.to_ascii_lowercase();
+        if !SECRET.contains(&name.as_str()) {
+            text.push_str(&format!("{name}: {}\r\n", field.value.escape_ascii()));
+        }
+    }
+    let mut headers = HeaderMap::new();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("message/http"));
+    Reply::new(StatusCode::OK, headers, Body::Whole(text.into()))
+}
+
+/// Takes `host:port` apart; without a port it is `default`.
+fn origin(authority: Option<&str>, default: Option<u16>) -> Result<Origin, Failure> {
+    let authority = authority.ok_or(Failure::Bad("The request names no host."))?;
+    if authority.contains('@') {
+        return Err(Failure::Bad("An address with a user in it is not forwarded."));
+    }
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if is_port(port) => (host, port),
+        _ => (authority, ""),
+    };
+    let port = if port.is_empty() { default } else { port.parse().ok() };
+    let port =
+        port.filter(|port| *port > 0).ok_or(Failure::Bad("The request names no port, or none that there is."))?;
+    if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
+        return Err(Failure::Bad("The host of the request is not well-formed."));
+    }
+    Ok(Origin { host: host.to_ascii_lowercase(), port })
+}
+
+/// The whole address, written in one way only: what the cache knows it by.
+fn uri(origin: &Origin, path: &str, query: Option<&str>) -> String {
+    let Origin { host, port } = origin;
+    let mut uri = match port {
+        80 => format!("http://{host}{path}"),
+        port => format!("http://{host}:{port}{path}"),
+    };
+    if let Some(query) = query {
+        uri.push('?');
+        uri.push_str(query);
+    }
+    uri
+}
+
+/// The target as an origin gets it; `OPTIONS` without a path is for the server as a whole (RFC 9112, section 3.2.4).
+fn target(request: &Request<'_>) -> Result<PathAndQuery, Failure> {
+    let path = match (request.path, &request.method) {
+        ("", &Method::OPTIONS) if request.query.is_none() => "*",
+        ("", _) => "/",
+        (path, _) => path,
+    };
+    let target = match request.query {
+        Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
+        None => PathAndQuery::try_from(path),
+    };
+    target.map_err(|_| Failure::Bad("The path of the request is not well-formed."))
+}
+
+/// Fields that a trace does not show.
+const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "proxy-authenticate"];
+
+#[cfg(test)]
+mod tests {
+    use super::{origin, uri};
+
+    #[test]
+    fn authorities() {
+        for (authority, default, expected) in [
+            ("Example.COM", Some(80), Some(("example.com", 80))),
+            ("example.com:", Some(80), Some(("example.com", 80))),
+            ("example.com:8080", Some(80), Some(("example.com", 8080))),
+            ("[::1]:443", None, Some(("[::1]", 443))),
+            ("[::1]", Some(80), Some(("[::1]", 80))),
+            ("example.com", None, None),
+            ("example.com:0", Some(80), None),
+            ("example.com:65536", Some(80), None),
+            ("user@example.com", Some(80), None),
+            (":80", Some(80), None),
+            ("::1:80", Some(80), None),
+        ] {
+            let found = origin(Some(authority), default).ok();
+            let found = found.as_ref().map(|origin| (origin.host.as_str(), origin.port));
+            assert_eq!(found, expected, "{authority}");
+        }
+        assert!(origin(None, Some(80)).is_err());
+    }
+
+    #[test]
+    fn one_address_is_written_in_one_way() {
+        let origin = origin(Some("A.b:80"), None).unwrap();
+        assert_eq!(uri(&origin, "/x", Some("y")), "http://a.b/x?y");
+    }
+}

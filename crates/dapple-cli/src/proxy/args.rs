@@ -1,0 +1,176 @@
+//! The command line of `dapple proxy`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::serve::host_and_port;
+
+/// Forward HTTP for browsers and programs, with one cache for all of them, on every core.
+///
+/// Every connection, every tunnel and every connection to a server has a color of its own; the cache is many shards with a
+/// color each. What is answered once is kept as RFC 9111 allows, and asked for once when many want it at the same time.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where to listen; with another host than this machine's own, `--allow-clients` has to say for whom
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "port", value_parser = host_and_port)]
+    addr: Option<(String, u16)>,
+
+    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one
+    #[arg(long, value_name = "N", default_value_t = 3128)]
+    port: u16,
+
+    /// Read options from this file too; there they are named as here, with underscores: `cache_mb = 64`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Clients that may use the proxy beside those of this machine, such as 192.168.1.0/24; may be repeated
+    #[arg(long, value_name = "NETWORK", value_parser = network)]
+    pub(crate) allow_clients: Vec<IpNet>,
+
+    /// Let clients reach private networks and this machine: 10/8, 127/8, 192.168/16, fc00::/7 and the like
+    #[arg(long)]
+    pub(crate) allow_private: bool,
+
+    /// A network or host that may be reached although its addresses are private; may be repeated
+    #[arg(long, value_name = "NETWORK|HOST", value_parser = destination)]
+    pub(crate) allow_destination: Vec<Destination>,
+
+    /// A port that CONNECT may reach beside 443 and 563; may be repeated
+    #[arg(long, value_name = "N")]
+    pub(crate) connect_port: Vec<u16>,
+
+    /// Number of workers [default: as many cores as this process may use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Option<u16>,
+
+    /// Memory for the cache, in MiB; 0 keeps nothing
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(0..=1 << 24))]
+    pub(crate) cache_mb: u64,
+
+    /// The largest response that is kept, in KiB; at most half of a shard of the cache
+    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    pub(crate) object_max_kb: u64,
+
+    /// The most connections of clients at a time; at the limit new ones are answered with 503
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections: u32,
+
+    /// The most tunnels at a time, out of these connections
+    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tunnels: u32,
+
+    /// How long finding and reaching a server may take, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    connect_timeout_s: u64,
+
+    /// How long a server may take to begin its answer, and to go on with it, in seconds
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    response_timeout_s: u64,
+
+    /// How long nothing may move in a tunnel, in seconds
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    tunnel_timeout_s: u64,
+
+    /// Tell servers the address of the client, in the field `Forwarded`
+    #[arg(long)]
+    pub(crate) forwarded: bool,
+
+    /// Put everything on the default color: the same program without parallelism, to compare
+    #[arg(long)]
+    pub(crate) serial: bool,
+
+    /// Do not answer at /-/status, where the proxy shows its numbers to clients on this machine
+    #[arg(long)]
+    pub(crate) no_status: bool,
+}
+
+/// What `--allow-destination` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// All addresses of a network.
+    Network(IpNet),
+    /// A host by its name, in lower case, whatever its addresses are.
+    Host(String),
+}
+
+/// How long the proxy waits for servers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// For a connection.
+    pub(crate) connect: Duration,
+    /// For the head of a response, and for each piece of its body.
+    pub(crate) response: Duration,
+    /// For anything to move in a tunnel.
+    pub(crate) tunnel: Duration,
+}
+
+impl Args {
+    /// Host and port to listen on.
+    pub(crate) fn host_and_port(&self) -> (&str, u16) {
+        match &self.addr {
+            Some((host, port)) => (host, *port),
+            None => ("127.0.0.1", self.port),
+        }
+    }
+
+    /// The time limits.
+    pub(crate) fn waits(&self) -> Waits {
+        Waits {
+            connect: Duration::from_secs(self.connect_timeout_s),
+            response: Duration::from_secs(self.response_timeout_s),
+            tunnel: Duration::from_secs(self.tunnel_timeout_s),
+        }
+    }
+}
+
+/// A network in the notation of CIDR, or one address.
+fn network(text: &str) -> Result<IpNet, String> {
+    let address = |text: &str| text.parse::<IpAddr>().ok().map(IpNet::from);
+    let advice = "write a network or an address, for example 192.168.1.0/24, 10.1.2.3 or fd00::/8";
+    text.parse().ok().or_else(|| address(text)).ok_or_else(|| advice.to_owned())
+}
+
+fn destination(text: &str) -> Result<Destination, String> {
+    if let Ok(network) = network(text) {
+        return Ok(Destination::Network(network));
+    }
+    let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    match is_name {
+        true => Ok(Destination::Host(text.trim_end_matches('.').to_ascii_lowercase())),
+        false => Err("write a network, an address or a host, for example 10.0.0.0/8 or wiki.example".to_owned()),
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dapple proxy                                  on http://127.0.0.1:3128, for this machine only
+  curl -x http://127.0.0.1:3128 http://example.com/
+  dapple proxy --addr 0.0.0.0:3128 --allow-clients 192.168.1.0/24
+                                                for the clients of one network
+  dapple proxy --allow-destination wiki.intern  and a server that has a private address
+  dapple proxy --cache-mb 2048 --object-max-kb 65536
+                                                a large cache, for large files as well
+
+SIGTERM or Ctrl-C ends it; a second one ends it at once. DAPPLE_LOG (error, warn, info, debug) sets how much it says on
+stderr; warn when left out. docs/proxy.md tells the rest.";
+
+#[cfg(test)]
+mod tests {
+    use super::{Destination, destination, network};
+
+    #[test]
+    fn networks_and_hosts() {
+        assert_eq!(network("10.0.0.0/8").unwrap().to_string(), "10.0.0.0/8");
+        assert_eq!(network("::1").unwrap().to_string(), "::1/128");
+        assert!(network("10.0.0.0/33").is_err() && network("all").is_err());
+        assert_eq!(destination("Wiki.Intern."), Ok(Destination::Host("wiki.intern".to_owned())));
+        assert!(matches!(destination("fd00::/8"), Ok(Destination::Network(_))));
+        for bad in ["", "a b", "http://x", "a:80", "10.0.0.0/99"] {
+            assert!(destination(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Asking an origin, for all who wait.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use dapple_http::Fields;
+use dapple_http::cache::{Control, Policy, Reception, Selection, is_about, merged};
+use http::header::{AGE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use http::{HeaderMap, StatusCode};
+use tracing::debug;
+
+use super::fill::Head;
+use super::{Cache, Fill, Key, Outcome, Stored};
+use crate::http::RequestBody;
+use crate::http::hyper::fields;
+use crate::proxy::clock::now_ms;
+use crate::proxy::failure::Failure;
+use crate::proxy::tally::Count;
+use crate::proxy::upstream::{Answer, Outgoing};
+
+/// One question to an origin, in a task of its own: the others wait for it also when the client that asked first goes away.
+/// However it ends, the shard and the readers learn of it.
+pub(crate) struct Fetch {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) key: Key,
+    pub(crate) fill: Arc<Fill>,
+    /// The request as it goes to the origin, with nothing that makes its answer partial or conditional.
+    pub(crate) outgoing: Outgoing,
+    /// The fields of the request as the client sent them.
+    pub(crate) request: HeaderMap,
+    pub(crate) asked: Control,
+    /// What is to be validated.
+    pub(crate) stale: Option<Arc<Stored>>,
+    pub(crate) is_ended: bool,
+}
+
+impl Fetch {
+    /// Asks, tells, and keeps what may be kept.
+    pub(crate) async fn run(mut self) {
+        let requested_ms = now_ms();
+        let mut answer = self.ask(self.stale.clone()).await;
+        if let Some(stale) = self.stale.clone()
+            && let Ok(not_modified) = &answer
+            && not_modified.status == StatusCode::NOT_MODIFIED
+        {
+            if is_about(&stale.headers(), &not_modified.headers) {
+                let reception = Reception { requested_ms, received_ms: now_ms() };
+                return self.revalidated(&stale, not_modified.headers.clone(), reception).await;
+            }
+            // It is about some other state than the one that is here.
+            answer = self.ask(None).await;
+        }
+        let is_failed = answer.as_ref().map_or(true, |answer| REPLACED.contains(&answer.status.as_u16()));
+        if let Some(stale) = self.stale.clone().filter(|_| is_failed) {
+            if stale.policy.may_replace_error(&self.asked, now_ms()) {
+                let why = answer.err().unwrap_or_else(|| Failure::Broken("it answered with an error".to_owned()));
+                return self.end(Some(Outcome::Stored(stale, Some(why))), None).await;
+            }
+            if stale.policy.is_never_stale() {
+                answer = answer.map_err(|failure| Failure::NeverStale(Box::new(failure)));
+            }
+        }
+        match answer {
+            Ok(answer) => self.take(answer, requested_ms).await,
+            Err(failure) => self.end(Some(Outcome::Failed(failure)), None).await,
+        }
+    }
+
+    /// Sends the request; with `known`, for the case that the origin has something else by now.
+    async fn ask(&self, known: Option<Arc<Stored>>) -> Result<Answer, Failure> {
+        let mut outgoing = self.outgoing.clone();
+        if let Some(known) = known {
+            let stored = &known.head.headers;
+            for (of_response, of_request) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
+                if let Some(value) = stored.get(of_response) {
+                    outgoing.headers.insert(of_request, value.clone());
+                }
+            }
+        }
+        self.cache.upstream.send(&outgoing, &mut RequestBody::empty()).await
+    }
+
+    /// The origin says that what is stored is still right (RFC 9111, section 4.3.4).
+    async fn revalidated(mut self, stale: &Arc<Stored>, mut not_modified: HeaderMap, reception: Reception) {
+        self.cache.tally.one(Count::Revalidated);
+        let mut known = stale.headers();
+        // How old it was then says nothing any more.
+        known.remove(AGE);
+        self.cache.pseudonym.add_to(&mut not_modified, http::Version::HTTP_11);
+        let headers = merged(&known, &not_modified);
+        let list = fields(&self.request);
+        let policy = Policy::of(Fields::new(&list), &self.asked, stale.status, &headers, reception);
+        let selection = Selection::of(&headers, Fields::new(&list));
+        let (kept, sent) = match policy.zip(selection) {
+            Some((policy, selection)) => {
+                let stored = Arc::new(Stored::new(stale.status, headers, stale.body.clone(), policy, selection));
+                (Some(stored.clone()), stored)
+            }
+            None => {
+                let (key, wrong) = (self.key.clone(), stale.clone());
+                self.cache.shard(&self.key).with(|shard| shard.forget(&key, &wrong)).await;
+                let updated =
+                    Stored::new(stale.status, headers, stale.body.clone(), stale.policy, stale.selection.clone());
+                (None, Arc::new(updated))
+            }
+        };
+        self.end(Some(Outcome::Stored(sent, None)), kept).await;
+    }
+
+    /// Takes a response in, piece by piece.
+    async fn take(mut self, mut answer: Answer, requested_ms: u64) {
+        let reception = Reception { requested_ms, received_ms: now_ms() };
+        let list = fields(&self.request);
+        let policy = Policy::of(Fields::new(&list), &self.asked, answer.status, &answer.headers, reception);
+        let selection = Selection::of(&answer.headers, Fields::new(&list));
+        drop(list);
+        let len = answer.body.len();
+        let mut keep = policy.zip(selection.clone()).filter(|_| len.is_none_or(|len| len <= self.cache.object_max));
+        self.cache.pseudonym.add_to(&mut answer.headers, answer.version);
+        let head = Head {
+            version: answer.version,
+            status: answer.status,
+            headers: answer.headers.clone(),
+            len,
+            selection: selection.filter(|_| keep.is_some()),
+            is_kept: keep.is_some(),
+        };
+        if keep.is_none() {
+            // Nobody joins any more, before anybody learns of it.
+            self.leave(None).await;
+        }
+        self.fill.decide(Outcome::Response(Arc::new(head)));
+
+        let mut taken = BytesMut::new();
+        let is_complete = loop {
+            match answer.body.next().await {
+                None => break true,
+                Some(Err(error)) => {
+                    debug!(%error, uri = %self.key.uri.escape_ascii(), "a response ended early");
+                    break false;
+                }
+                Some(Ok(piece)) => {
+                    if keep.is_some() && (taken.len() + piece.len()) as u64 > self.cache.object_max {
+                        (keep, taken) = (None, BytesMut::new());
+                        self.leave(None).await;
+                        self.fill.give_up_keeping();
+                    }
+                    if keep.is_some() {
+                        taken.extend_from_slice(&piece);
+                    }
+                    if !self.fill.push(piece).await {
+                        break false;
+                    }
+                }
+            }
+        };
+        // In memory of its very size.
+        let body = Bytes::copy_from_slice(&taken);
+        let stored = keep
+            .filter(|_| is_complete)
+            .map(|(policy, selection)| Arc::new(Stored::new(answer.status, answer.headers, body, policy, selection)));
+        self.leave(stored).await;
+        self.fill.end(is_complete);
+    }
+
+    /// Tells all, after the shard knows.
+    async fn end(&mut self, outcome: Option<Outcome>, stored: Option<Arc<Stored>>) {
+        self.leave(stored).await;
+        if let Some(outcome) = outcome {
+            self.fill.decide(outcome);
+        }
+        self.fill.end(true);
+    }
+
+    /// The shard lists this fetch no longer, and keeps what was found.
+    async fn leave(&mut self, stored: Option<Arc<Stored>>) {
+        if !std::mem::replace(&mut self.is_ended, true) {
+            let (key, fill) = (&self.key, &self.fill);
+            self.cache.shard(key).with(|shard| shard.end(key, fill, stored)).await;
+        }
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            let (key, fill) = (self.key.clone(), self.fill.clone());
+            self.cache.shard(&self.key).post(move |shard| shard.end(&key, &fill, None));
+        }
+        // Where it ended well, all of this is said already.
+        self.fill.decide(Outcome::Failed(Failure::Broken("the proxy gave it up".to_owned())));
+        self.fill.end(false);
+    }
+}
+
+/// Errors for which a stale response may stand in (RFC 5861, section 4).
+const REPLACED: [u16; 4] = [500, 502, 503, 504];

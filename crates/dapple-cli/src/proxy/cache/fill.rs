@@ -1,0 +1,236 @@
+//! A response on its way, read by all who asked for it.
+//!
+//! | what | who | when |
+//! |---|---|---|
+//! | outcome | the fetch writes it once | all wait for it |
+//! | pieces | the fetch appends | while it is kept, all of them stay: who joins late reads from the first one |
+//! | window | | once it is known that it will not be kept, pieces go as soon as all have read them, and the fetch waits for the slowest |
+//! | end | the fetch writes it once | readers that have all pieces learn of it |
+//!
+//! Behind a lock and not a color: what is done under it is a push or a clone, and a body is polled where nothing can be awaited.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use dapple_http::cache::Selection;
+use http::{HeaderMap, StatusCode, Version};
+use slab::Slab;
+
+use super::Stored;
+use crate::http::BodyStream;
+use crate::proxy::failure::Failure;
+
+/// One response on its way.
+#[derive(Default)]
+pub(crate) struct Fill {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    outcome: Option<Outcome>,
+    pieces: VecDeque<Bytes>,
+    /// How many pieces have gone from the front.
+    gone: usize,
+    /// Whether pieces go when all have read them.
+    is_window: bool,
+    end: Option<End>,
+    readers: Slab<Place>,
+    fetch: Option<Waker>,
+}
+
+/// Where one reader is.
+#[derive(Default)]
+struct Place {
+    next: usize,
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Complete,
+    Broken,
+}
+
+/// What a fetch has found, once its head is there.
+#[derive(Clone)]
+pub(crate) enum Outcome {
+    /// A response whose body follows.
+    Response(Arc<Head>),
+    /// What was stored is still right, or may stand in for an error (then with that).
+    Stored(Arc<Stored>, Option<Failure>),
+    /// There is no response.
+    Failed(Failure),
+}
+
+/// The head of a response on its way.
+pub(crate) struct Head {
+    pub(crate) version: Version,
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) len: Option<u64>,
+    /// For which requests it stands; `None` where it is for the one who asked first only.
+    pub(crate) selection: Option<Selection>,
+    /// Whether it will be kept, as far as is known.
+    pub(crate) is_kept: bool,
+}
+
+/// One reader: first of the outcome, then of the body.
+pub(crate) struct Reader {
+    fill: Arc<Fill>,
+    place: usize,
+    left: Option<u64>,
+}
+
+impl Fill {
+    /// A reader from the first piece on; `None` where that has gone already.
+    pub(crate) fn join(self: &Arc<Fill>) -> Option<Reader> {
+        let mut inner = self.lock();
+        if inner.gone > 0 {
+            return None;
+        }
+        let place = inner.readers.insert(Place::default());
+        Some(Reader { fill: self.clone(), place, left: None })
+    }
+
+    /// Tells all what was found. Later calls change nothing.
+    pub(super) fn decide(&self, outcome: Outcome) {
+        let mut inner = self.lock();
+        inner.is_window |= matches!(&outcome, Outcome::Response(head) if !head.is_kept);
+        inner.outcome.get_or_insert(outcome);
+        inner.wake_all();
+    }
+
+    /// From now on pieces go when all have read them.
+    pub(super) fn give_up_keeping(&self) {
+        let mut inner = self.lock();
+        inner.is_window = true;
+        inner.drop_read();
+    }
+
+    /// Appends a piece, and where pieces go waits until there is room. False when nobody reads any more.
+    pub(super) async fn push(&self, piece: Bytes) -> bool {
+        {
+            let mut inner = self.lock();
+            inner.pieces.push_back(piece);
+            inner.wake_all();
+        }
+        poll_fn(|cx| {
+            let mut inner = self.lock();
+            if !inner.is_window {
+                return Poll::Ready(true);
+            }
+            if inner.readers.is_empty() {
+                return Poll::Ready(false);
+            }
+            if inner.pieces.len() < WINDOW_LEN {
+                return Poll::Ready(true);
+            }
+            inner.fetch = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// All pieces are there, or there will be no more.
+    pub(super) fn end(&self, is_complete: bool) {
+        let mut inner = self.lock();
+        inner.end.get_or_insert(if is_complete { End::Complete } else { End::Broken });
+        inner.wake_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that can panic half-way happens under the lock.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn wake_all(&mut self) {
+        for (_, place) in &mut self.readers {
+            if let Some(waker) = place.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Drops the pieces that all have read, where that is how it is.
+    fn drop_read(&mut self) {
+        if !self.is_window {
+            return;
+        }
+        let read = self.readers.iter().map(|(_, place)| place.next).min().unwrap_or(usize::MAX);
+        let count = read.saturating_sub(self.gone).min(self.pieces.len());
+        self.pieces.drain(..count);
+        self.gone += count;
+        if let Some(fetch) = self.fetch.take_if(|_| count > 0 || self.readers.is_empty()) {
+            fetch.wake();
+        }
+    }
+}
+
+impl Reader {
+    /// Waits for what the fetch finds.
+    pub(crate) async fn outcome(&mut self) -> Outcome {
+        poll_fn(|cx| {
+            let mut inner = self.fill.lock();
+            if let Some(outcome) = &inner.outcome {
+                return Poll::Ready(outcome.clone());
+            }
+            inner.readers[self.place].waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Of a body that is so long.
+    pub(crate) fn with_len(mut self, len: Option<u64>) -> Reader {
+        self.left = len;
+        self
+    }
+}
+
+impl BodyStream for Reader {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let mut inner = self.fill.lock();
+        let at = inner.readers[self.place].next - inner.gone;
+        if let Some(piece) = inner.pieces.get(at).cloned() {
+            inner.readers[self.place].next += 1;
+            inner.drop_read();
+            if let Some(left) = &mut self.left {
+                *left = left.saturating_sub(piece.len() as u64);
+            }
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        match inner.end {
+            Some(End::Complete) => Poll::Ready(None),
+            Some(End::Broken) => {
+                let text = "the server ended the response before it was complete";
+                Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))))
+            }
+            None => {
+                inner.readers[self.place].waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.left
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut inner = self.fill.lock();
+        inner.readers.remove(self.place);
+        inner.drop_read();
+    }
+}
+
+/// How many pieces are there at a time of what is not kept.
+const WINDOW_LEN: usize = 4;

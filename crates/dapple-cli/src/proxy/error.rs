@@ -1,0 +1,21 @@
+//! What can keep the proxy from starting, in sentences that say what to do.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::server::ListenError;
+
+/// Why the proxy did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ProxyError {
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error(
+        "on {0} other machines could use this proxy, so say which may: `--allow-clients 192.168.1.0/24`, for example \
+         (`--allow-clients 0.0.0.0/0` would be all of the internet; leave `--addr` out to serve this machine only)"
+    )]
+    Open(SocketAddr),
+    #[error("the runtime could not start: {0}; a limit on threads or on open files may be too low (see `ulimit -a`)")]
+    Runtime(#[source] io::Error),
+}

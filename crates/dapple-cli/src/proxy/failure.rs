@@ -1,0 +1,97 @@
+//! Why the proxy has no answer of an origin's.
+
+use std::net::IpAddr;
+
+use http::StatusCode;
+
+use super::rules::Kind;
+
+/// What kept a request from its answer; given to all who wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The address may not be connected to.
+    Refused(IpAddr, Kind),
+    /// `CONNECT` to another port than those of TLS.
+    Port(u16),
+    /// There is no such host.
+    Unknown(String),
+    /// Nobody answers there.
+    Unreachable(String),
+    /// It took too long: what.
+    TimedOut(&'static str),
+    /// The connection ended before there was a response.
+    Broken(String),
+    /// The response can be read in two ways, or in none.
+    Framing(&'static str),
+    /// The stored response may not be used without the origin, and the origin does not answer.
+    NeverStale(Box<Failure>),
+    /// As many connections to origins as there may be.
+    Busy,
+    /// The body of the request ended early.
+    Client(String),
+    /// The client wants it from the cache only.
+    OnlyIfCached,
+    /// The request has been here before.
+    Loop,
+    /// What is asked for is not done here.
+    Unsupported(&'static str),
+    /// The request makes no sense.
+    Bad(&'static str),
+}
+
+impl Failure {
+    /// The status that says so.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Failure::Refused(..) | Failure::Port(_) => StatusCode::FORBIDDEN,
+            Failure::Unknown(_) | Failure::Unreachable(_) | Failure::Broken(_) | Failure::Framing(_) => {
+                StatusCode::BAD_GATEWAY
+            }
+            Failure::TimedOut(_) | Failure::NeverStale(_) | Failure::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
+            Failure::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Loop => StatusCode::LOOP_DETECTED,
+            Failure::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
+            Failure::Bad(_) | Failure::Client(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// What it is called in `Proxy-Status` (RFC 9209, section 2.3); `None` where the fault is the client's.
+    pub(crate) fn error_type(&self) -> Option<&'static str> {
+        Some(match self {
+            Failure::Refused(..) => "destination_ip_prohibited",
+            Failure::Port(_) => "http_request_denied",
+            Failure::Unknown(_) => "dns_error",
+            Failure::Unreachable(_) => "connection_refused",
+            Failure::TimedOut(_) => "http_response_timeout",
+            Failure::Broken(_) => "http_response_incomplete",
+            Failure::Framing(_) => "http_protocol_error",
+            Failure::NeverStale(cause) => return cause.error_type(),
+            Failure::Busy => "connection_limit_reached",
+            Failure::Loop => "proxy_loop_detected",
+            _ => return None,
+        })
+    }
+
+    /// What to tell the client, in one or two sentences.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Failure::Refused(ip, kind) => format!("{ip} may not be reached through this proxy: {}.", kind.advice()),
+            Failure::Port(port) => format!(
+                "Port {port} may not be reached by CONNECT: only 443 and 563 may. `--connect-port {port}` allows it."
+            ),
+            Failure::Unknown(why) => format!("The host could not be looked up: {why}."),
+            Failure::Unreachable(why) => format!("The server could not be reached: {why}."),
+            Failure::TimedOut(what) => format!("{what} took too long."),
+            Failure::Broken(why) => format!("The server ended the connection before its response was complete: {why}."),
+            Failure::Framing(why) => format!("The server's response cannot be passed on safely: {why}."),
+            Failure::NeverStale(cause) => {
+                format!("What is stored may not be used without asking the server. {}", cause.text())
+            }
+            Failure::Busy => "The proxy has as many connections to servers as it may. Please try again.".to_owned(),
+            Failure::Client(why) => format!("The body of the request ended early: {why}."),
+            Failure::OnlyIfCached => "The cache does not have it, and only the cache was asked.".to_owned(),
+            Failure::Loop => "This request has come through this proxy before.".to_owned(),
+            Failure::Unsupported(what) | Failure::Bad(what) => (*what).to_owned(),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Which header fields go on, and which belong to one connection (RFC 9110, section 7.6).
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+
+use dapple_http::{Fields, Request};
+use http::header::{
+    CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+
+/// The name of this proxy in `Via`, other than that of every other one, so that loops are seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Pseudonym(String);
+
+impl Pseudonym {
+    /// A fresh one.
+    pub(crate) fn new() -> Pseudonym {
+        // The keys of a fresh hasher are random.
+        Pseudonym(format!("dapple-{:08x}", RandomState::new().build_hasher().finish() as u32))
+    }
+
+    /// Whether the request has come through this proxy before.
+    pub(crate) fn is_in(&self, request: Fields<'_>) -> bool {
+        let mut hops = request.all(VIA.as_str()).flat_map(|value| value.split(|byte| *byte == b','));
+        hops.any(|hop| hop.split(u8::is_ascii_whitespace).any(|word| word == self.0.as_bytes()))
+    }
+
+    /// Adds this hop, over which the message came in that version.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap, version: Version) {
+        let version = if version == Version::HTTP_10 { "1.0" } else { "1.1" };
+        if let Ok(value) = HeaderValue::from_str(&format!("{version} {}", self.0)) {
+            headers.append(VIA, value);
+        }
+    }
+}
+
+/// The fields of a request as they go on, with `authority` as `Host`. What frames its body is left out.
+pub(crate) fn outgoing(request: &Request<'_>, authority: &HeaderValue) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(request.fields.len() + 2);
+    headers.insert(HOST, authority.clone());
+    for field in request.fields.iter() {
+        let pair = HeaderName::from_bytes(field.name.as_bytes()).ok().zip(HeaderValue::from_bytes(field.value).ok());
+        match pair {
+            Some((name, value)) if name != HOST => drop(headers.append(name, value)),
+            _ => {}
+        }
+    }
+    strip(&mut headers);
+    headers
+}
+
+/// Takes out what belongs to one connection: the known fields, and those that `Connection` names.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| !KEPT.contains(name))
+        .collect();
+    for name in HOP_BY_HOP.iter().chain(&named) {
+        headers.remove(name);
+    }
+    for name in ["keep-alive", "proxy-connection", "proxy-authentication-info"] {
+        headers.remove(name);
+    }
+}
+
+/// Tells the server for whom the request is (RFC 7239).
+pub(crate) fn add_forwarded(headers: &mut HeaderMap, client: IpAddr) {
+    let value = match client {
+        IpAddr::V4(ip) => format!("for={ip}"),
+        IpAddr::V6(ip) => format!("for=\"[{ip}]\""),
+    };
+    if let Ok(value) = HeaderValue::from_str(&value) {
+        headers.append("forwarded", value);
+    }
+}
+
+const HOP_BY_HOP: [HeaderName; 7] =
+    [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+
+/// What decides where a message goes and where it ends is not taken out because `Connection` names it.
+const KEPT: [HeaderName; 2] = [HOST, http::header::CONTENT_LENGTH];
+
+#[cfg(test)]
+mod tests {
+    use dapple_http::{Field, Fields};
+    use http::{HeaderMap, HeaderName, HeaderValue, Version};
+
+    use super::{Pseudonym, strip};
+
+    fn names(list: &[(&'static str, &'static str)]) -> Vec<String> {
+        let mut headers: HeaderMap =
+            list.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
+        strip(&mut headers);
+        headers.keys().map(|name| name.as_str().to_owned()).collect()
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_behind() {
+        let list = [
+            ("connection", "close, X-Secret ,,host"),
+            ("x-secret", "1"),
+            ("host", "a"),
+            ("te", "trailers"),
+            ("proxy-authorization", "b"),
+            ("proxy-connection", "keep-alive"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("accept", "c"),
+        ];
+        assert_eq!(names(&list), ["host", "accept"]);
+    }
+
+    #[test]
+    fn loops_are_seen() {
+        let (one, other) = (Pseudonym("dapple-1".to_owned()), Pseudonym("dapple-12".to_owned()));
+        let mut headers = HeaderMap::new();
+        other.add_to(&mut headers, Version::HTTP_11);
+        let value = headers["via"].to_str().unwrap();
+        assert_eq!(value, "1.1 dapple-12");
+        let list = [Field { name: "Via", value: b"1.0 fred, 1.1 dapple-12 (x)" }];
+        assert!(other.is_in(Fields::new(&list)) && !one.is_in(Fields::new(&list)));
+        assert_ne!(Pseudonym::new().0, Pseudonym::new().0);
+    }
+}

@@ -1,0 +1,65 @@
+//! Everything that the connections share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dapple::Handle;
+
+use super::args::Args;
+use super::cache::Cache;
+use super::fields::Pseudonym;
+use super::rules::Rules;
+use super::tally::Tally;
+use super::upstream::Upstream;
+
+/// The proxy.
+///
+/// The structure is that of the papers' (libasync-mp: a client's connection, the cache and the fetches have colors of their own):
+///
+/// ```text
+///   accept                       the default color
+///   read, parse, hash            the connection's color
+///   cache                        sixteen shards, a color each
+///   fetch, for all who wait      a color for each
+///   connections to origins       a color for each; those that are idle in a list with one
+///   write, tunnel                the connection's color
+/// ```
+///
+/// With `--serial` all of these are the default color; nothing else changes.
+pub(crate) struct Proxy {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) pseudonym: Pseudonym,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) handle: Handle,
+    pub(crate) tunnels_max: usize,
+    /// Whether servers learn the addresses of clients.
+    pub(crate) forwarded: bool,
+    /// Whether `/-/status` answers.
+    pub(crate) status: bool,
+    pub(crate) serial: bool,
+    pub(crate) started: Instant,
+}
+
+impl Proxy {
+    pub(crate) fn new(args: &Args, rules: Rules, connections_max: usize, handle: Handle) -> Proxy {
+        let tally = Arc::new(Tally::new(handle.clone()));
+        let pseudonym = Pseudonym::new();
+        let upstream = Upstream::new(rules, args.waits(), connections_max, args.serial, tally.clone(), handle.clone());
+        let upstream = Arc::new(upstream);
+        let (bytes_max, object_max) = (args.cache_mb << 20, args.object_max_kb << 10);
+        let cache = Cache::new(bytes_max, object_max, args.serial, upstream.clone(), pseudonym.clone());
+        Proxy {
+            cache: Arc::new(cache),
+            upstream,
+            pseudonym,
+            tally,
+            handle,
+            tunnels_max: args.tunnels as usize,
+            forwarded: args.forwarded,
+            status: !args.no_status,
+            serial: args.serial,
+            started: Instant::now(),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Who may use the proxy, and what it connects to.
+//!
+//! A proxy reaches what its machine reaches, also where its clients do not: services on loopback, the routers and printers of a
+//! private network, the metadata of a cloud. So only addresses of the public internet are connected to, unless options say
+//! otherwise. What is judged is the very address that is then connected to: a name that resolves to another one the second time
+//! gains nothing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::args::Destination;
+
+/// What may be connected to.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    allow_private: bool,
+    networks: Vec<IpNet>,
+    hosts: Vec<String>,
+    connect_ports: Vec<u16>,
+    /// Where the proxy itself listens.
+    own: Option<SocketAddr>,
+}
+
+/// What kind of address somebody wanted to reach who may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// This machine.
+    Loopback,
+    /// A network behind a router of its own.
+    Private,
+    /// The cable itself; in clouds, where the machine's own credentials are.
+    LinkLocal,
+    /// Many at once, or for documentation, or not given to anybody.
+    Special,
+    /// This proxy.
+    Itself,
+}
+
+impl Rules {
+    /// The rules of a command line.
+    pub(crate) fn new(allow_private: bool, destinations: &[Destination], connect_ports: &[u16]) -> Rules {
+        let mut rules = Rules { allow_private, connect_ports: connect_ports.to_vec(), ..Rules::default() };
+        for destination in destinations {
+            match destination {
+                Destination::Network(network) => rules.networks.push(*network),
+                Destination::Host(host) => rules.hosts.push(host.clone()),
+            }
+        }
+        rules
+    }
+
+    /// Notes where the proxy listens: it does not connect to itself.
+    pub(crate) fn set_own(&mut self, addr: SocketAddr) {
+        self.own = Some(addr);
+    }
+
+    /// Whether a connection to `addr`, which is an address of `host`, may be made.
+    ///
+    /// # Errors
+    ///
+    /// What kind of address it is.
+    pub(crate) fn may_connect(&self, host: &str, addr: SocketAddr) -> Result<(), Kind> {
+        let ip = unwrapped(addr.ip());
+        let Some(kind) = kind(ip) else { return self.unless_itself(ip, addr.port()) };
+        let host = host.trim_end_matches('.');
+        let is_named = self.networks.iter().any(|network| network.contains(&ip))
+            || self.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host));
+        let is_private = matches!(kind, Kind::Loopback | Kind::Private);
+        match is_named || (self.allow_private && is_private) {
+            true => self.unless_itself(ip, addr.port()),
+            false => Err(kind),
+        }
+    }
+
+    /// Whether `CONNECT` may reach this port.
+    pub(crate) fn may_tunnel(&self, port: u16) -> bool {
+        TUNNEL_PORTS.contains(&port) || self.connect_ports.contains(&port)
+    }
+
+    fn unless_itself(&self, ip: IpAddr, port: u16) -> Result<(), Kind> {
+        let is_itself = self.own.is_some_and(|own| {
+            own.port() == port && (own.ip() == ip || (own.ip().is_unspecified() && ip.is_loopback()))
+        });
+        if is_itself { Err(Kind::Itself) } else { Ok(()) }
+    }
+}
+
+impl Kind {
+    /// What to tell a client.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            Kind::Loopback => "it is the machine that the proxy runs on; --allow-private allows that",
+            Kind::Private => "it is in a private network; --allow-private allows all of these, --allow-destination one",
+            Kind::LinkLocal => {
+                "it is a link-local address or the metadata of a cloud; only --allow-destination with that address allows it"
+            }
+            Kind::Special => "it is no address of one host on the internet; only --allow-destination allows it",
+            Kind::Itself => "it is this proxy itself",
+        }
+    }
+}
+
+/// Whether a client with this address may use the proxy.
+pub(crate) fn admits(networks: &[IpNet], client: IpAddr) -> bool {
+    let client = unwrapped(client);
+    client.is_loopback() || networks.iter().any(|network| network.contains(&client))
+}
+
+/// IPv4 in the clothes of IPv6 is judged as IPv4: mapped, translated (NAT64) and 6to4 addresses.
+fn unwrapped(ip: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = ip else { return ip };
+    let words = v6.segments();
+    let from = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+    };
+    match words {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => from(high, low),
+        [0x2002, high, low, ..] => from(high, low),
+        _ => ip,
+    }
+}
+
+/// The kind of an address that is not of the public internet.
+fn kind(ip: IpAddr) -> Option<Kind> {
+    match ip {
+        IpAddr::V4(ip) => kind_of_v4(ip),
+        IpAddr::V6(ip) => kind_of_v6(ip),
+    }
+}
+
+fn kind_of_v4(ip: Ipv4Addr) -> Option<Kind> {
+    Some(match ip.octets() {
+        [127, ..] => Kind::Loopback,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Kind::Private,
+        [169, 254, ..] | [168, 63, 129, 16] => Kind::LinkLocal,
+        // "This network" reaches the machine itself on many systems.
+        [0, ..] => Kind::Special,
+        [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18..=19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => {
+            Kind::Special
+        }
+        [224..=255, ..] => Kind::Special,
+        _ => return None,
+    })
+}
+
+fn kind_of_v6(ip: Ipv6Addr) -> Option<Kind> {
+    if ip.is_loopback() {
+        return Some(Kind::Loopback);
+    }
+    Some(match ip.segments() {
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Kind::LinkLocal,
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Kind::Private,
+        [0xfe80..=0xfebf, ..] => Kind::LinkLocal,
+        // Of all addresses only 2000::/3 is given to hosts; Teredo and the documentation lie within.
+        [0x2001, 0, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Kind::Special,
+        [0x2000..=0x3fff, ..] => return None,
+        _ => Kind::Special,
+    })
+}
+
+/// HTTPS, and news over TLS.
+const TUNNEL_PORTS: [u16; 2] = [443, 563];
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
+    use super::{Kind, Rules, admits};
+    use crate::proxy::args::Destination;
+
+    fn judge(rules: &Rules, ip: &str) -> Result<(), Kind> {
+        rules.may_connect("host.example", SocketAddr::new(ip.parse().unwrap(), 80))
+    }
+
+    #[test]
+    fn only_the_internet_is_reached() {
+        let rules = Rules::default();
+        for public in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "192.0.1.1", "2606:4700::1", "64:ff9b::808:808"] {
+            assert_eq!(judge(&rules, public), Ok(()), "{public}");
+        }
+        for (ip, kind) in [
+            ("127.0.0.1", Kind::Loopback),
+            ("127.255.255.255", Kind::Loopback),
+            ("::1", Kind::Loopback),
+            ("::ffff:127.0.0.1", Kind::Loopback),
+            ("64:ff9b::7f00:1", Kind::Loopback),
+            ("2002:7f00:1::", Kind::Loopback),
+            ("10.1.2.3", Kind::Private),
+            ("172.16.0.1", Kind::Private),
+            ("172.31.255.255", Kind::Private),
+            ("192.168.0.1", Kind::Private),
+            ("100.64.0.1", Kind::Private),
+            ("100.100.100.200", Kind::Private),
+            ("::ffff:10.0.0.1", Kind::Private),
+            ("fd12::1", Kind::Private),
+            ("fec0::1", Kind::Private),
+            ("169.254.169.254", Kind::LinkLocal),
+            ("::ffff:169.254.169.254", Kind::LinkLocal),
+            ("168.63.129.16", Kind::LinkLocal),
+            ("fe80::1", Kind::LinkLocal),
+            ("fd00:ec2::254", Kind::LinkLocal),
+            ("0.0.0.0", Kind::Special),
+            ("::", Kind::Special),
+            ("::7f00:1", Kind::Special),
+            ("224.0.0.1", Kind::Special),
+            ("255.255.255.255", Kind::Special),
+            ("240.0.0.1", Kind::Special),
+            ("198.18.0.1", Kind::Special),
+            ("203.0.113.9", Kind::Special),
+            ("ff02::1", Kind::Special),
+            ("2001::1", Kind::Special),
+            ("2001:db8::1", Kind::Special),
+        ] {
+            assert_eq!(judge(&rules, ip), Err(kind), "{ip}");
+        }
+    }
+
+    #[test]
+    fn what_options_allow() {
+        let all = Rules::new(true, &[], &[]);
+        for ip in ["127.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "fd12::1"] {
+            assert_eq!(judge(&all, ip), Ok(()), "{ip}");
+        }
+        assert_eq!(judge(&all, "169.254.169.254"), Err(Kind::LinkLocal));
+        assert_eq!(judge(&all, "0.0.0.0"), Err(Kind::Special));
+
+        let network = Destination::Network("10.1.0.0/16".parse().unwrap());
+        let some = Rules::new(false, &[network, Destination::Host("wiki.intern".to_owned())], &[8443]);
+        assert_eq!(judge(&some, "10.1.2.3"), Ok(()));
+        assert_eq!(judge(&some, "10.2.2.3"), Err(Kind::Private));
+        let addr: SocketAddr = "10.9.9.9:80".parse().unwrap();
+        assert_eq!(some.may_connect("Wiki.Intern.", addr), Ok(()));
+        assert_eq!(some.may_connect("xwiki.intern", addr), Err(Kind::Private));
+        assert!(some.may_tunnel(443) && some.may_tunnel(8443) && !some.may_tunnel(25));
+    }
+
+    #[test]
+    fn the_proxy_does_not_reach_itself() {
+        let mut rules = Rules::new(true, &[], &[]);
+        rules.set_own("0.0.0.0:80".parse().unwrap());
+        assert_eq!(judge(&rules, "127.0.0.1"), Err(Kind::Itself));
+        assert_eq!(judge(&rules, "::ffff:127.0.0.1"), Err(Kind::Itself));
+        rules.set_own("8.8.8.8:80".parse().unwrap());
+        assert_eq!(judge(&rules, "8.8.8.8"), Err(Kind::Itself));
+        assert_eq!(judge(&rules, "127.0.0.1"), Ok(()));
+    }
+
+    #[test]
+    fn clients() {
+        let networks = ["192.168.1.0/24".parse().unwrap()];
+        for (ip, expected) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("192.168.1.9", true),
+            ("::ffff:192.168.1.9", true),
+            ("8.8.8.8", false),
+        ] {
+            assert_eq!(admits(&networks, ip.parse::<IpAddr>().unwrap()), expected, "{ip}");
+        }
+    }
+}

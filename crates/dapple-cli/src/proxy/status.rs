@@ -1,0 +1,126 @@
+//! The proxy's numbers, as JSON.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use super::proxy::Proxy;
+use super::tally::Count;
+
+/// Where it answers, to clients on this machine that ask the proxy itself.
+pub(crate) const PATH: &str = "/-/status";
+
+/// One answer. Every number is a total since the start, unless its name says otherwise.
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    uptime_s: f64,
+    serial: bool,
+    workers: usize,
+    callbacks: u64,
+    steals: u64,
+    tasks_live: u64,
+    /// The color of the connection that asks, as a number to show.
+    color: u64,
+    requests: u64,
+    hits: u64,
+    misses: u64,
+    collapsed: u64,
+    revalidated: u64,
+    stale: u64,
+    passed: u64,
+    refused: u64,
+    failed: u64,
+    bytes_from_cache: u64,
+    bytes_from_origins: u64,
+    connections: Connections,
+    upstream: UpstreamStatus,
+    tunnels: Tunnels,
+    cache: CacheStatus,
+}
+
+#[derive(Serialize)]
+struct Connections {
+    open: usize,
+    turned_away: u64,
+}
+
+#[derive(Serialize)]
+struct UpstreamStatus {
+    open: usize,
+    idle: usize,
+    connects: u64,
+    reused: u64,
+    retries: u64,
+}
+
+#[derive(Serialize)]
+struct Tunnels {
+    open: usize,
+    total: u64,
+    bytes: u64,
+}
+
+#[derive(Default, Serialize)]
+struct CacheStatus {
+    addresses: usize,
+    bytes: u64,
+    evictions: u64,
+    fetches: usize,
+    shards: usize,
+}
+
+/// Collects the numbers. Each shard is asked in its own color.
+pub(crate) async fn collect(proxy: &Proxy, color: u64) -> String {
+    let mut cache = CacheStatus { shards: proxy.cache.shards.len(), ..CacheStatus::default() };
+    for shard in &proxy.cache.shards {
+        let (len, bytes, evictions, fills) =
+            shard.with(|shard| (shard.len(), shard.bytes(), shard.evictions(), shard.fills())).await;
+        cache.addresses += len;
+        cache.bytes += bytes;
+        cache.evictions += evictions;
+        cache.fetches += fills;
+    }
+    let tally = &proxy.tally;
+    let upstream = UpstreamStatus {
+        open: proxy.upstream.open_len(),
+        idle: proxy.upstream.idle_len().await,
+        connects: tally.sum(Count::Connects),
+        reused: tally.sum(Count::Reused),
+        retries: tally.sum(Count::Retries),
+    };
+    let stats = proxy.handle.stats();
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: proxy.started.elapsed().as_secs_f64(),
+        serial: proxy.serial,
+        workers: stats.workers.len(),
+        callbacks: stats.workers.iter().map(|worker| worker.callbacks).sum(),
+        steals: stats.workers.iter().map(|worker| worker.steals).sum(),
+        tasks_live: stats.tasks_live,
+        color,
+        requests: tally.sum(Count::Requests),
+        hits: tally.sum(Count::Hits),
+        misses: tally.sum(Count::Misses),
+        collapsed: tally.sum(Count::Collapsed),
+        revalidated: tally.sum(Count::Revalidated),
+        stale: tally.sum(Count::Stale),
+        passed: tally.sum(Count::Passed),
+        refused: tally.sum(Count::Refused),
+        failed: tally.sum(Count::Failed),
+        bytes_from_cache: tally.sum(Count::BytesToClients),
+        bytes_from_origins: tally.sum(Count::BytesFromOrigins),
+        connections: Connections {
+            open: tally.connections.load(Ordering::Relaxed),
+            turned_away: tally.sum(Count::TurnedAway),
+        },
+        upstream,
+        tunnels: Tunnels {
+            open: tally.tunnels.load(Ordering::Relaxed),
+            total: tally.sum(Count::Tunnels),
+            bytes: tally.sum(Count::TunnelBytes),
+        },
+        cache,
+    };
+    serde_json::to_string(&status).expect("numbers and fixed names are always JSON")
+}

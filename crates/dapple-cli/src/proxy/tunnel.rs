@@ -1,0 +1,133 @@
+//! What `CONNECT` makes of a connection: bytes both ways.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use dapple::Handle;
+use dapple::net::TcpStream;
+use dapple::time::{Instant, Sleep, sleep};
+use hyper::rt::{ReadBuf, Write};
+
+use super::tally::{Count, Place, Tally};
+use crate::http::Tunnel;
+use crate::http::tunnel::Duplex;
+
+/// A tunnel whose far end is connected. It runs in the color of its client's connection, which is its own from then on.
+pub(crate) struct Tunneling {
+    pub(crate) server: TcpStream,
+    pub(crate) idle_max: Duration,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) handle: Handle,
+    /// Among the tunnels, and among the connections to origins.
+    pub(crate) places: [Place; 2],
+}
+
+impl Tunnel for Tunneling {
+    fn run(self: Box<Self>, client: Box<dyn Duplex>, first: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.relay(client, first))
+    }
+}
+
+impl Tunneling {
+    /// Until both directions have ended, one has failed, nothing has moved for too long, or the proxy closes.
+    async fn relay(self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) {
+        let _places = self.places;
+        let mut server: Box<dyn Duplex> = Box::new(self.server);
+        let (mut up, mut down) = (Way::new(first), Way::new(Bytes::new()));
+        let mut patience: Pin<Box<Sleep>> = Box::pin(sleep(self.idle_max));
+        let mut closing = Box::pin(self.handle.closing());
+        poll_fn(|cx| {
+            let moved = up.moved + down.moved;
+            let ends = [up.poll(cx, &mut *client, &mut *server), down.poll(cx, &mut *server, &mut *client)];
+            let is_over = ends.iter().any(|end| matches!(end, Poll::Ready(Err(_))))
+                || ends.iter().all(|end| matches!(end, Poll::Ready(Ok(()))));
+            if is_over || closing.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            if up.moved + down.moved != moved {
+                patience.as_mut().reset(Instant::now() + self.idle_max);
+            }
+            patience.as_mut().poll(cx)
+        })
+        .await;
+        self.tally.add(Count::TunnelBytes, up.moved + down.moved);
+    }
+}
+
+/// One direction. It reads only when all that it has read before is written, so a slow reader slows the other side down; the end
+/// of the stream is passed on.
+struct Way {
+    pending: Bytes,
+    buf: Option<Box<[u8]>>,
+    moved: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// All is read, and the end is to be passed on.
+    Ending,
+    Ended,
+}
+
+impl Way {
+    fn new(pending: Bytes) -> Way {
+        Way { pending, buf: None, moved: 0, state: State::Open }
+    }
+
+    /// Ready when the end has been passed on.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut (dyn Duplex + '_),
+        to: &mut (dyn Duplex + '_),
+    ) -> Poll<io::Result<()>> {
+        let (mut from, mut to) = (Pin::new(from), Pin::new(to));
+        for _ in 0..PIECES_MAX {
+            while !self.pending.is_empty() {
+                match ready!(to.as_mut().poll_write(cx, &self.pending))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    count => self.pending.advance(count),
+                }
+            }
+            match self.state {
+                State::Open => {}
+                State::Ending => {
+                    ready!(Write::poll_shutdown(to.as_mut(), cx))?;
+                    self.state = State::Ended;
+                    return Poll::Ready(Ok(()));
+                }
+                State::Ended => return Poll::Ready(Ok(())),
+            }
+            let buf = self.buf.get_or_insert_with(|| vec![0; PIECE_LEN].into());
+            let mut read = ReadBuf::new(buf);
+            let result = from.as_mut().poll_read(cx, read.unfilled());
+            if result.is_pending() {
+                // An idle tunnel has no buffer.
+                self.buf = None;
+                return Poll::Pending;
+            }
+            ready!(result)?;
+            match read.filled() {
+                [] => self.state = State::Ending,
+                bytes => {
+                    self.moved += bytes.len() as u64;
+                    self.pending = Bytes::copy_from_slice(bytes);
+                }
+            }
+        }
+        // Others of the worker have their turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// What is read at a time, and how many times before others have their turn.
+const PIECE_LEN: usize = 16 * 1024;
+const PIECES_MAX: usize = 16;
