@@ -54,6 +54,23 @@ fn a_large_file_that_is_in_no_cache() {
 }
 
 #[test]
+fn encrypted() {
+    let few = ["--peer", "hyper,nginx,apache,go", "--workers", "1"];
+    let made = rows(&[&["web", "--only", "handshakes", "--secs", "0.5", "--connections", "8"][..], &few].concat());
+    assert!(!made.is_empty());
+    for row in made {
+        assert!(number(&row, "connects_per_s") > 0.0 && row["errors"] == 0, "{row}");
+    }
+    let few = ["--peer", "hyper,nginx", "--workers", "2", "--connections", "2"];
+    for row in rows(&[&["web", "--only", "tls", "--secs", "3"][..], &few].concat()) {
+        assert!(
+            number(&row, "mb_per_s") > 0.0 && number(&row, "cpu_ms_per_100_mb") > 0.0 && row["errors"] == 0,
+            "{row}"
+        );
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     fails_naming(&["web", "--only", "nothing"], "possible values");
     fails_naming(&["web", "--only", "small", "--peer", "smol"], "small has dapple, ");

@@ -10,7 +10,8 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where to: http://HOST:PORT, with a path if that is all that is asked for; several split the clients among them
+    /// Where to: http://HOST:PORT or https://HOST:PORT, with a path if that is all that is asked for; several split the
+    /// clients among them
     #[arg(value_name = "URL", required = true, value_parser = Target::parse)]
     targets: Vec<Target>,
     /// Clients, each with one connection at a time
@@ -76,6 +77,7 @@ Examples:
 /// A server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
+    pub(super) tls: bool,
     /// As in the header Host.
     pub(super) host: String,
     pub(super) path: String,
@@ -84,19 +86,24 @@ pub(super) struct Target {
 impl Target {
     fn parse(text: &str) -> Result<Target, String> {
         let advice = "write http://HOST:PORT, as in http://127.0.0.1:8080";
-        let rest = text.strip_prefix("http://").ok_or(advice)?;
+        let (tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            _ => return Err(advice.to_owned()),
+        };
         let (host, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if host.is_empty() || !plain(host) || !plain(path) {
             return Err(advice.to_owned());
         }
-        Ok(Target { host: host.to_owned(), path: path.to_owned() })
+        Ok(Target { tls, host: host.to_owned(), path: path.to_owned() })
     }
 
-    /// Its address; port 80 where none is said.
+    /// Its address; port 80 or 443 where none is said.
     pub(super) fn address(&self) -> Result<SocketAddr> {
         let has_port = self.host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let host = if has_port { self.host.clone() } else { format!("{}:80", self.host) };
+        let host =
+            if has_port { self.host.clone() } else { format!("{}:{}", self.host, if self.tls { 443 } else { 80 }) };
         let mut addresses = host.to_socket_addrs().with_context(|| format!("there is no host {}", self.host))?;
         addresses.next().with_context(|| format!("{} has no address", self.host))
     }
@@ -145,7 +152,7 @@ mod tests {
 
     #[test]
     fn targets() {
-        let target = |host: &str, path: &str| Ok(Target { host: host.to_owned(), path: path.to_owned() });
+        let target = |host: &str, path: &str| Ok(Target { tls: false, host: host.to_owned(), path: path.to_owned() });
         assert_eq!(Target::parse("http://localhost:80"), target("localhost:80", ""));
         assert_eq!(Target::parse("http://[::1]:8080/a/b?c"), target("[::1]:8080", "/a/b?c"));
         for bad in ["localhost:80", "http://", "http:///x", "http://a b", "ftp://a"] {
@@ -153,5 +160,7 @@ mod tests {
         }
         let address = Target::parse("http://127.0.0.1").expect("a target").address().expect("an address");
         assert_eq!(address.port(), 80);
+        let encrypted = Target::parse("https://127.0.0.1").expect("a target");
+        assert!(encrypted.tls && encrypted.address().is_ok_and(|address| address.port() == 443));
     }
 }

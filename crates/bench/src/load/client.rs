@@ -5,7 +5,7 @@ use super::pace::Pace;
 use super::problem::Problem;
 use super::response::Progress;
 use super::tally::Tally;
-use super::wire::{Route, Wire};
+use super::wire::Route;
 use crate::rng::Rng;
 use dapple::time::{sleep, sleep_until, timeout};
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub(super) struct Load {
 
 /// The client of that number, until the load is over.
 pub(super) async fn run(load: Arc<Load>, number: usize) {
-    let mut client = Client { rng: Rng::new(number as u64), server: number % load.routes.len(), number, load };
+    let (rng, server) = (Rng::new(number as u64), number % load.routes.len());
+    let mut client = Client { load, number, server, rng, buf: Vec::new() };
     while !client.is_over() {
         if let Err(problem) = client.connection().await {
             client.load.tally.failed(number, &problem);
@@ -44,6 +45,8 @@ struct Client {
     number: usize,
     server: usize,
     rng: Rng,
+    /// For TLS; empty without.
+    buf: Vec<u8>,
 }
 
 impl Client {
@@ -57,15 +60,13 @@ impl Client {
         let mut due = self.due(Instant::now()).await;
         let begin = Instant::now();
         let number = load.connections.fetch_add(1, Relaxed);
-        let connecting = timeout(load.limit, load.routes[self.server].connect(number)).await;
-        let stream = connecting.map_err(|_| Problem::Connect(std::io::ErrorKind::TimedOut.into()))?;
-        let mut wire = Wire::new(stream.map_err(Problem::Connect)?);
+        let mut wire = load.routes[self.server].open(number, load.limit).await?;
         load.tally.connected(self.number, begin.elapsed());
         let mut asked = 0;
         loop {
             let item = load.mix.draw(&mut self.rng);
             let body = load.mix.items[item].body.as_ref();
-            let exchange = wire.exchange(&load.requests[self.server][item], body);
+            let exchange = wire.exchange(&load.requests[self.server][item], body, &mut self.buf);
             let progress = timeout(load.limit, exchange).await.map_err(|_| Problem::TimedOut)??;
             let now = Instant::now();
             let Progress::Whole { body_len, close } = progress else { return Err(Problem::Ended) };

@@ -10,6 +10,7 @@ mod progress;
 mod response;
 mod summary;
 mod tally;
+mod tls;
 mod wire;
 
 pub(crate) use args::Args;
@@ -67,7 +68,8 @@ fn load_of(args: &Args) -> Result<Load> {
     let mix = args.mix()?;
     let (mut routes, mut requests) = (Vec::new(), Vec::new());
     for target in args.targets() {
-        routes.push(Route { to: target.address()?, sources: args.sources });
+        let tls = target.tls.then(tls::connector).transpose()?;
+        routes.push(Route { to: target.address()?, sources: args.sources, tls });
         let close = if args.close { "connection: close\r\n" } else { "" };
         let request = |path: &str| {
             format!("GET {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: dapple-load\r\n{close}\r\n", target.host)
@@ -94,10 +96,8 @@ fn load_of(args: &Args) -> Result<Load> {
 async fn reach(load: &Load) -> Result<()> {
     for route in &load.routes {
         let to = route.to;
-        let connecting = dapple::time::timeout(load.limit, route.connect(0));
-        let made =
-            connecting.await.map_err(|_| anyhow::anyhow!("{to} does not take a connection within {:?}", load.limit));
-        made?.with_context(|| format!("cannot connect to {to}: is the server running, and is this its port?"))?;
+        let made = route.open(0, load.limit).await.map_err(|problem| anyhow::anyhow!("{problem}"));
+        made.with_context(|| format!("cannot reach {to}: is the server running, and is this its port?"))?;
     }
     Ok(())
 }

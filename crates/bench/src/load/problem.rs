@@ -9,6 +9,8 @@ use std::io;
 pub(super) enum Problem {
     /// The connection was not made.
     Connect(io::Error),
+    /// The handshake of TLS failed.
+    Tls(io::Error),
     /// The connection broke.
     Broken(io::Error),
     /// The server ended the connection before the answer was complete.
@@ -30,6 +32,8 @@ impl Problem {
             Problem::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => "refused".into(),
             Problem::Connect(error) if error.kind() == io::ErrorKind::TimedOut => "connect-timeout".into(),
             Problem::Connect(_) => "connect".into(),
+            Problem::Tls(error) if error.kind() == io::ErrorKind::TimedOut => "tls-timeout".into(),
+            Problem::Tls(_) => "tls".into(),
             Problem::Broken(error) if error.kind() == io::ErrorKind::ConnectionReset => "reset".into(),
             Problem::Broken(_) => "broken".into(),
             Problem::Ended => "ended-early".into(),
@@ -45,6 +49,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Problem::Connect(error) => write!(out, "cannot connect: {error}"),
+            Problem::Tls(error) => write!(out, "no connection of TLS: {error}"),
             Problem::Broken(error) => write!(out, "the connection broke: {error}"),
             Problem::Ended => write!(out, "the server ended the connection before the answer was complete"),
             Problem::TimedOut => write!(out, "the answer took longer than --timeout-ms"),

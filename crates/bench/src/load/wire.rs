@@ -4,21 +4,39 @@ use super::body::Body;
 use super::problem::Problem;
 use super::response::{Progress, Reader};
 use dapple::net::TcpStream;
+use dapple::tls::{TlsConnector, TlsStream};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 /// Where connections go, and where they come from.
 pub(super) struct Route {
     pub(super) to: SocketAddr,
     /// How many addresses of the loopback network they come from by turns; 0 leaves it to the kernel.
     pub(super) sources: u32,
+    /// Who makes it an encrypted one, where it is to be.
+    pub(super) tls: Option<TlsConnector>,
 }
 
 impl Route {
-    /// Makes the connection of that number.
-    pub(super) async fn connect(&self, number: u64) -> io::Result<TcpStream> {
+    /// Makes the connection of that number, with a handshake of TLS where there is to be one.
+    pub(super) async fn open(&self, number: u64, limit: Duration) -> Result<Wire, Problem> {
+        let connecting = dapple::time::timeout(limit, self.connect(number)).await;
+        let stream = connecting.map_err(|_| Problem::Connect(io::ErrorKind::TimedOut.into()))?;
+        let stream = stream.map_err(Problem::Connect)?;
+        let transport = match &self.tls {
+            None => Transport::Plain(stream),
+            Some(tls) => {
+                let made = tls.connect(&self.to.ip().to_string(), stream, limit).await;
+                Transport::Tls(Box::new(made.map_err(|error| Problem::Tls(error.into()))?))
+            }
+        };
+        Ok(Wire { transport, reader: Reader::default() })
+    }
+
+    async fn connect(&self, number: u64) -> io::Result<TcpStream> {
         let IpAddr::V4(to) = self.to.ip() else { return TcpStream::connect(self.to).await };
         if self.sources == 0 || !to.is_loopback() {
             return TcpStream::connect(self.to).await;
@@ -51,31 +69,73 @@ const HOSTS: u64 = 254;
 
 /// One connection.
 pub(super) struct Wire {
-    stream: TcpStream,
+    transport: Transport,
     reader: Reader,
 }
 
-impl Wire {
-    pub(super) fn new(stream: TcpStream) -> Wire {
-        Wire { stream, reader: Reader::default() }
-    }
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
 
-    /// Sends a request and reads its answer. What is read stays in a buffer of the thread, not of the connection: with
-    /// thousands of them, buffers of their own would push each other out of the processor's cache.
-    pub(super) async fn exchange(&mut self, request: &[u8], body: Option<&Body>) -> Result<Progress, Problem> {
-        self.stream.write_all(request).await.map_err(Problem::Broken)?;
-        loop {
-            self.stream.readable().await.map_err(Problem::Broken)?;
-            let Wire { stream, reader } = self;
-            let progress = BUF.with_borrow_mut(|buf| match stream.try_read(buf) {
-                Ok(0) => Err(Problem::Ended),
-                Ok(count) => reader.feed(&buf[..count], body),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::Partial),
-                Err(error) => Err(Problem::Broken(error)),
-            })?;
-            if progress != Progress::Partial {
-                return Ok(progress);
-            }
+impl Wire {
+    /// Sends a request and reads its answer. `buf` is for TLS; what comes without is read into a buffer of the thread: with
+    /// thousands of connections, buffers of their own would push each other out of the processor's cache.
+    pub(super) async fn exchange(
+        &mut self,
+        request: &[u8],
+        body: Option<&Body>,
+        buf: &mut Vec<u8>,
+    ) -> Result<Progress, Problem> {
+        let reader = &mut self.reader;
+        match &self.transport {
+            Transport::Plain(stream) => plain(stream, reader, request, body).await,
+            Transport::Tls(stream) => encrypted(stream, reader, request, body, buf).await,
+        }
+    }
+}
+
+async fn plain(
+    stream: &TcpStream,
+    reader: &mut Reader,
+    request: &[u8],
+    body: Option<&Body>,
+) -> Result<Progress, Problem> {
+    stream.write_all(request).await.map_err(Problem::Broken)?;
+    loop {
+        stream.readable().await.map_err(Problem::Broken)?;
+        let progress = BUF.with_borrow_mut(|buf| match stream.try_read(buf) {
+            Ok(0) => Err(Problem::Ended),
+            Ok(count) => reader.feed(&buf[..count], body),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::Partial),
+            Err(error) => Err(Problem::Broken(error)),
+        })?;
+        if progress != Progress::Partial {
+            return Ok(progress);
+        }
+    }
+}
+
+async fn encrypted(
+    stream: &TlsStream<TcpStream>,
+    reader: &mut Reader,
+    request: &[u8],
+    body: Option<&Body>,
+    buf: &mut Vec<u8>,
+) -> Result<Progress, Problem> {
+    buf.resize(TLS_BUF_LEN, 0);
+    stream.write_all(request).await.map_err(Problem::Broken)?;
+    loop {
+        let count = stream.read(buf).await.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Problem::Ended,
+            _ => Problem::Broken(error),
+        })?;
+        if count == 0 {
+            return Err(Problem::Ended);
+        }
+        let progress = reader.feed(&buf[..count], body)?;
+        if progress != Progress::Partial {
+            return Ok(progress);
         }
     }
 }
@@ -86,6 +146,9 @@ thread_local! {
 
 /// As much as is read at once.
 const BUF_LEN: usize = 128 << 10;
+
+/// Four records of TLS.
+const TLS_BUF_LEN: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

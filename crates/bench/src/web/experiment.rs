@@ -48,6 +48,7 @@ pub(super) struct Plan {
     pub(super) requests: u64,
     /// Memory for files, where a server has a cache of its own.
     pub(super) cache_mb: u64,
+    pub(super) tls: bool,
     /// The kernel forgets the files before each run, and nothing is warmed up.
     pub(super) cold: bool,
 }

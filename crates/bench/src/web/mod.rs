@@ -18,7 +18,7 @@ use experiment::{Web, Workload};
 use site::{Site, SiteKind};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use workloads::{Cold, Hello, Misses, Overload, Small, Specweb};
+use workloads::{Cold, Handshakes, Hello, Misses, Overload, Small, Specweb, Tls};
 
 /// Arguments of `bench web`.
 #[derive(clap::Args)]
@@ -44,6 +44,10 @@ enum Only {
     Hello,
     /// As small, from 100 to 8,000 clients
     Overload,
+    /// One file of 200 MB by TLS 1.3, eight clients
+    Tls,
+    /// Full handshakes of TLS 1.3, 64 clients
+    Handshakes,
     /// 32,768 files of 16 KB, a cache of 100 MB, and a kernel that has forgotten the files
     Cold,
     /// Eight clients that ask for one file of 200 MB at the same time, which is in no cache
@@ -58,6 +62,8 @@ macro_rules! with_workload {
             Only::Specweb => $function::<Specweb>($($argument),*),
             Only::Hello => $function::<Hello>($($argument),*),
             Only::Overload => $function::<Overload>($($argument),*),
+            Only::Tls => $function::<Tls>($($argument),*),
+            Only::Handshakes => $function::<Handshakes>($($argument),*),
             Only::Cold => $function::<Cold>($($argument),*),
             Only::Misses => $function::<Misses>($($argument),*),
         }

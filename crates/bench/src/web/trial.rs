@@ -25,7 +25,7 @@ pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
             workers,
             cores: &places.server,
             cache_mb: plan.cache_mb,
-            tls: false,
+            tls: plan.tls,
             go_program: trial.go_program.as_deref(),
         },
     )?;

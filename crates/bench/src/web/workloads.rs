@@ -13,7 +13,7 @@ impl Workload for Small {
     const NAME: &'static str = "small";
     const TITLE: &'static str = "small: 700 files of 4 KB, five requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan { site: SiteKind::Small, requests: 5, cache_mb: CACHE_MB, cold: false };
+    const PLAN: Plan = Plan { site: SiteKind::Small, requests: 5, cache_mb: CACHE_MB, tls: false, cold: false };
     const CONNECTIONS: &'static [usize] = &[800];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -32,7 +32,7 @@ impl Workload for Specweb {
     const NAME: &'static str = "specweb";
     const TITLE: &'static str = "specweb: 720 files, 100 MB, as in SPECweb99, ten requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan { site: SiteKind::Specweb, requests: 10, cache_mb: CACHE_MB, cold: false };
+    const PLAN: Plan = Plan { site: SiteKind::Specweb, requests: 10, cache_mb: CACHE_MB, tls: false, cold: false };
     const CONNECTIONS: &'static [usize] = &[800];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -51,7 +51,7 @@ impl Workload for Hello {
     const NAME: &'static str = "hello";
     const TITLE: &'static str = "hello: one file of 13 bytes over kept connections";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan { site: SiteKind::Hello, requests: 0, cache_mb: CACHE_MB, cold: false };
+    const PLAN: Plan = Plan { site: SiteKind::Hello, requests: 0, cache_mb: CACHE_MB, tls: false, cold: false };
     const CONNECTIONS: &'static [usize] = &[64];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -66,7 +66,7 @@ impl Workload for Overload {
     const NAME: &'static str = "overload";
     const TITLE: &'static str = "overload: 700 files of 4 KB, five requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan { site: SiteKind::Small, requests: 5, cache_mb: CACHE_MB, cold: false };
+    const PLAN: Plan = Plan { site: SiteKind::Small, requests: 5, cache_mb: CACHE_MB, tls: false, cold: false };
     const CONNECTIONS: &'static [usize] = &[100, 400, 1_000, 2_000, 4_000, 8_000];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -94,7 +94,7 @@ impl Workload for Cold {
         "cold: 32,768 files of 16 KB, forgotten by the kernel before each run, caches of 100 MB";
     const PEERS: &'static [Peer] =
         &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::Apache, Peer::Hyper, Peer::Go];
-    const PLAN: Plan = Plan { site: SiteKind::Many, requests: 0, cache_mb: 100, cold: true };
+    const PLAN: Plan = Plan { site: SiteKind::Many, requests: 0, cache_mb: 100, tls: false, cold: true };
     const CONNECTIONS: &'static [usize] = &[16, 128, 1_024];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -122,7 +122,7 @@ impl Workload for Misses {
         "misses: one file of 200 MB that is in no cache, asked for by all clients at the same time";
     const PEERS: &'static [Peer] =
         &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::Apache, Peer::Hyper, Peer::Go];
-    const PLAN: Plan = Plan { site: SiteKind::Large, requests: 0, cache_mb: CACHE_MB, cold: true };
+    const PLAN: Plan = Plan { site: SiteKind::Large, requests: 0, cache_mb: CACHE_MB, tls: false, cold: true };
     const CONNECTIONS: &'static [usize] = &[8];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -137,6 +137,56 @@ impl Workload for Misses {
         ]
     }
 }
+
+/// A large file, encrypted.
+pub(super) struct Tls;
+
+impl Workload for Tls {
+    const NAME: &'static str = "tls";
+    const TITLE: &'static str = "tls: one file of 200 MB by TLS 1.3, AES-128-GCM";
+    const PEERS: &'static [Peer] = ENCRYPTING;
+    const PLAN: Plan = Plan { site: SiteKind::Large, requests: 0, cache_mb: CACHE_MB, tls: true, cold: false };
+    const CONNECTIONS: &'static [usize] = &[8];
+
+    fn columns() -> Vec<Column<Figures>> {
+        vec![
+            Column { head: "MB/s", figure: |of| of.mb_per_s, decimals: 0 },
+            Column { head: "CPU ms/100 MB", figure: |of| of.cpu_ms_per_100_mb, decimals: 1 },
+            Column { head: "p50 ms", figure: |of| of.p50_ms, decimals: 0 },
+            Column { head: "p99 ms", figure: |of| of.p99_ms, decimals: 0 },
+            Column { head: "Jain", figure: |of| of.jain, decimals: 3 },
+            Column { head: "errors", figure: |of| of.errors as f64, decimals: 0 },
+            Column { head: "MB", figure: |of| of.resident_mb, decimals: 0 },
+        ]
+    }
+}
+
+/// Connections of TLS with one small request each.
+pub(super) struct Handshakes;
+
+impl Workload for Handshakes {
+    const NAME: &'static str = "handshakes";
+    const TITLE: &'static str =
+        "handshakes: a full handshake of TLS 1.3 (P-256, X25519) and 13 bytes, a connection each";
+    const PEERS: &'static [Peer] = ENCRYPTING;
+    const PLAN: Plan = Plan { site: SiteKind::Hello, requests: 1, cache_mb: CACHE_MB, tls: true, cold: false };
+    const CONNECTIONS: &'static [usize] = &[64];
+
+    fn columns() -> Vec<Column<Figures>> {
+        vec![
+            Column { head: "handshakes/s", figure: |of| of.connects_per_s, decimals: 0 },
+            Column { head: "CPU us", figure: |of| of.cpu_us_per_request, decimals: 1 },
+            Column { head: "p50 ms", figure: |of| of.p50_ms, decimals: 2 },
+            Column { head: "p99 ms", figure: |of| of.p99_ms, decimals: 2 },
+            Column { head: "Jain", figure: |of| of.jain, decimals: 3 },
+            Column { head: "errors", figure: |of| of.errors as f64, decimals: 0 },
+            Column { head: "load CPU us", figure: |of| of.load_cpu_us, decimals: 1 },
+        ]
+    }
+}
+
+const ENCRYPTING: &[Peer] =
+    &[Peer::Dapple, Peer::DappleSerial, Peer::DappleCopies, Peer::Nginx, Peer::Apache, Peer::Hyper, Peer::Go];
 
 const ALL: &[Peer] = &[
     Peer::Dapple,
