@@ -1,4 +1,4 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `bench`, `soak`.
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `colored`, `bench`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod browser;
+mod colored;
 mod licenses;
 mod mutants;
 mod soak;
@@ -28,6 +29,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["licenses"] => licenses::run(),
         ["mutants", words @ ..] => mutants::run(words),
+        ["colored"] => colored::run(false),
+        ["colored", "--list"] => colored::run(true),
         ["browser"] => browser::run(),
         ["bench"] => {
             print!("{BENCH_HELP}");
@@ -63,6 +66,7 @@ cargo xtask COMMAND
   licenses  whether every dependency's license is on the allow list
   mutants   whether the models catch deliberate bugs in what they model; takes words that choose among them
   browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS
+  colored   how much of serve, proxy and the example had to be colored, beside the paper; --list prints each call
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";

@@ -8,7 +8,7 @@ mod unsafe_code;
 mod words;
 
 use crate::workspace::Workspace;
-use source::Source;
+pub(crate) use source::Source;
 use std::path::Path;
 use std::process::Command;
 
