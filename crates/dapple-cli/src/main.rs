@@ -11,8 +11,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 mod config;
 mod http;
-mod observe;
 mod lru;
+mod observe;
 mod proxy;
 mod serve;
 mod server;

@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 pub(crate) use self::connection::ConnectionArgs;
-pub(crate) use self::told::ToldArgs;
 pub(crate) use self::listen::{ListenArgs, host_and_port};
+pub(crate) use self::told::ToldArgs;
 use crate::config::number;
 use crate::server::PerAddress;
 
