@@ -16,5 +16,5 @@ pub(crate) use self::limits::Limits;
 pub(crate) use self::observer::Observer;
 pub(crate) use self::reply::{Reply, SharedHead};
 pub(crate) use self::request_body::{Incoming, RequestBody};
-pub(crate) use self::service::{Client, Service};
+pub(crate) use self::service::{Awaited, Client, Service};
 pub(crate) use self::tunnel::Tunnel;

@@ -26,6 +26,20 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn is_crowded(&self) -> bool {
         false
     }
+
+    /// A connection ends because its client let others wait too long.
+    fn timed_out(&self, _awaited: Awaited) {}
+}
+
+/// What a client takes too long for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// To ask for anything, or for anything more.
+    NextRequest,
+    /// To send all of a request.
+    Request,
+    /// To take its response.
+    Response,
 }
 
 /// The other end of a connection.

@@ -18,7 +18,7 @@ use tracing::{Instrument, debug};
 use self::exchange::Exchange;
 use self::log::Log;
 use self::metrics::Metrics;
-use crate::http::{Client, Reply};
+use crate::http::{Awaited, Client, Reply};
 
 /// Who is told of requests.
 #[derive(Clone, Copy)]
@@ -66,6 +66,13 @@ impl Observing {
             reply.observer = Some(Box::new(exchange));
         }
         reply
+    }
+
+    /// Counts a connection that ends because its client let others wait too long.
+    pub(crate) fn timed_out(&self, awaited: Awaited) {
+        if let Some(metrics) = self.sinks.and_then(|sinks| sinks.metrics.as_ref()) {
+            metrics.timed_out(awaited);
+        }
     }
 
     /// Observes the reply to what is refused before it is a request.

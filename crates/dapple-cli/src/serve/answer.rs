@@ -12,7 +12,7 @@ use super::site::Site;
 use super::status;
 use super::variants::Source;
 use super::{reply, representation};
-use crate::http::{Body, Client, Reply, RequestBody, Service};
+use crate::http::{Awaited, Body, Client, Reply, RequestBody, Service};
 
 impl Service for Site {
     async fn answer(&self, request: &Request<'_>, _body: &mut RequestBody<'_>, client: &Client) -> Reply {
@@ -25,6 +25,10 @@ impl Service for Site {
 
     fn is_crowded(&self) -> bool {
         Site::is_crowded(self)
+    }
+
+    fn timed_out(&self, awaited: Awaited) {
+        self.observing.timed_out(awaited);
     }
 }
 

@@ -65,7 +65,7 @@ impl Page {
                 }
                 labels.map_or(Ok(()), check_labels)?;
                 let value: f64 = value.parse().map_err(|_| format!("no number: {line}"))?;
-                if samples.insert(sample.to_owned(), value).is_some() || !(value >= 0.0) {
+                if samples.insert(sample.to_owned(), value).is_some() || value.is_nan() || value < 0.0 {
                     return Err(format!("twice, or below 0: {line}"));
                 }
             }
@@ -104,7 +104,7 @@ fn check_labels(labels: &str) -> Result<(), String> {
         if !is_name(name) || name.contains(':') {
             return Err(format!("a bad label: {labels}"));
         }
-        let end = text.find('"').filter(|end| !text[..*end].contains('\\')).ok_or_else(|| format!("{labels}"))?;
+        let end = text.find('"').filter(|end| !text[..*end].contains('\\')).ok_or_else(|| labels.to_owned())?;
         match text[end + 1..].strip_prefix(',') {
             Some(more) => rest = more,
             None if text.len() == end + 1 => return Ok(()),
@@ -195,4 +195,21 @@ fn a_cut_response_is_counted() {
     drop(client);
     let is_seen = || page(port).value("dapple_http_responses_cut_total") == 1.0;
     assert!(eventually(std::time::Duration::from_secs(20), is_seen));
+}
+
+#[test]
+fn clients_that_take_too_long_are_counted() {
+    let site = Site::with_index();
+    let limits = ["--idle-timeout-s", "0.3", "--head-timeout-s", "0.3"];
+    let (server, port) = measured(&site, &limits);
+    let silent = server.connect();
+    let mut slow = server.connect();
+    slow.send("GET / HTTP/1.1\r\nHost:");
+    let is_seen = |awaited: &str| {
+        page(port).value(&format!("dapple_connections_timed_out_total{{awaited=\"{awaited}\"}}")) == 1.0
+    };
+    let limit = std::time::Duration::from_secs(20);
+    assert!(eventually(limit, || is_seen("next_request")));
+    assert!(eventually(limit, || is_seen("request")));
+    drop((silent, slow));
 }

@@ -17,7 +17,7 @@ use super::outgoing::Outgoing;
 use super::send::{Asked, Queued, is_measured_stream, queue};
 use super::transport::Transport;
 use super::workspace::{Lease, Workspace};
-use crate::http::{Body, Reply, RequestBody, Service};
+use crate::http::{Awaited, Body, Reply, RequestBody, Service};
 
 /// What the service said, and what is left of the request.
 struct Outcome {
@@ -144,6 +144,9 @@ impl<S: Transport, V: Service> Connection<S, V> {
 
     /// Says why there is no answer, and ends.
     pub(super) async fn refuse(&mut self, work: &mut Workspace, refusal: Refusal) -> Next {
+        if matches!(refusal, Refusal::TooSlow) {
+            self.service.timed_out(Awaited::Request);
+        }
         let reply = self.service.refuse(refusal.status(), &refusal.to_string(), &self.client);
         self.last(work, reply).await
     }

@@ -18,7 +18,7 @@ use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::clock::now_ms;
-use crate::http::{Client, Limits, Service, Tunnel};
+use crate::http::{Awaited, Client, Limits, Service, Tunnel};
 
 /// How it went on with a connection.
 pub(crate) enum End<S> {
@@ -122,7 +122,10 @@ impl<S: Transport, V: Service> Connection<S, V> {
             }
             // Nobody says when it becomes crowded, so that is looked at now and then.
             let look_ms = until_ms.min(now_ms.saturating_add(CROWDED_IDLE_MS));
-            self.watch.poll_deadline(look_ms, now_ms, cx).map(|()| None)
+            self.watch.poll_deadline(look_ms, now_ms, cx).map(|()| {
+                self.service.timed_out(Awaited::NextRequest);
+                None
+            })
         })
         .await
     }
@@ -203,6 +206,9 @@ impl<S: Transport, V: Service> Connection<S, V> {
         .await;
         written.err().map(|error| {
             debug!(%error, "a reply could not be sent");
+            if error.kind() == io::ErrorKind::TimedOut {
+                self.service.timed_out(Awaited::Response);
+            }
             Next::Abort
         })
     }

@@ -16,7 +16,7 @@ use super::outgoing::Outgoing;
 use super::pace::Pace;
 use super::transport::Transport;
 use crate::http::clock::{now_ms, unix_s};
-use crate::http::{Body, BodyStream, Reply, Tunnel};
+use crate::http::{Awaited, Body, BodyStream, Reply, Service, Tunnel};
 
 /// What of a request matters for how its reply is sent.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ struct Streaming {
     pace: Option<Pace>,
 }
 
-impl<S: Transport, V> Connection<S, V> {
+impl<S: Transport, V: Service> Connection<S, V> {
     /// Sends a body whose head waits to be written, and whose first piece may be here. `None`: all of it is written.
     pub(super) async fn stream(
         &mut self,
@@ -145,6 +145,9 @@ impl<S: Transport, V> Connection<S, V> {
         };
         result.err().map(|error| {
             debug!(%error, "a reply was cut short");
+            if error.kind() == io::ErrorKind::TimedOut {
+                self.service.timed_out(Awaited::Response);
+            }
             match (framing, error.kind()) {
                 // The client sees by the framing that there should have been more.
                 (ReplyFraming::Len(_) | ReplyFraming::Chunked, kind) if kind != io::ErrorKind::TimedOut => Next::Close,

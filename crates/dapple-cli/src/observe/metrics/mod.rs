@@ -15,11 +15,14 @@ use http::Method;
 use self::exposition::{Exposition, Kind};
 use self::histogram::Histogram;
 use super::exchange::Ending;
+use crate::http::Awaited;
 
 /// What was counted of requests since the start.
 pub(crate) struct Metrics {
     /// One slot per worker, and a last one for any other thread.
     slots: Box<[Slot]>,
+    /// Connections that ended because nothing came; too few for slots.
+    timed_out: [AtomicU64; AWAITED.len()],
 }
 
 /// Two cache lines at least, because processors fetch them in pairs.
@@ -53,7 +56,7 @@ impl MethodIndex {
 impl Metrics {
     /// For so many workers.
     pub(crate) fn new(workers: usize) -> Metrics {
-        Metrics { slots: (0..=workers).map(|_| Slot::default()).collect() }
+        Metrics { slots: (0..=workers).map(|_| Slot::default()).collect(), timed_out: Default::default() }
     }
 
     /// Counts a request whose reply has ended.
@@ -69,6 +72,13 @@ impl Metrics {
             slot.cut.fetch_add(1, Ordering::Relaxed);
         }
         slot.durations.add(ending.duration_us);
+    }
+
+    /// Counts a connection that ends because its client let others wait too long.
+    pub(super) fn timed_out(&self, awaited: Awaited) {
+        if let Some(place) = AWAITED.iter().position(|(known, _)| *known == awaited) {
+            self.timed_out[place].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Writes what was counted.
@@ -98,6 +108,11 @@ impl Metrics {
             "Replies that ended before they were complete.",
             self.sum(|slot| &slot.cut) as f64,
         );
+        let name = "dapple_connections_timed_out_total";
+        out.family(name, Kind::Counter, "Connections that ended because their client took too long.");
+        for ((_, label), count) in AWAITED.iter().zip(&self.timed_out) {
+            out.sample(name, &[("awaited", label)], count.load(Ordering::Relaxed) as f64);
+        }
         let histograms: Vec<&Histogram> = self.slots.iter().map(|slot| &slot.durations).collect();
         histogram::write(
             &histograms,
@@ -114,4 +129,6 @@ impl Metrics {
 
 /// The methods that have a number of their own; the last is all others.
 const METHODS: [&str; 8] = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "CONNECT", "other"];
+const AWAITED: [(Awaited, &str); 3] =
+    [(Awaited::NextRequest, "next_request"), (Awaited::Request, "request"), (Awaited::Response, "response")];
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
