@@ -158,13 +158,13 @@ fn every_option_can_be_given_in_every_source() {
             }
             let takes_words = arg.get_action().takes_values();
             assert!(takes_words && (option::kind(arg) != Kind::Switch || id != "config"), "{id}");
-            let given = given_in_file(sub.get_name(), arg);
+            let given = given_in_file(sub, arg);
             assert!(given.contains(&format!("{id} = ")) && given.contains("of the file"), "{id}: {given}");
         }
     }
 }
 
-fn given_in_file(command: &str, arg: &clap::Arg) -> String {
+fn given_in_file(command: &clap::Command, arg: &clap::Arg) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.toml");
     let value = match (option::kind(arg), arg.get_default_values().first(), arg.get_possible_values().first()) {
@@ -172,11 +172,16 @@ fn given_in_file(command: &str, arg: &clap::Arg) -> String {
         (Kind::Number | Kind::Seconds, Some(default), _) => default.to_string_lossy().into_owned(),
         (Kind::Number | Kind::Seconds, None, _) => "2".to_owned(),
         (Kind::Text, _, Some(possible)) => format!("{:?}", possible.get_name()),
-        (Kind::Text, ..) => "\"localhost:80\"".to_owned(),
+        (Kind::Text, ..) => {
+            let mut texts =
+                ["localhost:80", "10.0.0.0/8", "localhost", "http://localhost"].into_iter().map(str::to_owned);
+            let fits = texts.find(|text| Options::of(command).check(arg, std::slice::from_ref(text)).is_ok());
+            format!("{:?}", fits.unwrap_or_else(|| panic!("no example for {arg}")))
+        }
     };
     std::fs::write(&path, format!("{} = {value}\n", arg.get_id())).unwrap();
-    let mut line = words(&format!("dapple {command}"));
-    if arg.get_id() != "dir" {
+    let mut line = words(&format!("dapple {}", command.get_name()));
+    if command.get_arguments().any(|other| other.is_positional() && other.get_id() != arg.get_id()) {
         line.push("wall".into());
     }
     line.extend(["--config".into(), path.into()]);
