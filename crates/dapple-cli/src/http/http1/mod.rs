@@ -23,6 +23,8 @@ mod observed;
 mod outgoing;
 mod pace;
 mod send;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod watch;
 mod workspace;

@@ -1,0 +1,273 @@
+//! What no file server does: bodies that are read, bodies of unknown length, tunnels, another version. Over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{future, io};
+
+use bytes::Bytes;
+use dapple::Runtime;
+use dapple::net::TcpListener;
+use dapple_http::Request;
+use http::{HeaderMap, StatusCode};
+
+use super::{End, serve};
+use crate::http::tunnel::Duplex;
+use crate::http::{Body, BodyStream, Client, Limits, Reply, RequestBody, Service, Tunnel};
+
+/// Answers by the path.
+struct Program;
+
+/// A body of these pieces; where one is missing, it fails.
+struct Pieces {
+    pieces: std::vec::IntoIter<Option<&'static str>>,
+    len: Option<u64>,
+}
+
+impl BodyStream for Pieces {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(self.pieces.next().map(|piece| piece.map(Bytes::from).ok_or_else(|| io::Error::other("lost"))))
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.len
+    }
+}
+
+/// Sends back what comes, until the client ends its side.
+struct Echo;
+
+impl Tunnel for Echo {
+    fn run(self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            let mut next = first.to_vec();
+            loop {
+                while !next.is_empty() {
+                    let written = future::poll_fn(|cx| Pin::new(&mut client).poll_write(cx, &next)).await.unwrap();
+                    next.drain(..written);
+                }
+                let mut memory = [0; 64];
+                let mut buf = hyper::rt::ReadBuf::new(&mut memory);
+                future::poll_fn(|cx| Pin::new(&mut client).poll_read(cx, buf.unfilled())).await.unwrap();
+                if buf.filled().is_empty() {
+                    return;
+                }
+                next.extend_from_slice(buf.filled());
+            }
+        })
+    }
+}
+
+impl Service for Program {
+    async fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>, _: &Client) -> Reply {
+        let pieces = |pieces: &[Option<&'static str>], len| {
+            Body::Stream(Box::new(Pieces { pieces: pieces.to_vec().into_iter(), len }))
+        };
+        let body = match request.path {
+            "/echo" => {
+                let mut all = Vec::new();
+                while let Some(piece) = body.next().await {
+                    match piece {
+                        Ok(piece) => all.extend_from_slice(&piece),
+                        Err(_) => break,
+                    }
+                }
+                Body::Whole(all.into())
+            }
+            "/chunks" => pieces(&[Some("one, "), Some("two, "), Some("three")], None),
+            "/lost" => pieces(&[Some("one, "), None], None),
+            "/lost-at-once" => pieces(&[None], Some(5)),
+            "/short" => pieces(&[Some("one")], Some(5)),
+            "/long" => pieces(&[Some("one"), Some("two")], Some(5)),
+            "/exact" => pieces(&[Some("one"), Some("two")], Some(6)),
+            "/tunnel" => Body::Tunnel(Box::new(Echo)),
+            "/never" => future::pending().await,
+            _ => Body::Empty,
+        };
+        let status = if request.path == "/nothing" { StatusCode::NO_CONTENT } else { StatusCode::OK };
+        Reply::new(status, HeaderMap::new(), body)
+    }
+
+    fn refuse(&self, status: StatusCode, reason: &str, _: &Client) -> Reply {
+        Reply::new(status, HeaderMap::new(), Body::Whole(reason.to_owned().into()))
+    }
+}
+
+/// A server, for as long as it lives.
+struct Server {
+    addr: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl Server {
+    fn start() -> Server {
+        let runtime = dapple::builder().workers(1).build().unwrap();
+        let entered = runtime.enter();
+        let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let handle = runtime.handle().clone();
+        drop(dapple::spawn(async move {
+            while let Ok((stream, addr)) = listener.accept().await {
+                let handle = handle.clone();
+                drop(dapple::spawn(async move {
+                    let client = Client { addr, is_secure: false, color: 0 };
+                    let limits = Arc::new(Limits::default());
+                    if let End::Http2 { stream, first } =
+                        serve(stream, Arc::new(Program), client, limits, &handle).await
+                    {
+                        stream.write_all(&[b"second: ", &first[..]].concat()).await.unwrap();
+                    }
+                }));
+            }
+        }));
+        drop(entered);
+        Server { addr, _runtime: runtime }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.addr).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// All that is answered to `input`, without dates.
+    fn ask(&self, input: &str) -> io::Result<String> {
+        let mut stream = self.connect();
+        stream.write_all(input.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut output = String::new();
+        stream.read_to_string(&mut output)?;
+        Ok(without_dates(&output))
+    }
+}
+
+fn without_dates(output: &str) -> String {
+    output.split_inclusive("\r\n").filter(|line| !line.starts_with("date: ")).collect()
+}
+
+/// Reads until `end` has come.
+fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut output = Vec::new();
+    while !output.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{:?}", String::from_utf8_lossy(&output));
+        output.push(byte[0]);
+    }
+    without_dates(&String::from_utf8(output).unwrap())
+}
+
+#[test]
+fn bodies_of_requests_are_read() {
+    let server = Server::start();
+    let output = server.ask(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\
+         POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n\
+         GET /echo HTTP/1.1\r\nHost: a\r\n\r\n",
+    );
+    let reply = |body: &str| format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    assert_eq!(output.unwrap(), [reply("hello"), reply("abcde"), reply("")].concat());
+    // Larger than any buffer, and with a request behind it.
+    let large = "0123456789abcdef".repeat(20_000);
+    let len = large.len();
+    let request = format!(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{len:x}\r\n{large}\r\n0\r\n\r\n\
+         POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n{large}GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n"
+    );
+    let expected = [reply(&large), reply(&large), "HTTP/1.1 204 No Content\r\n\r\n".to_owned()].concat();
+    assert!(server.ask(&request).unwrap() == expected);
+}
+
+#[test]
+fn a_body_that_is_no_body_is_refused_whatever_the_service_says() {
+    let server = Server::start();
+    for path in ["/echo", "/chunks"] {
+        let request = format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n");
+        let output = server.ask(&request).unwrap();
+        assert!(output.starts_with("HTTP/1.1 400 ") && output.contains("\r\nconnection: close\r\n"), "{output}");
+    }
+}
+
+#[test]
+fn a_client_that_waits_is_told_to_go_on() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    stream.write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").unwrap();
+    assert_eq!(read_until(&mut stream, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(b"hello").unwrap();
+    assert_eq!(read_until(&mut stream, "hello"), "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+    // One that did not wait is not told.
+    stream
+        .write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello")
+        .unwrap();
+    assert_eq!(read_until(&mut stream, "hello"), "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+}
+
+#[test]
+fn bodies_of_unknown_length_are_framed_as_the_version_allows() {
+    let server = Server::start();
+    assert_eq!(
+        server.ask("GET /chunks HTTP/1.1\r\nHost: a\r\n\r\nGET /nothing HTTP/1.1\r\nHost: a\r\n\r\n").unwrap(),
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\none, \r\n5\r\ntwo, \r\n5\r\nthree\r\n0\r\n\r\n\
+         HTTP/1.1 204 No Content\r\n\r\n"
+    );
+    assert_eq!(
+        server.ask("GET /chunks HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap(),
+        "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\none, two, three"
+    );
+    assert_eq!(server.ask("HEAD /chunks HTTP/1.1\r\nHost: a\r\n\r\n").unwrap(), "HTTP/1.1 200 OK\r\n\r\n");
+    assert_eq!(
+        server.ask("GET /exact HTTP/1.1\r\nHost: a\r\n\r\n").unwrap(),
+        "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nonetwo"
+    );
+}
+
+#[test]
+fn a_reply_that_is_cut_short_never_looks_whole() {
+    let server = Server::start();
+    let chunked = server.ask("GET /lost HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(!chunked.ends_with("0\r\n\r\n"), "{chunked}");
+    // Without framing, only a reset can say so.
+    assert!(server.ask("GET /lost HTTP/1.0\r\n\r\n").is_err());
+    let short = server.ask("GET /short HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(
+        short.contains("content-length: 5\r\n") && short.len() - short.find("\r\n\r\n").unwrap() - 4 < 5,
+        "{short}"
+    );
+    let long = server.ask("GET /long HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(long.len() - long.find("\r\n\r\n").unwrap() - 4 < 5, "{long}");
+    let at_once = server.ask("GET /lost-at-once HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(at_once.starts_with("HTTP/1.1 500 "), "{at_once}");
+}
+
+#[test]
+fn a_tunnel_takes_the_connection_with_what_was_read() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    stream.write_all(b"GET /tunnel HTTP/1.1\r\nHost: a\r\n\r\nfirst").unwrap();
+    assert_eq!(read_until(&mut stream, "first"), "HTTP/1.1 200 OK\r\n\r\nfirst");
+    stream.write_all(b"second").unwrap();
+    assert_eq!(read_until(&mut stream, "second"), "second");
+}
+
+#[test]
+fn earlier_replies_do_not_wait_for_later_ones() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    stream.write_all(b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\nGET /never HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert_eq!(read_until(&mut stream, "\r\n\r\n"), "HTTP/1.1 204 No Content\r\n\r\n");
+}
+
+#[test]
+fn http_2_is_recognized_in_any_pieces() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    stream.write_all(b"PRI * HT").unwrap();
+    stream.write_all(b"TP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    assert!(read_until(&mut stream, "PRI * HTTP/2.0\r\n").starts_with("second: "));
+    // Behind a request it is one as any other.
+    let late = "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\nPRI * HTTP/2.0\r\n\r\n";
+    assert!(server.ask(late).unwrap().contains("HTTP/1.1 505 "));
+}
