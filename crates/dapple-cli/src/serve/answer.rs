@@ -3,7 +3,7 @@
 use dapple_http::coding::Accepted;
 use dapple_http::{Form, Request};
 use http::header::CONTENT_TYPE;
-use http::{Method, StatusCode, Version};
+use http::{Method, StatusCode};
 use tracing::error;
 
 use super::pages::Content;
@@ -47,9 +47,6 @@ async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
 
 async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     let head = request.method == Method::HEAD;
-    if !has_host(request) {
-        return reply::problem(StatusCode::BAD_REQUEST, head);
-    }
     if !head && request.method != Method::GET {
         return other_method(request);
     }
@@ -117,9 +114,4 @@ async fn adorn(site: &Site, request: &Request<'_>, reply: &mut Reply) {
     {
         rules.label(path.key(), &mut reply.headers);
     }
-}
-
-/// HTTP/1.1 requires exactly one `Host` (RFC 9112, 3.2); hyper leaves that to us.
-fn has_host(request: &Request<'_>) -> bool {
-    request.version != Version::HTTP_11 || request.fields.all("host").count() == 1
 }

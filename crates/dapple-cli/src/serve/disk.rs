@@ -184,11 +184,24 @@ impl FileHandle {
     pub(crate) async fn read_chunk(&self, at: u64, end: u64) -> io::Result<Vec<u8>> {
         let len = CHUNK_LEN.min(usize::try_from(end - at).unwrap_or(CHUNK_LEN));
         let chunk = read_full(&self.file, at, len).await?;
-        if chunk.is_empty() || Stamp::of(&self.file)? != self.state.stamp {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file was changed while it was sent"));
+        if chunk.is_empty() {
+            return Err(changed());
         }
-        Ok(chunk)
+        self.check().map(|()| chunk)
     }
+
+    /// To be asked after every piece.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_chunk`](Self::read_chunk).
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.is_as_known() { Ok(()) } else { Err(changed()) }
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file was changed while it was sent")
 }
 
 /// The name of the file that stands for `key`.

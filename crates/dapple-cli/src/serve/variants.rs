@@ -23,8 +23,8 @@ use super::site::Site;
 pub(crate) struct Variants {
     /// Which neighbors there are, a bit for each coding, and above these when that was looked at; `NEVER` before.
     neighbors: AtomicU64,
-    /// How replies with each neighbor's content begin.
-    labels: [ArcSwapOption<Label>; CODINGS],
+    /// How replies with each neighbor's content begin; most content has none.
+    labels: OnceLock<Box<[ArcSwapOption<Label>; CODINGS]>>,
     /// What was compressed here; `None` within for what does not become shorter.
     compressed: [OnceLock<Option<Arc<Page>>>; CODINGS],
 }
@@ -106,7 +106,7 @@ impl Site {
     }
 
     fn label(&self, key: &[u8], plain: &Source, neighbor: &Source, coding: Coding) -> Arc<Label> {
-        let place = &plain.variants().labels[place(coding)];
+        let place = &plain.variants().labels.get_or_init(Box::default)[place(coding)];
         let of = &neighbor.meta().etag;
         if let Some(label) = place.load_full().filter(|label| label.of == *of) {
             return label;
