@@ -241,5 +241,5 @@ fn is_trouble(error: &io::Error) -> bool {
 /// How often a file that changes meanwhile is read again.
 const READS_MAX: usize = 4;
 
-/// How much of a streamed file is in memory at a time, per response.
-pub(crate) const CHUNK_LEN: usize = 64 * 1024;
+/// How much of a streamed file is read at a time where the disk has to be waited for.
+const CHUNK_LEN: usize = 64 * 1024;
