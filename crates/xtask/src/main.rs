@@ -1,4 +1,5 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `colored`, `bench`, `soak`.
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `colored`, `bench`,
+//! `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -7,8 +8,10 @@
 
 mod browser;
 mod colored;
+mod h2spec;
 mod licenses;
 mod mutants;
+mod served;
 mod soak;
 mod steps;
 mod suite;
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         ["colored"] => colored::run(false),
         ["colored", "--list"] => colored::run(true),
         ["browser"] => browser::run(),
+        ["h2spec"] => h2spec::run(),
         ["bench"] => {
             print!("{BENCH_HELP}");
             Ok(true)
@@ -42,7 +46,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["soak", rest @ ..] => soak::run(rest),
-        [command @ ("ci" | "test" | "tidy" | "licenses" | "browser"), ..] => {
+        [command @ ("ci" | "test" | "tidy" | "licenses" | "browser" | "h2spec"), ..] => {
             Err(format!("`{command}` takes no arguments"))
         }
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
@@ -67,6 +71,7 @@ cargo xtask COMMAND
   mutants   whether the models catch deliberate bugs in what they model; takes words that choose among them
   browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS
   colored   how much of serve, proxy and the example had to be colored, beside the paper; --list prints each call
+  h2spec    the conformance tests of HTTP/2 against `dapple serve`
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";

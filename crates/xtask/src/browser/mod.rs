@@ -2,12 +2,11 @@
 
 mod chromium;
 mod page;
-mod server;
 
-use crate::workspace::{Workspace, cargo};
+use crate::served::{self, Server};
+use crate::workspace::Workspace;
 use chromium::Chromium;
 use serde_json::Value;
-use server::Server;
 use std::path::Path;
 
 /// One way to serve the page.
@@ -39,17 +38,13 @@ pub(crate) fn run_if_there() -> Result<bool, String> {
 
 fn load_all(chromium: &Chromium) -> Result<bool, String> {
     let workspace = Workspace::own()?;
-    // Of the whole workspace, so that what `cargo test --workspace` has built is used.
-    let built = cargo().args(["build", "--workspace", "--bin", "dapple"]).status();
-    if !built.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
-        return Err("`dapple` could not be built".to_owned());
-    }
+    let dapple = served::build(&workspace)?;
     let folder = workspace.target.join(format!("browser-{}", std::process::id()));
     let site = folder.join("site");
     page::write(&site).map_err(|error| format!("cannot write {}: {error}", site.display()))?;
     let mut all_good = true;
     for way in WAYS {
-        let outcome = load(chromium, &workspace.target.join("debug/dapple"), &folder, way);
+        let outcome = load(chromium, &dapple, &folder, way);
         match outcome {
             Ok(said) => println!("browser: {}: {said}", way.name),
             Err(problem) => {

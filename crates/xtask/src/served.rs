@@ -1,18 +1,29 @@
 //! `dapple serve`, as a user starts it.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::workspace::{Workspace, cargo};
+
+/// Builds the program, in the way in which `cargo test --workspace` has built it already.
+pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, String> {
+    let built = cargo().args(["build", "--workspace", "--bin", "dapple"]).status();
+    if !built.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
+        return Err("`dapple` could not be built".to_owned());
+    }
+    Ok(workspace.target.join("debug/dapple"))
+}
+
 /// A running server; ended when dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     /// Where it says that it serves.
-    pub(super) url: String,
+    pub(crate) url: String,
 }
 
 impl Server {
-    pub(super) fn start(dapple: &Path, site: &Path, options: &[&str]) -> Result<Server, String> {
+    pub(crate) fn start(dapple: &Path, site: &Path, options: &[&str]) -> Result<Server, String> {
         let mut command = Command::new(dapple);
         command.arg("serve").arg(site).args(["--port", "0"]).args(options).stdout(Stdio::piped());
         let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", dapple.display()))?;
