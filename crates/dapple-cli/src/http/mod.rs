@@ -2,10 +2,13 @@
 
 pub(crate) mod body;
 pub(crate) mod clock;
+pub(crate) mod connection;
 pub(crate) mod http1;
+pub(crate) mod http2;
 pub(crate) mod hyper;
 pub(crate) mod limits;
 pub(crate) mod observer;
+pub(crate) mod pace;
 pub(crate) mod reply;
 pub(crate) mod request_body;
 pub(crate) mod service;

@@ -7,6 +7,7 @@ use super::disk::Root;
 use super::error::ServeError;
 use super::told;
 use crate::config::Loaded;
+use crate::server::Tls;
 
 /// Looks at all that the options name, and prints what would be used. Nobody is listened for: a port that is taken is not found out,
 /// so that a check can go before a restart.
@@ -16,10 +17,11 @@ use crate::config::Loaded;
 /// The first thing that would keep the server from starting.
 pub(crate) fn check(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
-    for wanted in args.listen.wanted() {
+    for wanted in args.listen.wanted().into_iter().chain(args.tls.redirect()) {
         wanted.addrs()?;
     }
     told::check(&args.told)?;
+    args.tls.source(&args.listen)?.map(Tls::new).transpose()?;
     // A closed stdout leaves the exit code to say it.
     let _ = io::stdout().lock().write_all(loaded.show().as_bytes());
     Ok(())

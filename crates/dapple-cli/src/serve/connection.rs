@@ -1,5 +1,6 @@
 //! One connection: its requests are read, answered and written in its own color.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dapple::Color;
@@ -8,16 +9,36 @@ use dapple::net::TcpStream;
 use super::counters::OpenConnection;
 use super::site::Site;
 use crate::http::Client;
-use crate::http::http1::{self, End};
+use crate::http::connection::{Protocol, serve as serve_http};
+use crate::server::Tls;
 
 /// Serves one connection until either side is done with it, it takes too long, or the server closes.
-pub(crate) async fn serve(stream: TcpStream, site: Arc<Site>, _open: OpenConnection) {
-    let Ok(addr) = stream.peer_addr() else { return };
+pub(crate) async fn serve(stream: TcpStream, addr: SocketAddr, site: Arc<Site>, _open: OpenConnection) {
     // The color is taken at the start: while a task holds a shard, that is the current one.
     let client = Client { addr, is_secure: false, color: Color::current().id() };
-    let (handle, limits) = (site.handle.clone(), site.limits.clone());
-    match http1::serve(stream, site, client, limits, &handle).await {
-        End::Closed => {}
-        End::Http2 { .. } => tracing::debug!("a client speaks HTTP/2, which is not served here"),
-    }
+    let (handle, limits, color) = (site.handle.clone(), site.limits.clone(), color(&site));
+    serve_http(stream, Protocol::FirstBytes, site, client, limits, &handle, color).await;
+}
+
+/// The same, encrypted.
+pub(crate) async fn serve_tls(
+    stream: TcpStream,
+    addr: SocketAddr,
+    site: Arc<Site>,
+    tls: Arc<Tls>,
+    _open: OpenConnection,
+) {
+    let client = Client { addr, is_secure: true, color: Color::current().id() };
+    let handle = site.handle.clone();
+    // Boxed: a handshake has more to remember than a connection that waits.
+    let Some(stream) = Box::pin(tls.accept(stream, &handle)).await else { return };
+    drop(tls);
+    let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };
+    let (limits, color) = (site.limits.clone(), color(&site));
+    serve_http(stream, protocol, site, client, limits, &handle, color).await;
+}
+
+/// The color of all streams of a connection, where they are not to have their own.
+fn color(site: &Site) -> Option<Color> {
+    site.serial.then_some(Color::DEFAULT)
 }

@@ -24,6 +24,12 @@ pub(crate) enum ServeError {
     AccessLog(PathBuf, #[source] io::Error),
     #[error("listening for metrics on {0}:{1} failed ({2}); choose another address with `--metrics HOST:PORT`")]
     Metrics(String, u16, #[source] io::Error),
+    #[error("there are {0} of --tls-cert and {1} of --tls-key; give a key for each certificate, in the same order")]
+    TlsPairs(usize, usize),
+    #[error("--http-redirect has no encrypted address to send clients to; give --tls-cert and --tls-key too")]
+    RedirectNowhere,
+    #[error(transparent)]
+    Tls(#[from] dapple::tls::Error),
     #[error("the runtime could not start: {0}; a limit on threads or on open files may be too low (see `ulimit -a`)")]
     Runtime(#[source] io::Error),
 }

@@ -11,9 +11,9 @@ use dapple::net::{TcpListener, TcpStream};
 use dapple::time::sleep;
 use dapple::{Color, JoinHandle};
 
-use super::connection;
 use super::site::Site;
-use crate::server::{Accepting, Admission, Ending, Host, Listening, Place, Refusal, Stage, accept};
+use super::{connection, redirect};
+use crate::server::{Accepting, Admission, Ending, Host, Listening, Place, Refusal, Stage, Tls, accept};
 
 /// All listening sockets of a site.
 pub(crate) struct Front {
@@ -23,6 +23,8 @@ pub(crate) struct Front {
     /// The limit of connections is that of the descriptors.
     is_short: bool,
     addrs: Vec<SocketAddr>,
+    /// Those that only redirect.
+    redirects: Vec<SocketAddr>,
     /// The sockets once more, for the process that is to take over.
     sockets: Vec<(String, OwnedFd)>,
     tasks: Vec<JoinHandle<()>>,
@@ -30,18 +32,21 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(site: Arc<Site>, admission: Arc<Admission>, is_short: bool) -> Front {
-        let (stage, addrs, sockets, tasks) = Default::default();
-        Front { site, admission, stage, is_short, addrs, sockets, tasks }
+        let (stage, addrs, redirects, sockets, tasks) = Default::default();
+        Front { site, admission, stage, is_short, addrs, redirects, sockets, tasks }
     }
 
     /// Begins to accept. Accepting runs on the default color.
-    pub(crate) fn open(&mut self, listening: Listening) -> io::Result<()> {
-        self.addrs.extend(listening.addr());
+    pub(crate) fn open(&mut self, listening: Listening, manner: Manner) -> io::Result<()> {
+        match manner {
+            Manner::Redirect(_) => self.redirects.extend(listening.addr()),
+            _ => self.addrs.extend(listening.addr()),
+        }
         let is_shared = listening.is_shared();
         self.sockets.push((listening.label, listening.socket.try_clone()?.into()));
         let accepting = Accepting {
             listener: TcpListener::from_std(listening.socket)?,
-            host: Arc::new(Door { site: self.site.clone() }),
+            host: Arc::new(Door { site: self.site.clone(), manner }),
             admission: self.admission.clone(),
             stage: self.stage.clone(),
             is_short: self.is_short,
@@ -54,6 +59,11 @@ impl Front {
     /// The addresses on which it listens.
     pub(crate) fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
+    }
+
+    /// The addresses that only redirect.
+    pub(crate) fn redirects(&self) -> &[SocketAddr] {
+        &self.redirects
     }
 
     /// The sockets, for another process.
@@ -82,16 +92,42 @@ impl Front {
 /// What one listening socket does with connections.
 struct Door {
     site: Arc<Site>,
+    manner: Manner,
+}
+
+/// How it is spoken on a listening socket.
+#[derive(Clone)]
+pub(crate) enum Manner {
+    Plain,
+    Tls(Arc<Tls>),
+    /// Plain, and only to say that this port speaks TLS.
+    Redirect(u16),
 }
 
 impl Host for Door {
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
-    fn serve(&self, stream: TcpStream, _client: SocketAddr, place: Place) {
+    fn serve(&self, stream: TcpStream, client: SocketAddr, place: Place) {
         let (site, open) = (self.site.clone(), self.site.counters.open_connection());
-        self.site.spawn(async move {
-            connection::serve(stream, site, open).await;
-            place.finish();
-        });
+        match &self.manner {
+            Manner::Plain => self.site.spawn(async move {
+                connection::serve(stream, client, site, open).await;
+                place.finish();
+            }),
+            Manner::Tls(tls) => {
+                let tls = tls.clone();
+                self.site.spawn(async move {
+                    connection::serve_tls(stream, client, site, tls, open).await;
+                    place.finish();
+                });
+            }
+            Manner::Redirect(port) => {
+                let port = *port;
+                self.site.spawn(async move {
+                    redirect::serve(stream, client, site, port, open).await;
+                    place.finish();
+                });
+            }
+        }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -107,7 +143,7 @@ impl Host for Door {
     }
 
     fn is_plain(&self) -> bool {
-        true
+        !matches!(self.manner, Manner::Tls(_))
     }
 }
 

@@ -7,14 +7,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dapple::Runtime;
-use tracing::warn;
+use tracing::{error, info, warn};
 
 use self::disk::Root;
-use self::front::Front;
+use self::front::{Front, Manner};
 use self::rules::Rules;
 use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
-use crate::server::{Admission, Command, Ending, Event, Manager, Predecessor, Signals, Upgrade, listen};
+use crate::server::{
+    Admission, Command, Ending, Event, Listening, Manager, Predecessor, Signals, Tls, Upgrade, Wanted, listen,
+};
 
 pub(crate) use self::args::{Args, host_and_port};
 pub(crate) use self::error::ServeError;
@@ -43,6 +45,7 @@ mod metrics;
 mod pages;
 mod path;
 mod pattern;
+mod redirect;
 mod reply;
 mod representation;
 mod rules;
@@ -71,6 +74,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let _entered = runtime.enter();
 
     let signals = Signals::watch().map_err(ServeError::Runtime)?;
+    let upgrade = Upgrade::new();
     let (observing, writing) = told::open(&args.told, runtime.handle())?;
     let options = SiteOptions {
         cache_bytes: args.files.cache_mb << 20,
@@ -86,13 +90,11 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
     let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address()));
+    let tls = args.tls.source(&args.listen)?.map(Tls::new).transpose()?;
     let mut predecessor = Predecessor::find().map_err(ServeError::Runtime)?;
-    let listening = listen(&args.listen.wanted(), &args.listen.wanted_by_default(), predecessor.as_mut())?;
     let mut front = Front::new(site.clone(), admission, shares.is_short);
-    for listening in listening {
-        front.open(listening).map_err(ServeError::Runtime)?;
-    }
-    announce(args, front.addrs(), runtime.handle().workers());
+    open(args, &mut front, predecessor.as_mut(), tls.as_ref())?;
+    announce(args, &front, runtime.handle().workers(), tls.as_deref());
     told::begin(&args.told, &site, predecessor.is_some())?;
     let manager = Manager::find();
     if let Some(predecessor) = predecessor {
@@ -100,33 +102,68 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     }
     manager.ready();
     let drain = Duration::from_secs(args.limits.drain_s);
-    let (begin, admission) = runtime.block_on(watch(signals, front, manager));
+    let (begin, admission) = runtime.block_on(watch(signals, upgrade, front, manager, tls));
     finish(runtime, drain.saturating_sub(begin.elapsed()), &admission);
     // The last lines of the log are those of the replies that were just finished.
     drop(writing);
     Ok(())
 }
 
+/// Opens all sockets; those that redirect know then where to.
+fn open(
+    args: &Args,
+    front: &mut Front,
+    predecessor: Option<&mut Predecessor>,
+    tls: Option<&Arc<Tls>>,
+) -> Result<(), ServeError> {
+    let wanted: Vec<Wanted> = args.listen.wanted().into_iter().chain(args.tls.redirect()).collect();
+    let listening = listen(&wanted, &args.listen.wanted_by_default(), predecessor)?;
+    let (redirecting, serving): (Vec<_>, Vec<_>) = listening.into_iter().partition(Listening::is_redirect);
+    for listening in serving {
+        let manner = tls.map_or(Manner::Plain, |tls| Manner::Tls(tls.clone()));
+        front.open(listening, manner).map_err(ServeError::Runtime)?;
+    }
+    let port = front.addrs().first().map_or(443, SocketAddr::port);
+    for listening in redirecting {
+        front.open(listening, Manner::Redirect(port)).map_err(ServeError::Runtime)?;
+    }
+    Ok(())
+}
+
 /// Prints the one line on stdout. Scripts wait for it and read the port from it.
-fn announce(args: &Args, addrs: &[SocketAddr], workers: usize) {
-    let addrs: Vec<String> = addrs.iter().map(|addr| format!("http://{addr}")).collect();
+fn announce(args: &Args, front: &Front, workers: usize, tls: Option<&Tls>) {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let addrs: Vec<String> = front.addrs().iter().map(|addr| format!("{scheme}://{addr}")).collect();
+    let redirects: String = front.redirects().iter().map(|addr| format!(", redirecting from http://{addr}")).collect();
     let noun = if workers == 1 { "worker" } else { "workers" };
     let note = if args.runtime.serial { ", all on the default color" } else { "" };
     let mut stdout = io::stdout().lock();
     let (dir, addrs) = (args.dir.display(), addrs.join(" and "));
-    let line = format!("dapple: serving {dir} on {addrs} with {workers} {noun}{note}");
+    let line = format!("dapple: serving {dir} on {addrs} with {workers} {noun}{note}{redirects}");
     // A closed stdout is no reason not to serve.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    if let Some(fingerprint) = tls.and_then(Tls::self_signed_fingerprint) {
+        eprintln!(
+            "dapple: the certificate was made for trying; browsers warn of it, as nobody vouches for it. Its SHA-256 is\n\
+             {fingerprint}"
+        );
+    }
 }
 
 /// Does what signals say, until the end of accepting is over. Returns when that began.
-async fn watch(mut signals: Signals, front: Front, manager: Manager) -> (Instant, Arc<Admission>) {
-    let mut upgrade = Upgrade::new();
+async fn watch(
+    mut signals: Signals,
+    mut upgrade: Upgrade,
+    front: Front,
+    manager: Manager,
+    tls: Option<Arc<Tls>>,
+) -> (Instant, Arc<Admission>) {
     let ending = loop {
         match upgrade.unless(signals.next()).await {
             Event::Command(Command::Stop) => break Ending::Stop,
             Event::Command(Command::Upgrade) => upgrade.begin(front.sockets()),
-            Event::Command(Command::Reload | Command::Reopen) => {}
+            Event::Command(Command::Reload) => reload(&manager, tls.as_deref()).await,
+            Event::Command(Command::Reopen) => {}
             Event::Replaced(process) => {
                 manager.replaced_by(process);
                 break Ending::HandOver;
@@ -140,6 +177,18 @@ async fn watch(mut signals: Signals, front: Front, manager: Manager) -> (Instant
     let begin = Instant::now();
     end_at_once_on(signals);
     (begin, front.finish(ending).await)
+}
+
+/// Reads again what can change while the server runs. What fails stays as it was.
+async fn reload(manager: &Manager, tls: Option<&Tls>) {
+    manager.reloading();
+    if let Some(tls) = tls {
+        match tls.reload().await {
+            Ok(()) => info!("the certificates were read again"),
+            Err(error) => error!("the certificates stay as they were: {error}"),
+        }
+    }
+    manager.ready();
 }
 
 /// Ends the process when one more signal comes. On a thread of its own, because the main thread waits for the runtime

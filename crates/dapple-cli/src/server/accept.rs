@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use dapple::net::{TcpListener, TcpStream};
-use dapple::time::{sleep, timeout};
+use dapple::time::sleep;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{SockFilter, SockRef};
 use tracing::warn;
 
 use super::admission::{Admission, Place, Refusal};
+use super::farewell::farewell;
 use super::stage::{Ending, Stage};
 
 /// Whoever serves what is accepted.
@@ -190,16 +191,7 @@ fn accept_now(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
 
 /// The decision at the limit: say so and close, rather than let the client wait for what may not come.
 async fn turn_away(stream: TcpStream, refusal: Refusal, _place: TurnedAway) {
-    let talk = async {
-        stream.write_all(words(refusal)).await?;
-        stream.shutdown(Shutdown::Write)?;
-        // Closing with unread bytes would reset the connection, and the answer could be lost on its way.
-        let mut rest = [0; 1024];
-        while stream.read(&mut rest).await? > 0 {}
-        io::Result::Ok(())
-    };
-    // Whatever goes wrong here, the connection is over.
-    let _ = timeout(TURN_AWAY_MAX, talk).await;
+    farewell(stream, words(refusal)).await;
 }
 
 /// One of the places for clients that are being turned away.
@@ -256,9 +248,6 @@ const TURNED_AWAY_MAX: usize = 256;
 
 /// How often it is looked whether a connection has ended, where descriptors are short.
 const CROWDED_PAUSE: Duration = Duration::from_millis(10);
-
-/// How long a refused client may take to read its refusal.
-const TURN_AWAY_MAX: Duration = Duration::from_secs(1);
 
 /// How long accepting rests after an error that may last.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -18,9 +18,16 @@ pub(crate) struct Wanted {
     pub(crate) port: u16,
     /// Whether other processes may listen on the same port at the same time, each for a share of the connections.
     pub(crate) reuse_port: bool,
+    /// Whether who comes here is sent to another port.
+    pub(crate) redirects: bool,
 }
 
 impl Wanted {
+    fn label(&self) -> String {
+        let prefix = if self.redirects { REDIRECT } else { "" };
+        format!("{prefix}{}:{}", self.host, self.port)
+    }
+
     /// What the host means, at least one address.
     ///
     /// # Errors
@@ -44,6 +51,11 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
+    /// Whether who comes here is sent to another port: said by whoever asked for it, or by the name in a socket unit.
+    pub(crate) fn is_redirect(&self) -> bool {
+        self.label == ":redirect" || self.label.starts_with(REDIRECT)
+    }
+
     /// Whether the service manager has it too.
     pub(crate) fn is_shared(&self) -> bool {
         self.label.starts_with(':')
@@ -55,7 +67,7 @@ impl Listening {
     }
 }
 
-/// Listens on all of `wanted`, and on what the service manager passed on; where it passed something on, `default` is not needed.
+/// Listens on all of `all_wanted`, and on what the service manager passed on; where it passed something on, `default` is not needed.
 ///
 /// Sockets of the process before this one are used where they are still wanted, and closed where not.
 ///
@@ -63,7 +75,7 @@ impl Listening {
 ///
 /// The first address on which nobody can listen.
 pub(crate) fn listen(
-    wanted: &[Wanted],
+    all_wanted: &[Wanted],
     default: &Wanted,
     predecessor: Option<&mut Predecessor>,
 ) -> Result<Vec<Listening>, ListenError> {
@@ -79,12 +91,13 @@ pub(crate) fn listen(
     while let Some(at) = taken.iter().position(Listening::is_shared) {
         listening.push(taken.swap_remove(at));
     }
-    let all = if listening.is_empty() && wanted.is_empty() { std::slice::from_ref(default) } else { wanted };
-    for wanted in all {
-        let label = format!("{}:{}", wanted.host, wanted.port);
+    let is_served = !listening.is_empty() || all_wanted.iter().any(|wanted| !wanted.redirects);
+    let default = (!is_served).then_some(default);
+    for wanted in all_wanted.iter().chain(default) {
+        let label = wanted.label();
         match taken.iter().position(|taken| taken.label == label) {
             Some(at) => listening.push(taken.swap_remove(at)),
-            None => listening.push(Listening { label, socket: bind_first(wanted, has_twin(wanted, all))? }),
+            None => listening.push(Listening { label, socket: bind_first(wanted, has_twin(wanted, all_wanted))? }),
         }
     }
     Ok(listening)
@@ -143,3 +156,6 @@ fn backlog_max() -> i32 {
 
 /// The kernel's default since Linux 5.4.
 const BACKLOG: i32 = 4096;
+
+/// How the labels of sockets begin that redirect.
+const REDIRECT: &str = "redirect ";

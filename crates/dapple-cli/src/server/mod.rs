@@ -3,12 +3,14 @@
 mod accept;
 mod admission;
 mod error;
+mod farewell;
 mod handover;
 mod listening;
 mod manager;
 mod port_owner;
 mod signals;
 mod stage;
+mod tls;
 mod upgrade;
 
 pub(crate) use self::accept::{Accepting, Host, accept};
@@ -19,4 +21,5 @@ pub(crate) use self::listening::{Listening, Wanted, listen};
 pub(crate) use self::manager::Manager;
 pub(crate) use self::signals::{Command, Signals};
 pub(crate) use self::stage::{Ending, Stage};
+pub(crate) use self::tls::{CertificateSource, Tls};
 pub(crate) use self::upgrade::{Event, Upgrade};

@@ -103,7 +103,8 @@ impl Server {
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let address = line.split_whitespace().find_map(|word| word.strip_prefix("http://127.0.0.1:"));
+        let mut words = line.split_whitespace().map(|word| word.replacen("https://", "http://", 1));
+        let address = words.find_map(|word| word.strip_prefix("http://127.0.0.1:").map(str::to_owned));
         let port = address.unwrap_or_else(|| panic!("no address in {line:?}")).parse().unwrap();
         Server { child, port, line, stdout }
     }

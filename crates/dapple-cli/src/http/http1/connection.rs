@@ -13,11 +13,11 @@ use tracing::debug;
 
 use super::linger::linger;
 use super::outgoing::{BATCH_LEN, Outgoing};
-use super::pace::{Pace, millis};
 use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::clock::now_ms;
+use crate::http::pace::{Pace, millis, send_pace};
 use crate::http::{Awaited, Client, Limits, Service, Tunnel};
 
 /// How it went on with a connection.
@@ -68,12 +68,15 @@ pub(crate) async fn serve<S: Transport, V: Service>(
     let mut connection = Connection { stream, service, client, limits, watch, head_until_ms: None };
     let mut is_first = true;
     loop {
-        let Some(mut work) = connection.first_bytes().await else { return End::Closed };
+        let Some(mut work) = connection.first_bytes().await else { return connection.end().await };
         let next = connection.requests(&mut work, is_first).await;
         is_first = false;
         match next {
             Next::Idle => {}
-            Next::Close => return End::Closed,
+            Next::Close => {
+                drop(work);
+                return connection.end().await;
+            }
             Next::Linger => {
                 drop(work);
                 let Connection { stream, mut watch, limits, .. } = connection;
@@ -98,6 +101,15 @@ pub(crate) async fn serve<S: Transport, V: Service>(
 }
 
 impl<S: Transport, V: Service> Connection<S, V> {
+    /// The end of a connection on which nothing is on its way.
+    async fn end(mut self) -> End<S> {
+        poll_fn(|cx| {
+            self.stream.say_end(cx);
+            Poll::Ready(End::Closed)
+        })
+        .await
+    }
+
     /// Waits for a request. The buffer is taken when there is something to put into it. `None`: the connection is over.
     async fn first_bytes(&mut self) -> Option<Lease> {
         let mut idle_since_ms = None;
@@ -244,11 +256,6 @@ impl<S: Transport, V: Service> Connection<S, V> {
             None => Some(self.refuse(work, Refusal::TooSlow).await),
         }
     }
-}
-
-/// The pace at which a client has to take what it is sent.
-pub(super) fn send_pace(limits: &Limits) -> Pace {
-    Pace::new(limits.pause_timeout, limits.rate_grace, limits.send_rate_min, now_ms())
 }
 
 /// Whether this is how HTTP/2 begins (RFC 9113, section 3.4).

@@ -7,11 +7,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use dapple_http::{ChunkDecoder, Framing, Head, Refusal};
 
-use super::pace::Pace;
 use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::clock::now_ms;
+use crate::http::pace::Pace;
 use crate::http::{self, Incoming as _, Limits};
 
 /// Reads a body: first what came with the head, then from the stream.

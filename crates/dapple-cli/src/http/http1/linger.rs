@@ -7,11 +7,11 @@ use std::task::{Poll, ready};
 
 use hyper::rt::ReadBuf;
 
-use super::pace::millis;
 use super::transport::Transport;
 use super::watch::Watch;
 use crate::http::Limits;
 use crate::http::clock::now_ms;
+use crate::http::pace::millis;
 
 /// Says that nothing more will come, and reads on until the client has ended as well: closing with bytes unread would reset the
 /// connection, and what the client has not read yet would be lost.

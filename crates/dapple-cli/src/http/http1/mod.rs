@@ -21,7 +21,6 @@ mod incoming;
 mod linger;
 mod observed;
 mod outgoing;
-mod pace;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -30,3 +29,4 @@ mod watch;
 mod workspace;
 
 pub(crate) use self::connection::{End, serve};
+pub(crate) use self::transport::Transport;

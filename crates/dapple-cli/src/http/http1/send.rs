@@ -11,11 +11,11 @@ use http::header::DATE;
 use http::{Method, StatusCode, Version};
 use tracing::debug;
 
-use super::connection::{Connection, Next, send_pace};
+use super::connection::{Connection, Next};
 use super::outgoing::Outgoing;
-use super::pace::Pace;
 use super::transport::Transport;
 use crate::http::clock::{now_ms, unix_s};
+use crate::http::pace::{Pace, send_pace};
 use crate::http::{Awaited, Body, BodyStream, Reply, Service, Tunnel};
 
 /// What of a request matters for how its reply is sent.

@@ -24,13 +24,13 @@ impl ListenArgs {
     /// Where to listen, where that was said.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         let port = self.port.map(|port| ("127.0.0.1".to_owned(), port));
-        let wanted = |(host, port)| Wanted { host, port, reuse_port: self.reuse_port };
+        let wanted = |(host, port)| Wanted { host, port, reuse_port: self.reuse_port, redirects: false };
         self.addr.iter().cloned().chain(port).map(wanted).collect()
     }
 
     /// Where to listen, where nothing was said.
     pub(crate) fn wanted_by_default(&self) -> Wanted {
-        Wanted { host: "127.0.0.1".to_owned(), port: 8080, reuse_port: self.reuse_port }
+        Wanted { host: "127.0.0.1".to_owned(), port: 8080, reuse_port: self.reuse_port, redirects: false }
     }
 }
 

@@ -7,15 +7,17 @@ use std::path::PathBuf;
 
 pub(crate) use self::connection::ConnectionArgs;
 pub(crate) use self::listen::{ListenArgs, host_and_port};
+pub(crate) use self::tls::TlsArgs;
 pub(crate) use self::told::ToldArgs;
 use crate::config::number;
 use crate::server::PerAddress;
 
 mod connection;
 mod listen;
+mod tls;
 mod told;
 
-/// Serve a directory over HTTP/1.1, on every core.
+/// Serve a directory over HTTP/1.1 and HTTP/2, plain or encrypted, on every core.
 ///
 /// Every connection has a color of its own, so that different connections are served in parallel while each is served
 /// as if it were alone. Accepting runs on the default color; the page cache is ten shards with a color each.
@@ -36,6 +38,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) listen: ListenArgs,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 
     #[command(flatten)]
     pub(crate) files: FilesArgs,

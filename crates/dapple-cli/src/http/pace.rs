@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use super::clock::now_ms;
+use super::limits::Limits;
+
 /// How a body moves, in one direction, while the client is waited for. A bucket that time empties and bytes fill: it holds as much as
 /// keeps a client for the time of grace, so that the rate is an average over about that.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     pause_ms: u64,
     grace_ms: u64,
     /// Bytes a second; 0 is any.
@@ -18,14 +21,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(pause: Duration, grace: Duration, rate_min: u64, now_ms: u64) -> Pace {
+    pub(crate) fn new(pause: Duration, grace: Duration, rate_min: u64, now_ms: u64) -> Pace {
         let (pause_ms, grace_ms) = (millis(pause), millis(grace));
         let paid_until_ms = now_ms.saturating_add(grace_ms);
         Pace { pause_ms, grace_ms, rate_min, moved_ms: now_ms, paid_until_ms, rest: 0, resting_since_ms: None }
     }
 
     /// So many bytes moved.
-    pub(super) fn moved(&mut self, len: u64, now_ms: u64) {
+    pub(crate) fn moved(&mut self, len: u64, now_ms: u64) {
         self.go_on(now_ms);
         self.moved_ms = now_ms;
         if self.rate_min > 0 {
@@ -37,12 +40,12 @@ impl Pace {
     }
 
     /// From now on it is not the client who is waited for.
-    pub(super) fn rest(&mut self, now_ms: u64) {
+    pub(crate) fn rest(&mut self, now_ms: u64) {
         self.resting_since_ms.get_or_insert(now_ms);
     }
 
     /// The client is waited for (again).
-    pub(super) fn go_on(&mut self, now_ms: u64) {
+    pub(crate) fn go_on(&mut self, now_ms: u64) {
         if let Some(since_ms) = self.resting_since_ms.take() {
             let rested_ms = now_ms.saturating_sub(since_ms);
             self.moved_ms = self.moved_ms.saturating_add(rested_ms);
@@ -51,14 +54,19 @@ impl Pace {
     }
 
     /// When it is over, unless something moves before.
-    pub(super) fn deadline_ms(&self) -> u64 {
+    pub(crate) fn deadline_ms(&self) -> u64 {
         let pause_at_ms = self.moved_ms.saturating_add(self.pause_ms);
         if self.rate_min == 0 { pause_at_ms } else { pause_at_ms.min(self.paid_until_ms) }
     }
 }
 
+/// The pace at which a client has to take what it is sent.
+pub(crate) fn send_pace(limits: &Limits) -> Pace {
+    Pace::new(limits.pause_timeout, limits.rate_grace, limits.send_rate_min, now_ms())
+}
+
 /// As many milliseconds as a duration has.
-pub(super) fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

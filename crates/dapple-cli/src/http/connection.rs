@@ -1,0 +1,45 @@
+//! A connection, whichever version of HTTP it speaks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dapple::{Color, Handle};
+
+use super::http1::{self, End, Transport};
+use super::{Client, Limits, Service, http2};
+
+/// What is known before the first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1, or HTTP/2 if the client begins with its preface ("prior knowledge").
+    FirstBytes,
+    /// HTTP/2, as was agreed on (ALPN).
+    Http2,
+}
+
+/// Serves one connection until either side is done with it, it takes too long, or the server is closing.
+///
+/// Of HTTP/2, every stream has a color of its own, or all have `color`.
+///
+/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+pub(crate) async fn serve<S: Transport, V: Service>(
+    stream: S,
+    protocol: Protocol,
+    service: Arc<V>,
+    client: Client,
+    limits: Arc<Limits>,
+    handle: &Handle,
+    color: Option<Color>,
+) {
+    let begun = match protocol {
+        Protocol::Http2 => (stream, Bytes::new()),
+        Protocol::FirstBytes => {
+            match http1::serve(stream, service.clone(), client.clone(), limits.clone(), handle).await {
+                End::Closed => return,
+                End::Http2 { stream, first } => (stream, first),
+            }
+        }
+    };
+    // Boxed, so that those who wait in HTTP/1.1, most of all, have no room for this.
+    Box::pin(http2::serve(begun, service, client, limits, handle, color)).await;
+}

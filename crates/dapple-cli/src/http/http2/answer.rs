@@ -1,0 +1,46 @@
+//! A request of HTTP/2 on its way to the service and back.
+
+use std::sync::Arc;
+
+use dapple_http::Request;
+use http::request::Parts;
+use http::{Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::progress::{Pieces, is_answered};
+use crate::http::{Client, RequestBody, Service, hyper as messages};
+
+/// Answers one request, in the task of its stream.
+pub(super) async fn answer<V: Service>(
+    request: http::Request<Incoming>,
+    service: Arc<V>,
+    client: Client,
+) -> Response<Pieces> {
+    is_answered(false);
+    let (parts, mut body) = request.into_parts();
+    let fields = messages::fields(&parts.headers);
+    let request = messages::request(&parts, &fields);
+    let reply = match malformed(&parts, &request) {
+        Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
+        None => service.answer(&request, &mut RequestBody::new(&mut body), &client).await,
+    };
+    is_answered(true);
+    messages::response(reply).map(Pieces::new)
+}
+
+/// What is wrong with a request beyond what hyper looks at: the host has to be known, and told once (RFC 9113, section 8.3.1).
+fn malformed(parts: &Parts, request: &Request<'_>) -> Option<&'static str> {
+    let mut hosts = request.fields.all("host");
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Some("several hosts");
+    }
+    match (parts.uri.authority(), host) {
+        (None, None) => Some("no host"),
+        (Some(authority), _) if authority.as_str().contains('@') => Some("a user in the host"),
+        (Some(authority), Some(host)) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host) => {
+            Some("two different hosts")
+        }
+        _ => None,
+    }
+}

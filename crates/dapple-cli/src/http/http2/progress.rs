@@ -1,0 +1,86 @@
+//! What a stream did in one poll, told from its body to the task that polls it.
+//!
+//! hyper owns the future of a stream, and the body is deep within it. Both are polled on one thread, one inside of the other, so a
+//! value of the thread carries the news, without a lock and without memory of its own.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use crate::http::observer::ObservedBody;
+
+/// How a stream stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes of the body that hyper took, which it does when the peer's window has room.
+    pub(super) taken: u64,
+    /// It waits for the peer: the service has answered, and the body has more.
+    pub(super) waits_for_peer: bool,
+}
+
+thread_local! {
+    static NOW: Cell<Progress> = const { Cell::new(Progress { taken: 0, waits_for_peer: false }) };
+}
+
+/// Runs `poll`, one poll of a stream, from how it stood to how it stands.
+pub(super) fn watch<R>(before: Progress, poll: impl FnOnce() -> R) -> (R, Progress) {
+    NOW.set(before);
+    let result = poll();
+    (result, NOW.get())
+}
+
+/// The service works on the answer, or has given it.
+pub(super) fn is_answered(is_answered: bool) {
+    NOW.set(Progress { waits_for_peer: is_answered, ..NOW.get() });
+}
+
+/// The body of a reply on its way, in pieces that leave room for other streams.
+pub(super) struct Pieces {
+    body: ObservedBody,
+    rest: Bytes,
+}
+
+impl Pieces {
+    pub(super) fn new(body: ObservedBody) -> Pieces {
+        Pieces { body, rest: Bytes::new() }
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.rest.is_empty() {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => self.rest = frame.into_data().unwrap_or_default(),
+                Poll::Pending => {
+                    is_answered(false);
+                    return Poll::Pending;
+                }
+                end => return end,
+            }
+        }
+        let len = self.rest.len().min(PIECE_LEN_MAX);
+        let piece = self.rest.split_to(len);
+        let now = NOW.get();
+        NOW.set(Progress { taken: now.taken + len as u64, waits_for_peer: true });
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let exact = self.body.size_hint().exact();
+        exact.map_or_else(SizeHint::new, |len| SizeHint::with_exact(len + self.rest.len() as u64))
+    }
+}
+
+/// What a stream may have in hyper's buffers, about.
+const PIECE_LEN_MAX: usize = 64 << 10;

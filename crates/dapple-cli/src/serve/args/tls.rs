@@ -1,0 +1,71 @@
+//! Encryption.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use dapple::tls::CertificateFiles;
+
+use super::listen::{ListenArgs, host_and_port};
+use crate::serve::ServeError;
+use crate::server::{CertificateSource, Wanted};
+
+/// HTTPS on all addresses instead of HTTP.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Encryption")]
+pub(crate) struct TlsArgs {
+    /// A certificate with the chain behind it, in PEM format; with several, clients get that for the name they ask for
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Vec<PathBuf>,
+
+    /// The key of the certificate, in PEM format; as many as there are certificates, in the same order
+    #[arg(long, value_name = "FILE")]
+    tls_key: Vec<PathBuf>,
+
+    /// Encrypt with a certificate made for this process, for trying: nobody vouches for it
+    #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
+    tls_self_signed: bool,
+
+    /// Also listen here for plain HTTP, only to send everybody to the encrypted address
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    http_redirect: Option<(String, u16)>,
+}
+
+impl TlsArgs {
+    /// Where certificates come from; `None` where nothing is encrypted.
+    ///
+    /// # Errors
+    ///
+    /// Certificates and keys do not come in pairs, or a redirect has no aim.
+    pub(crate) fn source(&self, listen: &ListenArgs) -> Result<Option<CertificateSource>, ServeError> {
+        if self.tls_cert.len() != self.tls_key.len() {
+            return Err(ServeError::TlsPairs(self.tls_cert.len(), self.tls_key.len()));
+        }
+        if self.tls_self_signed {
+            return Ok(Some(CertificateSource::SelfSigned(names(listen))));
+        }
+        let pairs = self.tls_cert.iter().cloned().zip(self.tls_key.iter().cloned());
+        let files: Vec<CertificateFiles> = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
+        if files.is_empty() && self.http_redirect.is_some() {
+            return Err(ServeError::RedirectNowhere);
+        }
+        Ok((!files.is_empty()).then_some(CertificateSource::Files(files)))
+    }
+
+    /// Where to redirect from.
+    pub(crate) fn redirect(&self) -> Option<Wanted> {
+        let (host, port) = self.http_redirect.clone()?;
+        Some(Wanted { host, port, reuse_port: false, redirects: true })
+    }
+}
+
+/// The names by which a server is tried.
+fn names(listen: &ListenArgs) -> Vec<String> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    for wanted in listen.wanted() {
+        let is_any = wanted.host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+        if !is_any && !names.contains(&wanted.host) {
+            names.push(wanted.host);
+        }
+    }
+    names
+}
