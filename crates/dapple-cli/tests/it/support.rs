@@ -98,6 +98,13 @@ impl Server {
     }
 
     /// Starts this command, which has to serve on 127.0.0.1.
+    /// Starts `dapple proxy` on a free port with two workers, for origins on this machine.
+    pub(crate) fn start_proxy(options: &[&str]) -> Server {
+        let mut command = dapple();
+        command.args(["proxy", "--port", "0", "--workers", "2", "--allow-private"]).args(options);
+        Server::spawn(command)
+    }
+
     pub(crate) fn spawn(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -232,10 +239,28 @@ impl Client {
     /// A response with its body.
     pub(crate) fn read_response(&mut self) -> Response {
         let mut response = self.read_head();
+        if response.header("transfer-encoding") == Some("chunked") {
+            response.body = self.read_chunks();
+            return response;
+        }
         let len = response.header("content-length").map_or(0, |len| len.parse().unwrap());
         response.body = vec![0; len];
         self.reader.read_exact(&mut response.body).unwrap();
         response
+    }
+
+    fn read_chunks(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let len = usize::from_str_radix(&self.read_line(), 16).expect("a chunk's length");
+            let start = body.len();
+            body.resize(start + len, 0);
+            self.reader.read_exact(&mut body[start..]).unwrap();
+            assert_eq!(self.read_line(), "", "the end of a chunk");
+            if len == 0 {
+                return body;
+            }
+        }
     }
 
     /// The status line and the headers.
@@ -252,6 +277,11 @@ impl Client {
             }
         }
         Response { status, headers, body: Vec::new() }
+    }
+
+    /// Exactly so many bytes.
+    pub(crate) fn read_all(&mut self, buf: &mut [u8]) {
+        self.reader.read_exact(buf).unwrap();
     }
 
     /// Everything until the server closes, or the error that ended it.
