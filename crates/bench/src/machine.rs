@@ -18,6 +18,9 @@ pub(crate) struct LaunchArgs {
     /// Run on these cores only
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
+    /// Enter this control group
+    #[arg(long)]
+    group: Option<std::path::PathBuf>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<std::ffi::OsString>,
@@ -31,6 +34,10 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     end_with_parent()?;
     if !args.cores.is_empty() {
         pin_to(&args.cores)?;
+    }
+    if let Some(group) = &args.group {
+        let enter = std::fs::write(group.join("cgroup.procs"), std::process::id().to_string());
+        enter.with_context(|| format!("cannot enter {}", group.display()))?;
     }
     open_files_max();
     let (program, rest) = args.command.split_first().context("no program named")?;
@@ -74,9 +81,17 @@ pub(crate) fn run_apart<T: DeserializeOwned>(mut command: Command, limit: Durati
 
 /// A command that starts `program` through `launch`, on these cores, or on any where none are named.
 pub(crate) fn bound_to(program: &Path, cores: &[usize]) -> Result<Command> {
+    bound_in(program, cores, None)
+}
+
+/// As `bound_to`, in a control group.
+pub(crate) fn bound_in(program: &Path, cores: &[usize], group: Option<&Path>) -> Result<Command> {
     let mut command = own_command("launch")?;
     for core in cores {
         command.arg("--cores").arg(core.to_string());
+    }
+    if let Some(group) = group {
+        command.arg("--group").arg(group);
     }
     command.arg("--").arg(program);
     Ok(command)

@@ -54,6 +54,15 @@ fn a_large_file_that_is_in_no_cache() {
 }
 
 #[test]
+fn a_cold_set() {
+    // Without a limit, which only root may set.
+    let few = ["--peer", "hyper,nginx", "--connections", "16", "--secs", "1", "--workers", "2", "--memory-mb", "0"];
+    for row in rows(&[&["web", "--only", "cold", "--cold-files", "500"][..], &few].concat()) {
+        assert!(number(&row, "rate_per_s") > 0.0 && row["errors"] == 0 && row["memory_mb"].is_null(), "{row}");
+    }
+}
+
+#[test]
 fn encrypted() {
     let few = ["--peer", "hyper,nginx,apache,go", "--workers", "1"];
     let made = rows(&[&["web", "--only", "handshakes", "--secs", "0.5", "--connections", "8"][..], &few].concat());

@@ -21,6 +21,9 @@ pub(crate) fn run(list: bool) -> Result<bool, String> {
         rust_files(&workspace.root.join(program), &mut files)
             .map_err(|error| format!("cannot read {program}: {error}"))?;
         files.sort();
+        if files.is_empty() {
+            continue;
+        }
         let mut sum = Count::default();
         for file in &files {
             let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;

@@ -1,6 +1,7 @@
 //! A web server under a load, as an experiment of the shared frame.
 
 use super::beside;
+use super::memory_limit::MemoryLimit;
 use super::server;
 use super::site::SiteKind;
 use super::trial;
@@ -51,6 +52,8 @@ pub(super) struct Plan {
     pub(super) tls: bool,
     /// The kernel forgets the files before each run, and nothing is warmed up.
     pub(super) cold: bool,
+    /// Memory is limited.
+    pub(super) limited: bool,
 }
 
 /// What is varied.
@@ -60,6 +63,9 @@ pub(super) struct Case {
     pub(super) connections: usize,
     /// Threads that serve; processes of nginx, Apache and the copies.
     pub(super) workers: usize,
+    /// What the server and the kernel's cache of its files may take together, in MB (2^20); none for no limit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) memory_mb: Option<u64>,
 }
 
 /// What is measured.
@@ -98,11 +104,18 @@ pub(super) struct Figures {
 
 impl<W: Workload> Web<W> {
     /// All cases, with these numbers of clients where there are any.
-    pub(super) fn cases(connections: &[u32], workers: &[usize]) -> Vec<Case> {
+    pub(super) fn cases(connections: &[u32], workers: &[usize], memory_mb: &[u64]) -> Vec<Case> {
         let asked: Vec<usize> = connections.iter().map(|&connections| connections as usize).collect();
         let connections = if asked.is_empty() { W::CONNECTIONS } else { &asked };
-        let of = |&connections: &usize| workers.iter().map(move |&workers| Case { connections, workers });
-        connections.iter().flat_map(of).collect()
+        let limits = if W::PLAN.limited { memory_mb } else { &[0] };
+        let mut cases = Vec::new();
+        for &limit in limits {
+            let memory_mb = (limit > 0).then_some(limit);
+            let of =
+                |&connections: &usize| workers.iter().map(move |&workers| Case { connections, workers, memory_mb });
+            cases.extend(connections.iter().flat_map(of));
+        }
+        cases
     }
 }
 
@@ -128,12 +141,14 @@ One worker: the server has core 0, the load core 1. Two share both cores with th
         match peer {
             Peer::DappleCopies if case.workers == 1 => Some("one copy is the program itself".to_owned()),
             Peer::DappleSerial if case.workers > 1 => Some("everything in one color keeps one worker busy".to_owned()),
+            _ if case.memory_mb.is_some() => server::obstacle(peer).or_else(MemoryLimit::obstacle),
             _ => server::obstacle(peer),
         }
     }
 
-    fn title(_: &Case) -> String {
-        W::TITLE.to_owned()
+    fn title(case: &Case) -> String {
+        let limit = case.memory_mb.map(|limit| format!("; memory limited to {limit} MB, the kernel's cache included"));
+        format!("{}{}", W::TITLE, limit.unwrap_or_default())
     }
 
     fn labels(case: &Case) -> Vec<(&'static str, String)> {

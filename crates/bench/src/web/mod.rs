@@ -2,6 +2,7 @@
 
 mod beside;
 mod experiment;
+mod memory_limit;
 mod papers;
 mod server;
 mod site;
@@ -29,6 +30,12 @@ pub(crate) struct Args {
     /// Clients, in place of those of the experiment
     #[arg(long, value_delimiter = ',', value_name = "N,...", value_parser = clap::value_parser!(u32).range(1..=19_000))]
     connections: Vec<u32>,
+    /// What the server and the kernel's cache of its files may take together in `cold`, in MB (2^20); 0 for no limit
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "256")]
+    memory_mb: Vec<u64>,
+    /// Files of `cold`; PLDI 2007 had 131072
+    #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(1..=131_072))]
+    cold_files: u32,
     #[command(flatten)]
     options: Options,
 }
@@ -48,7 +55,7 @@ enum Only {
     Tls,
     /// Full handshakes of TLS 1.3, 64 clients
     Handshakes,
-    /// 32,768 files of 16 KB, a cache of 100 MB, and a kernel that has forgotten the files
+    /// Many files of 16 KB, a cache of 100 MB, and a kernel that has forgotten the files
     Cold,
     /// Eight clients that ask for one file of 200 MB at the same time, which is in no cache
     Misses,
@@ -86,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let workers = args.options.workers();
     let mut folder = None;
     let prepare = || {
-        let made = write_sites(&chosen)?;
+        let made = write_sites(&chosen, args.cold_files as usize)?;
         let path = made.path().to_owned();
         folder = Some(made);
         Ok(path)
@@ -94,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     args.options.run_with("web-trial", &offered, prepare, |session, failures| {
         let mut trials = 0;
         for only in &chosen {
-            trials += with_workload!(*only, run_one(session, &args.connections, &workers, failures))?;
+            trials += with_workload!(*only, run_one(session, args, &workers, failures))?;
         }
         Ok(trials)
     })
@@ -102,15 +109,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn run_one<W: Workload>(
     session: &Session,
-    connections: &[u32],
+    args: &Args,
     workers: &[usize],
     failures: &mut Vec<String>,
 ) -> Result<usize> {
-    session.run::<Web<W>>(&Web::<W>::cases(connections, workers), failures)
+    session.run::<Web<W>>(&Web::<W>::cases(&args.connections, workers, &args.memory_mb), failures)
 }
 
 /// Writes the files of all experiments that are run.
-fn write_sites(chosen: &[Only]) -> Result<TempDir> {
+fn write_sites(chosen: &[Only], many: usize) -> Result<TempDir> {
     let folder =
         tempfile::Builder::new().prefix(SCRATCH_PREFIX).tempdir().context("cannot make a folder for the files")?;
     remove_on_interrupt(folder.path())?;
@@ -119,7 +126,7 @@ fn write_sites(chosen: &[Only]) -> Result<TempDir> {
         let kind = with_workload!(*only, site_kind());
         if !kinds.contains(&kind) {
             kinds.push(kind);
-            Site::write(folder.path(), kind)?;
+            Site::write(folder.path(), kind, many)?;
         }
     }
     Ok(folder)

@@ -78,13 +78,15 @@ pub(super) fn overload(rows: &[WebRow]) -> BesidePaper {
 
 /// PLDI, Figure 19: the paper's server "compares favorably to Apache".
 pub(super) fn cold(rows: &[WebRow]) -> BesidePaper {
-    let mut table = Table::new(&["clients", "workers", "dapple MB/s", "apache MB/s", "dapple to apache", "paper"]);
+    let mut table =
+        Table::new(&["clients", "workers", "limit MB", "dapple MB/s", "apache MB/s", "dapple to apache", "paper"]);
     for case in cases(rows) {
         let mb_per_s = |peer| middle(&of(rows, peer, case), |of| of.mb_per_s);
         let (Some(dapple), Some(apache)) = (mb_per_s(Peer::Dapple), mb_per_s(Peer::Apache)) else { continue };
         table.row(vec![
             case.connections.to_string(),
             case.workers.to_string(),
+            case.memory_mb.map_or("-".to_owned(), |limit| limit.to_string()),
             text(Some(dapple), 1),
             text(Some(apache), 1),
             ratio_text(Some(dapple / apache)),
@@ -97,7 +99,7 @@ pub(super) fn cold(rows: &[WebRow]) -> BesidePaper {
 
 fn beside(paper: &Paper, rows: &[WebRow], about: &About) -> BesidePaper {
     let Some(connections) = cases(rows).first().map(|case| case.connections) else { return BesidePaper::default() };
-    let today = |peer, workers| middle(&of(rows, peer, Case { connections, workers }), |of| of.mb_per_s);
+    let today = |peer, workers| middle(&of(rows, peer, case_of(connections, workers)), |of| of.mb_per_s);
     let one = today(Peer::Dapple, 1);
     let mut table = Table::new(&["what", "today", "paper"]);
     let mut row = |what: &str, today: Option<f64>, paper: Option<f64>, unit: &str| {
@@ -124,8 +126,8 @@ fn beside(paper: &Paper, rows: &[WebRow], about: &About) -> BesidePaper {
         row(&format!("{workers} workers, to one"), today(Peer::Dapple), found(paper.speed_up), "x");
         row(&format!("{workers} copies, to one"), today(Peer::DappleCopies), found(paper.copies), "x");
         let flash = "processes of nginx (paper: Flash), to its one";
-        let nginx_one = middle(&of(rows, Peer::Nginx, Case { connections, workers: 1 }), |of| of.mb_per_s);
-        let nginx = middle(&of(rows, Peer::Nginx, Case { connections, workers }), |of| of.mb_per_s);
+        let nginx_one = middle(&of(rows, Peer::Nginx, case_of(connections, 1)), |of| of.mb_per_s);
+        let nginx = middle(&of(rows, Peer::Nginx, case_of(connections, workers)), |of| of.mb_per_s);
         row(&format!("{workers} {flash}"), share(nginx, nginx_one), found(paper.flash), "x");
     }
     let charts = vec![
@@ -141,10 +143,10 @@ fn speed_up_chart(paper: &Paper, rows: &[WebRow], connections: usize, about: &Ab
     groups.sort_unstable();
     groups.dedup();
     let spread = |value: f64| Spread { least: value, median: value, most: value };
-    let one = middle(&of(rows, Peer::Dapple, Case { connections, workers: 1 }), |of| of.mb_per_s);
+    let one = middle(&of(rows, Peer::Dapple, case_of(connections, 1)), |of| of.mb_per_s);
     let today = |peer: Peer, workers: usize| {
         let peer = if workers == 1 { Peer::Dapple } else { peer };
-        let own = of(rows, peer, Case { connections, workers });
+        let own = of(rows, peer, case_of(connections, workers));
         let ratios = own.iter().filter_map(|row| Some(row.figures.as_ref()?.mb_per_s / one?));
         Spread::of(ratios)
     };
@@ -171,7 +173,7 @@ fn servers_chart(paper: &Paper, rows: &[WebRow], connections: usize, about: &Abo
     groups.dedup();
     let series = peers_of(rows).into_iter().map(|peer| {
         let point = |workers: &usize| {
-            let own = of(rows, peer, Case { connections, workers: *workers });
+            let own = of(rows, peer, case_of(connections, *workers));
             Spread::of(own.iter().filter_map(|row| Some(row.figures.as_ref()?.mb_per_s)))
         };
         Series { label: name(peer), style: peer.style(), points: groups.iter().map(point).collect() }
@@ -191,6 +193,10 @@ fn chart(what: &str, paper: &str, y_title: &str, groups: Vec<usize>, series: Vec
         series,
         bars_wanted: true,
     }
+}
+
+fn case_of(connections: usize, workers: usize) -> Case {
+    Case { connections, workers, memory_mb: None }
 }
 
 fn text(value: Option<f64>, decimals: usize) -> String {

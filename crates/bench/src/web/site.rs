@@ -16,7 +16,7 @@ pub(super) enum SiteKind {
     Hello,
     /// One of 200 MB.
     Large,
-    /// 32,768 of 16 KB, each as often as the others.
+    /// Many of 16 KB, each as often as the others.
     Many,
 }
 
@@ -31,14 +31,14 @@ impl SiteKind {
         }
     }
 
-    /// Length and weight of each file.
-    fn files(self) -> Vec<(u64, f64)> {
+    /// Length and weight of each file; `many` is how many `Many` has.
+    fn files(self, many: usize) -> Vec<(u64, f64)> {
         match self {
             SiteKind::Small => vec![(4_096, 1.0); 700],
             SiteKind::Specweb => specweb(),
             SiteKind::Hello => vec![(13, 1.0)],
             SiteKind::Large => vec![(200_000_000, 1.0)],
-            SiteKind::Many => vec![(16_384, 1.0); 32_768],
+            SiteKind::Many => vec![(16_384, 1.0); many],
         }
     }
 }
@@ -73,17 +73,17 @@ pub(super) struct Site {
 
 impl Site {
     /// Writes the files below `parent`.
-    pub(super) fn write(parent: &Path, kind: SiteKind) -> Result<Site> {
+    pub(super) fn write(parent: &Path, kind: SiteKind, many: usize) -> Result<Site> {
         let site = Site::at(parent, kind);
         let problem = || format!("cannot write files to {}: set TMPDIR to another folder", parent.display());
         std::fs::create_dir_all(site.root()).with_context(problem)?;
         let pattern = pattern();
         std::fs::write(site.pattern(), &pattern).with_context(problem)?;
         let mut list = String::new();
-        for (number, (len, weight)) in kind.files().into_iter().enumerate() {
+        for (number, (len, weight)) in kind.files(many).into_iter().enumerate() {
             let start = number as u64 * START_STEP % pattern.len() as u64;
             let path = path_of(number);
-            let body: Vec<u8> = pattern.iter().cycle().skip(start as usize).take(len as usize).copied().collect();
+            let body = cut(&pattern, start as usize, len as usize);
             std::fs::write(site.root().join(&path[1..]), body).with_context(problem)?;
             let _ = writeln!(list, "{weight} {path} {start} {len}");
         }
@@ -113,10 +113,10 @@ impl Site {
 
     /// Makes the kernel forget the files, so that they are read from the disk again.
     pub(super) fn forget_cached(&self) -> Result<()> {
+        // What has not been written to the disk cannot be forgotten.
+        rustix::fs::syncfs(std::fs::File::open(self.root())?)?;
         for entry in std::fs::read_dir(self.root())? {
             let file = std::fs::File::open(entry?.path())?;
-            // What has not been written to the disk cannot be forgotten.
-            file.sync_data()?;
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
         }
         Ok(())
@@ -125,12 +125,24 @@ impl Site {
 
 /// The path of a file. All are of one length, so that the floor finds the number without parsing.
 fn path_of(number: usize) -> String {
-    format!("/{number:05}.html")
+    format!("/{number:06}.html")
 }
 
 /// Where the number begins in a request for such a path, and how many digits it has.
 pub(super) const NUMBER_AT: usize = "GET /".len();
-pub(super) const NUMBER_DIGITS: usize = 5;
+pub(super) const NUMBER_DIGITS: usize = 6;
+
+/// So many bytes from there on, and on from the beginning.
+fn cut(pattern: &[u8], start: usize, len: usize) -> Vec<u8> {
+    let mut body = Vec::with_capacity(len);
+    let mut at = start;
+    while body.len() < len {
+        let count = (len - body.len()).min(pattern.len() - at);
+        body.extend_from_slice(&pattern[at..at + count]);
+        at = 0;
+    }
+    body
+}
 
 /// Letters by chance. Short enough to stay in the processor's cache beside the load that compares with them.
 fn pattern() -> Vec<u8> {
@@ -162,8 +174,8 @@ mod tests {
         for (class, due) in [0.35, 0.5, 0.14, 0.01].into_iter().enumerate() {
             assert!((of_class(class) - due).abs() < 1e-9, "class {class}: {}", of_class(class));
         }
-        let mean: f64 = files.iter().map(|(len, weight)| *len as f64 * weight / weight.max(1.0)).sum();
-        assert!(mean > 0.0);
+        let mean: f64 = files.iter().map(|(len, share)| *len as f64 * share).sum::<f64>() / weight;
+        assert!((13_000.0..=16_000.0).contains(&mean), "bytes a request: {mean}");
         // The most popular of nine has 35.3 % of them, and the first folder twice as much as the second.
         assert!((files[4].1 / files[..9].iter().map(|(_, weight)| weight).sum::<f64>() - 0.353).abs() < 0.001);
         assert!((files[0].1 / files[36].1 - 2.0).abs() < 1e-9);
@@ -172,13 +184,13 @@ mod tests {
     #[test]
     fn files_differ_and_are_what_the_list_says() {
         let parent = tempfile::tempdir().expect("a folder");
-        let site = Site::write(parent.path(), SiteKind::Small).expect("it is written");
+        let site = Site::write(parent.path(), SiteKind::Small, 0).expect("it is written");
         let list = std::fs::read_to_string(site.list()).expect("a list");
         assert_eq!(list.lines().count(), 700);
-        assert!(list.starts_with("1 /00000.html 0 4096\n1 /00001.html 7919 4096\n"), "{}", &list[..60]);
+        assert!(list.starts_with("1 /000000.html 0 4096\n1 /000001.html 7919 4096\n"), "{}", &list[..60]);
         let file = |name: &str| std::fs::read(site.root().join(name)).expect("a file");
-        assert!(file("00000.html").len() == 4_096 && file("00000.html") != file("00001.html"));
+        assert!(file("000000.html").len() == 4_096 && file("000000.html") != file("000001.html"));
         site.forget_cached().expect("the kernel is told");
-        assert_eq!(&format!("GET {}", path_of(123))[NUMBER_AT..NUMBER_AT + NUMBER_DIGITS], "00123");
+        assert_eq!(&format!("GET {}", path_of(123))[NUMBER_AT..NUMBER_AT + NUMBER_DIGITS], "000123");
     }
 }

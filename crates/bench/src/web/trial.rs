@@ -1,6 +1,7 @@
 //! One trial: a server, a load, and what the server took for it.
 
 use super::experiment::{Case, Figures, Plan};
+use super::memory_limit::MemoryLimit;
 use super::server::{self, Running, Setting};
 use super::site::Site;
 use crate::experiment::Trial;
@@ -13,7 +14,9 @@ use std::time::Duration;
 
 /// Starts the peer, loads it, and looks at both.
 pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
-    let Case { connections, workers } = trial.case;
+    let Case { connections, workers, memory_mb } = trial.case;
+    // Dropped after the server that is in it.
+    let limit = memory_mb.map(MemoryLimit::new).transpose()?;
     let site = Site::at(&trial.file, plan.site);
     let scratch = tempfile::tempdir_in(&trial.file).context("cannot make a folder for the server")?;
     let places = Places::of(workers);
@@ -27,6 +30,7 @@ pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
             cache_mb: plan.cache_mb,
             tls: plan.tls,
             go_program: trial.go_program.as_deref(),
+            group: limit.as_ref().map(MemoryLimit::folder),
         },
     )?;
     if plan.cold {

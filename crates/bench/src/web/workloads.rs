@@ -13,7 +13,8 @@ impl Workload for Small {
     const NAME: &'static str = "small";
     const TITLE: &'static str = "small: 700 files of 4 KB, five requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan { site: SiteKind::Small, requests: 5, cache_mb: CACHE_MB, tls: false, cold: false };
+    const PLAN: Plan =
+        Plan { site: SiteKind::Small, requests: 5, cache_mb: CACHE_MB, tls: false, cold: false, limited: false };
     const CONNECTIONS: &'static [usize] = &[800];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -32,7 +33,8 @@ impl Workload for Specweb {
     const NAME: &'static str = "specweb";
     const TITLE: &'static str = "specweb: 720 files, 100 MB, as in SPECweb99, ten requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan { site: SiteKind::Specweb, requests: 10, cache_mb: CACHE_MB, tls: false, cold: false };
+    const PLAN: Plan =
+        Plan { site: SiteKind::Specweb, requests: 10, cache_mb: CACHE_MB, tls: false, cold: false, limited: false };
     const CONNECTIONS: &'static [usize] = &[800];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -51,7 +53,8 @@ impl Workload for Hello {
     const NAME: &'static str = "hello";
     const TITLE: &'static str = "hello: one file of 13 bytes over kept connections";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan { site: SiteKind::Hello, requests: 0, cache_mb: CACHE_MB, tls: false, cold: false };
+    const PLAN: Plan =
+        Plan { site: SiteKind::Hello, requests: 0, cache_mb: CACHE_MB, tls: false, cold: false, limited: false };
     const CONNECTIONS: &'static [usize] = &[64];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -66,7 +69,8 @@ impl Workload for Overload {
     const NAME: &'static str = "overload";
     const TITLE: &'static str = "overload: 700 files of 4 KB, five requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan { site: SiteKind::Small, requests: 5, cache_mb: CACHE_MB, tls: false, cold: false };
+    const PLAN: Plan =
+        Plan { site: SiteKind::Small, requests: 5, cache_mb: CACHE_MB, tls: false, cold: false, limited: false };
     const CONNECTIONS: &'static [usize] = &[100, 400, 1_000, 2_000, 4_000, 8_000];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -90,11 +94,10 @@ pub(super) struct Cold;
 
 impl Workload for Cold {
     const NAME: &'static str = "cold";
-    const TITLE: &'static str =
-        "cold: 32,768 files of 16 KB, forgotten by the kernel before each run, caches of 100 MB";
+    const TITLE: &'static str = "cold: files of 16 KB, forgotten by the kernel before each run, caches of 100 MB";
     const PEERS: &'static [Peer] =
         &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::Apache, Peer::Hyper, Peer::Go];
-    const PLAN: Plan = Plan { site: SiteKind::Many, requests: 0, cache_mb: 100, tls: false, cold: true };
+    const PLAN: Plan = Plan { site: SiteKind::Many, requests: 0, cache_mb: 100, tls: false, cold: true, limited: true };
     const CONNECTIONS: &'static [usize] = &[16, 128, 1_024];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -122,7 +125,8 @@ impl Workload for Misses {
         "misses: one file of 200 MB that is in no cache, asked for by all clients at the same time";
     const PEERS: &'static [Peer] =
         &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::Apache, Peer::Hyper, Peer::Go];
-    const PLAN: Plan = Plan { site: SiteKind::Large, requests: 0, cache_mb: CACHE_MB, tls: false, cold: true };
+    const PLAN: Plan =
+        Plan { site: SiteKind::Large, requests: 0, cache_mb: CACHE_MB, tls: false, cold: true, limited: false };
     const CONNECTIONS: &'static [usize] = &[8];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -145,7 +149,8 @@ impl Workload for Tls {
     const NAME: &'static str = "tls";
     const TITLE: &'static str = "tls: one file of 200 MB by TLS 1.3, AES-128-GCM";
     const PEERS: &'static [Peer] = ENCRYPTING;
-    const PLAN: Plan = Plan { site: SiteKind::Large, requests: 0, cache_mb: CACHE_MB, tls: true, cold: false };
+    const PLAN: Plan =
+        Plan { site: SiteKind::Large, requests: 0, cache_mb: CACHE_MB, tls: true, cold: false, limited: false };
     const CONNECTIONS: &'static [usize] = &[8];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -169,7 +174,8 @@ impl Workload for Handshakes {
     const TITLE: &'static str =
         "handshakes: a full handshake of TLS 1.3 (P-256, X25519) and 13 bytes, a connection each";
     const PEERS: &'static [Peer] = ENCRYPTING;
-    const PLAN: Plan = Plan { site: SiteKind::Hello, requests: 1, cache_mb: CACHE_MB, tls: true, cold: false };
+    const PLAN: Plan =
+        Plan { site: SiteKind::Hello, requests: 1, cache_mb: CACHE_MB, tls: true, cold: false, limited: false };
     const CONNECTIONS: &'static [usize] = &[64];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -220,6 +226,9 @@ fn columns() -> Vec<Column<Figures>> {
 }
 
 fn plot(stem: &'static str, y_title: &'static str, y_log: bool, figure: fn(&Figures) -> f64) -> Plot<Case, Figures> {
-    let part = |case: &Case| workers_text(case.workers);
+    let part = |case: &Case| {
+        let limit = case.memory_mb.map(|limit| format!(" {limit} MB"));
+        format!("{}{}", workers_text(case.workers), limit.unwrap_or_default())
+    };
     Plot { stem, y_title, y_log, figure, x_title: "clients", x: |case| case.connections, part }
 }

@@ -2,7 +2,6 @@
 
 use super::certificate::Certificate;
 use super::{Setting, find_program};
-use crate::machine::bound_to;
 use anyhow::{Context, Result};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -22,7 +21,7 @@ pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certifi
     let config = prefix.join("apache.conf");
     let text = config_text(&prefix, &setting.site.root(), setting.workers, port, certificate);
     std::fs::write(&config, text).context("cannot write Apache's configuration")?;
-    let mut command = bound_to(&program, setting.cores)?;
+    let mut command = setting.command(&program)?;
     // Its greetings, which no log level silences, go to this file from the start.
     command.arg("-E").arg(prefix.join("error.log"));
     command.arg("-D").arg("FOREGROUND").arg("-d").arg(&prefix).arg("-f").arg(&config);

@@ -2,7 +2,6 @@
 
 use super::Setting;
 use super::certificate::Certificate;
-use crate::machine::bound_to;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,7 +23,7 @@ pub(super) fn command(
     certificate: Option<&Certificate>,
     serial: bool,
 ) -> Result<Command> {
-    let mut command = bound_to(&program()?, setting.cores)?;
+    let mut command = setting.command(&program()?)?;
     command.arg("serve").arg(setting.site.root()).arg("--port").arg(port.to_string());
     command.arg("--workers").arg(setting.workers.to_string()).arg("--cache-mb").arg(setting.cache_mb.to_string());
     if serial {

@@ -3,7 +3,7 @@
 
 use super::super::site::{NUMBER_AT, NUMBER_DIGITS};
 use super::Setting;
-use crate::machine::{bound_to, end_with_parent};
+use crate::machine::end_with_parent;
 use anyhow::{Context, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
@@ -27,7 +27,7 @@ pub(crate) struct FloorArgs {
 }
 
 pub(super) fn command(setting: &Setting, port: u16) -> Result<Command> {
-    let mut command = bound_to(&std::env::current_exe()?, setting.cores)?;
+    let mut command = setting.command(&std::env::current_exe()?)?;
     command.arg("web-floor").arg("--port").arg(port.to_string()).arg("--workers").arg(setting.workers.to_string());
     command.arg(setting.site.root());
     Ok(command)
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn numbers_are_found_without_parsing() {
-        assert_eq!(number_in(b"GET /00123.html HTTP/1.1\r\n"), Some(123));
-        assert_eq!(number_in(b"GET /x0123.html HTTP/1.1\r\n"), None);
+        assert_eq!(number_in(b"GET /000123.html HTTP/1.1\r\n"), Some(123));
+        assert_eq!(number_in(b"GET /x00123.html HTTP/1.1\r\n"), None);
         assert_eq!(number_in(b"GET /"), None);
     }
 }

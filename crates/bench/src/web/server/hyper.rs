@@ -3,7 +3,7 @@
 use super::Setting;
 use super::cache::Cache;
 use super::certificate::Certificate;
-use crate::machine::{bound_to, end_with_parent};
+use crate::machine::end_with_parent;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::Full;
@@ -40,7 +40,7 @@ pub(crate) struct HyperArgs {
 }
 
 pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certificate>) -> Result<Command> {
-    let mut command = bound_to(&std::env::current_exe()?, setting.cores)?;
+    let mut command = setting.command(&std::env::current_exe()?)?;
     command.arg("web-hyper").arg("--port").arg(port.to_string()).arg("--workers").arg(setting.workers.to_string());
     command.arg("--cache-mb").arg(setting.cache_mb.to_string());
     if let Some(certificate) = certificate {

@@ -13,7 +13,7 @@ pub(crate) use hyper::{HyperArgs, run_hyper};
 
 use super::site::Site;
 use crate::experiment::Peer;
-use crate::machine::{Guard, bound_to, family_cpu, family_memory};
+use crate::machine::{Guard, bound_in, family_cpu, family_memory};
 use anyhow::{Context, Result, bail, ensure};
 use certificate::Certificate;
 use std::net::{TcpListener, TcpStream};
@@ -31,6 +31,15 @@ pub(super) struct Setting<'a> {
     pub(super) cache_mb: u64,
     pub(super) tls: bool,
     pub(super) go_program: Option<&'a Path>,
+    /// The control group that it runs in.
+    pub(super) group: Option<&'a Path>,
+}
+
+impl Setting<'_> {
+    /// A command that starts a program where this says.
+    fn command(&self, program: &Path) -> Result<Command> {
+        bound_in(program, self.cores, self.group)
+    }
 }
 
 /// A server that answers, or several that are one peer.
@@ -124,12 +133,16 @@ impl Running {
 
 fn go(setting: &Setting, port: u16, certificate: Option<&Certificate>) -> Result<Command> {
     let program = setting.go_program.context("no Go program was built")?;
-    let mut command = bound_to(program, setting.cores)?;
+    let mut command = setting.command(program)?;
     command.arg("serve").arg("-port").arg(port.to_string()).arg("-cache-mb").arg(setting.cache_mb.to_string());
     if let Some(certificate) = certificate {
         command.arg("-cert").arg(&certificate.chain).arg("-key").arg(&certificate.key);
     }
     command.arg(setting.site.root()).env("GOMAXPROCS", setting.workers.to_string());
+    if setting.group.is_some() {
+        // Its collector lets a heap grow to twice of what is in use, and the limit would end it.
+        command.env("GOMEMLIMIT", format!("{}MiB", setting.cache_mb * 3 / 2));
+    }
     Ok(command)
 }
 

@@ -2,7 +2,6 @@
 
 use super::certificate::Certificate;
 use super::{Setting, find_program};
-use crate::machine::bound_to;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +13,7 @@ pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certifi
     let config = prefix.join("nginx.conf");
     let text = config_text(&setting.site.root(), setting.workers, port, certificate);
     std::fs::write(&config, text).context("cannot write nginx's configuration")?;
-    let mut command = bound_to(&program, setting.cores)?;
+    let mut command = setting.command(&program)?;
     command.arg("-p").arg(&prefix).arg("-c").arg(&config).arg("-e").arg("stderr");
     Ok(command)
 }
