@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ProxyError> {
 /// Listens on the first address of the host that works, if it is known for whom.
 fn listen(args: &Args) -> Result<TcpListener, ProxyError> {
     let (host, port) = args.host_and_port();
-    let wanted = Wanted { host: host.to_owned(), port, reuse_port: false };
+    let wanted = Wanted { host: host.to_owned(), port, reuse_port: false, redirects: false };
     let mut problem = None;
     for addr in wanted.addrs()? {
         if !addr.ip().is_loopback() && args.allow_clients.is_empty() {

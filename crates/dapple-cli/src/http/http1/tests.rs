@@ -42,6 +42,7 @@ struct Echo;
 
 impl Tunnel for Echo {
     fn run(self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        use hyper::rt::{Read as _, Write as _};
         Box::pin(async move {
             let mut next = first.to_vec();
             loop {
@@ -106,7 +107,7 @@ impl Server {
     fn start() -> Server {
         let runtime = dapple::builder().workers(1).build().unwrap();
         let entered = runtime.enter();
-        let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let handle = runtime.handle().clone();
         drop(dapple::spawn(async move {
