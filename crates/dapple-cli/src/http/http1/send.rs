@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use dapple_http::{DateLine, Head, LAST_CHUNK, ReplyFraming, chunk_start, write_head};
@@ -122,7 +122,11 @@ struct Streaming {
     stream: Box<dyn BodyStream>,
     framing: ReplyFraming,
     next: Option<Bytes>,
+    /// There will be no more pieces.
     is_ended: bool,
+    /// All that there is waits to be written, or is.
+    is_queued: bool,
+    failure: Option<io::Error>,
     pace: Option<Pace>,
 }
 
@@ -135,14 +139,15 @@ impl<S: Transport, V: Service> Connection<S, V> {
         first: Option<Bytes>,
         framing: ReplyFraming,
     ) -> Option<Next> {
-        let mut streaming = Streaming { stream, framing, next: None, is_ended: false, pace: None };
-        let result = match first.map(|first| streaming.checked(first)).transpose() {
-            Ok(first) => {
-                streaming.next = first;
-                poll_fn(|cx| self.poll_stream(&mut streaming, out, cx)).await
+        let (next, failure, pace) = (None, None, None);
+        let mut streaming = Streaming { stream, framing, next, is_ended: false, is_queued: false, failure, pace };
+        if first.is_some() {
+            match streaming.checked(first) {
+                Ok(first) => streaming.next = first,
+                Err(error) => streaming.failure = Some(error),
             }
-            Err(error) => Err(error),
-        };
+        }
+        let result = poll_fn(|cx| self.poll_stream(&mut streaming, out, cx)).await;
         result.err().map(|error| {
             debug!(%error, "a reply was cut short");
             if error.kind() == io::ErrorKind::TimedOut {
@@ -163,10 +168,10 @@ impl<S: Transport, V: Service> Connection<S, V> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let has_more = streaming.gather(out, cx)?;
+            let gathered = streaming.gather(out, cx);
             if out.is_empty() {
-                if !has_more {
-                    return Poll::Ready(Ok(()));
+                if gathered.is_ready() {
+                    return Poll::Ready(streaming.failure.take().map_or(Ok(()), Err));
                 }
                 // It is not the client who is waited for.
                 if let Some(pace) = &mut streaming.pace {
@@ -193,48 +198,51 @@ impl<S: Transport, V: Service> Connection<S, V> {
 }
 
 impl Streaming {
-    /// Asks for pieces, and has them wait to be written as long as the batch is not full. Whether there is more to come.
-    fn gather(&mut self, out: &mut Outgoing, cx: &mut Context<'_>) -> io::Result<bool> {
-        loop {
+    /// Asks for pieces, and has them wait to be written as long as the batch is not full. Ready when there is no more to come, be it
+    /// because of a failure: what came before that is still sent.
+    fn gather(&mut self, out: &mut Outgoing, cx: &mut Context<'_>) -> Poll<()> {
+        while self.failure.is_none() && !self.is_queued {
             if self.next.is_none() && !self.is_ended {
-                match self.stream.poll_next(cx) {
-                    Poll::Ready(Some(piece)) => self.next = Some(self.checked(piece?)?),
-                    Poll::Ready(None) if matches!(self.framing, ReplyFraming::Len(1..)) => {
-                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is shorter than was said"));
-                    }
-                    Poll::Ready(None) => self.is_ended = true,
-                    Poll::Pending => return Ok(true),
+                match ready!(self.stream.poll_next(cx)).transpose().and_then(|piece| self.checked(piece)) {
+                    Ok(piece) => (self.is_ended, self.next) = (piece.is_none(), piece),
+                    Err(error) => self.failure = Some(error),
                 }
-            }
-            if !out.takes_more() {
-                return Ok(true);
-            }
-            match self.next.take() {
-                Some(piece) if self.framing == ReplyFraming::Chunked => {
-                    out.text(|text| chunk_start(piece.len(), text));
-                    out.bytes(piece);
-                    out.text(|text| text.extend_from_slice(b"\r\n"));
+            } else if !out.takes_more() {
+                return Poll::Pending;
+            } else if let Some(piece) = self.next.take() {
+                self.queue(piece, out);
+            } else {
+                if self.framing == ReplyFraming::Chunked {
+                    out.text(|text| text.extend_from_slice(LAST_CHUNK));
                 }
-                Some(piece) => out.bytes(piece),
-                None => {
-                    if self.framing == ReplyFraming::Chunked {
-                        out.text(|text| text.extend_from_slice(LAST_CHUNK));
-                        // Said once.
-                        self.framing = ReplyFraming::UntilClose;
-                    }
-                    out.end_of_reply();
-                    return Ok(false);
-                }
+                out.end_of_reply();
+                self.is_queued = true;
             }
         }
+        Poll::Ready(())
     }
 
-    /// Counts a piece against the length that was promised.
-    fn checked(&mut self, piece: Bytes) -> io::Result<Bytes> {
+    fn queue(&self, piece: Bytes, out: &mut Outgoing) {
+        if self.framing != ReplyFraming::Chunked {
+            return out.bytes(piece);
+        }
+        out.text(|text| chunk_start(piece.len(), text));
+        out.bytes(piece);
+        out.text(|text| text.extend_from_slice(b"\r\n"));
+    }
+
+    /// Counts a piece, or the end, against the length that was promised.
+    fn checked(&mut self, piece: Option<Bytes>) -> io::Result<Option<Bytes>> {
         if let ReplyFraming::Len(left) = &mut self.framing {
-            *left = left
-                .checked_sub(piece.len() as u64)
-                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the body is longer than was said"))?;
+            *left = match &piece {
+                Some(piece) => left
+                    .checked_sub(piece.len() as u64)
+                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the body is longer than was said"))?,
+                None if *left > 0 => {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is shorter than was said"));
+                }
+                None => 0,
+            };
         }
         Ok(piece)
     }
