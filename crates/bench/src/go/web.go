@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"flag"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -32,7 +34,8 @@ func serveWeb(args []string) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: files}
+	// Clients that go away in the middle of a handshake are no matter of the server's.
+	server := &http.Server{Handler: files, ErrorLog: log.New(io.Discard, "", 0)}
 	if *cert == "" {
 		return server.Serve(listener)
 	}

@@ -66,11 +66,12 @@ impl Client {
         loop {
             let item = load.mix.draw(&mut self.rng);
             let body = load.mix.items[item].body.as_ref();
-            let exchange = wire.exchange(&load.requests[self.server][item], body, &mut self.buf);
+            let exchange = wire
+                .exchange(&load.requests[self.server][item], body, &mut self.buf, |bytes| load.tally.received(bytes));
             let progress = timeout(load.limit, exchange).await.map_err(|_| Problem::TimedOut)??;
             let now = Instant::now();
-            let Progress::Whole { body_len, close } = progress else { return Err(Problem::Ended) };
-            load.tally.answered(self.number, now.saturating_duration_since(due), body_len, body.is_some());
+            let Progress::Whole { close } = progress else { return Err(Problem::Ended) };
+            load.tally.answered(self.number, now.saturating_duration_since(due), wire.rest(), body.is_some());
             asked += 1;
             if close || asked == load.requests_max || self.is_over() {
                 return Ok(());

@@ -15,6 +15,8 @@ pub(super) struct Reader {
     /// Bytes of the body in all.
     len: u64,
     close: bool,
+    /// How much of `at` has been told by `taken`.
+    told: u64,
 }
 
 /// How far a response has come.
@@ -23,7 +25,7 @@ pub(super) enum Progress {
     /// More is to come.
     Partial,
     /// It is complete.
-    Whole { body_len: u64, close: bool },
+    Whole { close: bool },
 }
 
 impl Reader {
@@ -47,6 +49,13 @@ impl Reader {
                 self.keep(&[])
             }
         }
+    }
+
+    /// Bytes of the present response's body that have come since this was last asked.
+    pub(super) fn taken(&mut self) -> u64 {
+        let taken = self.at - self.told;
+        self.told = self.at;
+        taken
     }
 
     fn keep(&mut self, piece: &[u8]) -> Result<Progress, Problem> {
@@ -86,7 +95,7 @@ impl Reader {
         if body.is_some_and(|body| body.len() != self.len) {
             return Err(Problem::WrongBody);
         }
-        (self.in_body, self.at) = (true, 0);
+        (self.in_body, self.at, self.told) = (true, 0, 0);
         Ok(Some(head_len))
     }
 
@@ -102,7 +111,7 @@ impl Reader {
             return Ok(Progress::Partial);
         }
         self.in_body = false;
-        Ok(Progress::Whole { body_len: self.len, close: self.close })
+        Ok(Progress::Whole { close: self.close })
     }
 }
 
@@ -132,19 +141,33 @@ mod tests {
     fn a_response_in_pieces_of_any_size() {
         let body = Body::whole(b"hello".to_vec());
         for step in 1..=RESPONSE.len() {
-            let whole = Progress::Whole { body_len: 5, close: false };
+            let whole = Progress::Whole { close: false };
             assert_eq!(read(RESPONSE, step, Some(&body)), Ok(whole), "pieces of {step}");
         }
+    }
+
+    #[test]
+    fn bytes_are_told_as_they_come() {
+        let mut reader = Reader::default();
+        let head_len = RESPONSE.len() - 5;
+        let mut told = Vec::new();
+        for piece in [&RESPONSE[..head_len], b"he", b"llo"] {
+            reader.feed(piece, None).expect("it is a response");
+            told.push(reader.taken());
+        }
+        reader.feed(RESPONSE, None).expect("it is a response");
+        told.push(reader.taken());
+        assert_eq!(told, [0, 2, 3, 5]);
     }
 
     #[test]
     fn one_after_the_other() {
         let mut reader = Reader::default();
         for _ in 0..3 {
-            assert_eq!(reader.feed(RESPONSE, None), Ok(Progress::Whole { body_len: 5, close: false }));
+            assert_eq!(reader.feed(RESPONSE, None), Ok(Progress::Whole { close: false }));
         }
         let last = b"HTTP/1.1 200 OK\r\nconnection: Close\r\ncontent-length: 0\r\n\r\n";
-        assert_eq!(reader.feed(last, None), Ok(Progress::Whole { body_len: 0, close: true }));
+        assert_eq!(reader.feed(last, None), Ok(Progress::Whole { close: true }));
     }
 
     #[test]

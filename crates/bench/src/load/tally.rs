@@ -20,6 +20,8 @@ pub(super) struct Tally {
     /// For whoever looks on: answers and errors since the beginning, measured or not.
     pub(super) answers: AtomicU64,
     pub(super) errors: AtomicU64,
+    /// Bytes of answers that were not complete when they came.
+    early_bytes: AtomicU64,
 }
 
 /// What one client counts.
@@ -53,6 +55,7 @@ impl Tally {
             origin: Instant::now(),
             answers: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            early_bytes: AtomicU64::new(0),
         })
     }
 
@@ -67,7 +70,14 @@ impl Tally {
         self.clients[client].waits_since_ns.store(since_ns.max(1), Relaxed);
     }
 
-    /// A client has the answer. `compared` tells whether its body was compared with what it has to be.
+    /// A part of an answer has come: a large one may take longer than is measured.
+    pub(super) fn received(&self, bytes: u64) {
+        if bytes > 0 && self.measuring.load(Relaxed) {
+            self.early_bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// A client has the answer, the last so many bytes of which have not been told of before. `compared` tells whether its body was compared with what it has to be.
     pub(super) fn answered(&self, client: usize, latency: Duration, bytes: u64, compared: bool) {
         self.clients[client].waits_since_ns.store(0, Relaxed);
         self.answers.fetch_add(1, Relaxed);
@@ -115,6 +125,7 @@ impl Tally {
     /// All parts as one.
     pub(super) fn sum(&self) -> Result<Part> {
         let mut sum = Part::new()?;
+        sum.bytes = self.early_bytes.load(Relaxed);
         for part in &self.parts {
             let part = part.lock();
             sum.latency_ns.add(&part.latency_ns)?;

@@ -79,19 +79,25 @@ enum Transport {
 }
 
 impl Wire {
-    /// Sends a request and reads its answer. `buf` is for TLS; what comes without is read into a buffer of the thread: with
+    /// Sends a request and reads its answer; `received` is told of what comes before it is complete. `buf` is for TLS; what comes without is read into a buffer of the thread: with
     /// thousands of connections, buffers of their own would push each other out of the processor's cache.
     pub(super) async fn exchange(
         &mut self,
         request: &[u8],
         body: Option<&Body>,
         buf: &mut Vec<u8>,
+        received: impl Fn(u64),
     ) -> Result<Progress, Problem> {
         let reader = &mut self.reader;
         match &self.transport {
-            Transport::Plain(stream) => plain(stream, reader, request, body).await,
-            Transport::Tls(stream) => encrypted(stream, reader, request, body, buf).await,
+            Transport::Plain(stream) => plain(stream, reader, request, body, received).await,
+            Transport::Tls(stream) => encrypted(stream, reader, request, body, buf, received).await,
         }
+    }
+
+    /// Bytes of the body that have not been told yet when it is complete.
+    pub(super) fn rest(&mut self) -> u64 {
+        self.reader.taken()
     }
 }
 
@@ -100,6 +106,7 @@ async fn plain(
     reader: &mut Reader,
     request: &[u8],
     body: Option<&Body>,
+    received: impl Fn(u64),
 ) -> Result<Progress, Problem> {
     stream.write_all(request).await.map_err(Problem::Broken)?;
     loop {
@@ -113,6 +120,7 @@ async fn plain(
         if progress != Progress::Partial {
             return Ok(progress);
         }
+        received(reader.taken());
     }
 }
 
@@ -122,6 +130,7 @@ async fn encrypted(
     request: &[u8],
     body: Option<&Body>,
     buf: &mut Vec<u8>,
+    received: impl Fn(u64),
 ) -> Result<Progress, Problem> {
     buf.resize(TLS_BUF_LEN, 0);
     stream.write_all(request).await.map_err(Problem::Broken)?;
@@ -137,6 +146,7 @@ async fn encrypted(
         if progress != Progress::Partial {
             return Ok(progress);
         }
+        received(reader.taken());
     }
 }
 

@@ -124,7 +124,8 @@ impl<W: Workload> Experiment for Web<W> {
     const PEERS: &'static [Peer] = W::PEERS;
     const LEGEND: &'static str = "\
 Medians of the runs. CPU: user and system time of the server's processes a request; latency as the client sees it, the first
-request of a connection from before connecting; MB: 10^6 bytes, resident memory at the end. Every body is compared byte for byte.
+request of a connection from before connecting; starved: clients without an answer; waits: how long by the end the client has
+waited that waits longest; MB: 10^6 bytes, resident memory at the end. Every body is compared byte for byte.
 One worker: the server has core 0, the load core 1. Two share both cores with the load, so compare CPU and tails.";
     type Case = Case;
     type Figures = Figures;

@@ -219,6 +219,7 @@ fn columns() -> Vec<Column<Figures>> {
         Column { head: "connect p99", figure: |of| of.connect_p99_ms.unwrap_or(f64::NAN), decimals: 2 },
         Column { head: "Jain", figure: |of| of.jain, decimals: 3 },
         Column { head: "starved", figure: |of| of.starved, decimals: 0 },
+        Column { head: "waits ms", figure: |of| of.waiting_max_ms, decimals: 0 },
         Column { head: "errors", figure: |of| of.errors as f64, decimals: 0 },
         Column { head: "MB", figure: |of| of.resident_mb, decimals: 0 },
         Column { head: "load CPU us", figure: |of| of.load_cpu_us, decimals: 1 },
