@@ -15,7 +15,7 @@ use self::rules::Rules;
 use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
 use crate::server::{
-    Admission, Command, Ending, Event, Listening, Manager, Predecessor, Signals, Tls, Upgrade, Wanted, listen,
+    Admission, Command, Ending, Event, Listening, Manager, Predecessor, Refusal, Signals, Tls, Upgrade, Wanted, listen,
 };
 
 pub(crate) use self::args::{Args, host_and_port};
@@ -206,6 +206,8 @@ fn end_at_once_on(mut signals: Signals) {
 /// Idle connections close, the others do after their response.
 fn finish(runtime: Runtime, limit: Duration, admission: &Admission) {
     let report = runtime.shutdown(limit);
+    let (full, address) = (admission.refused(Refusal::Full), admission.refused(Refusal::Address));
+    info!(full, address, "connections refused in all, by the limit that they met");
     let cut = admission.cut();
     if cut > 0 {
         warn!(cut, "connections were cut: their responses took longer than --drain-s allows");

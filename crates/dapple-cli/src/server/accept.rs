@@ -229,7 +229,6 @@ fn words(refusal: Refusal) -> &'static [u8] {
     match refusal {
         Refusal::Full => FULL,
         Refusal::Address => ADDRESS,
-        Refusal::Memory => MEMORY,
     }
 }
 
@@ -239,9 +238,6 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconn
 const ADDRESS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 63\r\n\r\n\
     Your address has all the connections that it can have for now.\n";
-
-const MEMORY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\n\
-    content-type: text/plain; charset=utf-8\r\ncontent-length: 50\r\n\r\nThe server is short of memory. Please try again..\n";
 
 /// How many clients are turned away at the same time.
 const TURNED_AWAY_MAX: usize = 256;
@@ -264,7 +260,7 @@ mod tests {
 
     #[test]
     fn refusals_are_as_long_as_they_say() {
-        for refusal in [Refusal::Full, Refusal::Address, Refusal::Memory] {
+        for refusal in [Refusal::Full, Refusal::Address] {
             let text = std::str::from_utf8(words(refusal)).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
             assert!(head.ends_with(&format!("content-length: {}", body.len())), "{text}");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts connections, and decides about new ones.
@@ -14,9 +14,7 @@ pub(crate) struct Admission {
     max: usize,
     per_address: PerAddress,
     open: AtomicUsize,
-    /// There is no memory for more.
-    is_short_of_memory: AtomicBool,
-    refused: [AtomicU64; 3],
+    refused: [AtomicU64; 2],
     /// Connections that ended because the process did.
     cut: AtomicU64,
     /// Sharded by address, because connections end on all workers.
@@ -42,8 +40,6 @@ pub(crate) enum Refusal {
     Full,
     /// The address has as many as one may have.
     Address,
-    /// Memory is short.
-    Memory,
 }
 
 /// A connection that is counted until this is dropped.
@@ -60,7 +56,6 @@ impl Admission {
             max,
             per_address,
             open: AtomicUsize::new(0),
-            is_short_of_memory: AtomicBool::new(false),
             refused: Default::default(),
             cut: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -78,9 +73,6 @@ impl Admission {
             self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
             Err(refusal)
         };
-        if self.is_short_of_memory.load(Ordering::Relaxed) {
-            return refuse(Refusal::Memory);
-        }
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return refuse(Refusal::Full);
@@ -120,11 +112,6 @@ impl Admission {
     /// How many ended only because the process did.
     pub(crate) fn cut(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
-    }
-
-    /// Whether new connections are refused because memory is short.
-    pub(crate) fn set_short_of_memory(&self, is_short: bool) {
-        self.is_short_of_memory.store(is_short, Ordering::Relaxed);
     }
 
     fn shard(&self, network: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
@@ -210,13 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn the_total_and_memory_are_limits_too() {
+    fn the_total_is_a_limit_too() {
         let admission = Arc::new(Admission::new(1, PerAddress::Unlimited));
         let place = admit(&admission, "127.0.0.1").unwrap();
         assert_eq!(admit(&admission, "127.0.0.1").unwrap_err(), Refusal::Full);
         place.finish();
-        admission.set_short_of_memory(true);
-        assert_eq!(admit(&admission, "127.0.0.1").unwrap_err(), Refusal::Memory);
         assert_eq!((admission.open(), admission.cut()), (0, 0));
     }
 
