@@ -15,6 +15,7 @@ mod load;
 mod machine;
 mod memory;
 mod output;
+mod proxy;
 mod reads;
 mod rng;
 mod soak;
@@ -46,6 +47,8 @@ enum Command {
     Idle(idle::Args),
     /// `dapple serve` beside nginx, Apache, hyper and Go: the papers' experiments, under `load`
     Web(web::Args),
+    /// `dapple proxy`: one process with one cache beside as many copies with a share of it each
+    Proxy(proxy::Args),
     /// A load generator: closed and open loop, latency from when a request was due, every body compared
     Load(Box<load::Args>),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
@@ -78,6 +81,9 @@ enum Command {
     /// One run of `web`, in a process of its own
     #[command(hide = true)]
     WebTrial(web::TrialArgs),
+    /// One run of `proxy`, in a process of its own
+    #[command(hide = true)]
+    ProxyTrial(proxy::TrialArgs),
     /// The hyper-on-tokio peer of `web`
     #[command(hide = true)]
     WebHyper(web::HyperArgs),
@@ -97,6 +103,8 @@ fn main() -> ExitCode {
         Command::Idle(args) => idle::run(&args),
         Command::Web(args) => web::run(&args),
         Command::WebTrial(args) => web::run_trial(&args),
+        Command::Proxy(args) => proxy::run(&args),
+        Command::ProxyTrial(args) => proxy::run_trial(&args),
         Command::WebHyper(args) => web::run_hyper(&args),
         Command::WebFloor(args) => web::run_floor(&args),
         Command::Load(args) => load::run(&args),

@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// Ask for the files of --expect by Zipf's law with this exponent, in the order of their names
     #[arg(long, value_name = "EXPONENT", requires = "expect", conflicts_with = "urls")]
     zipf: Option<f64>,
+    /// The servers are proxies: ask them for whole addresses at this origin
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) origin: Option<String>,
     /// Threads of the generator
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) workers: u16,

@@ -71,8 +71,10 @@ fn load_of(args: &Args) -> Result<Load> {
         let tls = target.tls.then(tls::connector).transpose()?;
         routes.push(Route { to: target.address()?, sources: args.sources, tls });
         let close = if args.close { "connection: close\r\n" } else { "" };
+        let host = args.origin.as_ref().unwrap_or(&target.host);
+        let prefix = args.origin.as_ref().map(|origin| format!("http://{origin}")).unwrap_or_default();
         let request = |path: &str| {
-            format!("GET {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: dapple-load\r\n{close}\r\n", target.host)
+            format!("GET {prefix}{path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: dapple-load\r\n{close}\r\n")
         };
         requests.push(mix.items.iter().map(|item| request(&item.path).into_bytes().into()).collect());
     }

@@ -9,7 +9,7 @@ mod site;
 mod trial;
 mod workloads;
 
-pub(crate) use server::{FloorArgs, HyperArgs, run_floor, run_hyper};
+pub(crate) use server::{FloorArgs, HyperArgs, dapple_program, free_port, run_floor, run_hyper};
 
 use crate::experiment::{Offer, Options, Peer, Session, answer, experiment_of};
 use crate::words::name;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Where the program is.
-pub(super) fn program() -> Result<PathBuf> {
+pub(crate) fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the bench's own executable")?;
     let program = own.with_file_name("dapple");
     if program.is_file() {

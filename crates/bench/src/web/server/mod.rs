@@ -8,6 +8,7 @@ mod floor;
 mod hyper;
 mod nginx;
 
+pub(crate) use dapple::program as dapple_program;
 pub(crate) use floor::{FloorArgs, run_floor};
 pub(crate) use hyper::{HyperArgs, run_hyper};
 
@@ -147,7 +148,7 @@ fn go(setting: &Setting, port: u16, certificate: Option<&Certificate>) -> Result
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port on the loopback address")?;
     Ok(listener.local_addr()?.port())
 }

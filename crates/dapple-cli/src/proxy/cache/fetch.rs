@@ -118,7 +118,6 @@ impl Fetch {
         let mut keep = policy.zip(selection.clone()).filter(|_| len.is_none_or(|len| len <= self.cache.object_max));
         self.cache.pseudonym.add_to(&mut answer.headers, answer.version);
         let head = Head {
-            version: answer.version,
             status: answer.status,
             headers: answer.headers.clone(),
             len,

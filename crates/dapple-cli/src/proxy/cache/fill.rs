@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use dapple_http::cache::Selection;
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, StatusCode};
 use slab::Slab;
 
 use super::Stored;
@@ -69,7 +69,6 @@ pub(crate) enum Outcome {
 
 /// The head of a response on its way.
 pub(crate) struct Head {
-    pub(crate) version: Version,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) len: Option<u64>,
