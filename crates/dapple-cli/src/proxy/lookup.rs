@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dapple_http::Request;
 use dapple_http::cache::Control;
-use http::header::{HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE};
+use http::header::{HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::cache::fetch::Fetch;
@@ -173,7 +173,9 @@ impl Proxy {
         mut outgoing: Outgoing,
         stale: Option<Arc<Stored>>,
     ) -> Fetch {
-        for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE] {
+        // What is fetched is for all: the whole, whoever caused it.
+        outgoing.method = Method::GET;
+        for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE, RANGE] {
             outgoing.headers.remove(name);
         }
         Fetch {

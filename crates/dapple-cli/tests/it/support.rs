@@ -185,6 +185,11 @@ impl Response {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
+    /// How many fields have this name.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name)).count()
+    }
+
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dapple_http::cache::{Policy, Selection};
 use dapple_http::conditional::{Validators, date};
-use http::header::{DATE, ETAG, LAST_MODIFIED};
+use http::header::{AGE, DATE, ETAG, LAST_MODIFIED};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::http::SharedHead;
@@ -33,6 +33,8 @@ impl Stored {
         selection: Selection,
     ) -> Stored {
         let date_of_origin = headers.remove(DATE);
+        // How old it was when it came is a part of the policy.
+        headers.remove(AGE);
         let modified_s = headers.get(LAST_MODIFIED).and_then(|modified| date(modified.as_bytes()));
         let head = Arc::new(SharedHead::new(headers));
         Stored { status, head, date: date_of_origin, body, policy, selection, modified_s }

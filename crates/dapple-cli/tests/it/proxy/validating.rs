@@ -122,3 +122,25 @@ fn a_stale_answer_now_and_a_fresh_one_for_the_next() {
     assert!(eventually(Duration::from_secs(20), || get(&proxy, &url, "").text() == "body 1"));
     assert_eq!(count.load(Ordering::Relaxed), 2);
 }
+
+#[test]
+fn what_a_head_or_a_part_refreshes_is_the_whole() {
+    let proxy = Server::start_proxy(&[]);
+    for (method, headers) in [("HEAD", ""), ("GET", "range: bytes=0-1\r\n")] {
+        let origin = Origin::of(|asked| {
+            let seconds = if asked.number == 0 { 0 } else { 600 };
+            let head = format!("cache-control: max-age={seconds}, stale-while-revalidate=600\r\nage: 0\r\n");
+            let body = if asked.method == "HEAD" { "" } else { "whole body" };
+            reply("200 OK", &head, body)
+        });
+        let url = origin.url("/");
+        assert_eq!(get(&proxy, &url, "").text(), "whole body");
+        super::ask(&proxy, method, &url, headers);
+        assert!(eventually(Duration::from_secs(20), || origin.count() == 2), "{method}");
+        let asked = origin.asked()[1].clone();
+        assert_eq!((asked.method.as_str(), asked.header("range")), ("GET", None));
+        assert!(eventually(Duration::from_secs(20), || note(&get(&proxy, &url, "")).contains("ttl=5")));
+        let response = get(&proxy, &url, "");
+        assert_eq!((response.text(), response.header("age")), ("whole body", Some("0")));
+    }
+}
