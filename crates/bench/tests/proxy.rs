@@ -2,7 +2,7 @@
 
 mod cli;
 
-use cli::rows;
+use cli::{fails_naming, rows};
 
 #[test]
 fn one_cache_beside_two() {
@@ -17,4 +17,9 @@ fn one_cache_beside_two() {
         let hits = row["hit_percent"].as_f64().expect("a number");
         assert!((1.0..=100.0).contains(&hits) && row["errors"] == 0, "{row}");
     }
+}
+
+#[test]
+fn who_takes_no_part_is_named() {
+    fails_naming(&["proxy", "--peer", "nginx"], "takes no part");
 }

@@ -66,7 +66,8 @@ impl Policy {
         }
         let policy = Policy::with(&control, is_heuristic || control.public, response, reception);
         let can_be_validated = response.contains_key(ETAG) || response.contains_key(LAST_MODIFIED);
-        (policy.is_fresh(reception.received_ms) || can_be_validated).then_some(policy)
+        let may_be_stale = policy.stale_if_error_ms > 0 || policy.stale_while_revalidate_ms > 0;
+        (policy.is_fresh(reception.received_ms) || can_be_validated || may_be_stale).then_some(policy)
     }
 
     fn with(control: &Control, is_heuristic: bool, response: &HeaderMap, reception: Reception) -> Policy {
