@@ -63,7 +63,7 @@ impl Proxies {
     fn add(&mut self, cores: &[usize], workers: usize, cache_mb: u64, serial: bool) -> Result<()> {
         let port = free_port()?;
         let mut command = bound_to(&dapple_program()?, cores)?;
-        command.args(["proxy", "--allow-private", "--port"]).arg(port.to_string());
+        command.args(["proxy", "--allow-private", "--connections", "1000", "--port"]).arg(port.to_string());
         command.arg("--workers").arg(workers.to_string()).arg("--cache-mb").arg(cache_mb.to_string());
         if serial {
             command.arg("--serial");
