@@ -45,6 +45,11 @@ impl Observing {
         self.sinks
     }
 
+    /// Whether nobody wants to know anything, so that a request need not pass through here.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.sinks.is_none() && !tracing::enabled!(tracing::Level::DEBUG)
+    }
+
     /// Observes a request that `answer` answers.
     pub(crate) async fn answer(
         &self,

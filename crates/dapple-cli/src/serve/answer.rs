@@ -16,7 +16,11 @@ use crate::http::{Awaited, Body, Client, Reply, RequestBody, Service};
 
 impl Service for Site {
     async fn answer(&self, request: &Request<'_>, _body: &mut RequestBody<'_>, client: &Client) -> Reply {
-        self.observing.answer(request, client, reply(self, request, client)).await
+        if self.observing.is_idle() {
+            return reply(self, request, client).await;
+        }
+        // In memory of its own: what is seldom used would make the future of every connection twice as large.
+        self.observing.answer(request, client, Box::pin(reply(self, request, client))).await
     }
 
     fn refuse(&self, status: StatusCode, reason: &str, client: &Client) -> Reply {
@@ -36,7 +40,7 @@ impl Service for Site {
 async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     let mut reply = respond(site, request, client).await;
     if reply.shared.is_none() {
-        adorn(site, request, &mut reply).await;
+        Box::pin(adorn(site, request, &mut reply)).await;
     }
     reply.close |= site.is_crowded();
     // A stream counts its pieces as they go.
@@ -51,7 +55,7 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         return other_method(request);
     }
     if request.path == status::PATH && site.status {
-        return reply::json(status::collect(site, client.color).await, head);
+        return reply::json(Box::pin(status::collect(site, client.color)).await, head);
     }
     let path = match SitePath::parse(request.path) {
         Ok(path) => path,
@@ -77,7 +81,14 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         }
     };
     let chosen = match plain.meta().negotiable {
-        true => site.choose(key, plain, &Accepted::of(request.fields)).await,
+        true => {
+            let accepted = Accepted::of(request.fields);
+            match accepted.any_coding() {
+                // Boxed: what waits for a disk or a compressor has more to remember than a connection that waits.
+                true => Box::pin(site.choose(key, plain, &accepted)).await,
+                false => accepted.takes_plain().then(|| plain.into()),
+            }
+        }
         false => Some(plain.into()),
     };
     match chosen {

@@ -133,9 +133,10 @@ impl Site {
         let shard = &self.shards[shard_of(hash)];
         match shard.with(|shard| shard.look_up(hash, key, now_ms)).await {
             Found::Fresh(page) => Ok(Content::Page(page)),
-            Found::Stale(page) => self.renew(hash, key, page, now_ms).await,
+            // Boxed, both: a connection that waits should not have room for what is seldom done.
+            Found::Stale(page) => Box::pin(self.renew(hash, key, page, now_ms)).await,
             Found::Loading(content) => content.await.map_err(|_| failed()),
-            Found::Missing => self.load(self.loading(hash, key), now_ms).await,
+            Found::Missing => Box::pin(self.load(self.loading(hash, key), now_ms)).await,
         }
     }
 

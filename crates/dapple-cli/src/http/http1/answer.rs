@@ -41,7 +41,8 @@ impl<S: Transport, V: Service> Connection<S, V> {
         let asked = Asked::of(&head);
         let outcome = match head.framing {
             Framing::None => self.ask(&head, out).await,
-            _ => self.ask_with_body(&head, first, out).await,
+            // Boxed, here and below: what is seldom done should not make every connection larger.
+            _ => Box::pin(self.ask_with_body(&head, first, out)).await,
         };
         work.fields = emptied(fields);
         work.consume(found.end + outcome.rest.consumed);
@@ -119,7 +120,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
             Queued::All => {}
             Queued::Tunnel(tunnel) => return Some(self.flush(&mut work.out).await.unwrap_or(Next::Tunnel(tunnel))),
             Queued::Stream(stream, framing) => {
-                if let Some(next) = self.stream(&mut work.out, stream, first, framing).await {
+                if let Some(next) = Box::pin(self.stream(&mut work.out, stream, first, framing)).await {
                     return Some(next);
                 }
             }

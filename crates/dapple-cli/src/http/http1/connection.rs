@@ -80,7 +80,7 @@ pub(crate) async fn serve<S: Transport, V: Service>(
             Next::Linger => {
                 drop(work);
                 let Connection { stream, mut watch, limits, .. } = connection;
-                linger(stream, &mut watch, &limits).await;
+                Box::pin(linger(stream, &mut watch, &limits)).await;
                 return End::Closed;
             }
             Next::Abort => {
@@ -179,7 +179,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
         match self.limits.request_timeout {
             None => self.answer(work, found).await,
             Some(limit) => {
-                let answer = timeout(limit, self.answer(work, found));
+                let answer = timeout(limit, Box::pin(self.answer(work, found)));
                 answer.await.unwrap_or_else(|_| {
                     debug!("a request took longer than {limit:?}");
                     Some(Next::Abort)
