@@ -51,6 +51,10 @@ async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
 
 async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     let head = request.method == Method::HEAD;
+    if request.form == Form::Absolute && request.scheme == Some("https") && !client.is_secure {
+        // Whoever sent this believes to be on an encrypted connection (RFC 9110, 7.4).
+        return reply::problem(StatusCode::MISDIRECTED_REQUEST, head);
+    }
     if !head && request.method != Method::GET {
         return other_method(request);
     }

@@ -11,6 +11,7 @@ use http::header::{
 use super::content_type;
 use super::meta::{Meta, State};
 use super::rules::Rules;
+use crate::http::clock::unix_s;
 
 /// What decides over the fields of a reply with a file.
 #[derive(Default)]
@@ -46,6 +47,8 @@ impl Labels {
         etag: &str,
         modified_s: Option<u64>,
     ) -> Meta {
+        // Nothing was changed after the reply that says so (RFC 9110, 8.8.2.1).
+        let modified_s = modified_s.filter(|modified_s| *modified_s <= unix_s());
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(CONTENT_TYPE, kind.clone());
         headers.insert(ETAG, HeaderValue::try_from(etag).expect("hexadecimal digits and quotes are header characters"));

@@ -46,6 +46,9 @@ fn words(status: StatusCode) -> (&'static str, &'static str) {
         StatusCode::PAYLOAD_TOO_LARGE => ("Too much to carry", "The request is longer than this server takes."),
         StatusCode::EXPECTATION_FAILED => ("Not to be expected", "The request expects what this server does not do."),
         StatusCode::HTTP_VERSION_NOT_SUPPORTED => ("An unknown language", "The server speaks HTTP/1.1 and HTTP/2."),
+        StatusCode::MISDIRECTED_REQUEST => {
+            ("Not this way", "The address asks for an encrypted connection, and this is none.")
+        }
         StatusCode::NOT_ACCEPTABLE => {
             ("Not in that form", "The request refuses the content as it is, and takes no coding that this server has.")
         }

@@ -19,6 +19,7 @@ mod metrics;
 mod paths;
 mod proxy;
 mod ranges;
+mod rfc;
 mod rules;
 mod shutdown;
 mod spans;
