@@ -1,5 +1,5 @@
 //! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `colored`, `bench`,
-//! `soak`.
+//! `fuzz`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -8,6 +8,7 @@
 
 mod browser;
 mod colored;
+mod fuzz;
 mod h2spec;
 mod licenses;
 mod mutants;
@@ -41,6 +42,11 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["bench", rest @ ..] => suite::bench(rest),
+        ["fuzz", .., "--help" | "-h"] => {
+            print!("{}", fuzz::HELP);
+            Ok(true)
+        }
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         ["soak"] | ["soak", .., "--help" | "-h"] => {
             print!("{}", soak::HELP);
             Ok(true)
@@ -72,6 +78,7 @@ cargo xtask COMMAND
   browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS
   colored   how much of serve, proxy and the example had to be colored, beside the paper; --list prints each call
   h2spec    the conformance tests of HTTP/2 against `dapple serve`
+  fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";

@@ -17,6 +17,7 @@ mod listing;
 mod load;
 mod metrics;
 mod paths;
+mod properties;
 mod proxy;
 mod ranges;
 mod rfc;

@@ -3,6 +3,7 @@
 mod certificates;
 mod hostile;
 mod large;
+mod properties;
 mod resumption;
 mod stream;
 

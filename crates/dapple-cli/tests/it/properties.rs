@@ -1,0 +1,81 @@
+//! What has to hold for any path and pattern. A fuzz target looks for bytes for which it does not; those that it found worth keeping are
+//! played again here.
+
+#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[path = "../../src/serve/path.rs"]
+mod path;
+#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[path = "../../src/serve/pattern.rs"]
+mod pattern;
+
+/// What a pattern says that is none.
+mod rules {
+    #[derive(Debug)]
+    #[allow(dead_code, reason = "nobody reads it here")]
+    pub(crate) enum RuleError {
+        Slash(String),
+        Stars(String),
+    }
+}
+
+use self::path::{SitePath, encode, is_hidden_name};
+use self::pattern::Pattern;
+
+/// A property: panics where it does not hold.
+pub(crate) type Property = fn(&[u8]);
+
+/// All properties, by the name of their target.
+pub(crate) const ALL: &[(&str, Property)] = &[("site_path", site_path), ("pattern", pattern_fits)];
+
+/// A path that is taken stays in the site, in one name for each of its parts, and is written as what is read as the same.
+fn site_path(data: &[u8]) {
+    let Ok(raw) = std::str::from_utf8(data) else { return };
+    let Ok(path) = SitePath::parse(raw) else { return };
+    let key = path.key();
+    assert!(!key.contains(&0) && !key.starts_with(b"/"));
+    let parts: Vec<&[u8]> = key.split(|byte| *byte == b'/').collect();
+    assert_eq!(parts.len(), raw.matches('/').count(), "an escape became a slash");
+    for (place, part) in parts.iter().enumerate() {
+        assert!(*part != b"." && *part != b"..");
+        assert!(!part.is_empty() || place + 1 == parts.len());
+    }
+    assert_eq!(path.is_hidden(), parts.iter().any(|part| is_hidden_name(part)));
+    let again = format!("/{}", encode(key));
+    assert_eq!(SitePath::parse(&again).expect("what was taken is taken again").key(), key);
+}
+
+/// What a star stands for is what is between the two ends.
+fn pattern_fits(data: &[u8]) {
+    let Some(at) = data.iter().position(|byte| *byte == b'\n') else { return };
+    let (Ok(text), key) = (std::str::from_utf8(&data[..at]), &data[at + 1..]) else { return };
+    let Ok(pattern) = Pattern::parse(text) else { return };
+    let text = text.strip_prefix('/').unwrap_or(text);
+    match (pattern.rest(key), pattern.has_star()) {
+        (None, false) => assert_ne!(text.as_bytes(), key),
+        (None, true) => {}
+        (Some(rest), true) => {
+            let (start, end) = text.split_once('*').expect("it has a star");
+            assert_eq!([start.as_bytes(), rest, end.as_bytes()].concat(), key);
+        }
+        (Some(rest), false) => assert!(rest.is_empty() && text.as_bytes() == key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn properties_hold_for_all_that_was_found() {
+        for (name, property) in super::ALL {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+            let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+            let mut count = 0;
+            for file in files {
+                let path = file.unwrap().path();
+                let bytes = std::fs::read(&path).unwrap();
+                assert!(std::panic::catch_unwind(|| property(&bytes)).is_ok(), "{name}: {}", path.display());
+                count += 1;
+            }
+            assert!(count > 0, "there is nothing in {}", folder.display());
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! One program for all fuzz targets; the variable `DAPPLE_FUZZ_TARGET` names one. The properties are those that the tests play
+//! again on what was found.
+
+#![no_main]
+
+#[path = "../crates/dapple-http/tests/it/properties/mod.rs"]
+mod http_properties;
+#[path = "../crates/dapple-cli/tests/it/properties.rs"]
+mod serve_properties;
+#[path = "../crates/dapple-tls/tests/it/properties.rs"]
+mod tls_properties;
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+
+static PROPERTY: LazyLock<fn(&[u8])> = LazyLock::new(|| {
+    let target = std::env::var("DAPPLE_FUZZ_TARGET").unwrap_or_default();
+    let mut all = http_properties::ALL.iter().chain(serve_properties::ALL).chain(tls_properties::ALL);
+    let found = all.find(|(name, _)| *name == target);
+    found.unwrap_or_else(|| panic!("DAPPLE_FUZZ_TARGET={target:?} names no target")).1
+});
+
+fuzz_target!(|data: &[u8]| (*PROPERTY)(data));
