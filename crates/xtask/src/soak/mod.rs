@@ -1,4 +1,6 @@
-//! `cargo xtask soak`: builds the bench in release mode and runs its soak, once for each number of workers.
+//! `cargo xtask soak`: random work for a long time. That of the scheduler is in the bench, and runs once for each number of workers.
+
+mod web;
 
 use crate::workspace::{Workspace, cargo};
 use std::process::Command;
@@ -18,12 +20,20 @@ they are. Exits with 1 where one does not, and says how to repeat it.
   --life-ms MS     about how long each runtime lives [default: 1500]
 
 This builds bench in release mode, then runs `bench soak scheduler`.
+
+cargo xtask soak web [--minutes M] [--seed S] [--program FILE]
+
+Good and hostile clients at `dapple serve`, 32 at a time. Every good request must be answered right, and when all clients
+are gone, so must be their connections, their descriptors, threads, and all but 16 MB of their memory. Builds dapple in release
+mode, unless --program names a `dapple`.
 ";
 
 /// Runs the soak that the arguments ask for; true if nothing failed.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
-    let ["scheduler", rest @ ..] = args else {
-        return Err(format!("`soak {}`: there is one soak, `cargo xtask soak scheduler`", args.join(" ")));
+    let rest = match args {
+        ["scheduler", rest @ ..] => rest,
+        ["web", rest @ ..] => return web::run(rest),
+        _ => return Err(format!("`soak {}`: there are `soak scheduler` and `soak web`", args.join(" "))),
     };
     let (workers, rest) = split(rest)?;
     let status = cargo().args(["build", "--release", "-p", "bench"]).status();
