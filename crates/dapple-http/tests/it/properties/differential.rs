@@ -104,7 +104,10 @@ fn theirs(data: &[u8]) -> Option<Seen> {
             ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))).await
         }
     });
-    let connection = hyper::server::conn::http1::Builder::new().serve_connection(Wire(data.to_vec(), 0), service);
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    // The wire ends behind the request, which is to be answered still.
+    builder.half_close(true).header_read_timeout(None);
+    let connection = builder.serve_connection(Wire(data.to_vec(), 0), service);
     let mut connection = pin!(connection);
     let mut cx = Context::from_waker(Waker::noop());
     // Nothing here waits for anything else; what is pending asks to be polled again.
@@ -140,5 +143,26 @@ impl Write for Wire {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ours, theirs};
+
+    #[test]
+    fn requests_are_compared_at_all() {
+        for data in [
+            &b"GET http://a/b?c HTTP/1.1\r\nHost: a\r\nX: y\r\nX: z\r\n\r\n"[..],
+            b"POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello",
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n",
+        ] {
+            let ours = ours(data);
+            assert!(ours.is_some());
+            assert_eq!(ours, theirs(data));
+        }
+        // Of what only hyper takes, nothing is said.
+        let lenient = b"GET / HTTP/1.1\nHost: a\n\n";
+        assert!(ours(lenient).is_none() && theirs(lenient).is_some());
     }
 }
