@@ -65,7 +65,8 @@ impl Tunnel for Echo {
 impl Service for Program {
     async fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>, _: &Client) -> Reply {
         let pieces = |pieces: &[Option<&'static str>], len| {
-            Body::Stream(Box::new(Pieces { pieces: pieces.to_vec().into_iter(), len }))
+            let pieces: Vec<_> = pieces.to_vec();
+            Body::Stream(Box::new(Pieces { pieces: pieces.into_iter(), len }))
         };
         let body = match request.path {
             "/echo" => {
