@@ -96,7 +96,10 @@ mod tests {
         let mut headers: HeaderMap =
             list.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
         strip(&mut headers);
-        headers.keys().map(|name| name.as_str().to_owned()).collect()
+        let mut names: Vec<String> = headers.keys().map(|name| name.as_str().to_owned()).collect();
+        // Taking fields out changes the order of the others.
+        names.sort();
+        names
     }
 
     #[test]
@@ -113,7 +116,7 @@ mod tests {
             ("upgrade", "h2c"),
             ("accept", "c"),
         ];
-        assert_eq!(names(&list), ["host", "accept"]);
+        assert_eq!(names(&list), ["accept", "host"]);
     }
 
     #[test]
