@@ -1,20 +1,24 @@
 //! A request of HTTP/2 on its way to the service and back.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use dapple::time::timeout;
 use dapple_http::Request;
 use http::request::Parts;
 use http::{Response, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 
 use super::progress::{Pieces, is_answered};
-use crate::http::{Client, RequestBody, Service, hyper as messages};
+use crate::http::{Client, Limits, RequestBody, Service, hyper as messages};
 
 /// Answers one request, in the task of its stream.
 pub(super) async fn answer<V: Service>(
     request: http::Request<Incoming>,
     service: Arc<V>,
     client: Client,
+    limits: Arc<Limits>,
 ) -> Response<Pieces> {
     is_answered(false);
     let (parts, mut body) = request.into_parts();
@@ -24,8 +28,22 @@ pub(super) async fn answer<V: Service>(
         Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
         None => service.answer(&request, &mut RequestBody::new(&mut body), &client).await,
     };
+    if !body.is_end_stream() && request.fields.first("expect").is_none() {
+        // Only at its end is known whether the request was well-formed. Whoever waits to be told to go on with it is not waited for.
+        let _ = timeout(limits.pause_timeout, drain(&mut body, limits.drain_len_max)).await;
+    }
     is_answered(true);
     messages::response(reply).map(Pieces::new)
+}
+
+/// Drops what is left of a body, up to so many bytes.
+async fn drain(body: &mut Incoming, mut left: u64) {
+    while let Some(Ok(piece)) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+        match left.checked_sub(piece.data_ref().map_or(0, |data| data.len() as u64)) {
+            Some(less) => left = less,
+            None => return,
+        }
+    }
 }
 
 /// What is wrong with a request beyond what hyper looks at: the host has to be known, and told once (RFC 9113, section 8.3.1).

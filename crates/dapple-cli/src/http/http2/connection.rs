@@ -37,9 +37,9 @@ pub(crate) async fn serve<S: Transport, V: Service>(
     let streams = Streams::new(color, limits.clone());
     let written = Arc::new(AtomicU64::new(0));
     let stream = Rewind::new(first, stream, written.clone());
-    let answering = service.clone();
+    let (answering, answer_limits) = (service.clone(), limits.clone());
     let respond = service_fn(move |request| {
-        let answer = answer(request, answering.clone(), client.clone());
+        let answer = answer(request, answering.clone(), client.clone(), answer_limits.clone());
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut http = pin!(builder(&streams, &limits).serve_connection(stream, respond));
