@@ -93,6 +93,12 @@ impl<V> Lru<V> {
         self.remove(hash)
     }
 
+    /// Changes how much it holds at most, and evicts until that fits.
+    pub(crate) fn set_weight_max(&mut self, weight_max: u64) {
+        self.weight_max = weight_max;
+        self.make_room(0);
+    }
+
     /// The weight of everything in the map.
     pub(crate) fn weight(&self) -> u64 {
         self.weight
@@ -225,6 +231,21 @@ mod tests {
         assert_eq!((lru.len(), lru.weight(), lru.evictions()), (0, 0, 2));
         lru.add_weight(1, 4);
         assert_eq!(lru.weight(), 0);
+    }
+
+    #[test]
+    fn a_lower_limit_is_kept_at_once() {
+        let mut lru = Lru::new(10);
+        for (hash, key) in [(1, b"a"), (2, b"b"), (3, b"c")] {
+            lru.insert(hash, key, (), 3);
+        }
+        lru.set_weight_max(6);
+        assert_eq!((lru.len(), lru.weight(), lru.evictions()), (2, 6, 1));
+        lru.set_weight_max(0);
+        assert_eq!((lru.len(), lru.weight()), (0, 0));
+        lru.set_weight_max(10);
+        lru.insert(1, b"a", (), 3);
+        assert_eq!((lru.get(1, b"a").is_some(), lru.weight()), (true, 3));
     }
 
     /// Against a plain list, with every step's outcome compared.

@@ -44,6 +44,19 @@ pub async fn spawn(mut command: Command) -> io::Result<Child> {
     Child::from_std(child)
 }
 
+/// Gives memory back to the kernel that the allocator holds and nobody uses, where the allocator is glibc's; whether that was any.
+///
+/// glibc keeps what lies between pieces that are still in use, so that a program that has freed much does not become smaller by
+/// itself. For programs that have a limit to heed. It walks through all of the heap, and whoever allocates meanwhile may wait for
+/// some milliseconds: call it in the [blocking pool](crate::blocking).
+pub fn give_back_memory() -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it has no conditions, may be called by any thread at any time, and takes the allocator's own locks.
+    return unsafe { libc::malloc_trim(0) } != 0;
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    false
+}
+
 /// A child process. Dropping it neither ends nor waits for the child; one that has ended but was never waited for stays in
 /// the kernel's table until this process ends.
 pub struct Child {

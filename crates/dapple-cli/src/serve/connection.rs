@@ -31,7 +31,9 @@ pub(crate) async fn serve_tls(
     let client = Client { addr, is_secure: true, color: Color::current().id() };
     let handle = site.handle.clone();
     // Boxed: a handshake has more to remember than a connection that waits.
-    let Some(stream) = Box::pin(tls.accept(stream, &handle)).await else { return };
+    let accepted = Box::pin(tls.accept(stream, &handle)).await;
+    site.counters.add_handshake(accepted.is_some());
+    let Some(stream) = accepted else { return };
     drop(tls);
     let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };
     let (limits, color) = (site.limits.clone(), color(&site));

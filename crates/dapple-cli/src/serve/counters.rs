@@ -11,7 +11,8 @@ pub(crate) struct Counters {
     slots: Box<[Slot]>,
     open: AtomicUsize,
     accepted: AtomicU64,
-    refused: AtomicU64,
+    /// Handshakes of TLS that came to a connection, and that did not.
+    handshakes: [AtomicU64; 2],
 }
 
 /// Two cache lines, because processors fetch them in pairs.
@@ -28,8 +29,8 @@ pub(crate) struct OpenConnection(std::sync::Arc<Counters>);
 impl Counters {
     pub(crate) fn new(handle: Handle) -> Counters {
         let slots = (0..=handle.workers()).map(|_| Slot::default()).collect();
-        let (open, accepted, refused) = Default::default();
-        Counters { handle, slots, open, accepted, refused }
+        let (open, accepted, handshakes) = Default::default();
+        Counters { handle, slots, open, accepted, handshakes }
     }
 
     /// Counts one request and the bytes of its body. `Relaxed` here and below: nothing is ordered by a count.
@@ -51,9 +52,14 @@ impl Counters {
         OpenConnection(self.clone())
     }
 
-    /// Counts a connection that was turned away.
-    pub(crate) fn add_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    /// Counts a handshake of TLS that has ended.
+    pub(crate) fn add_handshake(&self, is_ok: bool) {
+        self.handshakes[usize::from(!is_ok)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Handshakes that came to a connection, and that did not.
+    pub(crate) fn handshakes(&self) -> [u64; 2] {
+        self.handshakes.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Connections open now.
@@ -61,9 +67,9 @@ impl Counters {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Connections taken, and turned away, since the start.
-    pub(crate) fn accepted_and_refused(&self) -> (u64, u64) {
-        (self.accepted.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+    /// Connections taken since the start.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Requests, and bytes of bodies, since the start.

@@ -13,7 +13,7 @@ use dapple::{Color, JoinHandle};
 
 use super::site::Site;
 use super::{connection, redirect};
-use crate::server::{Accepting, Admission, Ending, Host, Listening, Place, Refusal, Stage, Tls, accept};
+use crate::server::{Accepting, Admission, Ending, Host, Listening, Place, Stage, Tls, accept};
 
 /// All listening sockets of a site.
 pub(crate) struct Front {
@@ -31,7 +31,8 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new(site: Arc<Site>, admission: Arc<Admission>, is_short: bool) -> Front {
+    pub(crate) fn new(site: Arc<Site>, is_short: bool) -> Front {
+        let admission = site.admission.clone();
         let (stage, addrs, redirects, sockets, tasks) = Default::default();
         Front { site, admission, stage, is_short, addrs, redirects, sockets, tasks }
     }
@@ -136,10 +137,6 @@ impl Host for Door {
 
     fn set_crowded(&self, is_crowded: bool) {
         self.site.set_crowded(is_crowded);
-    }
-
-    fn refused(&self, _refusal: Refusal) {
-        self.site.counters.add_refused();
     }
 
     fn is_plain(&self) -> bool {

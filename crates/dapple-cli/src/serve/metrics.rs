@@ -28,6 +28,7 @@ impl Numbers for SiteNumbers {
             metrics.write(&mut out);
         }
         connections(&self.site, &mut out);
+        memory(&self.site, &mut out);
         caches(&self.site, &mut out).await;
         if let Some(log) = sinks.and_then(|sinks| sinks.log.as_ref()) {
             let help = "Lines of the access log that were dropped or could not be written.";
@@ -40,11 +41,43 @@ impl Numbers for SiteNumbers {
 }
 
 fn connections(site: &Site, out: &mut Exposition) {
-    let (accepted, refused) = site.counters.accepted_and_refused();
     out.single("dapple_connections_open", Kind::Gauge, "Connections that are open.", site.counters.open() as f64);
-    out.single("dapple_connections_total", Kind::Counter, "Connections that were taken.", accepted as f64);
-    let help = "Connections that were turned away, as there were too many.";
-    out.single("dapple_connections_refused_total", Kind::Counter, help, refused as f64);
+    out.single(
+        "dapple_connections_total",
+        Kind::Counter,
+        "Connections that were taken.",
+        site.counters.accepted() as f64,
+    );
+    let name = "dapple_connections_refused_total";
+    out.family(name, Kind::Counter, "Connections that were turned away, by the limit that they met.");
+    for (reason, count) in site.admission.refused_by_reason() {
+        out.sample(name, &[("reason", reason)], count as f64);
+    }
+    let name = "dapple_tls_handshakes_total";
+    out.family(name, Kind::Counter, "Handshakes of TLS that have ended, by whether there was a connection then.");
+    for (result, count) in ["ok", "failed"].into_iter().zip(site.counters.handshakes()) {
+        out.sample(name, &[("result", result)], count as f64);
+    }
+}
+
+/// Nothing where memory has no limit.
+fn memory(site: &Site, out: &mut Exposition) {
+    let Some(memory) = site.memory.status() else { return };
+    let gauges = [
+        ("dapple_memory_limit_bytes", "The limit on memory that is closest.", memory.limit_bytes),
+        (
+            "dapple_memory_used_bytes",
+            "Memory that counts against it and that the kernel cannot free.",
+            memory.used_bytes,
+        ),
+        ("dapple_memory_short", "Whether new connections are refused, as memory is short.", memory.is_short.into()),
+        ("dapple_page_cache_max_bytes", "What the page cache may hold at present.", memory.page_cache_max_bytes),
+    ];
+    for (name, help, value) in gauges {
+        out.single(name, Kind::Gauge, help, value as f64);
+    }
+    let help = "How often the page cache gave something up, as memory was tight.";
+    out.single("dapple_page_cache_shrinks_total", Kind::Counter, help, memory.page_cache_shrinks as f64);
 }
 
 /// Each cache is asked in its own color.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dapple::Runtime;
+use dapple::{Color, Runtime};
 use tracing::{error, info, warn};
 
 use self::disk::Root;
@@ -15,7 +15,8 @@ use self::rules::Rules;
 use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
 use crate::server::{
-    Admission, Command, Ending, Event, Listening, Manager, Predecessor, Refusal, Signals, Tls, Upgrade, Wanted, listen,
+    Admission, Command, Ending, Event, Listening, Manager, MemoryLimit, Predecessor, Refusal, Signals, Tls, Upgrade,
+    Wanted, listen,
 };
 
 pub(crate) use self::args::{Args, host_and_port};
@@ -40,6 +41,7 @@ mod library;
 pub(crate) mod limits;
 mod listing;
 mod loading;
+mod memory;
 mod meta;
 mod metrics;
 mod pages;
@@ -76,8 +78,10 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let signals = Signals::watch().map_err(ServeError::Runtime)?;
     let upgrade = Upgrade::new();
     let (observing, writing) = told::open(&args.told, runtime.handle())?;
+    let memory_limit = MemoryLimit::find(args.limits.memory_limit_mb.map(|megabytes| megabytes << 20));
+    let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address()));
     let options = SiteOptions {
-        cache_bytes: args.files.cache_mb << 20,
+        cache_bytes: memory::cache_bytes(args.files.cache_mb, memory_limit.as_ref()),
         files_max: shares.files,
         serial: args.runtime.serial,
         status: !args.runtime.no_status,
@@ -87,12 +91,15 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         rules,
         limits: args.connection.limits(),
         observing,
+        admission,
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
-    let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address()));
+    if let Some(limit) = memory_limit {
+        drop(Color::new().spawn_background(memory::watch(site.clone(), limit)));
+    }
     let tls = args.tls.source(&args.listen)?.map(Tls::new).transpose()?;
     let mut predecessor = Predecessor::find().map_err(ServeError::Runtime)?;
-    let mut front = Front::new(site.clone(), admission, shares.is_short);
+    let mut front = Front::new(site.clone(), shares.is_short);
     open(args, &mut front, predecessor.as_mut(), tls.as_ref())?;
     announce(args, &front, runtime.handle().workers(), tls.as_deref());
     told::begin(&args.told, &site, predecessor.is_some())?;
@@ -206,8 +213,8 @@ fn end_at_once_on(mut signals: Signals) {
 /// Idle connections close, the others do after their response.
 fn finish(runtime: Runtime, limit: Duration, admission: &Admission) {
     let report = runtime.shutdown(limit);
-    let (full, address) = (admission.refused(Refusal::Full), admission.refused(Refusal::Address));
-    info!(full, address, "connections refused in all, by the limit that they met");
+    let [full, address, memory] = Refusal::ALL.map(|(refusal, _)| admission.refused(refusal));
+    info!(full, address, memory, "connections refused in all, by the limit that they met");
     let cut = admission.cut();
     if cut > 0 {
         warn!(cut, "connections were cut: their responses took longer than --drain-s allows");

@@ -173,6 +173,11 @@ impl Shard {
         }
     }
 
+    /// Changes how much it holds at most; what does not fit goes.
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.pages.set_weight_max(bytes_max);
+    }
+
     /// Gives up a load; all who wait learn of it.
     pub(crate) fn load_failed(&mut self, hash: u64, key: &[u8]) {
         drop(self.end_load(hash, key));

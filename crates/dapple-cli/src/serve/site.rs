@@ -31,10 +31,12 @@ use super::handles::{Handles, Known};
 use super::labels::Labels;
 use super::library::Library;
 use super::loading::Loading;
+use super::memory::Memory;
 use super::pages::{Content, Found, Joined, Page, SHARDS, Shard, shard_of};
 use super::rules::Rules;
 use crate::http::Limits;
 use crate::observe::Observing;
+use crate::server::Admission;
 
 /// Everything that the connections share.
 pub(crate) struct Site {
@@ -44,6 +46,11 @@ pub(crate) struct Site {
     pub(crate) shards: Vec<Colored<Shard>>,
     pub(crate) handles: Colored<Handles>,
     pub(crate) counters: Arc<Counters>,
+    /// Who may connect.
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) memory: Memory,
+    /// Bytes that the page cache may hold where there is memory.
+    pub(crate) cache_bytes: u64,
     pub(crate) handle: Handle,
     pub(crate) started: Instant,
     /// Whether everything has the default color (`--serial`).
@@ -78,6 +85,7 @@ pub(crate) struct SiteOptions {
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
     pub(crate) observing: Observing,
+    pub(crate) admission: Arc<Admission>,
 }
 
 impl Site {
@@ -96,6 +104,9 @@ impl Site {
             shards: (0..SHARDS).map(|_| colored(Shard::new(shard_bytes), options.serial)).collect(),
             handles: colored(Handles::new(options.files_max), options.serial),
             counters: Arc::new(Counters::new(handle.clone())),
+            admission: options.admission,
+            memory: Memory::default(),
+            cache_bytes: options.cache_bytes,
             handle,
             started: Instant::now(),
             serial: options.serial,

@@ -1,8 +1,11 @@
 //! The status endpoint: what the scheduler and the server counted, as JSON.
 
+use std::collections::BTreeMap;
+
 use dapple::WorkerStats;
 use serde::Serialize;
 
+use super::memory::MemoryStatus;
 use super::pages::Shard;
 use super::site::Site;
 
@@ -24,6 +27,8 @@ struct Status {
     requests: u64,
     bytes_sent: u64,
     connections: Connections,
+    /// Nothing where there is no limit.
+    memory: Option<MemoryStatus>,
     /// What served this very request.
     served_by: ServedBy,
     per_worker: Vec<Worker>,
@@ -36,6 +41,14 @@ struct Connections {
     open: usize,
     total: u64,
     refused: u64,
+    refused_for: BTreeMap<&'static str, u64>,
+    tls_handshakes: Handshakes,
+}
+
+#[derive(Serialize)]
+struct Handshakes {
+    ok: u64,
+    failed: u64,
 }
 
 #[derive(Serialize)]
@@ -105,7 +118,6 @@ pub(crate) async fn collect(site: &Site, color: u64) -> String {
     let file_handles = file_handles.await;
     let stats = site.handle.stats();
     let (requests, bytes_sent) = site.counters.requests_and_bytes();
-    let (total, refused) = site.counters.accepted_and_refused();
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_s: site.started.elapsed().as_secs_f64(),
@@ -117,13 +129,26 @@ pub(crate) async fn collect(site: &Site, color: u64) -> String {
         posts_outside: stats.posts_outside,
         requests,
         bytes_sent,
-        connections: Connections { open: site.counters.open(), total, refused },
+        connections: connections(site),
+        memory: site.memory.status(),
         served_by: ServedBy { color, worker: site.counters.worker_index() },
         per_worker: stats.workers.iter().map(Worker::from).collect(),
         page_cache,
         file_handles,
     };
     serde_json::to_string(&status).expect("numbers and fixed names are always JSON")
+}
+
+fn connections(site: &Site) -> Connections {
+    let refused_for: BTreeMap<_, _> = site.admission.refused_by_reason().collect();
+    let [ok, failed] = site.counters.handshakes();
+    Connections {
+        open: site.counters.open(),
+        total: site.counters.accepted(),
+        refused: refused_for.values().sum(),
+        refused_for,
+        tls_handshakes: Handshakes { ok, failed },
+    }
 }
 
 fn shard_status(color: u64, shard: &Shard) -> ShardStatus {

@@ -32,9 +32,6 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// There are more clients than descriptors: connections are to end with their next reply.
     fn set_crowded(&self, is_crowded: bool);
 
-    /// A client was turned away.
-    fn refused(&self, refusal: Refusal);
-
     /// Whether clients speak plain HTTP on this listener, so that they understand a refusal.
     fn is_plain(&self) -> bool;
 }
@@ -93,7 +90,6 @@ fn take<H: Host>(accepting: &Accepting<H>, limits: &mut AtLimit, stream: TcpStre
         }
         Err(refusal) => {
             limits.tell(refusal, &accepting.admission);
-            accepting.host.refused(refusal);
             // Beyond what can be told so in a moment, they are just closed.
             if let Some(place) = TurnedAway::enter()
                 && accepting.host.is_plain()
@@ -229,6 +225,7 @@ fn words(refusal: Refusal) -> &'static [u8] {
     match refusal {
         Refusal::Full => FULL,
         Refusal::Address => ADDRESS,
+        Refusal::Memory => MEMORY,
     }
 }
 
@@ -238,6 +235,10 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconn
 const ADDRESS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 63\r\n\r\n\
     Your address has all the connections that it can have for now.\n";
+
+const MEMORY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\nconnection: close\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 58\r\n\r\n\
+    This server is short of memory. Please try again later...\n";
 
 /// How many clients are turned away at the same time.
 const TURNED_AWAY_MAX: usize = 256;
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn refusals_are_as_long_as_they_say() {
-        for refusal in [Refusal::Full, Refusal::Address] {
+        for (refusal, _) in Refusal::ALL {
             let text = std::str::from_utf8(words(refusal)).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
             assert!(head.ends_with(&format!("content-length: {}", body.len())), "{text}");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts connections, and decides about new ones.
@@ -14,7 +14,8 @@ pub(crate) struct Admission {
     max: usize,
     per_address: PerAddress,
     open: AtomicUsize,
-    refused: [AtomicU64; 2],
+    is_short_of_memory: AtomicBool,
+    refused: [AtomicU64; Refusal::ALL.len()],
     /// Connections that ended because the process did.
     cut: AtomicU64,
     /// Sharded by address, because connections end on all workers.
@@ -40,6 +41,14 @@ pub(crate) enum Refusal {
     Full,
     /// The address has as many as one may have.
     Address,
+    /// Memory is short.
+    Memory,
+}
+
+impl Refusal {
+    /// Each of them, with its name for programs, in the order of their numbers.
+    pub(crate) const ALL: [(Refusal, &str); 3] =
+        [(Refusal::Full, "full"), (Refusal::Address, "address"), (Refusal::Memory, "memory")];
 }
 
 /// A connection that is counted until this is dropped.
@@ -56,6 +65,7 @@ impl Admission {
             max,
             per_address,
             open: AtomicUsize::new(0),
+            is_short_of_memory: AtomicBool::new(false),
             refused: Default::default(),
             cut: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -73,6 +83,9 @@ impl Admission {
             self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
             Err(refusal)
         };
+        if self.is_short_of_memory.load(Ordering::Relaxed) {
+            return refuse(Refusal::Memory);
+        }
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return refuse(Refusal::Full);
@@ -94,6 +107,11 @@ impl Admission {
         place(Some(network))
     }
 
+    /// From now on nobody is admitted, as memory is short; or everybody is again.
+    pub(crate) fn set_short_of_memory(&self, is_short: bool) {
+        self.is_short_of_memory.store(is_short, Ordering::Relaxed);
+    }
+
     /// Connections that are open now.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
@@ -107,6 +125,11 @@ impl Admission {
     /// How many were refused for this reason.
     pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
         self.refused[refusal as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many were refused for each reason, in the order of [`Refusal::ALL`].
+    pub(crate) fn refused_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Refusal::ALL.into_iter().map(|(refusal, name)| (name, self.refused(refusal)))
     }
 
     /// How many ended only because the process did.
@@ -203,6 +226,17 @@ mod tests {
         assert_eq!(admit(&admission, "127.0.0.1").unwrap_err(), Refusal::Full);
         place.finish();
         assert_eq!((admission.open(), admission.cut()), (0, 0));
+    }
+
+    #[test]
+    fn nobody_comes_in_while_memory_is_short() {
+        let admission = Arc::new(Admission::new(1, PerAddress::Unlimited));
+        admission.set_short_of_memory(true);
+        assert_eq!(admit(&admission, "127.0.0.1").unwrap_err(), Refusal::Memory);
+        admission.set_short_of_memory(false);
+        admit(&admission, "127.0.0.1").unwrap().finish();
+        let refused: Vec<_> = admission.refused_by_reason().collect();
+        assert_eq!(refused, [("full", 0), ("address", 0), ("memory", 1)]);
     }
 
     #[test]

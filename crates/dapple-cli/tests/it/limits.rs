@@ -19,6 +19,11 @@ fn one_address_has_its_share() {
     assert_eq!(refusal.status, 503);
     assert!(refusal.text().contains("Your address"), "{}", refusal.text());
     assert_eq!(one_more.read_to_end().unwrap(), b"", "closed, not reset");
+    let status: serde_json::Value = serde_json::from_slice(&clients[0].get("/-/status").body).unwrap();
+    assert_eq!(
+        (&status["connections"]["refused"], &status["connections"]["refused_for"]["address"]),
+        (&1.into(), &1.into())
+    );
     drop(clients);
     let back = || server.connect().try_get("/").is_ok_and(|status| status == 200);
     assert!(eventually(LIMIT, back), "there is room again");

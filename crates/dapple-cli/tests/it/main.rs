@@ -15,6 +15,7 @@ mod http2;
 mod limits;
 mod listing;
 mod load;
+mod memory;
 mod metrics;
 mod paths;
 mod properties;

@@ -62,9 +62,10 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct FilesArgs {
-    /// Memory for cached pages, in MiB; a file larger than a twentieth of it is streamed from the disk
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = number::<u64>(0..=1 << 24))]
-    pub(crate) cache_mb: u64,
+    /// Memory for cached pages, in MiB; a file larger than a twentieth of it is streamed from the disk [default: 128, or a
+    /// quarter of the limit on memory where that is less]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(0..=1 << 24))]
+    pub(crate) cache_mb: Option<u64>,
 
     /// Follow symbolic links that lead out of DIR
     #[arg(long)]
@@ -95,6 +96,11 @@ pub(crate) struct LimitArgs {
     /// this machine itself]
     #[arg(long, value_name = "N", value_parser = number::<u32>(0..=u64::from(u32::MAX)))]
     connections_per_address: Option<u32>,
+
+    /// The most memory to use, in MiB; close to it the page cache gives memory up, and new connections are answered with 503
+    /// [default: that of the control group, if it has a limit]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(16..=1 << 24))]
+    pub(crate) memory_limit_mb: Option<u64>,
 
     /// How long responses in flight may take after the signal to stop, in seconds
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = number::<u64>(0..=3600))]
