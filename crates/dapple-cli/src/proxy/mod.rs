@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ProxyError> {
     }
     let runtime = builder.build().map_err(ProxyError::Runtime)?;
     let _entered = runtime.enter();
+    drop(Color::new().spawn_background(crate::http::clock::beat()));
     let mut signals = Signals::watch().map_err(ProxyError::Runtime)?;
     let listener = listen(args)?;
     let addr = listener.local_addr().map_err(ProxyError::Runtime)?;

@@ -94,6 +94,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         admission,
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
+    drop(Color::new().spawn_background(crate::http::clock::beat()));
     if let Some(limit) = memory_limit {
         drop(Color::new().spawn_background(memory::watch(site.clone(), limit)));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Server, Site, eventually};
+use crate::support::{Server, Site, eventually, noise};
 
 #[test]
 fn one_address_has_its_share() {
@@ -78,6 +78,43 @@ fn signals_that_stop_and_reload_end_nothing() {
         server.signal(signal);
         assert_eq!(client.get("/").status, 200);
     }
+}
+
+#[test]
+fn time_in_which_the_process_is_stopped_is_nobody_s_fault() {
+    let site = Site::with_index();
+    let len = 16 << 20;
+    site.write("large.bin", noise(len, 9));
+    let seconds: Vec<String> =
+        ["head", "idle", "pause", "request"].map(|name| format!("--{name}-timeout-s=8")).to_vec();
+    let mut options: Vec<&str> = seconds.iter().map(String::as_str).collect();
+    options.extend(["--send-rate-min", "1", "--rate-grace-s", "8", "--cache-mb", "1"]);
+    let server = Server::start(&site.path, &options);
+    let [mut idle, mut begun, mut silent] = [server.connect(), server.connect(), server.connect()];
+    let mut loading = server.connect();
+    assert_eq!(idle.get("/").status, 200);
+    begun.send("GET / HTTP/1.1\r\nHost: a\r\n");
+    loading.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(loading.read_head().status, 200);
+    // The first beat, and what was sent is there.
+    std::thread::sleep(Duration::from_millis(1_500));
+    server.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(11));
+    server.signal(Signal::CONT);
+    // Late enough for every timer that was set before to have gone off.
+    std::thread::sleep(Duration::from_secs(1));
+    begun.send("\r\n");
+    assert_eq!(begun.read_response().status, 200);
+    assert_eq!(idle.get("/").status, 200);
+    let (mut content, mut filled) = (vec![0; len], 0);
+    while filled < len {
+        let count = loading.read(&mut content[filled..]).unwrap();
+        assert!(count > 0, "cut after {filled} bytes");
+        filled += count;
+    }
+    assert!(content == noise(len, 9));
+    // Whoever is late nevertheless is let go.
+    assert_eq!(silent.read_to_end().unwrap_or_default(), b"");
 }
 
 /// How long anything may take on a machine that is busy.

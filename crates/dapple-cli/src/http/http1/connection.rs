@@ -7,7 +7,6 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use dapple::Handle;
-use dapple::time::timeout;
 use dapple_http::{Found, Refusal};
 use tracing::debug;
 
@@ -16,7 +15,7 @@ use super::outgoing::{BATCH_LEN, Outgoing};
 use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
-use crate::http::clock::now_ms;
+use crate::http::clock::{now_ms, within};
 use crate::http::pace::{Pace, millis, send_pace};
 use crate::http::{Awaited, Client, Limits, Service, Tunnel};
 
@@ -179,8 +178,9 @@ impl<S: Transport, V: Service> Connection<S, V> {
         match self.limits.request_timeout {
             None => self.answer(work, found).await,
             Some(limit) => {
-                let answer = timeout(limit, Box::pin(self.answer(work, found)));
-                answer.await.unwrap_or_else(|_| {
+                // Boxed: with the timer it would make every connection larger, and most have no such limit.
+                let answer = Box::pin(within(limit, self.answer(work, found)));
+                answer.await.unwrap_or_else(|| {
                     debug!("a request took longer than {limit:?}");
                     Some(Next::Abort)
                 })

@@ -8,13 +8,15 @@ use std::time::Duration;
 use dapple::time::{Instant, Sleep, sleep_until};
 use dapple::{Closed, Handle};
 
+use crate::http::clock::left_out_ms;
+
 /// One timer for all deadlines of a connection. It is set when something is waited for, and left alone when that comes: a timer that is
 /// too early is set again when it goes off, which for a busy connection is once in many thousand requests.
 pub(super) struct Watch {
     closing: Closed,
     timer: Sleep,
-    /// When the timer wakes this waker, by the coarse clock.
-    armed: Option<(u64, Waker)>,
+    /// When the timer wakes this waker, by the coarse clock, and what that had left out then.
+    armed: Option<(u64, u64, Waker)>,
 }
 
 impl Watch {
@@ -37,8 +39,10 @@ impl Watch {
         if now_ms >= deadline_ms {
             return Poll::Ready(());
         }
-        if let Some((armed_ms, waker)) = &self.armed
+        let left_out_ms = left_out_ms();
+        if let Some((armed_ms, left_out_then_ms, waker)) = &self.armed
             && now_ms < *armed_ms
+            && *left_out_then_ms == left_out_ms
             && *armed_ms <= deadline_ms
             && waker.will_wake(cx.waker())
         {
@@ -47,7 +51,7 @@ impl Watch {
         // The coarse clock is behind: without the slack, it could be before `armed_ms` still when the timer has gone off, and then
         // the timer would be taken for one that is still to go off.
         self.timer.reset(Instant::now() + Duration::from_millis(deadline_ms - now_ms) + SLACK);
-        self.armed = Some((deadline_ms, cx.waker().clone()));
+        self.armed = Some((deadline_ms, left_out_ms, cx.waker().clone()));
         Pin::new(&mut self.timer).poll(cx)
     }
 }
