@@ -99,6 +99,13 @@ impl<V> Lru<V> {
         self.make_room(0);
     }
 
+    /// Takes everything out.
+    pub(crate) fn clear(&mut self) {
+        self.places.clear();
+        self.slots.clear();
+        (self.newest, self.oldest, self.weight) = (NONE, NONE, 0);
+    }
+
     /// The weight of everything in the map.
     pub(crate) fn weight(&self) -> u64 {
         self.weight
@@ -234,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_is_kept_at_once() {
+    fn a_lower_limit_is_kept_at_once_and_an_empty_map_goes_on() {
         let mut lru = Lru::new(10);
         for (hash, key) in [(1, b"a"), (2, b"b"), (3, b"c")] {
             lru.insert(hash, key, (), 3);
@@ -244,6 +251,9 @@ mod tests {
         lru.set_weight_max(0);
         assert_eq!((lru.len(), lru.weight()), (0, 0));
         lru.set_weight_max(10);
+        lru.insert(1, b"a", (), 3);
+        lru.clear();
+        assert_eq!((lru.len(), lru.weight(), lru.get(1, b"a").is_none()), (0, 0, true));
         lru.insert(1, b"a", (), 3);
         assert_eq!((lru.get(1, b"a").is_some(), lru.weight()), (true, 3));
     }

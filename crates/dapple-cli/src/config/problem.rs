@@ -43,6 +43,18 @@ impl Source {
         Source { path: path.to_owned(), text: text.to_owned() }
     }
 
+    /// The same file as it is now. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read, or is no text.
+    pub(crate) fn again(&self) -> Result<Source, Problem> {
+        match std::fs::read_to_string(&self.path) {
+            Ok(text) => Ok(Source::new(&self.path, &text)),
+            Err(error) => Err(Problem::file(&self.path, &format!("it cannot be read ({error})"))),
+        }
+    }
+
     /// The text of the file.
     pub(crate) fn text(&self) -> &str {
         &self.text

@@ -8,7 +8,7 @@ use super::nearest::nearest;
 use super::problem::{Problems, Source};
 
 /// What the file says beside options. Without a file it is empty.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Sections {
     file: Option<Source>,
     /// The keys that are options and have been read.
@@ -18,6 +18,21 @@ pub(crate) struct Sections {
 impl Sections {
     pub(crate) fn new(file: Source, options: Vec<String>) -> Sections {
         Sections { file: Some(file), options }
+    }
+
+    /// The same file as it is now. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read.
+    pub(crate) fn again(&self) -> Result<Sections, Problems> {
+        let file = self.file.as_ref().map(Source::again).transpose().map_err(|problem| Problems(vec![problem]))?;
+        Ok(Sections { file, options: self.options.clone() })
+    }
+
+    /// Whether there is a file.
+    pub(crate) fn is_any(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Reads them as `T`: a struct with `deny_unknown_fields` and a field for every table, none of them required.

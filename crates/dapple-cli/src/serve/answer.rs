@@ -67,7 +67,9 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         Err(PathError::Missing) => return reply::problem(StatusCode::NOT_FOUND, head),
     };
     let key = path.key();
-    if let Some((status, location)) = site.library.labels.rules.redirect(key) {
+    // Not in the condition itself, where it would be held while the reply is made.
+    let redirect = site.library.labels.rules.load().redirect(key);
+    if let Some((status, location)) = redirect {
         return reply::redirect(status, location, request.query, head);
     }
     if path.is_hidden() && !site.hidden {
@@ -114,7 +116,7 @@ fn other_method(request: &Request<'_>) -> Reply {
 
 /// Gives a reply that is no file what the rules say of its path and its status.
 async fn adorn(site: &Site, request: &Request<'_>, reply: &mut Reply) {
-    let rules = &site.library.labels.rules;
+    let rules = site.library.labels.rules.load_full();
     if let Some(key) = rules.error_page(reply.status)
         && let Ok(Content::Page(page)) = site.find(key.as_bytes()).await
     {

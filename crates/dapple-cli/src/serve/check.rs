@@ -2,9 +2,12 @@
 
 use std::io::{self, Write};
 
+use tracing::warn;
+
 use super::args::Args;
 use super::disk::Root;
 use super::error::ServeError;
+use super::rules::Rules;
 use super::told;
 use crate::config::Loaded;
 use crate::server::Tls;
@@ -15,8 +18,12 @@ use crate::server::Tls;
 /// # Errors
 ///
 /// The first thing that would keep the server from starting.
-pub(crate) fn check(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
-    Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
+pub(crate) fn check(args: &Args, rules: &Rules, loaded: &Loaded) -> Result<(), ServeError> {
+    let root = Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
+    drop(root);
+    for key in rules.error_page_keys().filter(|key| !args.dir.join(key).is_file()) {
+        warn!(file = key, "this page for errors is not in the directory; the built-in page is sent in its place");
+    }
     for wanted in args.listen.wanted().into_iter().chain(args.tls.redirect()) {
         wanted.addrs()?;
     }

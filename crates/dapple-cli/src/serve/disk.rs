@@ -151,6 +151,11 @@ impl FileHandle {
         self.meta.get_or_init(make)
     }
 
+    /// Of the rules by which its fields were made; those that are still to be made will be by the latest.
+    pub(crate) fn generation(&self) -> u64 {
+        self.meta.get().map_or(u64::MAX, |meta| meta.generation)
+    }
+
     /// Whether the file still is in the state in which it was opened.
     pub(crate) fn is_as_known(&self) -> bool {
         Stamp::of(&self.file).is_ok_and(|stamp| stamp == self.state.stamp)

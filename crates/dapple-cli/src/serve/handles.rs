@@ -11,6 +11,8 @@ pub(crate) struct Handles {
     entries: Lru<Entry>,
     /// What an open file weighs, so that there is a bound on them.
     file_weight: u64,
+    /// Of the rules by which fields of files are made; those by older ones are not kept.
+    generation: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
@@ -32,7 +34,7 @@ impl Handles {
     /// A cache that keeps at most `files_max` files open.
     pub(crate) fn new(files_max: u64) -> Handles {
         let file_weight = WEIGHT_MAX / files_max.max(1);
-        Handles { entries: Lru::new(WEIGHT_MAX), file_weight, hits: 0, misses: 0 }
+        Handles { entries: Lru::new(WEIGHT_MAX), file_weight, generation: 0, hits: 0, misses: 0 }
     }
 
     /// What is known about `key` at `now_ms`.
@@ -55,9 +57,18 @@ impl Handles {
 
     /// Notes what `key` was found to be at `checked_ms`.
     pub(crate) fn note(&mut self, hash: u64, key: &[u8], resolved: Resolved, checked_ms: u64) {
+        if matches!(&resolved, Resolved::File(file) if file.generation() < self.generation) {
+            return;
+        }
         let weight =
             key.len() as u64 + if matches!(resolved, Resolved::File(_)) { self.file_weight } else { ENTRY_WEIGHT };
         self.entries.insert(hash, key, Entry { resolved, checked_ms }, weight);
+    }
+
+    /// Forgets all paths, as there are new rules by which fields of files are made.
+    pub(crate) fn begin_again(&mut self, generation: u64) {
+        self.entries.clear();
+        self.generation = generation;
     }
 
     /// How many paths it knows.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use arc_swap::ArcSwap;
 use dapple_http::coding::Coding;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED, VARY,
@@ -14,9 +15,9 @@ use super::rules::Rules;
 use crate::http::clock::unix_s;
 
 /// What decides over the fields of a reply with a file.
-#[derive(Default)]
 pub(crate) struct Labels {
-    pub(crate) rules: Rules,
+    /// Replaced as a whole when the configuration is read again.
+    pub(crate) rules: ArcSwap<Rules>,
     /// Whether content is sent with a coding to clients that take it.
     pub(crate) negotiates: bool,
 }
@@ -65,8 +66,9 @@ impl Labels {
         if negotiable {
             headers.insert(VARY, ACCEPT_ENCODING);
         }
-        self.rules.label(key, &mut headers);
-        Meta::new(headers, modified_s, negotiable)
+        let rules = self.rules.load();
+        rules.label(key, &mut headers);
+        Meta::new(headers, modified_s, negotiable, rules.generation)
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Meta {
     pub(crate) modified_s: Option<u64>,
     /// Whether there may be others of the same content, with a coding.
     pub(crate) negotiable: bool,
+    /// Of the rules by which the fields were made.
+    pub(crate) generation: u64,
     /// The fields of `200` and `206`.
     pub(crate) head: Arc<SharedHead>,
     /// The same for `304`; most pages never need it.
@@ -126,13 +128,14 @@ impl State {
 
 impl Meta {
     /// What goes with these fields, of which some are named once more, to compare with.
-    pub(crate) fn new(headers: HeaderMap, modified_s: Option<u64>, negotiable: bool) -> Meta {
+    pub(crate) fn new(headers: HeaderMap, modified_s: Option<u64>, negotiable: bool, generation: u64) -> Meta {
         let value = |name| headers.get(name).cloned().unwrap_or(HeaderValue::from_static(""));
         Meta {
             content_type: value(CONTENT_TYPE),
             etag: value(ETAG),
             modified_s,
             negotiable,
+            generation,
             head: Arc::new(SharedHead::new(headers)),
             unchanged: OnceLock::new(),
         }

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dapple::{Color, Runtime};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use self::disk::Root;
 use self::front::{Front, Manner};
+use self::reload::Reload;
 use self::rules::Rules;
 use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
@@ -48,6 +49,7 @@ mod pages;
 mod path;
 mod pattern;
 mod redirect;
+mod reload;
 mod reply;
 mod representation;
 mod rules;
@@ -64,7 +66,7 @@ mod variants;
 pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let rules: Rules = loaded.sections.read()?;
     if args.check {
-        return check::check(args, loaded);
+        return check::check(args, &rules, loaded);
     }
     let root = Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
     let shares = limits::shares(args.limits.connections as usize);
@@ -110,7 +112,8 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     }
     manager.ready();
     let drain = Duration::from_secs(args.limits.drain_s);
-    let (begin, admission) = runtime.block_on(watch(signals, upgrade, front, manager, tls));
+    let reload = Reload { manager, site, sections: loaded.sections.clone(), tls };
+    let (begin, admission) = runtime.block_on(watch(signals, upgrade, front, reload));
     finish(runtime, drain.saturating_sub(begin.elapsed()), &admission);
     // The last lines of the log are those of the replies that were just finished.
     drop(writing);
@@ -159,44 +162,26 @@ fn announce(args: &Args, front: &Front, workers: usize, tls: Option<&Tls>) {
 }
 
 /// Does what signals say, until the end of accepting is over. Returns when that began.
-async fn watch(
-    mut signals: Signals,
-    mut upgrade: Upgrade,
-    front: Front,
-    manager: Manager,
-    tls: Option<Arc<Tls>>,
-) -> (Instant, Arc<Admission>) {
+async fn watch(mut signals: Signals, mut upgrade: Upgrade, front: Front, reload: Reload) -> (Instant, Arc<Admission>) {
     let ending = loop {
         match upgrade.unless(signals.next()).await {
             Event::Command(Command::Stop) => break Ending::Stop,
             Event::Command(Command::Upgrade) => upgrade.begin(front.sockets()),
-            Event::Command(Command::Reload) => reload(&manager, tls.as_deref()).await,
+            Event::Command(Command::Reload) => reload.run().await,
             Event::Command(Command::Reopen) => {}
             Event::Replaced(process) => {
-                manager.replaced_by(process);
+                reload.manager.replaced_by(process);
                 break Ending::HandOver;
             }
         }
     };
     if ending == Ending::Stop {
-        manager.stopping();
+        reload.manager.stopping();
         upgrade.cancel();
     }
     let begin = Instant::now();
     end_at_once_on(signals);
     (begin, front.finish(ending).await)
-}
-
-/// Reads again what can change while the server runs. What fails stays as it was.
-async fn reload(manager: &Manager, tls: Option<&Tls>) {
-    manager.reloading();
-    if let Some(tls) = tls {
-        match tls.reload().await {
-            Ok(()) => info!("the certificates were read again"),
-            Err(error) => error!("the certificates stay as they were: {error}"),
-        }
-    }
-    manager.ready();
 }
 
 /// Ends the process when one more signal comes. On a thread of its own, because the main thread waits for the runtime

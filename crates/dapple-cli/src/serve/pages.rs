@@ -38,6 +38,8 @@ pub(crate) struct Shard {
     pages: Lru<Cached>,
     /// Paths being looked up and read, each with those who wait for it, so that no file is read twice at a time.
     loads: Vec<Load>,
+    /// Of the rules by which pages are made; those by older ones are not kept.
+    generation: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
@@ -92,7 +94,7 @@ pub(crate) enum Joined {
 impl Shard {
     /// An empty shard for `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64) -> Shard {
-        Shard { pages: Lru::new(bytes_max), loads: Vec::new(), hits: 0, misses: 0 }
+        Shard { pages: Lru::new(bytes_max), loads: Vec::new(), generation: 0, hits: 0, misses: 0 }
     }
 
     /// The page of `key`; the hash was made by the caller, in the caller's color.
@@ -156,6 +158,7 @@ impl Shard {
     pub(crate) fn loaded(&mut self, hash: u64, key: &[u8], content: Content, checked_ms: u64) {
         self.answer(hash, key, &content);
         match content {
+            Content::Page(page) if page.meta.generation < self.generation => {}
             Content::Page(page) => {
                 let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
                 self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
@@ -171,6 +174,12 @@ impl Shard {
         if self.pages.get(hash, key).is_some_and(|cached| Arc::ptr_eq(&cached.page, page)) {
             self.pages.add_weight(hash, by);
         }
+    }
+
+    /// Forgets all pages, as there are new rules by which they are made.
+    pub(crate) fn begin_again(&mut self, generation: u64) {
+        self.pages.clear();
+        self.generation = generation;
     }
 
     /// Changes how much it holds at most; what does not fit goes.

@@ -18,6 +18,9 @@ pub(crate) struct Rules {
     pub(crate) redirect: Vec<Redirect>,
     pub(crate) header: Vec<HeaderRule>,
     pub(crate) error_pages: BTreeMap<ErrorStatus, ErrorPage>,
+    /// How often rules were read before these.
+    #[serde(skip)]
+    pub(crate) generation: u64,
 }
 
 /// `[[redirect]]`: who asks for a path is sent to another one.
@@ -70,6 +73,11 @@ impl Rules {
                 headers.remove(name);
             }
         }
+    }
+
+    /// The files that are pages for errors, as paths without their leading slash.
+    pub(crate) fn error_page_keys(&self) -> impl Iterator<Item = &str> {
+        self.error_pages.values().map(|page| page.key.as_str())
     }
 
     /// The page for a status, as a path without its leading slash.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use dapple::{Color, Colored, Handle};
 use tracing::Instrument;
 
@@ -93,7 +94,7 @@ impl Site {
         let shard_bytes = options.cache_bytes / SHARDS as u64;
         let library = Library {
             root,
-            labels: Labels { rules: options.rules, negotiates: options.compress },
+            labels: Labels { rules: ArcSwap::from_pointee(options.rules), negotiates: options.compress },
             list: options.list,
             hidden: options.hidden,
             page_len_max: shard_bytes / 2,
@@ -126,6 +127,18 @@ impl Site {
 
     pub(crate) fn set_crowded(&self, is_crowded: bool) {
         self.crowded.store(is_crowded, Ordering::Relaxed);
+    }
+
+    /// Replaces the rules. What was made by the old ones is forgotten when this returns; only a look at the disk that began
+    /// before may still hand its page to those who wait for it, and is not kept.
+    pub(crate) async fn set_rules(&self, mut rules: Rules) {
+        let generation = self.library.labels.rules.load().generation + 1;
+        rules.generation = generation;
+        self.library.labels.rules.store(Arc::new(rules));
+        self.handles.with(move |handles| handles.begin_again(generation)).await;
+        for shard in &self.shards {
+            shard.with(move |shard| shard.begin_again(generation)).await;
+        }
     }
 
     /// The hash of a key. It costs more than a look-up, so that it is made in the color of the connection (section 5.1.1).

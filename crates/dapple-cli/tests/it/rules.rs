@@ -1,6 +1,12 @@
 //! Redirects, header rules and error pages of the configuration.
 
-use crate::support::{Server, Site, dapple};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::{Client, Server, Site, dapple, eventually};
 
 /// A server whose configuration is this text.
 fn start(site: &Site, config: &str) -> Server {
@@ -105,6 +111,112 @@ fn errors_get_the_pages_of_the_site() {
     assert!(not_allowed.status == 405 && not_allowed.text().contains("Only for reading"));
     assert_eq!(client.get("/errors/missing.html").status, 200);
 }
+
+/// The configuration in its state number `state`.
+fn state(state: u32) -> String {
+    format!(
+        "[[header]]\npath = \"*\"\nset = {{ x-state = \"{state}\" }}\n[[redirect]]\nfrom = \"/old\"\nto = \"/{state}\"\n\
+         [error_pages]\n404 = \"{}.html\"\n",
+        state % 2
+    )
+}
+
+/// The number of the state by which a reply is made.
+fn state_of(client: &mut Client, path: &str) -> u32 {
+    client.get(path).header("x-state").unwrap().parse().unwrap()
+}
+
+#[test]
+fn rules_are_read_again_while_clients_go_on() {
+    let site = Site::new();
+    site.write("root/index.html", "start");
+    site.write("root/0.html", "even");
+    site.write("root/1.html", "odd");
+    // Too long for a page, so that it is streamed.
+    site.write("root/large.bin", vec![b'x'; 300_000]);
+    let server = start(&site, &format!("cache_mb = 4\n{}", state(0)));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = ["/", "/large.bin", "/missing", "/old"]
+            .into_iter()
+            .map(|path| {
+                let (server, is_over) = (&server, &is_over);
+                scope.spawn(move || {
+                    let (mut client, mut newest, mut count) = (server.connect(), 0, 0_u32);
+                    while !is_over.load(Ordering::Relaxed) {
+                        newest = newest.max(state_of(&mut client, path));
+                        count += 1;
+                    }
+                    (newest, count)
+                })
+            })
+            .collect();
+        let mut client = server.connect();
+        for number in 1..=8 {
+            let options = format!("port = 0\nworkers = 2\ndir = \"root\"\ncache_mb = 4\n{}", state(number));
+            site.write("serve.toml", options);
+            server.signal(Signal::HUP);
+            assert!(eventually(LIMIT, || state_of(&mut client, "/old") == number), "state {number}");
+            for path in ["/", "/large.bin"] {
+                assert!(eventually(LIMIT, || state_of(&mut client, path) == number), "state {number} of {path}");
+            }
+            let to = client.get("/old");
+            assert_eq!(to.header("location"), Some(&*format!("/{number}")));
+            let missing = client.get("/missing");
+            assert_eq!((missing.status, missing.text()), (404, ["even", "odd"][number as usize % 2]));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            let (newest, count) = client.join().unwrap();
+            assert!(newest >= 7 && count > 8, "state {newest} after {count} replies");
+        }
+    });
+}
+
+#[test]
+fn rules_that_are_broken_change_nothing() {
+    let site = Site::with_index();
+    site.write("root/index.html", "start");
+    site.write("serve.toml", format!("port = 0\ndir = \"root\"\n{}", state(3)));
+    let errors = site.path.join("stderr");
+    let mut command = dapple();
+    command.arg("serve").arg("--config").arg(site.path.join("serve.toml"));
+    command.stderr(Stdio::from(std::fs::File::create(&errors).unwrap()));
+    let server = Server::spawn(command);
+    let says = |part: &str| std::fs::read_to_string(&errors).unwrap().contains(part);
+    for (config, why) in [
+        ("port = 0\n[[header]]\npaht = \"/\"\n", "serve.toml:3:"),
+        ("port = 0\n[[header]\n", "serve.toml:2:"),
+        ("[error_pages]\n404 = \"../x\"\n", "from there"),
+    ] {
+        site.write("serve.toml", config);
+        server.signal(Signal::HUP);
+        assert!(eventually(LIMIT, || says("the rules stay as they were") && says(why)), "{config}");
+        assert_eq!(server.get("/").header("x-state"), Some("3"));
+    }
+    std::fs::remove_file(site.path.join("serve.toml")).unwrap();
+    server.signal(Signal::HUP);
+    assert!(eventually(LIMIT, || says("serve.toml: it cannot be read")));
+    site.write("serve.toml", state(4));
+    server.signal(Signal::HUP);
+    assert!(eventually(LIMIT, || server.get("/").header("x-state") == Some("4")));
+}
+
+#[test]
+fn a_check_names_pages_for_errors_that_are_missing() {
+    let site = Site::with_index();
+    site.write("there.html", "there");
+    site.write("serve.toml", "[error_pages]\n404 = \"there.html\"\n405 = \"gone.html\"\n");
+    let output =
+        dapple().args(["serve", "--check", "--config"]).arg(site.path.join("serve.toml")).arg(&site.path).output();
+    let output = output.unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "the server would start: {message}");
+    assert!(message.contains("gone.html") && !message.contains("there.html"), "{message}");
+}
+
+/// How long anything may take on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(40);
 
 #[test]
 fn a_mistake_in_a_rule_is_found_at_the_start() {
