@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing::warn;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 mod config;
 mod http;
@@ -57,16 +59,23 @@ fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Warnings and errors; `DAPPLE_LOG` says otherwise. stdout is left to what a script reads.
+/// Warnings and errors; `DAPPLE_LOG` says otherwise. stdout is left to what a script reads. Libraries that complain of what strangers
+/// send are heard from `debug` on; below that a stranger could fill the log with them.
 fn log_to_stderr() {
     let level = std::env::var("DAPPLE_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::WARN);
+    let of_libraries = if level >= LevelFilter::DEBUG { level } else { level.min(LevelFilter::ERROR) };
+    let targets = LIBRARIES.map(|library| (library, of_libraries));
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
         .with_target(false)
+        .finish()
+        .with(Targets::new().with_default(level).with_targets(targets))
         .init();
 }
+
+const LIBRARIES: [&str; 7] = ["h2", "h3", "hyper", "quinn", "quinn_proto", "quinn_udp", "rustls"];
 
 /// The code of a command line, or a configuration, that makes no sense.
 const EXIT_MISUSE: u8 = 2;
