@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   worker       puts its line into its own buffer (bounded; full: the line is dropped and counted)
-//!   a thread     takes all buffers every few milliseconds and writes each with one call
+//!   a thread     takes all buffers every few milliseconds and writes them with one call, in the order of time
 //! ```
 //!
 //! A disk or a reader that is slow, full or gone holds up that thread and nobody else.

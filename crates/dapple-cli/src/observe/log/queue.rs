@@ -1,10 +1,15 @@
 //! Lines on their way from the workers to the file.
+//!
+//! The color of a connection may be stolen between two of its lines, which are then in the buffers of two workers. So every line
+//! has the time at which it was put, and the writer merges by that. It writes what was put before it began to take the buffers:
+//! of two lines that follow from each other, it then has the first if it has the second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tracing::warn;
 
 use super::sink::Sink;
@@ -25,8 +30,16 @@ pub(super) struct Queue {
 #[repr(align(128))]
 #[derive(Default)]
 struct Slot {
-    lines: Mutex<Vec<u8>>,
+    lines: Mutex<Lines>,
     dropped: AtomicU64,
+}
+
+/// Lines of one buffer, in the order in which they were put.
+#[derive(Default)]
+struct Lines {
+    text: Vec<u8>,
+    /// When each was put, in nanoseconds, and where its text ends.
+    marks: Vec<(u64, usize)>,
 }
 
 impl Queue {
@@ -52,11 +65,13 @@ impl Queue {
         let slot = &self.slots[worker.unwrap_or(others).min(others)];
         {
             let mut lines = slot.lock();
-            if lines.len() >= SLOT_LEN_MAX {
+            if lines.text.len() >= SLOT_LEN_MAX {
                 slot.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            write(&mut lines);
+            write(&mut lines.text);
+            let end = lines.text.len();
+            lines.marks.push((now_ns(), end));
         }
         // Either the writer's last look at this buffer came later than this line, or its word that it sleeps came earlier than our
         // taking of the lock and is seen here.
@@ -89,7 +104,7 @@ impl Queue {
     /// Writes lines until the queue is closed and empty.
     pub(super) fn drain(&self, sink: &mut Sink) {
         let mut complaint = Complaint { seen: 0, last: None };
-        let mut lines = Vec::new();
+        let mut merge = Merge::new(self.slots.len());
         loop {
             if self.wants_reopening.swap(false, Ordering::Acquire) {
                 sink.reopen();
@@ -97,7 +112,7 @@ impl Queue {
             // Read before the buffers: what was put before it was closed is written.
             let is_closing = self.is_closing.load(Ordering::Acquire);
             self.is_awake.store(false, Ordering::Relaxed);
-            if self.write_all(sink, &mut lines) {
+            if self.write_all(sink, &mut merge, is_closing) {
                 self.is_awake.store(true, Ordering::Relaxed);
                 complaint.of(self.slots.iter().map(|slot| slot.dropped.load(Ordering::Relaxed)).sum());
                 if !is_closing {
@@ -112,24 +127,91 @@ impl Queue {
         }
     }
 
-    /// Writes what is there; whether that was anything.
-    fn write_all(&self, sink: &mut Sink, lines: &mut Vec<u8>) -> bool {
+    /// Writes what is there; whether that was anything, or something is left.
+    fn write_all(&self, sink: &mut Sink, merge: &mut Merge, is_closing: bool) -> bool {
+        let until_ns = if is_closing { u64::MAX } else { now_ns() };
         let mut was_any = false;
-        for slot in &self.slots {
-            // The writer's memory becomes the worker's, and the other way round.
-            std::mem::swap(&mut *slot.lock(), lines);
-            if !lines.is_empty() {
-                was_any = true;
-                self.unwritten.fetch_add(sink.write(lines), Ordering::Relaxed);
-                lines.clear();
-            }
+        for (slot, taken) in self.slots.iter().zip(&mut merge.taken) {
+            was_any |= taken.take(&mut slot.lock());
+        }
+        let lines = merge.before(until_ns);
+        if !lines.is_empty() {
+            self.unwritten.fetch_add(sink.write(lines), Ordering::Relaxed);
         }
         was_any
     }
 }
 
+/// What the writer has of all buffers.
+struct Merge {
+    taken: Vec<Taken>,
+    merged: Vec<u8>,
+}
+
+/// What the writer has of one buffer, and how much of that is written.
+#[derive(Default)]
+struct Taken {
+    lines: Lines,
+    next: usize,
+    written: usize,
+}
+
+impl Merge {
+    fn new(slots: usize) -> Merge {
+        Merge { taken: (0..slots).map(|_| Taken::default()).collect(), merged: Vec::new() }
+    }
+
+    /// All lines up to this time, in their order.
+    fn before(&mut self, until_ns: u64) -> &[u8] {
+        self.merged.clear();
+        while let Some(first) = self.taken.iter_mut().min_by_key(|taken| taken.at_ns())
+            && first.at_ns() <= until_ns
+            && let Some(line) = first.pop()
+        {
+            self.merged.extend_from_slice(line);
+        }
+        &self.merged
+    }
+}
+
+impl Taken {
+    /// Takes all lines of a buffer; whether there is anything now.
+    fn take(&mut self, lines: &mut Lines) -> bool {
+        if self.next == self.lines.marks.len() {
+            self.lines.text.clear();
+            self.lines.marks.clear();
+            (self.next, self.written) = (0, 0);
+            // The writer's memory becomes the worker's, and the other way round.
+            std::mem::swap(&mut self.lines, lines);
+        } else {
+            let before = self.lines.text.len();
+            self.lines.text.append(&mut lines.text);
+            self.lines.marks.extend(lines.marks.drain(..).map(|(at_ns, end)| (at_ns, before + end)));
+        }
+        self.next < self.lines.marks.len()
+    }
+
+    /// When the next line was put; the end of time where there is none.
+    fn at_ns(&self) -> u64 {
+        self.lines.marks.get(self.next).map_or(u64::MAX, |(at_ns, _)| *at_ns)
+    }
+
+    fn pop(&mut self) -> Option<&[u8]> {
+        let (_, end) = *self.lines.marks.get(self.next)?;
+        let line = &self.lines.text[self.written..end];
+        (self.next, self.written) = (self.next + 1, end);
+        Some(line)
+    }
+}
+
+/// A time that all threads agree on.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn lock(&self) -> MutexGuard<'_, Lines> {
         // Lines have no state that a panic could leave half-made, but for a line that is not whole.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +247,7 @@ const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use super::{Queue, SLOT_LEN_MAX};
+    use super::{Lines, Merge, Queue, SLOT_LEN_MAX};
 
     #[test]
     fn a_full_buffer_drops_and_counts() {
@@ -177,5 +259,30 @@ mod tests {
         assert_eq!(queue.dropped(), 7);
         queue.put(None, |lines| lines.extend_from_slice(&line));
         assert_eq!(queue.dropped(), 7, "the other buffer has room");
+    }
+
+    fn lines(of: &[(u64, &str)]) -> Lines {
+        let mut lines = Lines::default();
+        for (at_ns, text) in of {
+            lines.text.extend_from_slice(text.as_bytes());
+            lines.marks.push((*at_ns, lines.text.len()));
+        }
+        lines
+    }
+
+    #[test]
+    fn lines_of_several_workers_are_in_the_order_of_time() {
+        let mut merge = Merge::new(3);
+        assert!(merge.taken[0].take(&mut lines(&[(3, "c"), (4, "d"), (9, "i")])));
+        assert!(merge.taken[1].take(&mut lines(&[(1, "a"), (2, "b"), (7, "g")])));
+        assert!(!merge.taken[2].take(&mut lines(&[])));
+        assert_eq!(merge.before(5), b"abcd");
+        // What came later waits for what may have come before it.
+        assert!(merge.taken[0].take(&mut lines(&[(10, "j")])));
+        assert!(merge.taken[1].take(&mut lines(&[])));
+        assert!(merge.taken[2].take(&mut lines(&[(6, "f"), (8, "h")])));
+        assert_eq!(merge.before(u64::MAX), b"fghij");
+        assert!(!merge.taken[0].take(&mut lines(&[])));
+        assert_eq!(merge.before(u64::MAX), b"");
     }
 }
