@@ -144,6 +144,11 @@ fn plain_http_gets_an_answer_that_helps() {
     assert_eq!(answer.status, 400);
     assert!(answer.text().contains("https://"), "{}", answer.text());
     assert_eq!(client.read_to_end().unwrap(), b"", "closed, not reset");
+    let status = dapple::block_on(async {
+        let stream = connect(server.port, "localhost", &[&certificate], &["http/1.1"]).await;
+        String::from_utf8(get(&stream, "/-/status").await).unwrap()
+    });
+    assert!(status.contains("\"tls_handshakes\":{\"ok\":1,\"failed\":1}"), "{status}");
     // The other port says where this one is.
     let other = server.line.split_whitespace().find_map(|word| word.strip_prefix("http://127.0.0.1:")).unwrap();
     let answer = Server::get_at(("127.0.0.1", other.parse().unwrap()), "/a/b?c");
@@ -210,7 +215,26 @@ fn what_is_wrong_with_the_options_is_said() {
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{message}");
         assert!(message.contains(words), "{message}");
+        let output = dapple().args(["serve", "--check"]).arg(&site.path).args(options).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && message.contains(words), "a check says the same: {message}");
     }
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_warned_about() {
+    let (site, secrets) = (Site::with_index(), Site::new());
+    let mut parameters = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
+    parameters.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    secrets.write("old.crt", parameters.self_signed(&key).unwrap().pem());
+    secrets.write("old.key", key.serialize_pem());
+    let [chain, key] = ["old.crt", "old.key"].map(|name| secrets.path.join(name));
+    let mut command = dapple();
+    command.args(["serve", "--check"]).arg(&site.path).arg("--tls-cert").arg(chain).arg("--tls-key").arg(key);
+    let output = command.output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && message.contains("old.crt") && message.contains("has expired"), "{message}");
 }
 
 #[test]
