@@ -9,12 +9,11 @@ use arc_swap::ArcSwap;
 use dapple_io::Connection;
 use dapple_io::time::timeout;
 use rustls::ServerConfig;
-use rustls::server::{ServerSessionMemoryCache, UnbufferedServerConnection};
+use rustls::server::UnbufferedServerConnection;
 
 use crate::buffers::{Buffer, Kind};
 use crate::certificates::{Certificates, Noting};
 use crate::hello::{FirstBytes, classify};
-use crate::provider::{has_aes, provider, ticketer};
 use crate::stream::{Core, Session, TlsStream, poll_fill};
 use crate::{Error, Result};
 
@@ -50,15 +49,7 @@ impl TlsAcceptor {
     ///
     /// As `new`.
     pub fn with_alpn<'a>(certificates: Certificates, alpn: impl IntoIterator<Item = &'a str>) -> Result<Self> {
-        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-        let mut config = builder.with_no_client_auth().with_cert_resolver(certificates.resolver());
-        config.alpn_protocols = alpn.into_iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-        config.ticketer = ticketer()?;
-        config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
-        // One is enough: a client that resumes gets another.
-        config.send_tls13_tickets = 1;
-        config.ignore_client_order = has_aes();
-        Ok(Self::from_config(config))
+        Ok(Self::from_config(certificates.server_config(alpn)?))
     }
 
     /// For a configuration of your own, for instance with client certificates. Early data is turned off in it, as it can be replayed.
@@ -155,7 +146,5 @@ impl fmt::Debug for TlsAcceptor {
     }
 }
 
-/// Of TLS 1.2 without tickets; some 200 bytes each.
-const SESSIONS_MAX: usize = 4096;
 /// Of what a client said that does not speak TLS.
 const FIRST_BYTES_MAX: usize = 1024;

@@ -34,6 +34,8 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
         Step::cargo("documentation examples", "test --workspace --doc --no-fail-fast"),
         // Names by the system's resolver. No other feature changes what another one does.
         Step::cargo("without dns", "test -p dapple-io --no-default-features --lib --tests --no-fail-fast"),
+        // A preview that nobody builds by default.
+        Step::cargo("http3", "test -p dapple-cli --features http3 --test it http3").must_test(),
         // Races show at full speed or not at all.
         Step::cargo("scheduler, release mode", "test -p dapple-sched --release --lib --tests --no-fail-fast"),
         Step::cargo("loom models", "test -p dapple-sched --release --test loom")

@@ -1,4 +1,4 @@
-//! Between hyper's messages and ours, for the versions of HTTP that hyper speaks here.
+//! Between the messages of hyper, and of others who use its types, and ours: for all versions of HTTP but 1.1.
 
 use std::io;
 use std::pin::Pin;
@@ -41,6 +41,24 @@ pub(crate) fn request<'a>(parts: &'a Parts, fields: &'a [Field<'a>]) -> Request<
         path: parts.uri.path(),
         query: parts.uri.query(),
         fields,
+    }
+}
+
+/// What is wrong with a request beyond what libraries look at: the host has to be known, and told once (RFC 9113,
+/// section 8.3.1; RFC 9114, section 4.3.1).
+pub(crate) fn malformed(parts: &Parts, request: &Request<'_>) -> Option<&'static str> {
+    let mut hosts = request.fields.all("host");
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Some("several hosts");
+    }
+    match (parts.uri.authority(), host) {
+        (None, None) => Some("no host"),
+        (Some(authority), _) if authority.as_str().contains('@') => Some("a user in the host"),
+        (Some(authority), Some(host)) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host) => {
+            Some("two different hosts")
+        }
+        _ => None,
     }
 }
 

@@ -5,6 +5,8 @@ pub(crate) mod clock;
 pub(crate) mod connection;
 pub(crate) mod http1;
 pub(crate) mod http2;
+#[cfg(feature = "http3")]
+pub(crate) mod http3;
 pub(crate) mod hyper;
 pub(crate) mod limits;
 pub(crate) mod observer;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 use dapple_http::Request;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use super::reply::Reply;
 use super::request_body::RequestBody;
@@ -50,4 +50,6 @@ pub(crate) struct Client {
     pub(crate) is_secure: bool,
     /// The color of the connection, as a number to show.
     pub(crate) color: u64,
+    /// What else is spoken at this address, as `alt-svc` says it.
+    pub(crate) alternative: Option<HeaderValue>,
 }

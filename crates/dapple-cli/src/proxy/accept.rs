@@ -49,7 +49,7 @@ pub(crate) async fn accept(listener: TcpListener, proxy: Arc<Proxy>, clients: Ve
 }
 
 async fn connection(stream: TcpStream, addr: SocketAddr, proxy: Arc<Proxy>, limits: Arc<Limits>, _place: Place) {
-    let client = Client { addr, is_secure: false, color: Color::current().id() };
+    let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
     let handle = proxy.handle.clone();
     // HTTP/2 without TLS is not spoken here: such a connection just ends.
     drop(http1::serve(stream, proxy, client, limits, &handle).await);

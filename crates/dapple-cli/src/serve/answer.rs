@@ -2,7 +2,7 @@
 
 use dapple_http::coding::Accepted;
 use dapple_http::{Form, Request};
-use http::header::CONTENT_TYPE;
+use http::header::{ALT_SVC, CONTENT_TYPE};
 use http::{Method, StatusCode};
 use tracing::error;
 
@@ -41,6 +41,9 @@ async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     let mut reply = respond(site, request, client).await;
     if reply.shared.is_none() {
         Box::pin(adorn(site, request, &mut reply)).await;
+    }
+    if let Some(alternative) = &client.alternative {
+        reply.headers.insert(ALT_SVC, alternative.clone());
     }
     reply.close |= site.is_crowded();
     // A stream counts its pieces as they go.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dapple::Color;
 use dapple::net::TcpStream;
+use http::HeaderValue;
 
 use super::counters::OpenConnection;
 use super::site::Site;
@@ -15,20 +16,21 @@ use crate::server::Tls;
 /// Serves one connection until either side is done with it, it takes too long, or the server closes.
 pub(crate) async fn serve(stream: TcpStream, addr: SocketAddr, site: Arc<Site>, _open: OpenConnection) {
     // The color is taken at the start: while a task holds a shard, that is the current one.
-    let client = Client { addr, is_secure: false, color: Color::current().id() };
+    let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
     let (handle, limits, color) = (site.handle.clone(), site.limits.clone(), color(&site));
     serve_http(stream, Protocol::FirstBytes, site, client, limits, &handle, color).await;
 }
 
-/// The same, encrypted.
+/// The same, encrypted; clients are told of the `alternative`.
 pub(crate) async fn serve_tls(
     stream: TcpStream,
     addr: SocketAddr,
     site: Arc<Site>,
     tls: Arc<Tls>,
+    alternative: Option<HeaderValue>,
     _open: OpenConnection,
 ) {
-    let client = Client { addr, is_secure: true, color: Color::current().id() };
+    let client = Client { addr, is_secure: true, color: Color::current().id(), alternative };
     let handle = site.handle.clone();
     // Boxed: a handshake has more to remember than a connection that waits.
     let accepted = Box::pin(tls.accept(stream, &handle)).await;

@@ -1,6 +1,8 @@
 //! What can keep the server from starting, in sentences that say what to do.
 
 use std::io;
+#[cfg(feature = "http3")]
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::config::Problems;
@@ -28,6 +30,13 @@ pub(crate) enum ServeError {
     TlsPairs(usize, usize),
     #[error("--http-redirect has no encrypted address to send clients to; give --tls-cert and --tls-key too")]
     RedirectNowhere,
+    #[error("this program was built without HTTP/3; leave --http3 out, or build it with `--features http3`")]
+    Http3Missing,
+    #[error("--http3 has no certificate to encrypt with; give --tls-cert and --tls-key too")]
+    Http3Plain,
+    #[cfg(feature = "http3")]
+    #[error("HTTP/3 cannot have the UDP port of {0} ({1}); free it, choose another address, or leave --http3 out")]
+    Http3(SocketAddr, #[source] io::Error),
     #[error(transparent)]
     Tls(#[from] dapple::tls::Error),
     #[error("the runtime could not start: {0}; a limit on threads or on open files may be too low (see `ulimit -a`)")]

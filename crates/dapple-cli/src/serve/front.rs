@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use dapple::net::{TcpListener, TcpStream};
 use dapple::time::sleep;
 use dapple::{Color, JoinHandle};
+use http::HeaderValue;
 
+#[cfg(feature = "http3")]
+use super::http3::{Binding, Http3};
 use super::site::Site;
 use super::{connection, redirect};
 use crate::server::{Accepting, Admission, Ending, Host, Listening, Place, Stage, Tls, accept};
@@ -28,13 +31,64 @@ pub(crate) struct Front {
     /// The sockets once more, for the process that is to take over.
     sockets: Vec<(String, OwnedFd)>,
     tasks: Vec<JoinHandle<()>>,
+    /// What is spoken by UDP.
+    #[cfg(feature = "http3")]
+    http3: Vec<Arc<Http3>>,
 }
 
 impl Front {
     pub(crate) fn new(site: Arc<Site>, is_short: bool) -> Front {
         let admission = site.admission.clone();
         let (stage, addrs, redirects, sockets, tasks) = Default::default();
-        Front { site, admission, stage, is_short, addrs, redirects, sockets, tasks }
+        #[cfg(feature = "http3")]
+        let http3 = Vec::new();
+        Front {
+            site,
+            admission,
+            stage,
+            is_short,
+            addrs,
+            redirects,
+            sockets,
+            tasks,
+            #[cfg(feature = "http3")]
+            http3,
+        }
+    }
+
+    /// Speaks HTTP/3 on an address too; returns what replies by TLS say of it.
+    ///
+    /// # Errors
+    ///
+    /// The port of UDP is taken, or the kernel refuses for another reason.
+    #[cfg(feature = "http3")]
+    pub(crate) fn open_http3(
+        &mut self,
+        addr: SocketAddr,
+        tls: &Arc<Tls>,
+        binding: Binding,
+    ) -> io::Result<Option<HeaderValue>> {
+        let http3 = Http3::open(addr, self.site.clone(), tls.clone(), binding)?;
+        self.tasks.push(http3.begin(self.admission.clone(), self.stage.clone(), binding));
+        let alternative = http3.alternative();
+        self.http3.push(http3);
+        Ok(alternative)
+    }
+
+    /// Uses the certificates as they are now also where it is not TCP that carries them.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be used for QUIC; those from before stay in use.
+    #[cfg(feature = "http3")]
+    pub(crate) fn renew(&self) -> io::Result<()> {
+        self.http3.iter().try_for_each(|http3| http3.renew())
+    }
+
+    /// There is nothing but TCP.
+    #[cfg(not(feature = "http3"))]
+    pub(crate) fn renew(&self) -> io::Result<()> {
+        Ok(())
     }
 
     /// Begins to accept. Accepting runs on the default color.
@@ -100,7 +154,8 @@ struct Door {
 #[derive(Clone)]
 pub(crate) enum Manner {
     Plain,
-    Tls(Arc<Tls>),
+    /// Encrypted; what else is spoken here is told in each reply.
+    Tls(Arc<Tls>, Option<HeaderValue>),
     /// Plain, and only to say that this port speaks TLS.
     Redirect(u16),
 }
@@ -114,10 +169,10 @@ impl Host for Door {
                 connection::serve(stream, client, site, open).await;
                 place.finish();
             }),
-            Manner::Tls(tls) => {
-                let tls = tls.clone();
+            Manner::Tls(tls, alternative) => {
+                let (tls, alternative) = (tls.clone(), alternative.clone());
                 self.site.spawn(async move {
-                    connection::serve_tls(stream, client, site, tls, open).await;
+                    connection::serve_tls(stream, client, site, tls, alternative, open).await;
                     place.finish();
                 });
             }
@@ -140,7 +195,7 @@ impl Host for Door {
     }
 
     fn is_plain(&self) -> bool {
-        !matches!(self.manner, Manner::Tls(_))
+        !matches!(self.manner, Manner::Tls(..))
     }
 }
 

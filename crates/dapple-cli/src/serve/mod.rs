@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dapple::{Color, Runtime};
+use http::HeaderValue;
 use tracing::{info, warn};
 
 use self::disk::Root;
@@ -37,6 +38,8 @@ mod disk;
 mod error;
 mod front;
 mod handles;
+#[cfg(feature = "http3")]
+mod http3;
 mod labels;
 mod library;
 pub(crate) mod limits;
@@ -127,11 +130,15 @@ fn open(
     predecessor: Option<&mut Predecessor>,
     tls: Option<&Arc<Tls>>,
 ) -> Result<(), ServeError> {
+    let may_wait = predecessor.is_some();
     let wanted: Vec<Wanted> = args.listen.wanted().into_iter().chain(args.tls.redirect()).collect();
     let listening = listen(&wanted, &args.listen.wanted_by_default(), predecessor)?;
     let (redirecting, serving): (Vec<_>, Vec<_>) = listening.into_iter().partition(Listening::is_redirect);
     for listening in serving {
-        let manner = tls.map_or(Manner::Plain, |tls| Manner::Tls(tls.clone()));
+        let manner = match tls {
+            Some(tls) => Manner::Tls(tls.clone(), open_http3(args, front, &listening, tls, may_wait)?),
+            None => Manner::Plain,
+        };
         front.open(listening, manner).map_err(ServeError::Runtime)?;
     }
     let port = front.addrs().first().map_or(443, SocketAddr::port);
@@ -139,6 +146,32 @@ fn open(
         front.open(listening, Manner::Redirect(port)).map_err(ServeError::Runtime)?;
     }
     Ok(())
+}
+
+/// Speaks HTTP/3 at the address of a socket, where that was asked for; returns what replies by TLS say of it.
+#[cfg(feature = "http3")]
+fn open_http3(
+    args: &Args,
+    front: &mut Front,
+    listening: &Listening,
+    tls: &Arc<Tls>,
+    may_wait: bool,
+) -> Result<Option<HeaderValue>, ServeError> {
+    let Some(addr) = listening.addr().filter(|_| args.tls.http3) else { return Ok(None) };
+    let binding = http3::Binding { is_shared: args.listen.reuse_port, may_wait };
+    front.open_http3(addr, tls, binding).map_err(|error| ServeError::Http3(addr, error))
+}
+
+/// This program was built without; where it was asked for, the options have been refused.
+#[cfg(not(feature = "http3"))]
+fn open_http3(
+    _: &Args,
+    _: &mut Front,
+    _: &Listening,
+    _: &Arc<Tls>,
+    _may_wait: bool,
+) -> Result<Option<HeaderValue>, ServeError> {
+    Ok(None)
 }
 
 /// Prints the one line on stdout. Scripts wait for it and read the port from it.
@@ -167,7 +200,7 @@ async fn watch(mut signals: Signals, mut upgrade: Upgrade, front: Front, reload:
         match upgrade.unless(signals.next()).await {
             Event::Command(Command::Stop) => break Ending::Stop,
             Event::Command(Command::Upgrade) => upgrade.begin(front.sockets()),
-            Event::Command(Command::Reload) => reload.run().await,
+            Event::Command(Command::Reload) => reload.run(&front).await,
             Event::Command(Command::Reopen) => {}
             Event::Replaced(process) => {
                 reload.manager.replaced_by(process);

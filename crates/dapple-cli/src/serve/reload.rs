@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dapple::blocking::spawn_blocking;
 use tracing::{error, info};
 
+use super::front::Front;
 use super::rules::Rules;
 use super::site::Site;
 use crate::config::{Problems, Sections};
@@ -20,7 +21,7 @@ pub(super) struct Reload {
 
 impl Reload {
     /// Reads rules and certificates. The access log is opened anew elsewhere.
-    pub(super) async fn run(&self) {
+    pub(super) async fn run(&self, front: &Front) {
         self.manager.reloading();
         if self.sections.is_any() {
             let sections = self.sections.clone();
@@ -35,8 +36,9 @@ impl Reload {
             }
         }
         if let Some(tls) = &self.tls {
-            match tls.reload().await {
-                Ok(()) => info!("the certificates were read again"),
+            match tls.reload().await.map(|()| front.renew()) {
+                Ok(Ok(())) => info!("the certificates were read again"),
+                Ok(Err(error)) => error!("the certificates of HTTP/3 stay as they were: {error}"),
                 Err(error) => error!("the certificates stay as they were: {error}"),
             }
         }

@@ -23,5 +23,7 @@ pub(crate) use self::manager::Manager;
 pub(crate) use self::memory::{MemoryLimit, MemoryUse};
 pub(crate) use self::signals::{Command, Signals};
 pub(crate) use self::stage::{Ending, Stage};
+#[cfg(feature = "http3")]
+pub(crate) use self::tls::within;
 pub(crate) use self::tls::{CertificateSource, Tls};
 pub(crate) use self::upgrade::{Event, Upgrade};

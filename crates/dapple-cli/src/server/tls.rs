@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+#[cfg(feature = "http3")]
+use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,6 +31,9 @@ pub(crate) struct Tls {
     acceptor: TlsAcceptor,
     source: CertificateSource,
     fingerprint: String,
+    /// Those in use, for whoever does not use the acceptor.
+    #[cfg(feature = "http3")]
+    certificates: Mutex<Certificates>,
 }
 
 impl Tls {
@@ -43,8 +48,20 @@ impl Tls {
             CertificateSource::SelfSigned(names) => Certificates::self_signed(names.iter().map(String::as_str))?,
         };
         let fingerprint = fingerprint(certificates.first());
-        let acceptor = TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"])?;
-        Ok(Arc::new(Tls { acceptor, source, fingerprint }))
+        let acceptor = TlsAcceptor::with_alpn(certificates.clone(), ["h2", "http/1.1"])?;
+        Ok(Arc::new(Tls {
+            acceptor,
+            source,
+            fingerprint,
+            #[cfg(feature = "http3")]
+            certificates: Mutex::new(certificates),
+        }))
+    }
+
+    /// The certificates in use.
+    #[cfg(feature = "http3")]
+    pub(crate) fn certificates(&self) -> Certificates {
+        self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The SHA-256 of a certificate that nobody else vouches for.
@@ -59,7 +76,10 @@ impl Tls {
     /// As [`Tls::new`]; what was in use stays in use.
     pub(crate) async fn reload(&self) -> Result<(), tls::CertificateError> {
         if let CertificateSource::Files(files) = &self.source {
-            self.acceptor.reload(Certificates::load(files.clone()).await?);
+            let certificates = Certificates::load(files.clone()).await?;
+            #[cfg(feature = "http3")]
+            self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&certificates);
+            self.acceptor.reload(certificates);
         }
         Ok(())
     }
@@ -82,7 +102,7 @@ impl Tls {
 }
 
 /// The result of a handshake; when the server is closing, it has to come soon.
-async fn within<F: Future>(handshake: F, closing: Closed) -> Option<F::Output> {
+pub(crate) async fn within<F: Future>(handshake: F, closing: Closed) -> Option<F::Output> {
     let mut handshake = pin!(handshake);
     let mut closed = pin!(async {
         closing.await;

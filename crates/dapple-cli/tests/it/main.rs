@@ -12,6 +12,8 @@ mod frames;
 mod framing;
 mod http;
 mod http2;
+#[cfg(feature = "http3")]
+mod http3;
 mod limits;
 mod listing;
 mod load;

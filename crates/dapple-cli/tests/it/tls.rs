@@ -16,13 +16,13 @@ use rustls::pki_types::CertificateDer;
 use crate::support::{Server, Site, dapple, eventually, noise};
 
 /// A certificate in two files.
-struct Certificate {
-    der: CertificateDer<'static>,
+pub(crate) struct Certificate {
+    pub(crate) der: CertificateDer<'static>,
     files: [PathBuf; 2],
 }
 
 impl Certificate {
-    fn make(site: &Site, file: &str, name: &str) -> Certificate {
+    pub(crate) fn make(site: &Site, file: &str, name: &str) -> Certificate {
         let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
         site.write(&format!("{file}.crt"), made.cert.pem());
         site.write(&format!("{file}.key"), made.signing_key.serialize_pem());
@@ -30,12 +30,12 @@ impl Certificate {
         Certificate { der: made.cert.der().clone(), files }
     }
 
-    fn options(&self) -> [&str; 4] {
+    pub(crate) fn options(&self) -> [&str; 4] {
         ["--tls-cert", self.files[0].to_str().unwrap(), "--tls-key", self.files[1].to_str().unwrap()]
     }
 }
 
-async fn connect(port: u16, name: &str, roots: &[&Certificate], alpn: &[&str]) -> TlsStream<TcpStream> {
+pub(crate) async fn connect(port: u16, name: &str, roots: &[&Certificate], alpn: &[&str]) -> TlsStream<TcpStream> {
     let connector = TlsConnector::with_roots(roots.iter().map(|root| root.der.clone())).unwrap();
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port).to_owned()).await.unwrap();
     connector.alpn(alpn.iter().copied()).connect(name, stream, LIMIT).await.unwrap()
@@ -204,7 +204,9 @@ fn what_is_wrong_with_the_options_is_said() {
     let other = Certificate::make(&secrets, "b", "b.example");
     let missing = ["--tls-cert", "/nonexistent.crt", "--tls-key", "/nonexistent.key"];
     let crossed = ["--tls-cert", certificate.options()[1], "--tls-key", other.options()[3]];
-    let cases: [(&[&str], &str); 4] = [
+    let http3 = if cfg!(feature = "http3") { "--tls-cert" } else { "--features http3" };
+    let cases: [(&[&str], &str); 5] = [
+        (&["--http3"], http3),
         (&missing, "/nonexistent"),
         (&crossed, "b.key"),
         (

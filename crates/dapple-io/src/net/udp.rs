@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-#[cfg(feature = "dns")]
 use std::task::{Context, Poll};
 
 use super::address::{Addresses, Target, ToAddresses, ToSocketAddrs, no_address, try_each};
@@ -141,6 +140,39 @@ impl UdpSocket {
     /// [`try_recv_from`](Self::try_recv_from) in it: that learns when there is none left. Ends with this socket, too.
     pub fn on_readable(&self, callback: dapple_sched::Callback<()>) -> Registration {
         watch(&self.source, Direction::Read, callback)
+    }
+
+    /// Receives by a call of your own, such as `recvmmsg`, as soon as that does not block: it says `WouldBlock` when there is nothing.
+    /// For one who waits in `poll`: of several only the last is woken.
+    ///
+    /// # Errors
+    ///
+    /// Those of `receive`, but for `WouldBlock` and `Interrupted`; the runtime of this socket has shut down.
+    pub fn poll_recv_by<R>(
+        &self,
+        cx: &mut Context<'_>,
+        mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.source.poll_io(cx, Direction::Read, None, |socket| receive(socket.as_fd()).map(Step::More))
+    }
+
+    /// Sends now, by a call of your own, such as `sendmmsg`, which says `WouldBlock` when there is no room; [`writable`](Self::writable)
+    /// waits for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of `send`; `WouldBlock` without a call where there has been no room since the last; the runtime of this socket has shut down.
+    pub fn try_send_by<R>(&self, mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<R>) -> io::Result<R> {
+        self.source.try_io(Direction::Write, |socket| send(socket.as_fd()).map(Step::More))
+    }
+
+    /// Waits until there may be room to send. Any number may wait. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// The runtime of this socket has shut down.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.source.ready(Direction::Write).await
     }
 
     /// The address that it is bound to, with the port that the kernel chose.

@@ -10,14 +10,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::ResolvesServerCert;
+use rustls::server::{ResolvesServerCert, ServerSessionMemoryCache};
 use rustls::sign::CertifiedKey;
 
 pub use error::CertificateError;
 pub(crate) use resolver::{Noting, take_seen};
 
-use crate::provider::provider;
+use crate::provider::{has_aes, provider, ticketer};
 use resolver::ByName;
 
 /// Two files in PEM format.
@@ -130,6 +131,24 @@ impl Certificates {
         self.entries.iter().flat_map(|entry| entry.names.iter().map(String::as_str))
     }
 
+    /// rustls's configuration of a server with these certificates and the protocols that may be agreed on (ALPN), the best first, as
+    /// [`TlsAcceptor`](crate::TlsAcceptor) has it: for whoever speaks TLS over something else than a stream, such as QUIC. Early data is off.
+    ///
+    /// # Errors
+    ///
+    /// The system has no random numbers.
+    pub fn server_config<'a>(&self, alpn: impl IntoIterator<Item = &'a str>) -> crate::Result<ServerConfig> {
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(self.resolver());
+        config.alpn_protocols = alpn.into_iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        config.ticketer = ticketer()?;
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+        // One is enough: a client that resumes gets another.
+        config.send_tls13_tickets = 1;
+        config.ignore_client_order = has_aes();
+        Ok(config)
+    }
+
     pub(crate) fn resolver(&self) -> Arc<dyn ResolvesServerCert> {
         let mut by_name = ByName::default();
         for entry in &self.entries {
@@ -183,6 +202,8 @@ impl Entry {
     }
 }
 
+/// Of TLS 1.2 without tickets; some 200 bytes each.
+const SESSIONS_MAX: usize = 4096;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Those of some authorities live for six days only.
 const SOON: Duration = Duration::from_secs(2 * 24 * 60 * 60);

@@ -115,7 +115,7 @@ impl Server {
             while let Ok((stream, addr)) = listener.accept().await {
                 let handle = handle.clone();
                 drop(dapple::spawn(async move {
-                    let client = Client { addr, is_secure: false, color: 0 };
+                    let client = Client { addr, is_secure: false, color: 0, alternative: None };
                     let limits = Arc::new(Limits::default());
                     if let End::Http2 { stream, first } =
                         serve(stream, Arc::new(Program), client, limits, &handle).await

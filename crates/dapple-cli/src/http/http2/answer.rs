@@ -5,8 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use dapple::time::timeout;
-use dapple_http::Request;
-use http::request::Parts;
 use http::{Response, StatusCode};
 use hyper::body::{Body, Incoming};
 
@@ -24,7 +22,7 @@ pub(super) async fn answer<V: Service>(
     let (parts, mut body) = request.into_parts();
     let fields = messages::fields(&parts.headers);
     let request = messages::request(&parts, &fields);
-    let reply = match malformed(&parts, &request) {
+    let reply = match messages::malformed(&parts, &request) {
         Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
         None => service.answer(&request, &mut RequestBody::new(&mut body), &client).await,
     };
@@ -43,22 +41,5 @@ async fn drain(body: &mut Incoming, mut left: u64) {
             Some(less) => left = less,
             None => return,
         }
-    }
-}
-
-/// What is wrong with a request beyond what hyper looks at: the host has to be known, and told once (RFC 9113, section 8.3.1).
-fn malformed(parts: &Parts, request: &Request<'_>) -> Option<&'static str> {
-    let mut hosts = request.fields.all("host");
-    let host = hosts.next();
-    if hosts.next().is_some() {
-        return Some("several hosts");
-    }
-    match (parts.uri.authority(), host) {
-        (None, None) => Some("no host"),
-        (Some(authority), _) if authority.as_str().contains('@') => Some("a user in the host"),
-        (Some(authority), Some(host)) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host) => {
-            Some("two different hosts")
-        }
-        _ => None,
     }
 }

@@ -185,7 +185,8 @@ mod tests {
             query: Some("y=\"1\""),
             fields: Fields::new(&fields),
         };
-        let client = Client { addr: "[::ffff:127.0.0.9]:99".parse().unwrap(), is_secure: true, color: 7 };
+        let client =
+            Client { addr: "[::ffff:127.0.0.9]:99".parse().unwrap(), is_secure: true, color: 7, alternative: None };
         let ending =
             Ending { status: Some(StatusCode::OK), sent: 12, is_complete: false, duration_us: 34, worker: Some(1) };
         let mut out = Vec::new();

@@ -44,7 +44,7 @@ pub(crate) async fn serve<N: Numbers>(listener: TcpListener, numbers: Arc<N>) {
         }
         let (service, limits, place) = (service.clone(), limits.clone(), Open(open.clone()));
         drop(Color::new().spawn_background(async move {
-            let client = Client { addr, is_secure: false, color: Color::current().id() };
+            let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
             answer(stream, service, client, limits).await;
             drop(place);
         }));

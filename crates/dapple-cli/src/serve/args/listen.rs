@@ -17,7 +17,7 @@ pub(crate) struct ListenArgs {
 
     /// Let other processes listen on the same port, each for a share of the connections
     #[arg(long)]
-    reuse_port: bool,
+    pub(crate) reuse_port: bool,
 }
 
 impl ListenArgs {

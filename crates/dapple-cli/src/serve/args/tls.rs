@@ -28,6 +28,10 @@ pub(crate) struct TlsArgs {
     /// Also listen here for plain HTTP, only to send everybody to the encrypted address
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     http_redirect: Option<(String, u16)>,
+
+    /// A preview: also speak HTTP/3, by UDP on the same addresses and ports, and say so in replies (Alt-Svc)
+    #[arg(long)]
+    pub(crate) http3: bool,
 }
 
 impl TlsArgs {
@@ -35,10 +39,13 @@ impl TlsArgs {
     ///
     /// # Errors
     ///
-    /// Certificates and keys do not come in pairs, or a redirect has no aim.
+    /// Certificates and keys do not come in pairs, a redirect has no aim, or HTTP/3 cannot be spoken.
     pub(crate) fn source(&self, listen: &ListenArgs) -> Result<Option<CertificateSource>, ServeError> {
         if self.tls_cert.len() != self.tls_key.len() {
             return Err(ServeError::TlsPairs(self.tls_cert.len(), self.tls_key.len()));
+        }
+        if self.http3 && !cfg!(feature = "http3") {
+            return Err(ServeError::Http3Missing);
         }
         if self.tls_self_signed {
             return Ok(Some(CertificateSource::SelfSigned(names(listen))));
@@ -47,6 +54,9 @@ impl TlsArgs {
         let files: Vec<CertificateFiles> = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
         if files.is_empty() && self.http_redirect.is_some() {
             return Err(ServeError::RedirectNowhere);
+        }
+        if files.is_empty() && self.http3 {
+            return Err(ServeError::Http3Plain);
         }
         Ok((!files.is_empty()).then_some(CertificateSource::Files(files)))
     }

@@ -1,0 +1,28 @@
+//! HTTP/3 for servers, a preview: QUIC by quinn and its messages by h3, run by Dapple.
+//!
+//! The socket is read by one task; every connection has a task of quinn's, which makes and takes packets, and one of ours, which takes
+//! requests; every request is a task again. All have colors of their own, so that encryption and answers of different connections run on
+//! all cores; with `--serial` everything has the default color.
+//!
+//! | what a peer can do | what happens |
+//! |---|---|
+//! | send first packets with made-up addresses | with [`VALIDATE_FROM`](incoming) handshakes under way, new ones have to prove their address (Retry) |
+//! | not finish its handshake | it is over after 10 s |
+//! | open many streams | 128 at a time; more are refused by the protocol |
+//! | take nothing, or too little, of a reply | the stream is reset when the [pace](super::pace) says so |
+//! | be silent, or vanish | without a word the connection ends after `idle_timeout`, without a request too; both are at most 30 s |
+//! | send a body that nobody reads | at most a window of it (64 KB) is taken; the stream ends with the reply |
+//! | let what was sent be repeated | at most 1 MB a connection is kept for that |
+
+mod answer;
+mod config;
+mod connection;
+mod incoming;
+mod request_body;
+mod runtime;
+mod socket;
+
+pub(crate) use self::config::server_config;
+pub(crate) use self::connection::serve;
+pub(crate) use self::incoming::{Door, Handshake, accept};
+pub(crate) use self::runtime::endpoint;

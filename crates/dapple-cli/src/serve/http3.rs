@@ -1,0 +1,156 @@
+//! HTTP/3 beside the TLS of a listening socket: the same address and port, by UDP.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use dapple::time::sleep;
+use dapple::{Color, JoinHandle};
+use http::HeaderValue;
+use quinn::Endpoint;
+use socket2::{Domain, Protocol, Socket, Type};
+use tracing::error;
+
+use super::site::Site;
+use crate::http::Client;
+use crate::http::http3::{self, Door, Handshake};
+use crate::server::{Admission, Place, Stage, Tls, within};
+
+/// The endpoint beside one listening socket.
+pub(super) struct Http3 {
+    addr: SocketAddr,
+    site: Arc<Site>,
+    tls: Arc<Tls>,
+    /// There once the port is free.
+    endpoint: OnceLock<Endpoint>,
+}
+
+/// How the socket is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Binding {
+    /// Other processes may have the same port at the same time.
+    pub(super) is_shared: bool,
+    /// The process before this one may have the port still, and lets go of it soon.
+    pub(super) may_wait: bool,
+}
+
+impl Http3 {
+    /// Binds the port. Where it may be waited for, [`Http3::begin`] does that.
+    ///
+    /// # Errors
+    ///
+    /// The port is taken, or the kernel refuses for another reason.
+    pub(super) fn open(addr: SocketAddr, site: Arc<Site>, tls: Arc<Tls>, binding: Binding) -> io::Result<Arc<Http3>> {
+        let http3 = Http3 { addr, site, tls, endpoint: OnceLock::new() };
+        match http3.bind(binding) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && binding.may_wait => {}
+            result => result?,
+        }
+        Ok(Arc::new(http3))
+    }
+
+    /// Begins to accept, on the default color.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        admission: Arc<Admission>,
+        stage: Arc<Stage>,
+        binding: Binding,
+    ) -> JoinHandle<()> {
+        let http3 = self.clone();
+        Color::DEFAULT.spawn(async move {
+            let bound = unless(stage.finishing(), http3.bound(binding)).await.flatten();
+            let Some(endpoint) = bound else { return };
+            http3::accept(endpoint, SiteDoor(http3.site.clone()), admission, stage.finishing()).await;
+        })
+    }
+
+    /// Uses the certificates as they are now, for connections to come.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be used for QUIC; those from before stay in use.
+    pub(super) fn renew(&self) -> io::Result<()> {
+        if let Some(endpoint) = self.endpoint.get() {
+            endpoint.set_server_config(Some(http3::server_config(&self.tls.certificates(), &self.site.limits)?));
+        }
+        Ok(())
+    }
+
+    /// How replies by TLS say that HTTP/3 is spoken here too.
+    pub(super) fn alternative(&self) -> Option<HeaderValue> {
+        HeaderValue::try_from(format!("h3=\":{}\"; ma={MAX_AGE_S}", self.addr.port())).ok()
+    }
+
+    fn bind(&self, binding: Binding) -> io::Result<()> {
+        let config = http3::server_config(&self.tls.certificates(), &self.site.limits)?;
+        let socket = udp_socket(self.addr, binding.is_shared)?;
+        let endpoint = http3::endpoint(socket, Some(config), self.site.serial)?;
+        // Bound once only: a second socket would not have got the address.
+        let _ = self.endpoint.set(endpoint);
+        Ok(())
+    }
+
+    /// The endpoint, as soon as the port is free.
+    async fn bound(&self, binding: Binding) -> Option<Endpoint> {
+        loop {
+            if let Some(endpoint) = self.endpoint.get() {
+                return Some(endpoint.clone());
+            }
+            sleep(BIND_AGAIN).await;
+            match self.bind(binding) {
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    error!(%error, addr = %self.addr, "there is no HTTP/3 on this address");
+                    return None;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Makes connections of QUIC tasks of the site.
+struct SiteDoor(Arc<Site>);
+
+impl Door for SiteDoor {
+    /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
+    fn serve(&self, handshake: Handshake, addr: SocketAddr, place: Place) {
+        let (site, open) = (self.0.clone(), self.0.counters.open_connection());
+        self.0.spawn(async move {
+            let client = Client { addr, is_secure: true, color: Color::current().id(), alternative: None };
+            let handle = site.handle.clone();
+            if let Some(Some(connection)) = within(handshake.finish(), handle.closing()).await {
+                let (limits, color) = (site.limits.clone(), site.serial.then_some(Color::DEFAULT));
+                http3::serve(connection, site, client, limits, &handle, color).await;
+            }
+            drop(open);
+            place.finish();
+        });
+    }
+}
+
+fn udp_socket(addr: SocketAddr, is_shared: bool) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_port(is_shared)?;
+    socket.bind(&addr.into())?;
+    Ok(socket.into())
+}
+
+/// The result of `future`, or nothing when `stop` is ready.
+async fn unless<F: Future>(stop: impl Future, future: F) -> Option<F::Output> {
+    let (mut stop, mut future) = (pin!(stop), pin!(future));
+    let race = poll_fn(|cx| match stop.as_mut().poll(cx) {
+        Poll::Ready(_) => Poll::Ready(None),
+        Poll::Pending => future.as_mut().poll(cx).map(Some),
+    });
+    race.await
+}
+
+/// How long a client may remember that HTTP/3 is spoken here.
+const MAX_AGE_S: u32 = 3600;
+
+/// How often it is tried whether the process before this one has let go of the port.
+const BIND_AGAIN: Duration = Duration::from_millis(100);

@@ -1,0 +1,292 @@
+//! HTTP/3: quinn and h3 as the client, on Dapple too.
+
+// The client's socket and timers are the server's.
+#[path = "../../src/http/http3/runtime.rs"]
+mod runtime;
+#[path = "../../src/http/http3/socket.rs"]
+mod socket;
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use h3::client::{RequestStream, SendRequest};
+use h3_quinn::{BidiStream, OpenStreams};
+use http::{HeaderMap, Method, Request, Response};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Endpoint};
+use rustix::process::Signal;
+use rustls::RootCertStore;
+
+use crate::support::{Server, Site, noise};
+use crate::tls::{self, Certificate};
+
+const NAME: &str = "a.example";
+
+/// A server of this site by HTTP/3, with its certificate.
+fn start(site: &Site, options: &[&str]) -> (Server, Certificate) {
+    let secrets = Site::new();
+    let certificate = Certificate::make(&secrets, "a", NAME);
+    let server = Server::start(&site.path, &[&certificate.options()[..], &["--http3"], options].concat());
+    (server, certificate)
+}
+
+/// Trusts this certificate.
+fn client_config(certificate: &Certificate) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.der.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h3".to_vec()];
+    ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).unwrap()))
+}
+
+/// One connection.
+#[derive(Clone)]
+struct Client {
+    quic: quinn::Connection,
+    sender: SendRequest<OpenStreams, Bytes>,
+    endpoint: Endpoint,
+}
+
+impl Client {
+    async fn connect(port: u16, certificate: &Certificate) -> Client {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let endpoint = runtime::endpoint(socket, None, false).unwrap();
+        let addr = (Ipv4Addr::LOCALHOST, port).into();
+        let quic = endpoint.connect_with(client_config(certificate), addr, NAME).unwrap().await.unwrap();
+        let (mut driver, sender) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.unwrap();
+        drop(dapple::spawn(async move { drop(driver.wait_idle().await) }));
+        Client { quic, sender, endpoint }
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> (Response<()>, RequestStream<BidiStream<Bytes>, Bytes>) {
+        let request = Request::builder().method(method).uri(format!("https://{NAME}{path}")).body(()).unwrap();
+        let mut stream = self.sender.clone().send_request(request).await.unwrap();
+        stream.finish().await.unwrap();
+        (stream.recv_response().await.unwrap(), stream)
+    }
+
+    async fn get(&self, path: &str) -> (u16, HeaderMap, Vec<u8>) {
+        let (response, mut stream) = self.ask(Method::GET, path).await;
+        (response.status().as_u16(), response.headers().clone(), rest(&mut stream).await)
+    }
+
+    /// Connections that the server has open.
+    async fn open(&self) -> u64 {
+        let status: serde_json::Value = serde_json::from_slice(&self.get("/-/status").await.2).unwrap();
+        status["connections"]["open"].as_u64().unwrap()
+    }
+}
+
+async fn rest(stream: &mut RequestStream<BidiStream<Bytes>, Bytes>) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Some(mut piece) = stream.recv_data().await.unwrap() {
+        body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+    }
+    body
+}
+
+#[test]
+fn files_heads_and_what_is_not_there() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &[]);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        for _ in 0..3 {
+            let (status, headers, body) = client.get("/").await;
+            assert_eq!((status, &body[..]), (200, &b"<h1>start</h1>"[..]));
+            assert_eq!(headers["content-length"], "14");
+            assert!(headers.contains_key("date") && headers.contains_key("etag"), "{headers:?}");
+        }
+        let (head, mut stream) = client.ask(Method::HEAD, "/").await;
+        assert_eq!((head.status().as_u16(), &head.headers()["content-length"]), (200, &"14".parse().unwrap()));
+        assert!(rest(&mut stream).await.is_empty());
+        assert_eq!(client.get("/missing").await.0, 404);
+        let (options, mut stream) = client.ask(Method::OPTIONS, "/").await;
+        assert_eq!((options.status().as_u16(), options.headers().contains_key("content-length")), (204, false));
+        assert!(rest(&mut stream).await.is_empty());
+    });
+}
+
+#[test]
+fn the_body_of_a_request_is_not_waited_for() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &[]);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let request = Request::post(format!("https://{NAME}/")).body(()).unwrap();
+        let mut stream = client.sender.clone().send_request(request).await.unwrap();
+        assert_eq!(stream.recv_response().await.unwrap().status(), 405);
+        let endless = async { while stream.send_data(Bytes::from(vec![0; 16 << 10])).await.is_ok() {} };
+        dapple::time::timeout(LIMIT, endless).await.expect("the server says that it reads no more");
+        assert_eq!(client.get("/").await.0, 200, "the connection goes on");
+    });
+}
+
+#[test]
+fn a_user_in_the_host_is_refused() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &[]);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let request = Request::get(format!("https://user@{NAME}/")).body(()).unwrap();
+        let mut stream = client.sender.clone().send_request(request).await.unwrap();
+        stream.finish().await.unwrap();
+        assert_eq!(stream.recv_response().await.unwrap().status(), 400);
+        assert_eq!(client.get("/").await.0, 200, "the connection goes on");
+    });
+}
+
+fn many_streams(options: &[&str]) {
+    let site = Site::new();
+    let pages: Vec<Vec<u8>> = (0..40).map(|seed| noise(10 + 7_000 * seed, seed as u64 + 1)).collect();
+    for (number, page) in pages.iter().enumerate() {
+        site.write(&format!("{number}.bin"), page);
+    }
+    let large = noise(20 << 20, 77);
+    site.write("large.bin", &large);
+    let (server, certificate) = start(&site, options);
+    dapple::block_on(async move {
+        let client = Client::connect(server.port, &certificate).await;
+        let downloading = client.clone();
+        let download = dapple::spawn(async move { downloading.get("/large.bin").await.2 });
+        let tasks: Vec<_> = (0..200)
+            .map(|number| {
+                let (client, number) = (client.clone(), number % pages.len());
+                dapple::spawn(async move { (number, client.get(&format!("/{number}.bin")).await) })
+            })
+            .collect();
+        for task in tasks {
+            let (number, (status, _, body)) = task.await.unwrap();
+            assert_eq!(status, 200);
+            assert!(body == pages[number], "{number}: {} bytes", body.len());
+        }
+        assert!(download.await.unwrap() == large);
+    });
+}
+
+#[test]
+fn many_streams_and_a_large_file_at_once() {
+    many_streams(&["--cache-mb", "1"]);
+}
+
+#[test]
+fn so_it_is_with_one_color() {
+    many_streams(&["--cache-mb", "1", "--serial"]);
+}
+
+#[test]
+fn a_client_that_vanishes_is_let_go() {
+    let site = Site::new();
+    site.write("large.bin", noise(20 << 20, 1));
+    let (server, certificate) = start(&site, &["--cache-mb", "1", "--idle-timeout-s", "1"]);
+    // It ends without a word: with its runtime.
+    let vanishing = dapple::builder().workers(1).build().unwrap();
+    let kept = vanishing.block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let download = client.ask(Method::GET, "/large.bin").await;
+        (client, download)
+    });
+    vanishing.shutdown(Duration::ZERO);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let alone = async {
+            while client.open().await > 1 {
+                dapple::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        dapple::time::timeout(LIMIT, alone).await.expect("the server forgets it");
+    });
+    drop(kept);
+}
+
+#[test]
+fn a_client_without_requests_is_let_go() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &["--idle-timeout-s", "1"]);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let error = dapple::time::timeout(LIMIT, client.quic.closed()).await.expect("it ends");
+        assert!(!matches!(error, quinn::ConnectionError::LocallyClosed), "{error}");
+    });
+}
+
+#[test]
+fn connections_have_the_limit_of_all_others() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &["--connections-per-address", "1"]);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let second =
+            client.endpoint.connect_with(client_config(&certificate), (Ipv4Addr::LOCALHOST, server.port).into(), NAME);
+        assert!(second.unwrap().await.is_err());
+        assert_eq!(client.get("/").await.0, 200);
+    });
+}
+
+#[test]
+fn replies_by_tls_tell_of_it() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &[]);
+    dapple::block_on(async {
+        let stream = tls::connect(server.port, NAME, &[&certificate], &[]).await;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut response = Vec::new();
+        let mut buf = [0; 4096];
+        loop {
+            match stream.read(&mut buf).await.unwrap() {
+                0 => break,
+                count => response.extend_from_slice(&buf[..count]),
+            }
+        }
+        let response = String::from_utf8(response).unwrap();
+        let expected = format!("\r\nalt-svc: h3=\":{}\"; ma=", server.port);
+        assert!(response.contains(&expected), "{response}");
+    });
+}
+
+#[test]
+fn a_download_in_flight_is_finished_at_the_end() {
+    let site = Site::new();
+    let large = noise(30 << 20, 5);
+    site.write("large.bin", &large);
+    let (mut server, certificate) = start(&site, &["--cache-mb", "1", "--drain-s", "60"]);
+    let runtime = dapple::builder().workers(2).build().unwrap();
+    let body = runtime.block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let (_, mut stream) = client.ask(Method::GET, "/large.bin").await;
+        server.signal(Signal::TERM);
+        rest(&mut stream).await
+    });
+    assert!(body == large, "{} of {} bytes", body.len(), large.len());
+    assert_eq!(server.wait(LIMIT).expect("it stops").code(), Some(0));
+}
+
+#[test]
+fn new_certificates_are_used_after_sighup() {
+    let (site, secrets) = (Site::with_index(), Site::new());
+    let old = Certificate::make(&secrets, "a", NAME);
+    let server = Server::start(&site.path, &[&old.options()[..], &["--http3"]].concat());
+    dapple::block_on(async {
+        let before = Client::connect(server.port, &old).await;
+        let new = Certificate::make(&secrets, "a", NAME);
+        server.signal(Signal::HUP);
+        let mut is_new = false;
+        for _ in 0..600 {
+            let addr = (Ipv4Addr::LOCALHOST, server.port).into();
+            let connecting = before.endpoint.connect_with(client_config(&new), addr, NAME).unwrap();
+            is_new = connecting.await.is_ok();
+            if is_new {
+                break;
+            }
+            dapple::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(is_new);
+        assert_eq!(before.get("/").await.0, 200, "connections go on");
+    });
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
