@@ -140,6 +140,38 @@ fn a_user_in_the_host_is_refused() {
     });
 }
 
+/// A head, and a frame of an unknown kind, that never end.
+#[test]
+fn what_is_too_long_ends() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &["--head-timeout-s", "60"]);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let long = "x".repeat(100_000);
+        let request = Request::get(format!("https://{NAME}/")).header("long", long).body(()).unwrap();
+        match client.sender.clone().send_request(request).await {
+            Ok(mut stream) => assert!(stream.recv_response().await.map_or(true, |reply| reply.status() == 431)),
+            // It knows how much the server takes.
+            Err(error) => assert!(error.to_string().to_ascii_lowercase().contains("header"), "{error}"),
+        }
+        // HEADERS, and a kind that nobody knows, with a length of 2^30 - 1.
+        for head in [[0x01, 0xbf, 0xff, 0xff, 0xff], [0x21, 0xbf, 0xff, 0xff, 0xff]] {
+            let (mut sending, _receiving) = client.quic.open_bi().await.unwrap();
+            sending.write_all(&head).await.unwrap();
+            let sent = async {
+                let mut len = 0_usize;
+                while sending.write_all(&[0; 16 << 10]).await.is_ok() {
+                    len += 16 << 10;
+                }
+                len
+            };
+            let len = dapple::time::timeout(LIMIT, sent).await.expect("the server reads no more");
+            assert!(len < 4 << 20, "{len}");
+        }
+        assert_eq!(client.get("/").await.0, 200, "the connection goes on");
+    });
+}
+
 fn many_streams(options: &[&str]) {
     let site = Site::new();
     let pages: Vec<Vec<u8>> = (0..40).map(|seed| noise(10 + 7_000 * seed, seed as u64 + 1)).collect();

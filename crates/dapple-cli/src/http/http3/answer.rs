@@ -7,13 +7,14 @@ use bytes::Bytes;
 use dapple::time::timeout;
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
-use h3_quinn::{Connection, SendStream};
+use h3_quinn::SendStream;
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body;
 use tracing::debug;
 
+use super::metered::{Connection, Credit};
 use super::request_body::Received;
 use crate::http::clock::now_ms;
 use crate::http::observer::ObservedBody;
@@ -23,6 +24,7 @@ use crate::http::{Awaited, Client, Limits, RequestBody, Service, hyper as messag
 /// Answers one request.
 pub(super) async fn answer<V: Service>(
     resolver: RequestResolver<Connection, Bytes>,
+    credit: Credit,
     service: Arc<V>,
     client: Client,
     limits: Arc<Limits>,
@@ -35,7 +37,7 @@ pub(super) async fn answer<V: Service>(
     };
     let (mut sending, receiving) = stream.split();
     let (parts, ()) = request.into_parts();
-    let mut body = Received::new(receiving, len(&parts.headers));
+    let mut body = Received::new(receiving, credit, len(&parts.headers));
     let fields = messages::fields(&parts.headers);
     let request = messages::request(&parts, &fields);
     let reply = match messages::malformed(&parts, &request) {

@@ -16,9 +16,10 @@ use quinn::VarInt;
 use tracing::debug;
 
 use super::answer::answer;
+use super::metered;
 use crate::http::{Awaited, Client, Limits, Service};
 
-type Http = h3::server::Connection<h3_quinn::Connection, Bytes>;
+type Http = h3::server::Connection<metered::Connection, Bytes>;
 
 /// Serves one connection until either side is done with it, it rests too long, or the server is closing. All requests have `color`,
 /// or one each.
@@ -34,7 +35,9 @@ pub(crate) async fn serve<V: Service>(
 ) {
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.head.len_max as u64);
-    let built = timeout(limits.head_timeout, builder.build(h3_quinn::Connection::new(quic.clone()))).await;
+    let metered = metered::Connection::new(quic.clone(), limits.head.len_max as u64);
+    let latest = metered.latest();
+    let built = timeout(limits.head_timeout, builder.build(metered)).await;
     let mut http: Http = match built {
         Ok(Ok(http)) => http,
         Ok(Err(error)) => return debug!(%error, "no connection of HTTP/3 came about"),
@@ -48,7 +51,7 @@ pub(crate) async fn serve<V: Service>(
         match next(&mut http, (!is_ending).then_some(closing.as_mut()), tick.as_mut()).await {
             Event::Request(Ok(Some(request))) => {
                 let open = rest.begin();
-                let answering = answer(*request, service.clone(), client.clone(), limits.clone());
+                let answering = answer(*request, latest.take(), service.clone(), client.clone(), limits.clone());
                 let task = async move {
                     answering.await;
                     drop(open);
@@ -91,7 +94,7 @@ async fn go_away(http: &mut Http, rest: &mut Rest) {
 }
 
 enum Event {
-    Request(Result<Option<Box<RequestResolver<h3_quinn::Connection, Bytes>>>, ConnectionError>),
+    Request(Result<Option<Box<RequestResolver<metered::Connection, Bytes>>>, ConnectionError>),
     Ending,
     Tick,
 }

@@ -12,12 +12,14 @@
 //! | take nothing, or too little, of a reply | the stream is reset when the [pace](super::pace) says so |
 //! | be silent, or vanish | without a word the connection ends after `idle_timeout`, without a request too; both are at most 30 s |
 //! | send a body that nobody reads | at most a window of it (64 KB) is taken; the stream ends with the reply |
+//! | send a head that is too large, or a frame without end | `431`; beyond `head.len_max` and a window it is not read, and the stream is reset |
 //! | let what was sent be repeated | at most 1 MB a connection is kept for that |
 
 mod answer;
 mod config;
 mod connection;
 mod incoming;
+mod metered;
 mod request_body;
 mod runtime;
 mod socket;

@@ -6,21 +6,22 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use h3::error::Code;
 use h3::server::RequestStream;
-use h3_quinn::RecvStream;
 
+use super::metered::{Credit, RecvStream};
 use crate::http::Incoming;
 
 /// See the module.
 pub(super) struct Received {
     stream: RequestStream<RecvStream, Bytes>,
+    credit: Credit,
     /// What is still to come, where the client said it.
     left: Option<u64>,
     is_ended: bool,
 }
 
 impl Received {
-    pub(super) fn new(stream: RequestStream<RecvStream, Bytes>, len: Option<u64>) -> Received {
-        Received { stream, left: len, is_ended: false }
+    pub(super) fn new(stream: RequestStream<RecvStream, Bytes>, credit: Credit, len: Option<u64>) -> Received {
+        Received { stream, credit, left: len, is_ended: false }
     }
 
     /// Nothing more is read.
@@ -48,6 +49,7 @@ impl Incoming for Received {
                 Ok(None) => return self.end(None),
                 Err(error) => return self.end(Some(error.to_string())),
             };
+            self.credit.give_back(piece.len());
             if let Some(left) = &mut self.left {
                 match left.checked_sub(piece.len() as u64) {
                     Some(rest) => *left = rest,
