@@ -99,7 +99,7 @@ pub(crate) struct LimitArgs {
 
     /// The most memory to use, in MiB; close to it the page cache gives memory up, and new connections are answered with 503
     /// [default: that of the control group, if it has a limit]
-    #[arg(long, value_name = "N", value_parser = number::<u64>(16..=1 << 24))]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=1 << 24))]
     pub(crate) memory_limit_mb: Option<u64>,
 
     /// How long responses in flight may take after the signal to stop, in seconds
