@@ -23,7 +23,8 @@ This builds bench in release mode, then runs `bench soak scheduler`.
 
 cargo xtask soak web [--minutes M] [--seed S] [--program FILE]
 
-Good and hostile clients at `dapple serve`, 32 at a time. Every good request must be answered right, and when all clients
+Good and hostile clients at `dapple serve`, 32 at a time; every eleven seconds it reads its configuration again (SIGHUP), is
+stopped for a while (SIGSTOP), or is replaced by a new process (SIGUSR2). Every good request must be answered right, and when all clients
 are gone, so must be their connections, their descriptors, threads, and all but 16 MB of their memory. Builds dapple in release
 mode, unless --program names a `dapple`.
 ";

@@ -57,14 +57,32 @@ impl Dice {
 pub(super) fn be_good(port: u16, site: &Site, dice: &mut Dice) -> Result<(), String> {
     let connect = || -> io::Result<BufReader<TcpStream>> { Ok(BufReader::new(connect(port)?)) };
     let mut stream = connect().map_err(|error| format!("a good client cannot connect: {error}"))?;
-    for _ in 0..=dice.roll(8) {
+    for number in 0..=dice.roll(8) {
         let (name, content) = &site.files[dice.roll(site.files.len() as u64) as usize];
-        ask(&mut stream, name, content, dice).map_err(|error| format!("a good request for {name}: {error}"))?;
+        match ask(&mut stream, name, content, dice) {
+            Ok(Goes::On) => {}
+            Ok(Goes::Ends) => break,
+            // A connection may end between two requests at any time, and the second is asked again elsewhere.
+            Ok(Goes::Unanswered) if number > 0 => return be_good(port, site, dice),
+            Ok(Goes::Unanswered) => {
+                return Err(format!("a good request for {name}, the first of its connection, has no answer"));
+            }
+            Err(error) => return Err(format!("a good request for {name}: {error}")),
+        }
     }
     Ok(())
 }
 
-fn ask(stream: &mut BufReader<TcpStream>, name: &str, content: &[u8], dice: &mut Dice) -> io::Result<()> {
+/// How it goes on with a connection.
+enum Goes {
+    On,
+    /// The reply said that it is the last one.
+    Ends,
+    /// It was closed before a byte of the reply.
+    Unanswered,
+}
+
+fn ask(stream: &mut BufReader<TcpStream>, name: &str, content: &[u8], dice: &mut Dice) -> io::Result<Goes> {
     let first = dice.roll(content.len().max(1) as u64) as usize;
     let (method, lines, status, expected) = match dice.roll(5) {
         0 if !content.is_empty() => ("GET", format!("Range: bytes={first}-\r\n"), 206, &content[first..]),
@@ -74,15 +92,24 @@ fn ask(stream: &mut BufReader<TcpStream>, name: &str, content: &[u8], dice: &mut
     };
     let request = format!("{method} /{name} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     let cut = dice.roll(request.len() as u64) as usize;
-    stream.get_mut().write_all(&request.as_bytes()[..cut])?;
-    stream.get_mut().write_all(&request.as_bytes()[cut..])?;
+    let sent = stream.get_mut().write_all(&request.as_bytes()[..cut]);
+    let sent = sent.and_then(|()| stream.get_mut().write_all(&request.as_bytes()[cut..]));
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut line = String::new();
-    stream.read_line(&mut line)?;
+    match sent.and_then(|()| stream.read_line(&mut line)) {
+        Ok(0) => return Ok(Goes::Unanswered),
+        Ok(_) => {}
+        Err(error) if line.is_empty() && is_closed(&error) => return Ok(Goes::Unanswered),
+        Err(error) => return Err(error),
+    }
     if !line.starts_with(&format!("HTTP/1.1 {status} ")) {
         return Err(wrong(format!("{status} expected, got {line:?}")));
     }
+    let mut goes = Goes::On;
     while !line.trim_end().is_empty() {
+        if line.trim_end().eq_ignore_ascii_case("connection: close") {
+            goes = Goes::Ends;
+        }
         line.clear();
         if stream.read_line(&mut line)? == 0 {
             return Err(wrong("the head is cut short".to_owned()));
@@ -90,7 +117,11 @@ fn ask(stream: &mut BufReader<TcpStream>, name: &str, content: &[u8], dice: &mut
     }
     let mut body = vec![0; expected.len()];
     stream.read_exact(&mut body)?;
-    if body == expected { Ok(()) } else { Err(wrong("the bytes are wrong".to_owned())) }
+    if body == expected { Ok(goes) } else { Err(wrong("the bytes are wrong".to_owned())) }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 /// Something that nobody should do. What comes of it, the client does not care.

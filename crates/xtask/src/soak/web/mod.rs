@@ -86,16 +86,45 @@ fn round(server: &Server, site: &Site, length: Duration, seed: u64) -> Result<()
             })
         };
         let clients: Vec<_> = (0..GOOD + HOSTILE).map(spawn).collect();
-        while began.elapsed() < length && !run.is_over.load(Ordering::Relaxed) {
+        let mut events = EVENTS.iter().cycle();
+        let mut next = EVENT_EVERY;
+        let mut happened = Ok(());
+        while happened.is_ok() && began.elapsed() < length && !run.is_over.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(100));
+            if began.elapsed() >= next
+                && let Some(event) = events.next()
+            {
+                happened = let_happen(server, *event);
+                next = began.elapsed() + EVENT_EVERY;
+            }
         }
         run.is_over.store(true, Ordering::Relaxed);
         let joined = clients.into_iter().map(|client| client.join().map_err(|_| "a client panicked".to_owned())?);
-        joined.collect::<Result<(), String>>()
+        joined.collect::<Result<(), String>>().and(happened)
     });
     let (good, hostile) = (run.good.into_inner(), run.hostile.into_inner());
     println!("xtask: {good} good connections, {hostile} hostile ones in {:.0} s", began.elapsed().as_secs_f64());
     outcome
+}
+
+/// What a server in service meets.
+#[derive(Clone, Copy)]
+enum Event {
+    Reload,
+    Stop,
+    Upgrade,
+}
+
+fn let_happen(server: &Server, event: Event) -> Result<(), String> {
+    match event {
+        Event::Reload => server.signal("HUP"),
+        Event::Stop => {
+            server.signal("STOP")?;
+            std::thread::sleep(Duration::from_secs(3));
+            server.signal("CONT")
+        }
+        Event::Upgrade => server.upgrade(),
+    }
 }
 
 fn is_back(base: &Footprint, last: &Footprint) -> Result<bool, String> {
@@ -112,6 +141,10 @@ fn is_back(base: &Footprint, last: &Footprint) -> Result<bool, String> {
 }
 
 const WARM_UP: Duration = Duration::from_secs(10);
+
+const EVENTS: [Event; 4] = [Event::Reload, Event::Stop, Event::Reload, Event::Upgrade];
+/// Not within the warm-up, which is shorter.
+const EVENT_EVERY: Duration = Duration::from_secs(11);
 
 /// How many clients there are at a time.
 const GOOD: u64 = 8;

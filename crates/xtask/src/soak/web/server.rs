@@ -5,13 +5,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::workspace::{Workspace, cargo};
 
 /// A running `dapple serve`; ended when dropped.
 pub(super) struct Server {
+    /// The first process. The later ones are started by the one before each.
     child: Child,
+    /// The process that serves now.
+    id: AtomicU32,
     pub(super) port: u16,
 }
 
@@ -48,7 +52,7 @@ impl Server {
         BufReader::new(stdout).read_line(&mut line).map_err(|error| error.to_string())?;
         let port = line.split_whitespace().find_map(|word| word.strip_prefix("http://127.0.0.1:")?.parse().ok());
         let port = port.ok_or_else(|| format!("no address in {line:?}"))?;
-        Ok(Server { child, port })
+        Ok(Server { id: AtomicU32::new(child.id()), child, port })
     }
 
     /// What it takes when no client is left; an error if one stays longer than the limits allow.
@@ -85,7 +89,7 @@ impl Server {
     }
 
     fn footprint(&self) -> Result<Footprint, String> {
-        let folder = format!("/proc/{}", self.child.id());
+        let folder = format!("/proc/{}", self.id());
         let descriptors = std::fs::read_dir(format!("{folder}/fd")).map_err(|error| error.to_string())?.count();
         let text = std::fs::read_to_string(format!("{folder}/status")).map_err(|error| error.to_string())?;
         let number = |name: &str| {
@@ -97,18 +101,66 @@ impl Server {
         Ok(Footprint { descriptors, threads, resident_kb })
     }
 
-    /// Ends it; it has to be there still.
-    pub(super) fn stop(mut self) -> Result<(), String> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(format!("the server ended by itself: {status}")),
-            Err(error) => Err(error.to_string()),
+    /// Sends it a signal: `HUP`.
+    pub(super) fn signal(&self, name: &str) -> Result<(), String> {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()).status();
+        match status.map_err(|error| format!("cannot run kill: {error}"))?.success() {
+            true => Ok(()),
+            false => Err(format!("the server is gone: signal {name} cannot be sent")),
         }
     }
+
+    /// Has a new process take over, and waits for the end of the old one.
+    pub(super) fn upgrade(&self) -> Result<(), String> {
+        let old = self.id();
+        let children = format!("/proc/{old}/task/{old}/children");
+        self.signal("USR2")?;
+        let began = Instant::now();
+        let mut new = None;
+        while is_alive(old) {
+            // The last that was seen: it is the only child.
+            let child = std::fs::read_to_string(&children).unwrap_or_default().trim().parse::<u32>().ok();
+            new = child.or(new);
+            if began.elapsed() > GONE_WITHIN {
+                return Err(format!("process {old} is there {GONE_WITHIN:?} after its upgrade"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let new = new.filter(|new| is_alive(*new)).ok_or("no new process took over, and the old one ended")?;
+        self.id.store(new, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends it as a service manager does; it has to be there still, and to be gone soon after.
+    pub(super) fn stop(mut self) -> Result<(), String> {
+        self.signal("TERM")?;
+        let began = Instant::now();
+        while is_alive(self.id()) {
+            if began.elapsed() > GONE_WITHIN {
+                return Err("the server did not end at SIGTERM".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let status = self.child.wait().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("the first process ended with {status}")) }
+    }
+
+    fn id(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether there is a process with this number that has not ended.
+fn is_alive(id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if is_alive(self.id()) {
+            let _ = self.signal("KILL");
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
