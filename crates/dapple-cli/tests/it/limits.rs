@@ -89,7 +89,7 @@ fn time_in_which_the_process_is_stopped_is_nobody_s_fault() {
         ["head", "idle", "pause", "request"].map(|name| format!("--{name}-timeout-s=8")).to_vec();
     let mut options: Vec<&str> = seconds.iter().map(String::as_str).collect();
     options.extend(["--send-rate-min", "1", "--rate-grace-s", "8", "--cache-mb", "1"]);
-    let server = Server::start(&site.path, &options);
+    let mut server = Server::start_with_log(&site.path, &options);
     let [mut idle, mut begun, mut silent] = [server.connect(), server.connect(), server.connect()];
     let mut loading = server.connect();
     assert_eq!(idle.get("/").status, 200);
@@ -115,6 +115,10 @@ fn time_in_which_the_process_is_stopped_is_nobody_s_fault() {
     assert!(content == noise(len, 9));
     // Whoever is late nevertheless is let go.
     assert_eq!(silent.read_to_end().unwrap_or_default(), b"");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(LIMIT).expect("it stops").code(), Some(0));
+    let log = server.log_to_end();
+    assert!(log.contains("the process did not run for a while"), "{log}");
 }
 
 /// How long anything may take on a machine that is busy.
