@@ -6,7 +6,9 @@ mod runtime;
 #[path = "../../src/http/http3/socket.rs"]
 mod socket;
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +21,9 @@ use quinn::{ClientConfig, Endpoint};
 use rustix::process::Signal;
 use rustls::RootCertStore;
 
-use crate::support::{Server, Site, noise};
+use crate::support::{Server, Site, dapple as dapple_command, noise};
 use crate::tls::{self, Certificate};
+use crate::upgrade::{self, News};
 
 const NAME: &str = "a.example";
 
@@ -172,6 +175,25 @@ fn what_is_too_long_ends() {
     });
 }
 
+#[test]
+fn a_client_that_takes_nothing_of_a_reply_is_let_go() {
+    let site = Site::new();
+    site.write("large.bin", noise(20 << 20, 1));
+    let (server, certificate) = start(&site, &["--cache-mb", "1", "--pause-timeout-s", "1"]);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        // GET, https, and then path and host: places in the table of RFC 9204, appendix A.
+        let fields = [&[0, 0, 0xd1, 0xd7, 0x51, 10][..], b"/large.bin", &[0x50, 9], NAME.as_bytes()].concat();
+        let (mut sending, mut receiving) = client.quic.open_bi().await.unwrap();
+        sending.write_all(&[&[0x01, fields.len() as u8], &fields[..]].concat()).await.unwrap();
+        sending.finish().unwrap();
+        let reset = dapple::time::timeout(LIMIT, receiving.received_reset()).await.expect("it is reset");
+        let cancelled = h3::error::Code::H3_REQUEST_CANCELLED.value();
+        assert_eq!(reset.unwrap().map(quinn::VarInt::into_inner), Some(cancelled));
+        assert_eq!(client.get("/missing").await.0, 404, "the connection goes on");
+    });
+}
+
 fn many_streams(options: &[&str]) {
     let site = Site::new();
     let pages: Vec<Vec<u8>> = (0..40).map(|seed| noise(10 + 7_000 * seed, seed as u64 + 1)).collect();
@@ -259,6 +281,37 @@ fn connections_have_the_limit_of_all_others() {
     });
 }
 
+/// First packets of a hundred clients that do not get the answers, as if their addresses were made up.
+#[test]
+fn among_many_handshakes_clients_have_to_prove_their_address() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &[]);
+    let between = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    between.set_read_timeout(Some(LIMIT)).unwrap();
+    let addr = (Ipv4Addr::LOCALHOST, server.port).into();
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let connect =
+            |_| client.endpoint.connect_with(client_config(&certificate), between.local_addr().unwrap(), NAME);
+        let unfinished: Vec<_> = (0..100).map(connect).collect();
+        let mut ids = HashSet::new();
+        let mut buf = [0; 2048];
+        while ids.len() < unfinished.len() {
+            let (len, from) = between.recv_from(&mut buf).unwrap();
+            if from != addr {
+                // The number that the client chose for the connection.
+                let id_len = usize::from(buf[5]);
+                ids.insert(buf[6..][..id_len].to_vec());
+                between.send_to(&buf[..len], addr).unwrap();
+            }
+        }
+        let another = Client::connect(server.port, &certificate).await;
+        assert_eq!(another.get("/").await.0, 200, "it has proved its address");
+        let open = another.open().await;
+        assert!((32..=64 + 2).contains(&open), "{open}");
+    });
+}
+
 #[test]
 fn replies_by_tls_tell_of_it() {
     let site = Site::with_index();
@@ -318,6 +371,31 @@ fn new_certificates_are_used_after_sighup() {
         }
         assert!(is_new);
         assert_eq!(before.get("/").await.0, 200, "connections go on");
+    });
+}
+
+#[test]
+fn a_process_that_takes_over_speaks_it_when_the_port_is_free() {
+    let (site, secrets) = (Site::with_index(), Site::new());
+    let certificate = Certificate::make(&secrets, "a", NAME);
+    let mut news = News::listen(&secrets.path);
+    let program = PathBuf::from(dapple_command().get_program());
+    let options = [&certificate.options()[..], &["--http3"]].concat();
+    let mut server = upgrade::start(&program, &site, &news, &options);
+    let first = news.next_ready();
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        assert_eq!(client.get("/").await.0, 200);
+        server.signal(Signal::USR2);
+        assert_ne!(news.next_ready(), first);
+        // Told to go away.
+        dapple::time::timeout(LIMIT, client.quic.closed()).await.expect("the old one ends it");
+    });
+    assert_eq!(server.wait(LIMIT).expect("the old one stops").code(), Some(0));
+    runtime.block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        assert_eq!(client.get("/").await.0, 200);
     });
 }
 

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 use crate::support::{Server, Site, dapple, eventually, noise};
 
 /// What a service manager hears, in order.
-struct News {
+pub(crate) struct News {
     socket: UnixDatagram,
     path: PathBuf,
     /// Processes that said that they serve now.
@@ -22,7 +22,7 @@ struct News {
 }
 
 impl News {
-    fn listen(dir: &Path) -> News {
+    pub(crate) fn listen(dir: &Path) -> News {
         let path = dir.join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
@@ -41,7 +41,7 @@ impl News {
     }
 
     /// Reads until one more process is ready; its number.
-    fn next_ready(&mut self) -> i32 {
+    pub(crate) fn next_ready(&mut self) -> i32 {
         let before = self.ready.len();
         while self.ready.len() == before {
             self.next();
@@ -59,7 +59,7 @@ impl Drop for News {
     }
 }
 
-fn start(program: &Path, site: &Site, news: &News, options: &[&str]) -> Server {
+pub(crate) fn start(program: &Path, site: &Site, news: &News, options: &[&str]) -> Server {
     let mut command = Command::new(program);
     command.env("NOTIFY_SOCKET", &news.path);
     command.arg("serve").arg(&site.path).args(["--port", "0", "--workers", "2"]).args(options);

@@ -1,7 +1,9 @@
 //! Bytes through TCP, Unix sockets, UDP and pipes.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::BorrowedFd;
 
 use dapple_io::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream, tcp_connect};
 use dapple_io::{SendQueue, pipe};
@@ -95,6 +97,29 @@ fn udp_echo() {
         assert_eq!(echo.await.unwrap()?, 8);
         let nothing = a.try_recv_from(&mut buf).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn udp_by_calls_of_ones_own() {
+    let own = |socket: BorrowedFd<'_>| socket.try_clone_to_owned().map(std::net::UdpSocket::from);
+    run(2, async move {
+        let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+        let (from, to) = (a.local_addr()?, b.local_addr()?);
+        let receiving = spawn(async move {
+            let mut buf = [0; 100];
+            let receive = poll_fn(|cx| b.poll_recv_by(cx, |socket| own(socket)?.recv_from(&mut buf)));
+            let (len, from) = receive.await?;
+            io::Result::Ok((buf[..len].to_vec(), from))
+        });
+        a.writable().await?;
+        assert_eq!(a.try_send_by(|socket| own(socket)?.send_to(b"datagram", to))?, 8);
+        let (data, sender) = receiving.await.unwrap()?;
+        assert_eq!((&data[..], sender), (&b"datagram"[..], from));
+        let full = a.try_send_by(|_| io::Result::<()>::Err(io::ErrorKind::WouldBlock.into())).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
         io::Result::Ok(())
     })
     .unwrap();
