@@ -15,10 +15,12 @@ use clap::builder::BoolishValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+pub(crate) use self::address::host_and_port;
 pub(crate) use self::number::number;
 pub(crate) use self::problem::Problems;
 pub(crate) use self::sections::Sections;
 
+mod address;
 mod environment;
 mod file;
 mod layer;

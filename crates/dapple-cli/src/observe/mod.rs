@@ -3,11 +3,13 @@
 //! A service passes each request through [`Observing`]. Where nobody wants to know anything that costs two comparisons; otherwise the
 //! reply carries an [`Observer`](crate::http::Observer), which learns how many bytes were sent and whether all were.
 
+mod args;
 mod exchange;
 pub(crate) mod log;
 pub(crate) mod metrics;
 mod span;
 mod time;
+pub(crate) mod told;
 
 use std::future::Future;
 
@@ -15,6 +17,7 @@ use dapple::Handle;
 use dapple_http::Request;
 use tracing::{Instrument, debug};
 
+pub(crate) use self::args::ToldArgs;
 use self::exchange::Exchange;
 use self::log::Log;
 use self::metrics::Metrics;

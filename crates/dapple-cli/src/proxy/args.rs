@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::serve::host_and_port;
+use crate::config::host_and_port;
 
 /// Forward HTTP for browsers and programs, with one cache for all of them, on every core.
 ///

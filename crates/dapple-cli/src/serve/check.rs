@@ -8,8 +8,8 @@ use super::args::Args;
 use super::disk::Root;
 use super::error::ServeError;
 use super::rules::Rules;
-use super::told;
 use crate::config::Loaded;
+use crate::observe::told;
 use crate::server::Tls;
 
 /// Looks at all that the options name, and prints what would be used. Nobody is listened for: a port that is taken is not found out,

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::config::Problems;
+use crate::observe::told::ToldError;
 use crate::server::ListenError;
 
 /// Why the server did not start.
@@ -22,10 +23,8 @@ pub(crate) enum ServeError {
     Dir(PathBuf, #[source] io::Error),
     #[error(transparent)]
     Listen(#[from] ListenError),
-    #[error("the access log {0:?} cannot be opened ({1}); give a file that can be written, or `-` for stdout")]
-    AccessLog(PathBuf, #[source] io::Error),
-    #[error("listening for metrics on {0}:{1} failed ({2}); choose another address with `--metrics HOST:PORT`")]
-    Metrics(String, u16, #[source] io::Error),
+    #[error(transparent)]
+    Told(#[from] ToldError),
     #[error("there are {0} of --tls-cert and {1} of --tls-key; give a key for each certificate, in the same order")]
     TlsPairs(usize, usize),
     #[error("--http-redirect has no encrypted address to send clients to; give --tls-cert and --tls-key too")]

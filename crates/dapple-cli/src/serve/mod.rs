@@ -3,25 +3,25 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use dapple::{Color, Runtime};
+use dapple::Color;
 use http::HeaderValue;
-use tracing::{info, warn};
 
 use self::disk::Root;
 use self::front::{Front, Manner};
+use self::metrics::SiteNumbers;
 use self::reload::Reload;
 use self::rules::Rules;
 use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
+use crate::observe::told;
 use crate::server::{
-    Admission, Command, Ending, Event, Listening, Manager, MemoryLimit, Predecessor, Refusal, Signals, Tls, Upgrade,
-    Wanted, listen,
+    Admission, Command, Ending, Event, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted,
+    end_at_once_on, finish, listen,
 };
 
-pub(crate) use self::args::{Args, host_and_port};
+pub(crate) use self::args::Args;
 pub(crate) use self::error::ServeError;
 
 mod answer;
@@ -58,7 +58,6 @@ mod representation;
 mod rules;
 mod site;
 mod status;
-mod told;
 mod variants;
 
 /// Serves until a signal says to stop, and then until what is in flight is finished; with `--check`, only looks whether it could.
@@ -72,7 +71,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         return check::check(args, &rules, loaded);
     }
     let root = Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
-    let shares = limits::shares(args.limits.connections as usize);
+    let shares = limits::shares(args.limits.admission.connections as usize);
     let mut builder = dapple::builder();
     if let Some(workers) = args.runtime.workers {
         builder = builder.workers(usize::from(workers));
@@ -84,7 +83,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let upgrade = Upgrade::new();
     let (observing, writing) = told::open(&args.told, runtime.handle())?;
     let memory_limit = MemoryLimit::find(args.limits.memory_limit_mb.map(|megabytes| megabytes << 20));
-    let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address()));
+    let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address()));
     let options = SiteOptions {
         cache_bytes: memory::cache_bytes(args.files.cache_mb, memory_limit.as_ref()),
         files_max: shares.files,
@@ -108,13 +107,14 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let mut front = Front::new(site.clone(), shares.is_short);
     open(args, &mut front, predecessor.as_mut(), tls.as_ref())?;
     announce(args, &front, runtime.handle().workers(), tls.as_deref());
-    told::begin(&args.told, &site, predecessor.is_some())?;
+    let numbers = Arc::new(SiteNumbers::new(site.clone()));
+    told::begin(&args.told, observing, numbers, predecessor.is_some())?;
     let manager = Manager::find();
     if let Some(predecessor) = predecessor {
         predecessor.tell_ready();
     }
     manager.ready();
-    let drain = Duration::from_secs(args.limits.drain_s);
+    let drain = args.limits.admission.drain();
     let reload = Reload { manager, site, sections: loaded.sections.clone(), tls };
     let (begin, admission) = runtime.block_on(watch(signals, upgrade, front, reload));
     finish(runtime, drain.saturating_sub(begin.elapsed()), &admission);
@@ -216,31 +216,3 @@ async fn watch(mut signals: Signals, mut upgrade: Upgrade, front: Front, reload:
     end_at_once_on(signals);
     (begin, front.finish(ending).await)
 }
-
-/// Ends the process when one more signal comes. On a thread of its own, because the main thread waits for the runtime
-/// meanwhile, and that waits for all its tasks.
-fn end_at_once_on(mut signals: Signals) {
-    let watch = move || {
-        while dapple::wait(signals.next()) != Command::Stop {}
-        warn!("a second signal: ended at once");
-        std::process::exit(EXIT_AT_ONCE);
-    };
-    // Without this thread the server still ends, only not at once.
-    let _ = thread::Builder::new().name("dapple-signals".to_owned()).spawn(watch);
-}
-
-/// Idle connections close, the others do after their response.
-fn finish(runtime: Runtime, limit: Duration, admission: &Admission) {
-    let report = runtime.shutdown(limit);
-    let [full, address, memory] = Refusal::ALL.map(|(refusal, _)| admission.refused(refusal));
-    info!(full, address, memory, "connections refused in all, by the limit that they met");
-    let cut = admission.cut();
-    if cut > 0 {
-        warn!(cut, "connections were cut: their responses took longer than --drain-s allows");
-    } else if report.tasks_dropped > 0 {
-        warn!(tasks = report.tasks_dropped, "not everything that was begun has ended; no response was lost");
-    }
-}
-
-/// What a shell reports for a program that Ctrl-C ended.
-const EXIT_AT_ONCE: i32 = 130;

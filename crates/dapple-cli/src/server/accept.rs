@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -34,6 +34,11 @@ pub(crate) trait Host: Send + Sync + 'static {
 
     /// Whether clients speak plain HTTP on this listener, so that they understand a refusal.
     fn is_plain(&self) -> bool;
+
+    /// What to tell a client that may not come in whatever room there is; `None` where it may. Such a client takes no place from others.
+    fn turns_away(&self, _client: IpAddr) -> Option<&'static [u8]> {
+        None
+    }
 }
 
 /// What an accepting task needs.
@@ -83,6 +88,9 @@ pub(crate) async fn accept<H: Host>(accepting: Accepting<H>) {
 
 /// Serves a connection, or turns it away.
 fn take<H: Host>(accepting: &Accepting<H>, limits: &mut AtLimit, stream: TcpStream, client: SocketAddr) {
+    if let Some(words) = accepting.host.turns_away(client.ip()) {
+        return turn_away(accepting, stream, words);
+    }
     match accepting.admission.admit(client.ip()) {
         Ok(place) => {
             limits.is_told &= accepting.is_short;
@@ -90,13 +98,21 @@ fn take<H: Host>(accepting: &Accepting<H>, limits: &mut AtLimit, stream: TcpStre
         }
         Err(refusal) => {
             limits.tell(refusal, &accepting.admission);
-            // Beyond what can be told so in a moment, they are just closed.
-            if let Some(place) = TurnedAway::enter()
-                && accepting.host.is_plain()
-            {
-                accepting.host.spawn(turn_away(stream, refusal, place));
-            }
+            turn_away(accepting, stream, words(refusal));
         }
+    }
+}
+
+/// Says so and closes, rather than let the client wait for what may not come. Beyond what can be told so in a moment, they are just
+/// closed.
+fn turn_away<H: Host>(accepting: &Accepting<H>, stream: TcpStream, words: &'static [u8]) {
+    if let Some(place) = TurnedAway::enter()
+        && accepting.host.is_plain()
+    {
+        accepting.host.spawn(async move {
+            farewell(stream, words).await;
+            drop(place);
+        });
     }
 }
 
@@ -183,11 +199,6 @@ fn accept_now(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
             return Ok((TcpStream::from_std(stream)?, client));
         }
     }
-}
-
-/// The decision at the limit: say so and close, rather than let the client wait for what may not come.
-async fn turn_away(stream: TcpStream, refusal: Refusal, _place: TurnedAway) {
-    farewell(stream, words(refusal)).await;
 }
 
 /// One of the places for clients that are being turned away.

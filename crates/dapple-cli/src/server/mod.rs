@@ -2,6 +2,8 @@
 
 mod accept;
 mod admission;
+mod args;
+mod end;
 mod error;
 mod farewell;
 mod handover;
@@ -15,7 +17,9 @@ mod tls;
 mod upgrade;
 
 pub(crate) use self::accept::{Accepting, Host, accept};
-pub(crate) use self::admission::{Admission, PerAddress, Place, Refusal};
+pub(crate) use self::admission::{Admission, Place, Refusal};
+pub(crate) use self::args::AdmissionArgs;
+pub(crate) use self::end::{end_at_once_on, finish};
 pub(crate) use self::error::ListenError;
 pub(crate) use self::handover::Predecessor;
 pub(crate) use self::listening::{Listening, Wanted, listen};

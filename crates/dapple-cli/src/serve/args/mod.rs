@@ -6,16 +6,15 @@
 use std::path::PathBuf;
 
 pub(crate) use self::connection::ConnectionArgs;
-pub(crate) use self::listen::{ListenArgs, host_and_port};
+pub(crate) use self::listen::ListenArgs;
 pub(crate) use self::tls::TlsArgs;
-pub(crate) use self::told::ToldArgs;
 use crate::config::number;
-use crate::server::PerAddress;
+use crate::observe::ToldArgs;
+use crate::server::AdmissionArgs;
 
 mod connection;
 mod listen;
 mod tls;
-mod told;
 
 /// Serve a directory over HTTP/1.1 and HTTP/2, plain or encrypted, on every core.
 ///
@@ -88,34 +87,13 @@ pub(crate) struct FilesArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// The most connections at a time; at the limit new ones are answered with 503
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
-    pub(crate) connections: u32,
-
-    /// The most connections from one address, or from one /64 of IPv6; 0 is no limit [default: a tenth of all, and none for
-    /// this machine itself]
-    #[arg(long, value_name = "N", value_parser = number::<u32>(0..=u64::from(u32::MAX)))]
-    connections_per_address: Option<u32>,
+    #[command(flatten)]
+    pub(crate) admission: AdmissionArgs,
 
     /// The most memory to use, in MiB; close to it the page cache gives memory up, and new connections are answered with 503
     /// [default: that of the control group, if it has a limit]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=1 << 24))]
     pub(crate) memory_limit_mb: Option<u64>,
-
-    /// How long responses in flight may take after the signal to stop, in seconds
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = number::<u64>(0..=3600))]
-    pub(crate) drain_s: u64,
-}
-
-impl LimitArgs {
-    /// The limit of connections for one address.
-    pub(crate) fn per_address(&self) -> PerAddress {
-        match self.connections_per_address {
-            None => PerAddress::Others((self.connections / 10).max(1)),
-            Some(0) => PerAddress::Unlimited,
-            Some(max) => PerAddress::Everybody(max),
-        }
-    }
 }
 
 /// What runs, and how it shows.

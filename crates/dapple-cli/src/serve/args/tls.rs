@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use dapple::tls::CertificateFiles;
 
-use super::listen::{ListenArgs, host_and_port};
+use super::listen::ListenArgs;
+use crate::config::host_and_port;
 use crate::serve::ServeError;
 use crate::server::{CertificateSource, Wanted};
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::listen::host_and_port;
-use crate::observe::log::Format;
+use super::log::Format;
+use crate::config::host_and_port;
 
 /// What the server tells of its requests.
 #[derive(Debug, clap::Args)]

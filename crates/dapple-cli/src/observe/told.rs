@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::ToSocketAddrs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,24 +12,34 @@ use dapple::time::sleep;
 use dapple::{Color, Handle};
 
 use super::args::ToldArgs;
-use super::error::ServeError;
-use super::metrics::SiteNumbers;
-use super::site::Site;
-use crate::observe::log::{Log, Writing};
-use crate::observe::metrics::{Metrics, listener};
-use crate::observe::{Observing, Sinks};
+use super::log::{Log, Writing};
+use super::metrics::listener::Numbers;
+use super::metrics::{Metrics, listener};
+use super::{Observing, Sinks};
+
+/// Why requests cannot be told of, in sentences that say what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ToldError {
+    #[error("the access log {0:?} cannot be opened ({1}); give a file that can be written, or `-` for stdout")]
+    AccessLog(PathBuf, #[source] io::Error),
+    #[error("listening for metrics on {0}:{1} failed ({2}); choose another address with `--metrics HOST:PORT`")]
+    Metrics(String, u16, #[source] io::Error),
+    #[error("the signals that open the access log anew cannot be caught: {0}")]
+    Signals(#[source] io::Error),
+}
 
 /// Opens the access log. What comes with it has it written, until it is dropped.
 ///
 /// # Errors
 ///
 /// Where the log cannot be opened.
-pub(crate) fn open(args: &ToldArgs, handle: &Handle) -> Result<(Observing, Option<Writing>), ServeError> {
+pub(crate) fn open(args: &ToldArgs, handle: &Handle) -> Result<(Observing, Option<Writing>), ToldError> {
     let (log, writing) = match &args.access_log {
         None => (None, None),
         Some(path) => {
             let opened = Log::open(path, args.access_log_format, handle.workers());
-            let (log, writing) = opened.map_err(|error| ServeError::AccessLog(path.clone(), error))?;
+            let (log, writing) = opened.map_err(|error| ToldError::AccessLog(path.clone(), error))?;
             (Some(log), Some(writing))
         }
     };
@@ -42,11 +53,15 @@ pub(crate) fn open(args: &ToldArgs, handle: &Handle) -> Result<(Observing, Optio
 /// # Errors
 ///
 /// Where nobody can listen at the address for metrics.
-pub(crate) fn begin(args: &ToldArgs, site: &Arc<Site>, is_successor: bool) -> Result<(), ServeError> {
-    if site.observing.sinks().is_some_and(|sinks| sinks.log.is_some()) {
+pub(crate) fn begin<N: Numbers>(
+    args: &ToldArgs,
+    observing: Observing,
+    numbers: Arc<N>,
+    is_successor: bool,
+) -> Result<(), ToldError> {
+    if observing.sinks().is_some_and(|sinks| sinks.log.is_some()) {
         for number in [SIGUSR1, SIGHUP] {
-            let mut signal = signal(number).map_err(ServeError::Runtime)?;
-            let observing = site.observing;
+            let mut signal = signal(number).map_err(ToldError::Signals)?;
             let task = async move {
                 loop {
                     signal.recv().await;
@@ -59,8 +74,7 @@ pub(crate) fn begin(args: &ToldArgs, site: &Arc<Site>, is_successor: bool) -> Re
         }
     }
     if let Some((host, port)) = &args.metrics {
-        let failed = |error| ServeError::Metrics(host.clone(), *port, error);
-        let numbers = Arc::new(SiteNumbers::new(site.clone()));
+        let failed = |error| ToldError::Metrics(host.clone(), *port, error);
         let (host, port) = (host.clone(), *port);
         match listen(&host, port) {
             Ok(listener) => {
@@ -89,13 +103,13 @@ pub(crate) fn begin(args: &ToldArgs, site: &Arc<Site>, is_successor: bool) -> Re
 /// # Errors
 ///
 /// What cannot.
-pub(crate) fn check(args: &ToldArgs) -> Result<(), ServeError> {
+pub(crate) fn check(args: &ToldArgs) -> Result<(), ToldError> {
     if let Some(path) = &args.access_log {
-        crate::observe::log::check(path).map_err(|error| ServeError::AccessLog(path.clone(), error))?;
+        crate::observe::log::check(path).map_err(|error| ToldError::AccessLog(path.clone(), error))?;
     }
     if let Some((host, port)) = &args.metrics {
         let found = (host.as_str(), *port).to_socket_addrs();
-        found.map_err(|error| ServeError::Metrics(host.clone(), *port, error))?;
+        found.map_err(|error| ToldError::Metrics(host.clone(), *port, error))?;
     }
     Ok(())
 }
