@@ -22,17 +22,38 @@ use super::status;
 use super::tally::{Count, Place};
 use super::tunnel::Tunneling;
 use super::upstream::{Answer, Origin, Outgoing};
-use crate::http::{Body, Client, Reply, RequestBody, Service};
+use crate::http::{Awaited, Body, Client, Reply, RequestBody, Service};
 
 impl Service for Proxy {
     async fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
+        if self.observing.is_idle() {
+            return self.reply(request, body, client).await;
+        }
+        self.observing.answer(request, client, self.reply(request, body, client)).await
+    }
+
+    fn refuse(&self, status: StatusCode, reason: &str, client: &Client) -> Reply {
+        self.observing.refuse(reply::page(status, reason, false), reason, client)
+    }
+
+    fn is_crowded(&self) -> bool {
+        Proxy::is_crowded(self)
+    }
+
+    fn timed_out(&self, awaited: Awaited) {
+        self.observing.timed_out(awaited);
+    }
+}
+
+impl Proxy {
+    async fn reply(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
         self.tally.one(Count::Requests);
         let result = match request.form {
             Form::Authority => self.tunnel(request).await,
             Form::Absolute => self.forward(request, body, client).await,
             Form::Origin | Form::Asterisk => Ok(self.own(request, client).await),
         };
-        let reply = result.unwrap_or_else(|failure| {
+        let mut reply = result.unwrap_or_else(|failure| {
             let is_refused = matches!(failure, Failure::Refused(..) | Failure::Port(_));
             self.tally.one(if is_refused { Count::Refused } else { Count::Failed });
             reply::of_failure(&failure, request.method == Method::HEAD)
@@ -40,15 +61,10 @@ impl Service for Proxy {
         if let Body::Whole(bytes) = &reply.body {
             self.tally.add(Count::BytesToClients, bytes.len() as u64);
         }
+        reply.close |= self.is_crowded();
         reply
     }
 
-    fn refuse(&self, status: StatusCode, reason: &str, _client: &Client) -> Reply {
-        reply::page(status, reason, false)
-    }
-}
-
-impl Proxy {
     /// A connection to the other end, for bytes both ways.
     async fn tunnel(&self, request: &Request<'_>) -> Result<Reply, Failure> {
         let origin = origin(request.authority, None)?;
@@ -67,6 +83,7 @@ impl Proxy {
             tally: self.tally.clone(),
             handle: self.handle.clone(),
             places: [place, connection],
+            observer: None,
         };
         Ok(Reply::new(StatusCode::OK, HeaderMap::new(), Body::Tunnel(Box::new(tunneling))))
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::config::host_and_port;
+use crate::config::{host_and_port, number};
+use crate::observe::ToldArgs;
+use crate::server::{AdmissionArgs, Wanted};
 
 /// Forward HTTP for browsers and programs, with one cache for all of them, on every core.
 ///
@@ -19,9 +21,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "port", value_parser = host_and_port)]
     addr: Option<(String, u16)>,
 
-    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one
-    #[arg(long, value_name = "N", default_value_t = 3128)]
-    port: u16,
+    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one [default: 3128]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(0..=65_535))]
+    port: Option<u16>,
 
     /// Read options from this file too; there they are named as here, with underscores: `cache_mb = 64`
     #[arg(long, value_name = "FILE")]
@@ -55,10 +57,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub(crate) object_max_kb: u64,
 
-    /// The most connections of clients at a time; at the limit new ones are answered with 503
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) connections: u32,
-
     /// The most tunnels at a time, out of these connections
     #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tunnels: u32,
@@ -86,6 +84,12 @@ pub(crate) struct Args {
     /// Do not answer at /-/status, where the proxy shows its numbers to clients on this machine
     #[arg(long)]
     pub(crate) no_status: bool,
+
+    #[command(flatten)]
+    pub(crate) admission: AdmissionArgs,
+
+    #[command(flatten)]
+    pub(crate) told: ToldArgs,
 }
 
 /// What `--allow-destination` names.
@@ -109,12 +113,15 @@ pub(crate) struct Waits {
 }
 
 impl Args {
-    /// Host and port to listen on.
-    pub(crate) fn host_and_port(&self) -> (&str, u16) {
-        match &self.addr {
-            Some((host, port)) => (host, *port),
-            None => ("127.0.0.1", self.port),
-        }
+    /// Where to listen, where that was said.
+    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+        let port = self.port.map(|port| ("127.0.0.1".to_owned(), port));
+        self.addr.clone().or(port).map(wanted).into_iter().collect()
+    }
+
+    /// Where to listen, where nothing was said.
+    pub(crate) fn wanted_by_default(&self) -> Wanted {
+        wanted(("127.0.0.1".to_owned(), PORT))
     }
 
     /// The time limits.
@@ -125,6 +132,10 @@ impl Args {
             tunnel: Duration::from_secs(self.tunnel_timeout_s),
         }
     }
+}
+
+fn wanted((host, port): (String, u16)) -> Wanted {
+    Wanted { host, port, reuse_port: false, redirects: false }
 }
 
 /// A network in the notation of CIDR, or one address.
@@ -145,6 +156,9 @@ fn destination(text: &str) -> Result<Destination, String> {
     }
 }
 
+/// Where proxies are looked for.
+const PORT: u16 = 3128;
+
 const EXAMPLES: &str = "\
 Examples:
   dapple proxy                                  on http://127.0.0.1:3128, for this machine only
@@ -155,7 +169,8 @@ Examples:
   dapple proxy --cache-mb 2048 --object-max-kb 65536
                                                 a large cache, for large files as well
 
-SIGTERM or Ctrl-C ends it; a second one ends it at once. DAPPLE_LOG (error, warn, info, debug) sets how much it says on
+SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within --drain-s seconds; a second one ends
+it at once. SIGUSR1 or SIGHUP opens the access log anew. DAPPLE_LOG (error, warn, info, debug) sets how much it says on
 stderr; warn when left out. docs/proxy.md tells the rest.";
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::observe::told::ToldError;
 use crate::server::ListenError;
 
 /// Why the proxy did not start.
@@ -11,6 +12,8 @@ use crate::server::ListenError;
 pub(crate) enum ProxyError {
     #[error(transparent)]
     Listen(#[from] ListenError),
+    #[error(transparent)]
+    Told(#[from] ToldError),
     #[error(
         "on {0} other machines could use this proxy, so say which may: `--allow-clients 192.168.1.0/24`, for example \
          (`--allow-clients 0.0.0.0/0` would be all of the internet; leave `--addr` out to serve this machine only)"

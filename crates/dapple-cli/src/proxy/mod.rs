@@ -3,22 +3,21 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
-use dapple::net::TcpListener;
-use dapple::{Color, Runtime};
-use tracing::warn;
+use dapple::Color;
 
+use self::front::Front;
+use self::metrics::ProxyNumbers;
 use self::proxy::Proxy;
 use self::rules::Rules;
+use crate::observe::told;
 use crate::serve;
-use crate::server::{Command, ListenError, Signals, Wanted};
+use crate::server::{Admission, Command, Listening, Manager, Signals, end_at_once_on, finish, listen};
 
 pub(crate) use self::args::Args;
 pub(crate) use self::error::ProxyError;
 
-mod accept;
 mod answer;
 mod args;
 mod cache;
@@ -26,7 +25,9 @@ mod clock;
 mod error;
 mod failure;
 mod fields;
+mod front;
 mod lookup;
+mod metrics;
 #[allow(clippy::module_inception, reason = "the one thing that the others are about")]
 mod proxy;
 mod reply;
@@ -49,78 +50,64 @@ pub(crate) fn run(args: &Args) -> Result<(), ProxyError> {
     let runtime = builder.build().map_err(ProxyError::Runtime)?;
     let _entered = runtime.enter();
     drop(Color::new().spawn_background(crate::http::clock::beat()));
-    let mut signals = Signals::watch().map_err(ProxyError::Runtime)?;
-    let listener = listen(args)?;
-    let addr = listener.local_addr().map_err(ProxyError::Runtime)?;
+    let signals = Signals::watch().map_err(ProxyError::Runtime)?;
+    let (observing, writing) = told::open(&args.told, runtime.handle())?;
+    let all_listening = listen(&args.wanted(), &args.wanted_by_default(), None)?;
+    let addrs: Vec<SocketAddr> = all_listening.iter().filter_map(Listening::addr).collect();
+    if let Some(open) = addrs.iter().find(|addr| !addr.ip().is_loopback() && args.allow_clients.is_empty()) {
+        return Err(ProxyError::Open(*open));
+    }
 
     // Each connection of a client may need one to an origin.
-    let shares = serve::limits::shares(2 * args.connections as usize);
+    let shares = serve::limits::shares(2 * args.admission.connections as usize);
     let connections_max = (shares.connections / 2).max(1);
-    let mut rules = Rules::new(args.allow_private, &args.allow_destination, &args.connect_port);
-    rules.set_own(addr);
-    announce(args, addr, runtime.handle().workers());
-    let proxy = Arc::new(Proxy::new(args, rules, 2 * connections_max, runtime.handle().clone()));
-    drop(Color::DEFAULT.spawn(accept::accept(listener, proxy, args.allow_clients.clone(), connections_max)));
-    runtime.block_on(until_stop(&mut signals));
-    end_at_once_on(signals);
-    finish(runtime);
+    let admission = Arc::new(Admission::new(connections_max, args.admission.per_address()));
+    let rules = Rules::new(args.allow_private, &args.allow_destination, &args.connect_port, &addrs);
+    let proxy = Arc::new(Proxy::new(args, rules, admission.clone(), observing, runtime.handle().clone()));
+    let mut front = Front::new(proxy.clone(), args.allow_clients.clone(), shares.is_short);
+    for listening in all_listening {
+        front.open(listening).map_err(ProxyError::Runtime)?;
+    }
+    announce(args, &addrs, runtime.handle().workers());
+    told::begin(&args.told, observing, Arc::new(ProxyNumbers::new(proxy)), false)?;
+    let manager = Manager::find();
+    manager.ready();
+    let begin = runtime.block_on(watch(signals, manager, front));
+    finish(runtime, args.admission.drain().saturating_sub(begin.elapsed()), &admission);
+    // The last lines of the log are those of the replies that were just finished.
+    drop(writing);
     Ok(())
 }
 
-/// Listens on the first address of the host that works, if it is known for whom.
-fn listen(args: &Args) -> Result<TcpListener, ProxyError> {
-    let (host, port) = args.host_and_port();
-    let wanted = Wanted { host: host.to_owned(), port, reuse_port: false, redirects: false };
-    let mut problem = None;
-    for addr in wanted.addrs()? {
-        if !addr.ip().is_loopback() && args.allow_clients.is_empty() {
-            return Err(ProxyError::Open(addr));
-        }
-        match TcpListener::bind(addr) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => problem = Some(ListenError::at(addr, error)),
-        }
-    }
-    Err(problem.map_or_else(|| ProxyError::Runtime(io::ErrorKind::NotFound.into()), ProxyError::Listen))
-}
-
 /// Prints the one line on stdout. Scripts wait for it and read the port from it.
-fn announce(args: &Args, addr: SocketAddr, workers: usize) {
+fn announce(args: &Args, addrs: &[SocketAddr], workers: usize) {
     let noun = if workers == 1 { "worker" } else { "workers" };
     let note = if args.serial { ", all on the default color" } else { "" };
+    let addrs: Vec<String> = addrs.iter().map(|addr| format!("http://{addr}")).collect();
+    let (addrs, cache_mb) = (addrs.join(" and "), args.cache_mb);
     let mut stdout = io::stdout().lock();
-    let line = format!("dapple: proxy on http://{addr} with {} MiB of cache and {workers} {noun}{note}", args.cache_mb);
+    let line = format!("dapple: proxy on {addrs} with {cache_mb} MiB of cache and {workers} {noun}{note}");
     // A closed stdout is no reason not to serve.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
-/// Waits until a signal says to end. There is nothing to read again, and nothing to hand over.
-async fn until_stop(signals: &mut Signals) {
-    while signals.next().await != Command::Stop {}
-}
-
-/// Ends the process when one more signal comes. On a thread of its own, because the main thread waits for the runtime meanwhile, and
-/// that waits for all its tasks.
-fn end_at_once_on(mut signals: Signals) {
-    let watch = move || {
-        dapple::wait(until_stop(&mut signals));
-        warn!("a second signal: ended at once");
-        std::process::exit(EXIT_AT_ONCE);
-    };
-    // Without this thread the proxy still ends, only not at once.
-    let _ = thread::Builder::new().name("dapple-signals".to_owned()).spawn(watch);
-}
-
-/// Accepting stops, idle connections and tunnels close, the others do after their response.
-fn finish(runtime: Runtime) {
-    let report = runtime.shutdown(FINISH_MAX);
-    if report.tasks_dropped > 0 {
-        warn!(unfinished = report.tasks_dropped, "not everything in flight was finished in {FINISH_MAX:?}");
+/// Waits for a signal that says to stop, and for the end of accepting. Returns when that began.
+///
+/// The access log is opened anew by a task of its own, there is nothing else to read again, and no process takes over.
+async fn watch(mut signals: Signals, manager: Manager, front: Front) -> Instant {
+    loop {
+        match signals.next().await {
+            Command::Stop => break,
+            Command::Reload => {
+                manager.reloading();
+                manager.ready();
+            }
+            Command::Reopen | Command::Upgrade => {}
+        }
     }
+    manager.stopping();
+    let begin = Instant::now();
+    end_at_once_on(signals);
+    front.finish().await;
+    begin
 }
-
-/// How long responses in flight may take after the signal. With what stopping takes, the process is gone within 10 s.
-const FINISH_MAX: Duration = Duration::from_secs(9);
-
-/// What a shell reports for a program that Ctrl-C ended.
-const EXIT_AT_ONCE: i32 = 130;

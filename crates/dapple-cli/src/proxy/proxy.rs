@@ -1,6 +1,7 @@
 //! Everything that the connections share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use dapple::Handle;
@@ -11,6 +12,8 @@ use super::fields::Pseudonym;
 use super::rules::Rules;
 use super::tally::Tally;
 use super::upstream::Upstream;
+use crate::observe::Observing;
+use crate::server::Admission;
 
 /// The proxy.
 ///
@@ -31,6 +34,10 @@ pub(crate) struct Proxy {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) pseudonym: Pseudonym,
     pub(crate) tally: Arc<Tally>,
+    /// Who may connect.
+    pub(crate) admission: Arc<Admission>,
+    /// Who is told of requests.
+    pub(crate) observing: Observing,
     pub(crate) handle: Handle,
     pub(crate) tunnels_max: usize,
     /// Whether servers learn the addresses of clients.
@@ -39,10 +46,19 @@ pub(crate) struct Proxy {
     pub(crate) status: bool,
     pub(crate) serial: bool,
     pub(crate) started: Instant,
+    crowded: AtomicBool,
 }
 
 impl Proxy {
-    pub(crate) fn new(args: &Args, rules: Rules, connections_max: usize, handle: Handle) -> Proxy {
+    pub(crate) fn new(
+        args: &Args,
+        rules: Rules,
+        admission: Arc<Admission>,
+        observing: Observing,
+        handle: Handle,
+    ) -> Proxy {
+        // One for each client, and as many that are idle or fetch for the cache.
+        let connections_max = 2 * admission.max();
         let tally = Arc::new(Tally::new(handle.clone()));
         let pseudonym = Pseudonym::new();
         let upstream = Upstream::new(rules, args.waits(), connections_max, args.serial, tally.clone(), handle.clone());
@@ -54,12 +70,24 @@ impl Proxy {
             upstream,
             pseudonym,
             tally,
+            admission,
+            observing,
             handle,
             tunnels_max: args.tunnels as usize,
             forwarded: args.forwarded,
             status: !args.no_status,
             serial: args.serial,
             started: Instant::now(),
+            crowded: AtomicBool::new(false),
         }
+    }
+
+    /// Whether each reply is to be the last on its connection.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_crowded(&self, is_crowded: bool) {
+        self.crowded.store(is_crowded, Ordering::Relaxed);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Rules {
     hosts: Vec<String>,
     connect_ports: Vec<u16>,
     /// Where the proxy itself listens.
-    own: Option<SocketAddr>,
+    own: Vec<SocketAddr>,
 }
 
 /// What kind of address somebody wanted to reach who may not.
@@ -38,9 +38,15 @@ pub(crate) enum Kind {
 }
 
 impl Rules {
-    /// The rules of a command line.
-    pub(crate) fn new(allow_private: bool, destinations: &[Destination], connect_ports: &[u16]) -> Rules {
-        let mut rules = Rules { allow_private, connect_ports: connect_ports.to_vec(), ..Rules::default() };
+    /// The rules of a command line, for a proxy that listens at `own`: it does not connect to itself.
+    pub(crate) fn new(
+        allow_private: bool,
+        destinations: &[Destination],
+        connect_ports: &[u16],
+        own: &[SocketAddr],
+    ) -> Rules {
+        let (connect_ports, own) = (connect_ports.to_vec(), own.to_vec());
+        let mut rules = Rules { allow_private, connect_ports, own, ..Rules::default() };
         for destination in destinations {
             match destination {
                 Destination::Network(network) => rules.networks.push(*network),
@@ -48,11 +54,6 @@ impl Rules {
             }
         }
         rules
-    }
-
-    /// Notes where the proxy listens: it does not connect to itself.
-    pub(crate) fn set_own(&mut self, addr: SocketAddr) {
-        self.own = Some(addr);
     }
 
     /// Whether a connection to `addr`, which is an address of `host`, may be made.
@@ -79,9 +80,10 @@ impl Rules {
     }
 
     fn unless_itself(&self, ip: IpAddr, port: u16) -> Result<(), Kind> {
-        let is_itself = self.own.is_some_and(|own| {
-            own.port() == port && (own.ip() == ip || (own.ip().is_unspecified() && ip.is_loopback()))
-        });
+        let is_itself = self
+            .own
+            .iter()
+            .any(|own| own.port() == port && (own.ip() == ip || (own.ip().is_unspecified() && ip.is_loopback())));
         if is_itself { Err(Kind::Itself) } else { Ok(()) }
     }
 }
@@ -219,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_options_allow() {
-        let all = Rules::new(true, &[], &[]);
+        let all = Rules::new(true, &[], &[], &[]);
         for ip in ["127.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "fd12::1"] {
             assert_eq!(judge(&all, ip), Ok(()), "{ip}");
         }
@@ -227,7 +229,7 @@ mod tests {
         assert_eq!(judge(&all, "0.0.0.0"), Err(Kind::Special));
 
         let network = Destination::Network("10.1.0.0/16".parse().unwrap());
-        let some = Rules::new(false, &[network, Destination::Host("wiki.intern".to_owned())], &[8443]);
+        let some = Rules::new(false, &[network, Destination::Host("wiki.intern".to_owned())], &[8443], &[]);
         assert_eq!(judge(&some, "10.1.2.3"), Ok(()));
         assert_eq!(judge(&some, "10.2.2.3"), Err(Kind::Private));
         let addr: SocketAddr = "10.9.9.9:80".parse().unwrap();
@@ -238,11 +240,12 @@ mod tests {
 
     #[test]
     fn the_proxy_does_not_reach_itself() {
-        let mut rules = Rules::new(true, &[], &[]);
-        rules.set_own("0.0.0.0:80".parse().unwrap());
+        let listening =
+            |addr: &str| Rules::new(true, &[], &[], &["[2001::1]:81".parse().unwrap(), addr.parse().unwrap()]);
+        let rules = listening("0.0.0.0:80");
         assert_eq!(judge(&rules, "127.0.0.1"), Err(Kind::Itself));
         assert_eq!(judge(&rules, "::ffff:127.0.0.1"), Err(Kind::Itself));
-        rules.set_own("8.8.8.8:80".parse().unwrap());
+        let rules = listening("8.8.8.8:80");
         assert_eq!(judge(&rules, "8.8.8.8"), Err(Kind::Itself));
         assert_eq!(judge(&rules, "127.0.0.1"), Ok(()));
     }

@@ -1,7 +1,5 @@
 //! The proxy's numbers, as JSON.
 
-use std::sync::atomic::Ordering;
-
 use serde::Serialize;
 
 use super::proxy::Proxy;
@@ -61,17 +59,19 @@ struct Tunnels {
     bytes: u64,
 }
 
+/// What the cache holds.
 #[derive(Default, Serialize)]
-struct CacheStatus {
-    addresses: usize,
-    bytes: u64,
-    evictions: u64,
-    fetches: usize,
+pub(crate) struct CacheStatus {
+    pub(crate) addresses: usize,
+    pub(crate) bytes: u64,
+    pub(crate) evictions: u64,
+    /// Responses on their way.
+    pub(crate) fetches: usize,
     shards: usize,
 }
 
-/// Collects the numbers. Each shard is asked in its own color.
-pub(crate) async fn collect(proxy: &Proxy, color: u64) -> String {
+/// Asks each shard, in its own color.
+pub(crate) async fn cache(proxy: &Proxy) -> CacheStatus {
     let mut cache = CacheStatus { shards: proxy.cache.shards.len(), ..CacheStatus::default() };
     for shard in &proxy.cache.shards {
         let (len, bytes, evictions, fills) =
@@ -81,6 +81,12 @@ pub(crate) async fn collect(proxy: &Proxy, color: u64) -> String {
         cache.evictions += evictions;
         cache.fetches += fills;
     }
+    cache
+}
+
+/// Collects the numbers.
+pub(crate) async fn collect(proxy: &Proxy, color: u64) -> String {
+    let cache = cache(proxy).await;
     let tally = &proxy.tally;
     let upstream = UpstreamStatus {
         open: proxy.upstream.open_len(),
@@ -111,12 +117,13 @@ pub(crate) async fn collect(proxy: &Proxy, color: u64) -> String {
         bytes_from_cache: tally.sum(Count::BytesToClients),
         bytes_from_origins: tally.sum(Count::BytesFromOrigins),
         connections: Connections {
-            open: tally.connections.load(Ordering::Relaxed),
-            turned_away: tally.sum(Count::TurnedAway),
+            open: proxy.admission.open(),
+            turned_away: proxy.admission.refused_by_reason().map(|(_, count)| count).sum::<u64>()
+                + tally.sum(Count::Strangers),
         },
         upstream,
         tunnels: Tunnels {
-            open: tally.tunnels.load(Ordering::Relaxed),
+            open: tally.tunnels_open(),
             total: tally.sum(Count::Tunnels),
             bytes: tally.sum(Count::TunnelBytes),
         },

@@ -30,19 +30,22 @@ pub(crate) enum Count {
     Retries,
     Tunnels,
     TunnelBytes,
-    /// Clients that were turned away, for their address or because there were too many.
-    TurnedAway,
+    /// Requests to servers that came to no response.
+    FetchesFailed,
+    /// Connections of clients that were taken.
+    Accepted,
+    /// Clients that may not use the proxy, and were turned away.
+    Strangers,
 }
 
 /// How many kinds of counts there are.
-const COUNTS: usize = Count::TurnedAway as usize + 1;
+const COUNTS: usize = Count::Strangers as usize + 1;
 
 /// The proxy's own numbers.
 pub(crate) struct Tally {
     handle: Handle,
     /// One slot per worker, and a last one for any other thread.
     slots: Box<[Slot]>,
-    pub(crate) connections: AtomicUsize,
     pub(crate) tunnels: AtomicUsize,
     /// Connections to origins.
     pub(crate) upstream: AtomicUsize,
@@ -56,8 +59,8 @@ struct Slot([AtomicU64; COUNTS]);
 impl Tally {
     pub(crate) fn new(handle: Handle) -> Tally {
         let slots = (0..=handle.workers()).map(|_| Slot::default()).collect();
-        let (connections, tunnels, upstream) = Default::default();
-        Tally { handle, slots, connections, tunnels, upstream }
+        let (tunnels, upstream) = Default::default();
+        Tally { handle, slots, tunnels, upstream }
     }
 
     /// Counts one more.
@@ -70,6 +73,11 @@ impl Tally {
         let others = self.slots.len() - 1;
         let slot = &self.slots[self.handle.worker_index().unwrap_or(others).min(others)];
         slot.0[count as usize].fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Tunnels that are open.
+    pub(crate) fn tunnels_open(&self) -> usize {
+        self.tunnels.load(Ordering::Relaxed)
     }
 
     /// The sum since the start.

@@ -14,8 +14,8 @@ use dapple::time::{Instant, Sleep, sleep};
 use hyper::rt::{ReadBuf, Write};
 
 use super::tally::{Count, Place, Tally};
-use crate::http::Tunnel;
 use crate::http::tunnel::Duplex;
+use crate::http::{Observer, Tunnel};
 
 /// A tunnel whose far end is connected. It runs in the color of its client's connection, which is its own from then on.
 pub(crate) struct Tunneling {
@@ -25,9 +25,15 @@ pub(crate) struct Tunneling {
     pub(crate) handle: Handle,
     /// Among the tunnels, and among the connections to origins.
     pub(crate) places: [Place; 2],
+    /// Learns how many bytes the client got, and whether both sides ended the tunnel themselves.
+    pub(crate) observer: Option<Box<dyn Observer>>,
 }
 
 impl Tunnel for Tunneling {
+    fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+
     fn run(self: Box<Self>, client: Box<dyn Duplex>, first: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(self.relay(client, first))
     }
@@ -41,11 +47,12 @@ impl Tunneling {
         let (mut up, mut down) = (Way::new(first), Way::new(Bytes::new()));
         let mut patience: Pin<Box<Sleep>> = Box::pin(sleep(self.idle_max));
         let mut closing = Box::pin(self.handle.closing());
+        let mut is_ended = false;
         poll_fn(|cx| {
             let moved = up.moved + down.moved;
             let ends = [up.poll(cx, &mut *client, &mut *server), down.poll(cx, &mut *server, &mut *client)];
-            let is_over = ends.iter().any(|end| matches!(end, Poll::Ready(Err(_))))
-                || ends.iter().all(|end| matches!(end, Poll::Ready(Ok(()))));
+            is_ended = ends.iter().all(|end| matches!(end, Poll::Ready(Ok(()))));
+            let is_over = is_ended || ends.iter().any(|end| matches!(end, Poll::Ready(Err(_))));
             if is_over || closing.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
@@ -56,6 +63,12 @@ impl Tunneling {
         })
         .await;
         self.tally.add(Count::TunnelBytes, up.moved + down.moved);
+        if let Some(mut observer) = self.observer {
+            observer.sent(down.moved);
+            if is_ended {
+                observer.complete();
+            }
+        }
     }
 }
 

@@ -20,7 +20,7 @@ fn lines(path: &Path) -> Vec<String> {
 }
 
 /// The first `count` lines.
-fn wait_for(path: &Path, count: usize) -> Vec<String> {
+pub(crate) fn wait_for(path: &Path, count: usize) -> Vec<String> {
     assert!(eventually(LIMIT, || lines(path).len() >= count), "{count} lines, but: {:?}", lines(path));
     lines(path)
 }

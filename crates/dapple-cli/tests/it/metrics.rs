@@ -10,15 +10,20 @@ fn measured(site: &Site, options: &[&str]) -> (Server, u16) {
     let mut all = vec!["--metrics", "127.0.0.1:0"];
     all.extend(options);
     let mut server = Server::start(&site.path, &all);
+    let port = announced(&mut server);
+    (server, port)
+}
+
+/// The port of the metrics of a server that was just started.
+pub(crate) fn announced(server: &mut Server) -> u16 {
     let mut line = String::new();
     server.stdout.read_line(&mut line).unwrap();
     let port =
         line.trim().strip_prefix("dapple: metrics on http://127.0.0.1:").and_then(|rest| rest.strip_suffix("/metrics"));
-    let port = port.unwrap_or_else(|| panic!("no address in {line:?}")).parse().unwrap();
-    (server, port)
+    port.unwrap_or_else(|| panic!("no address in {line:?}")).parse().unwrap()
 }
 
-fn page(port: u16) -> Page {
+pub(crate) fn page(port: u16) -> Page {
     let response = Client::connect(("127.0.0.1", port)).get("/metrics");
     assert_eq!(response.status, 200);
     assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
@@ -26,10 +31,10 @@ fn page(port: u16) -> Page {
 }
 
 /// All samples, by name and labels as they were written.
-struct Page(BTreeMap<String, f64>);
+pub(crate) struct Page(BTreeMap<String, f64>);
 
 impl Page {
-    fn value(&self, sample: &str) -> f64 {
+    pub(crate) fn value(&self, sample: &str) -> f64 {
         *self.0.get(sample).unwrap_or_else(|| panic!("no {sample} in {:#?}", self.0))
     }
 

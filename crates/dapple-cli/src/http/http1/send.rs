@@ -47,7 +47,7 @@ impl Asked {
 }
 
 /// Has a reply wait to be written, and says whether the connection can be kept behind it.
-pub(super) fn queue(reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outgoing) -> (bool, Queued) {
+pub(super) fn queue(mut reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outgoing) -> (bool, Queued) {
     let framing = framing(&reply, asked);
     let keep_alive = keep_alive && framing != ReplyFraming::UntilClose;
     let shared = reply.shared.as_ref().map_or(&[][..], |shared| &shared.lines);
@@ -68,8 +68,10 @@ pub(super) fn queue(reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outg
             );
         });
     });
-    if let Some(observer) = reply.observer {
-        out.observe(observer);
+    match (reply.observer, &mut reply.body) {
+        (Some(observer), Body::Tunnel(tunnel)) => tunnel.observe(observer),
+        (Some(observer), _) => out.observe(observer),
+        (None, _) => {}
     }
     let queued = match reply.body {
         Body::Tunnel(tunnel) => Queued::Tunnel(tunnel),

@@ -16,7 +16,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::{End, serve};
 use crate::http::tunnel::Duplex;
-use crate::http::{Body, BodyStream, Client, Limits, Reply, RequestBody, Service, Tunnel};
+use crate::http::{Body, BodyStream, Client, Limits, Observer, Reply, RequestBody, Service, Tunnel};
 
 /// Answers by the path.
 struct Program;
@@ -41,6 +41,8 @@ impl BodyStream for Pieces {
 struct Echo;
 
 impl Tunnel for Echo {
+    fn observe(&mut self, _observer: Box<dyn Observer>) {}
+
     fn run(self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         use hyper::rt::{Read as _, Write as _};
         Box::pin(async move {

@@ -13,6 +13,9 @@ mod idle;
 mod send;
 mod upload;
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

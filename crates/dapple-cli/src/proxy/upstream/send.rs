@@ -39,6 +39,21 @@ impl Upstream {
         outgoing: &Outgoing,
         body: &mut RequestBody<'_>,
     ) -> Result<Answer, Failure> {
+        let result = self.send_or_repeat(outgoing, body).await;
+        // What may not be reached, and what its client gave up, was no server's failure.
+        if let Err(failure) = &result
+            && !matches!(failure, Failure::Refused(..) | Failure::Client(_))
+        {
+            self.tally.one(Count::FetchesFailed);
+        }
+        result
+    }
+
+    async fn send_or_repeat(
+        self: &Arc<Upstream>,
+        outgoing: &Outgoing,
+        body: &mut RequestBody<'_>,
+    ) -> Result<Answer, Failure> {
         let may_repeat = outgoing.method.is_idempotent() && body.len() == Some(0);
         match self.attempt(outgoing, body, false).await {
             Err((Failure::Broken(_), true)) if may_repeat => {

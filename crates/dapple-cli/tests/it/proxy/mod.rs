@@ -3,6 +3,8 @@
 mod caching;
 mod forwarding;
 mod hostile;
+mod limits;
+mod observing;
 mod origin;
 mod safety;
 mod sharing;

@@ -1,0 +1,94 @@
+//! How many may use the proxy, and how it ends.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::origin::Origin;
+use super::{number, reply};
+use crate::support::{Client, Server, eventually};
+
+/// A connection that is in use.
+fn user(proxy: &Server) -> Client {
+    let mut client = proxy.connect();
+    assert_eq!(client.get("/-/status").status, 200);
+    client
+}
+
+fn refusal(proxy: &Server) -> String {
+    let mut client = proxy.connect();
+    let refusal = client.read_response();
+    assert_eq!(refusal.status, 503);
+    assert_eq!(client.read_to_end().unwrap(), b"", "closed, not reset");
+    refusal.text().to_owned()
+}
+
+#[test]
+fn one_address_has_its_share() {
+    let proxy = Server::start_proxy(&["--connections-per-address", "2"]);
+    let mut users = [user(&proxy), user(&proxy)];
+    assert!(refusal(&proxy).contains("Your address"));
+    let status: serde_json::Value = serde_json::from_slice(&users[0].get("/-/status").body).unwrap();
+    assert_eq!((&status["connections"]["open"], &status["connections"]["turned_away"]), (&2.into(), &1.into()));
+    drop(users);
+    assert!(eventually(LIMIT, || proxy.connect().try_get("/-/status").is_ok_and(|status| status == 200)));
+}
+
+#[test]
+fn at_the_limit_new_clients_are_told_so() {
+    let proxy = Server::start_proxy(&["--connections", "2"]);
+    let users = [user(&proxy), user(&proxy)];
+    assert!(refusal(&proxy).contains("All connections are in use"));
+    drop(users);
+    assert!(eventually(LIMIT, || proxy.connect().try_get("/-/status").is_ok_and(|status| status == 200)));
+}
+
+#[test]
+fn what_is_in_flight_at_the_end_is_finished() {
+    let (go, gone) = channel::<()>();
+    let gone = Mutex::new(gone);
+    let origin = Origin::start(move |_, stream| {
+        let answer = reply("200 OK", "cache-control: no-store\r\n", "0123456789");
+        let (first, rest) = answer.split_at(answer.len() - 5);
+        stream.write_all(first).unwrap();
+        gone.lock().unwrap().recv().unwrap();
+        stream.write_all(rest).is_ok()
+    });
+    let mut proxy = Server::start_proxy(&["--connect-port", &origin.port.to_string(), "--drain-s", "60"]);
+    let mut client = proxy.connect();
+    client.send(format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", origin.url("/")));
+    assert_eq!(client.read_head().status, 200);
+    let mut tunnel = super::tunnels::connect(&proxy, origin.port);
+    assert_eq!(number(&proxy, "open"), 3);
+    proxy.signal(Signal::TERM);
+    // Nobody ends a tunnel but its sides; it is closed.
+    assert_eq!(tunnel.read_to_end().unwrap_or_default(), b"");
+    assert_eq!(proxy.wait(Duration::ZERO), None, "a response is on its way");
+    go.send(()).unwrap();
+    assert_eq!(client.read_to_end().unwrap(), b"0123456789");
+    assert_eq!(proxy.wait(LIMIT).expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_response_that_takes_too_long_at_the_end_is_cut() {
+    let (go, gone) = channel::<()>();
+    let gone = Mutex::new(gone);
+    let origin = Origin::start(move |_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n01234").unwrap();
+        let _ = gone.lock().unwrap().recv();
+        false
+    });
+    let mut proxy = Server::start_proxy(&["--drain-s", "1"]);
+    let mut client = proxy.connect();
+    client.send(format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", origin.url("/")));
+    assert_eq!(client.read_head().status, 200);
+    proxy.signal(Signal::TERM);
+    assert_eq!(proxy.wait(LIMIT).expect("it ends").code(), Some(0));
+    assert!(client.read_to_end().unwrap_or_default().len() < 10);
+    drop(go);
+}
+
+const LIMIT: Duration = Duration::from_secs(30);
