@@ -55,7 +55,7 @@ pub(crate) struct Accepting<H> {
 
 /// Accepts until the last stage.
 ///
-/// At the limit that was asked for, clients are turned away; at one that the descriptors set, they wait in the kernel's
+/// At the limit that was asked for, clients are turned away if no place is free within a moment; at one that the descriptors set, they wait in the kernel's
 /// backlog until a connection ends, and those that are open end with their next response.
 pub(crate) async fn accept<H: Host>(accepting: Accepting<H>) {
     let Accepting { listener, host, admission, stage, is_short, .. } = &accepting;
@@ -69,6 +69,11 @@ pub(crate) async fn accept<H: Host>(accepting: Accepting<H>) {
                 if let Err(ending) = unless(finishing.as_mut(), sleep(CROWDED_PAUSE)).await {
                     return finish(&accepting, ending).await;
                 }
+            }
+        }
+        while !*is_short && limits.may_wait(admission) {
+            if let Err(ending) = unless(finishing.as_mut(), sleep(FULL_PAUSE)).await {
+                return finish(&accepting, ending).await;
             }
         }
         match unless(finishing.as_mut(), listener.accept()).await {
@@ -93,7 +98,7 @@ fn take<H: Host>(accepting: &Accepting<H>, limits: &mut AtLimit, stream: TcpStre
     }
     match accepting.admission.admit(client.ip()) {
         Ok(place) => {
-            limits.is_told &= accepting.is_short;
+            limits.admitted(&accepting.admission, accepting.is_short);
             accepting.host.serve(stream, client, place);
         }
         Err(refusal) => {
@@ -120,6 +125,8 @@ fn turn_away<H: Host>(accepting: &Accepting<H>, stream: TcpStream, words: &'stat
 #[derive(Default)]
 struct AtLimit {
     is_told: bool,
+    /// How often it was waited for a place since there was one.
+    waits: u32,
 }
 
 impl AtLimit {
@@ -132,6 +139,21 @@ impl AtLimit {
         }
         if open < connections_max / 2 && std::mem::take(&mut self.is_told) {
             host.set_crowded(false);
+        }
+    }
+
+    /// Whether to wait a little before somebody is turned away. Where clients come and go by the thousand, many of the connections that
+    /// count have ended, and only have not been looked at since.
+    fn may_wait(&mut self, admission: &Admission) -> bool {
+        let is_full = admission.open() >= admission.max();
+        self.waits = if is_full { (self.waits + 1).min(FULL_PAUSES_MAX + 1) } else { 0 };
+        is_full && self.waits <= FULL_PAUSES_MAX
+    }
+
+    /// Somebody came in: when there is room again for long, the next shortage is news.
+    fn admitted(&mut self, admission: &Admission, is_short: bool) {
+        if !is_short && admission.open() < admission.max() / 2 {
+            self.is_told = false;
         }
     }
 
@@ -253,6 +275,10 @@ const MEMORY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\nco
 
 /// How many clients are turned away at the same time.
 const TURNED_AWAY_MAX: usize = 256;
+
+/// How long accepting rests where all places are taken, and how often in a row before somebody is turned away.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+const FULL_PAUSES_MAX: u32 = 200;
 
 /// How often it is looked whether a connection has ended, where descriptors are short.
 const CROWDED_PAUSE: Duration = Duration::from_millis(10);
