@@ -23,6 +23,8 @@ mod paths;
 mod properties;
 mod proxy;
 mod ranges;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod rfc;
 mod rules;
 mod shutdown;

@@ -4,6 +4,8 @@ mod certificates;
 mod hostile;
 mod large;
 mod properties;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod resumption;
 mod stream;
 
