@@ -16,7 +16,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dapple::time::{Instant, sleep, sleep_until};
 use rustix::time::{ClockId, clock_gettime};
@@ -37,6 +37,11 @@ pub(crate) fn left_out_ms() -> u64 {
 /// Seconds since 1970, as of the last tick.
 pub(crate) fn unix_s() -> u64 {
     u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
+}
+
+/// Milliseconds since 1970, for ages and dates: time in which the process is stopped counts.
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Notes every second that the process runs. Until it is called nothing is ever left out.

@@ -4,11 +4,10 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dapple::net::{TcpListener, TcpStream};
-use dapple::time::sleep;
-use dapple::{Color, JoinHandle};
+use dapple::Color;
+use dapple::net::TcpStream;
 use ipnet::IpNet;
 use tracing::info;
 
@@ -16,16 +15,13 @@ use super::proxy::Proxy;
 use super::rules;
 use super::tally::Count;
 use crate::http::{Client, Limits, http1};
-use crate::server::{Accepting, Ending, Host, Listening, Place, Stage, accept};
+use crate::server::{Ending, Gate, Host, Listening, Place};
 
 /// All listening sockets of a proxy.
 pub(crate) struct Front {
     proxy: Arc<Proxy>,
     door: Arc<Door>,
-    stage: Arc<Stage>,
-    /// The limit of connections is that of the descriptors.
-    is_short: bool,
-    tasks: Vec<JoinHandle<()>>,
+    gate: Gate,
 }
 
 impl Front {
@@ -33,38 +29,23 @@ impl Front {
     pub(crate) fn new(proxy: Arc<Proxy>, clients: Vec<IpNet>, is_short: bool) -> Front {
         let limits = Arc::new(Limits { idle_timeout: IDLE_MAX, ..Limits::default() });
         let door = Arc::new(Door { proxy: proxy.clone(), clients, limits });
-        Front { proxy, door, stage: Arc::default(), is_short, tasks: Vec::new() }
+        let gate = Gate::new(proxy.admission.clone(), is_short);
+        Front { proxy, door, gate }
     }
 
     /// Begins to accept. Accepting runs on the default color.
     pub(crate) fn open(&mut self, listening: Listening) -> io::Result<()> {
-        let accepting = Accepting {
-            is_shared: listening.is_shared(),
-            listener: TcpListener::from_std(listening.socket)?,
-            host: self.door.clone(),
-            admission: self.proxy.admission.clone(),
-            stage: self.stage.clone(),
-            is_short: self.is_short,
-        };
-        self.tasks.push(Color::DEFAULT.spawn(accept(accepting)));
-        Ok(())
+        self.gate.open(listening, self.door.clone())
     }
 
     /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
     /// this returns.
-    pub(crate) async fn finish(self) {
-        let begin = Instant::now();
-        self.stage.begin(Ending::Stop);
+    pub(crate) async fn finish(mut self) {
         self.proxy.set_crowded(true);
-        for task in self.tasks {
-            // A panic has been reported already.
-            let _ = task.await;
-        }
+        let begin = self.gate.close(Ending::Stop).await;
         // Tunnels have no replies to wait for.
         let open = || self.proxy.admission.open().saturating_sub(self.proxy.tally.tunnels_open());
-        while open() > 0 && begin.elapsed() < LAST_REPLIES {
-            sleep(TICK).await;
-        }
+        self.gate.last_replies(begin, open).await;
     }
 }
 
@@ -117,11 +98,6 @@ const FORBIDDEN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\
 
 /// How long a connection may wait for its next request.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-
-/// How long connections may wait for their next request, to be told in its reply that it is the last.
-const LAST_REPLIES: Duration = Duration::from_millis(500);
-
-const TICK: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {

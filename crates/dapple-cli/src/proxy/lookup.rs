@@ -11,12 +11,12 @@ use super::cache::fetch::Fetch;
 use super::cache::fill::{Head, Reader};
 use super::cache::shard::Joined;
 use super::cache::{Fill, Found, Key, Outcome, Stored};
-use super::clock::now_ms;
 use super::failure::Failure;
 use super::proxy::Proxy;
 use super::reply::{self, Note};
 use super::tally::Count;
 use super::upstream::Outgoing;
+use crate::http::clock::unix_ms;
 use crate::http::{Body, Reply, RequestBody};
 
 /// What a request wants of the cache.
@@ -59,7 +59,7 @@ impl Proxy {
     ) -> Result<Reply, Failure> {
         let key = self.cache.key(uri);
         let shard = self.cache.shard(&key);
-        let (asked, is_authorized, now_ms) = (&wish.control, wish.is_authorized, now_ms());
+        let (asked, is_authorized, now_ms) = (&wish.control, wish.is_authorized, unix_ms());
         let found = shard.with(|shard| shard.look_up(&key, request.fields, asked, is_authorized, now_ms)).await;
         let (stale, why) = match found {
             Found::Fresh(stored, is_fresh) => {
@@ -162,7 +162,7 @@ impl Proxy {
             self.tally.one(Count::Stale);
         }
         let note = if is_stale { Note::StandsIn } else { Note::Validated { collapsed } };
-        reply::of_stored(stored, request, now_ms(), &note)
+        reply::of_stored(stored, request, unix_ms(), &note)
     }
 
     fn fetch(

@@ -12,8 +12,7 @@ use self::metrics::ProxyNumbers;
 use self::proxy::Proxy;
 use self::rules::Rules;
 use crate::observe::told;
-use crate::serve;
-use crate::server::{Admission, Command, Listening, Manager, Signals, end_at_once_on, finish, listen};
+use crate::server::{Admission, Command, Listening, Manager, Signals, end_at_once_on, finish, listen, shares};
 
 pub(crate) use self::args::Args;
 pub(crate) use self::error::ProxyError;
@@ -21,7 +20,6 @@ pub(crate) use self::error::ProxyError;
 mod answer;
 mod args;
 mod cache;
-mod clock;
 mod error;
 mod failure;
 mod fields;
@@ -59,9 +57,8 @@ pub(crate) fn run(args: &Args) -> Result<(), ProxyError> {
     }
 
     // Each connection of a client may need one to an origin.
-    let shares = serve::limits::shares(2 * args.admission.connections as usize);
-    let connections_max = (shares.connections / 2).max(1);
-    let admission = Arc::new(Admission::new(connections_max, args.admission.per_address()));
+    let shares = shares(args.admission.connections as usize, 2);
+    let admission = Arc::new(Admission::new(shares.connections, args.admission.per_address()));
     let rules = Rules::new(args.allow_private, &args.allow_destination, &args.connect_port, &addrs);
     let proxy = Arc::new(Proxy::new(args, rules, admission.clone(), observing, runtime.handle().clone()));
     let mut front = Front::new(proxy.clone(), args.allow_clients.clone(), shares.is_short);

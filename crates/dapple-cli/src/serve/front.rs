@@ -5,32 +5,25 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use dapple::net::{TcpListener, TcpStream};
-use dapple::time::sleep;
-use dapple::{Color, JoinHandle};
+use dapple::net::TcpStream;
 use http::HeaderValue;
 
 #[cfg(feature = "http3")]
 use super::http3::{Binding, Http3};
 use super::site::Site;
 use super::{connection, redirect};
-use crate::server::{Accepting, Admission, Ending, Host, Listening, Place, Stage, Tls, accept};
+use crate::server::{Admission, Ending, Gate, Host, Listening, Place, Tls};
 
 /// All listening sockets of a site.
 pub(crate) struct Front {
     site: Arc<Site>,
-    admission: Arc<Admission>,
-    stage: Arc<Stage>,
-    /// The limit of connections is that of the descriptors.
-    is_short: bool,
+    gate: Gate,
     addrs: Vec<SocketAddr>,
     /// Those that only redirect.
     redirects: Vec<SocketAddr>,
     /// The sockets once more, for the process that is to take over.
     sockets: Vec<(String, OwnedFd)>,
-    tasks: Vec<JoinHandle<()>>,
     /// What is spoken by UDP.
     #[cfg(feature = "http3")]
     http3: Vec<Arc<Http3>>,
@@ -38,19 +31,16 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(site: Arc<Site>, is_short: bool) -> Front {
-        let admission = site.admission.clone();
-        let (stage, addrs, redirects, sockets, tasks) = Default::default();
+        let gate = Gate::new(site.admission.clone(), is_short);
+        let (addrs, redirects, sockets) = Default::default();
         #[cfg(feature = "http3")]
         let http3 = Vec::new();
         Front {
             site,
-            admission,
-            stage,
-            is_short,
+            gate,
             addrs,
             redirects,
             sockets,
-            tasks,
             #[cfg(feature = "http3")]
             http3,
         }
@@ -69,7 +59,7 @@ impl Front {
         binding: Binding,
     ) -> io::Result<Option<HeaderValue>> {
         let http3 = Http3::open(addr, self.site.clone(), tls.clone(), binding)?;
-        self.tasks.push(http3.begin(self.admission.clone(), self.stage.clone(), binding));
+        self.gate.add(http3.begin(self.gate.admission.clone(), self.gate.stage.clone(), binding));
         let alternative = http3.alternative();
         self.http3.push(http3);
         Ok(alternative)
@@ -97,18 +87,8 @@ impl Front {
             Manner::Redirect(_) => self.redirects.extend(listening.addr()),
             _ => self.addrs.extend(listening.addr()),
         }
-        let is_shared = listening.is_shared();
-        self.sockets.push((listening.label, listening.socket.try_clone()?.into()));
-        let accepting = Accepting {
-            listener: TcpListener::from_std(listening.socket)?,
-            host: Arc::new(Door { site: self.site.clone(), manner }),
-            admission: self.admission.clone(),
-            stage: self.stage.clone(),
-            is_short: self.is_short,
-            is_shared,
-        };
-        self.tasks.push(Color::DEFAULT.spawn(accept(accepting)));
-        Ok(())
+        self.sockets.push((listening.label.clone(), listening.socket.try_clone()?.into()));
+        self.gate.open(listening, Arc::new(Door { site: self.site.clone(), manner }))
     }
 
     /// The addresses on which it listens.
@@ -128,19 +108,12 @@ impl Front {
 
     /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
     /// this returns.
-    pub(crate) async fn finish(self, ending: Ending) -> Arc<Admission> {
-        let begin = Instant::now();
-        self.stage.begin(ending);
+    pub(crate) async fn finish(mut self, ending: Ending) -> Arc<Admission> {
         self.site.set_crowded(true);
-        for task in self.tasks {
-            // A panic has been reported already.
-            let _ = task.await;
-        }
+        let begin = self.gate.close(ending).await;
         drop(self.sockets);
-        while self.admission.open() > 0 && begin.elapsed() < LAST_REPLIES {
-            sleep(TICK).await;
-        }
-        self.admission
+        self.gate.last_replies(begin, || self.gate.admission.open()).await;
+        self.gate.admission
     }
 }
 
@@ -198,8 +171,3 @@ impl Host for Door {
         !matches!(self.manner, Manner::Tls(..))
     }
 }
-
-/// How long connections may wait for their next request, to be told in its reply that it is the last.
-const LAST_REPLIES: Duration = Duration::from_millis(500);
-
-const TICK: Duration = Duration::from_millis(5);

@@ -80,13 +80,12 @@ impl Handles {
 /// Weights are in bytes, except that an open file weighs as much as its descriptor is worth.
 const WEIGHT_MAX: u64 = 4 << 20;
 const ENTRY_WEIGHT: u64 = 128;
-/// The most files that this cache keeps open, however many descriptors there are.
-pub(crate) const FILES_MAX: u64 = 512;
 
 #[cfg(test)]
 mod tests {
-    use super::{FILES_MAX, FRESH_MS, Handles, Known};
+    use super::{FRESH_MS, Handles, Known};
     use crate::serve::disk::Resolved;
+    use crate::server::FILES_MAX;
 
     #[test]
     fn an_answer_is_good_for_a_while() {

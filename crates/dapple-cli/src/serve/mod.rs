@@ -18,7 +18,7 @@ use crate::config::Loaded;
 use crate::observe::told;
 use crate::server::{
     Admission, Command, Ending, Event, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted,
-    end_at_once_on, finish, listen,
+    end_at_once_on, finish, listen, shares,
 };
 
 pub(crate) use self::args::Args;
@@ -42,7 +42,6 @@ mod handles;
 mod http3;
 mod labels;
 mod library;
-pub(crate) mod limits;
 mod listing;
 mod loading;
 mod memory;
@@ -71,7 +70,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         return check::check(args, &rules, loaded);
     }
     let root = Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
-    let shares = limits::shares(args.limits.admission.connections as usize);
+    let shares = shares(args.limits.admission.connections as usize, 1);
     let mut builder = dapple::builder();
     if let Some(workers) = args.runtime.workers {
         builder = builder.workers(usize::from(workers));

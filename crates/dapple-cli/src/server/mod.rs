@@ -3,9 +3,11 @@
 mod accept;
 mod admission;
 mod args;
+mod descriptors;
 mod end;
 mod error;
 mod farewell;
+mod gate;
 mod handover;
 mod listening;
 mod manager;
@@ -16,17 +18,23 @@ mod stage;
 mod tls;
 mod upgrade;
 
-pub(crate) use self::accept::{Accepting, Host, accept};
+pub(crate) use self::accept::Host;
 pub(crate) use self::admission::{Admission, Place, Refusal};
 pub(crate) use self::args::AdmissionArgs;
+#[cfg(test)]
+pub(crate) use self::descriptors::FILES_MAX;
+pub(crate) use self::descriptors::shares;
 pub(crate) use self::end::{end_at_once_on, finish};
 pub(crate) use self::error::ListenError;
+pub(crate) use self::gate::Gate;
 pub(crate) use self::handover::Predecessor;
 pub(crate) use self::listening::{Listening, Wanted, listen};
 pub(crate) use self::manager::Manager;
 pub(crate) use self::memory::{MemoryLimit, MemoryUse};
 pub(crate) use self::signals::{Command, Signals};
-pub(crate) use self::stage::{Ending, Stage};
+pub(crate) use self::stage::Ending;
+#[cfg(feature = "http3")]
+pub(crate) use self::stage::Stage;
 #[cfg(feature = "http3")]
 pub(crate) use self::tls::within;
 pub(crate) use self::tls::{CertificateSource, Tls};

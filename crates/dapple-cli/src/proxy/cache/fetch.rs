@@ -12,8 +12,8 @@ use tracing::debug;
 use super::fill::Head;
 use super::{Cache, Fill, Key, Outcome, Stored};
 use crate::http::RequestBody;
+use crate::http::clock::unix_ms;
 use crate::http::hyper::fields;
-use crate::proxy::clock::now_ms;
 use crate::proxy::failure::Failure;
 use crate::proxy::tally::Count;
 use crate::proxy::upstream::{Answer, Outgoing};
@@ -37,14 +37,14 @@ pub(crate) struct Fetch {
 impl Fetch {
     /// Asks, tells, and keeps what may be kept.
     pub(crate) async fn run(mut self) {
-        let requested_ms = now_ms();
+        let requested_ms = unix_ms();
         let mut answer = self.ask(self.stale.clone()).await;
         if let Some(stale) = self.stale.clone()
             && let Ok(not_modified) = &answer
             && not_modified.status == StatusCode::NOT_MODIFIED
         {
             if is_about(&stale.headers(), &not_modified.headers) {
-                let reception = Reception { requested_ms, received_ms: now_ms() };
+                let reception = Reception { requested_ms, received_ms: unix_ms() };
                 return self.revalidated(&stale, not_modified.headers.clone(), reception).await;
             }
             // It is about some other state than the one that is here.
@@ -52,7 +52,7 @@ impl Fetch {
         }
         let is_failed = answer.as_ref().map_or(true, |answer| REPLACED.contains(&answer.status.as_u16()));
         if let Some(stale) = self.stale.clone().filter(|_| is_failed) {
-            if stale.policy.may_replace_error(&self.asked, now_ms()) {
+            if stale.policy.may_replace_error(&self.asked, unix_ms()) {
                 let why = answer.err().unwrap_or_else(|| Failure::Broken("it answered with an error".to_owned()));
                 return self.end(Some(Outcome::Stored(stale, Some(why))), None).await;
             }
@@ -109,7 +109,7 @@ impl Fetch {
 
     /// Takes a response in, piece by piece.
     async fn take(mut self, mut answer: Answer, requested_ms: u64) {
-        let reception = Reception { requested_ms, received_ms: now_ms() };
+        let reception = Reception { requested_ms, received_ms: unix_ms() };
         let list = fields(&self.request);
         let policy = Policy::of(Fields::new(&list), &self.asked, answer.status, &answer.headers, reception);
         let selection = Selection::of(&answer.headers, Fields::new(&list));
