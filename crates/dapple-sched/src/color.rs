@@ -239,7 +239,8 @@ impl Color {
         }
     }
 
-    /// A number to show to people: the name of a named color, a serial number of a fresh one, 0 for the default.
+    /// A number to show to people: the name of a named color, a serial number of a fresh one, 0 for the default. No two fresh colors
+    /// that live at the same time have the same number; that of a color that has ended may be given to a new one.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
