@@ -47,7 +47,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let load = Arc::new(load_of(args)?);
     let runtime = dapple::builder().workers(usize::from(args.workers)).build().context("cannot start a runtime")?;
     runtime.block_on(reach(&load))?;
-    drop(runtime.handle().spawn(start_clients(load.clone(), ramp(args))));
+    let starting = runtime.handle().spawn(start_clients(load.clone(), ramp(args)));
+    // Where clients are many, those that have begun leave the others little time to. A client that has not begun is not starved.
+    runtime.block_on(starting).context("the clients could not be started")?;
     let summary = measure(args, &load)?;
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);
@@ -118,7 +120,7 @@ async fn start_clients(load: Arc<Load>, ramp_secs: f64) {
             dapple::time::sleep_until(dapple::time::Instant::from_std(due)).await;
         }
         drop(dapple::spawn(client::run(load.clone(), number)));
-        if number % 64 == 0 {
+        if number % BACKLOG_LEN == 0 {
             dapple::yield_now().await;
         }
     }
@@ -149,6 +151,9 @@ fn mark(args: &Args, word: &str) -> Result<()> {
 
 /// Files that are open besides connections.
 const OTHER_FILES: usize = 64;
+
+/// How many may start at once: every server's backlog has room for so many.
+const BACKLOG_LEN: usize = 256;
 
 /// Seconds between the starts of two clients.
 const RAMP_SECS_EACH: f64 = 0.000_1;
