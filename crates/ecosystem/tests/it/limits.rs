@@ -59,9 +59,9 @@ fn a_limit_lets_in_so_many_and_the_rest_wait(workers: usize) {
             .collect();
         for _ in 0..20 {
             // As many as may be are inside, or all that are left.
-            work.has(3.min(20 - permits_used(&calls))).await;
-            work.gate.add_permits(1);
             let before = permits_used(&calls);
+            work.has(3.min(20 - before)).await;
+            work.gate.add_permits(1);
             while permits_used(&calls) == before {
                 dapple::yield_now().await;
             }
