@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::layer::{Layer, Origin};
-use super::option::{self, Options};
+use super::option::{self, COMMAND_LINE_ONLY, CONFIG, Options};
 use super::problem::Problem;
-use super::{COMMAND_LINE_ONLY, CONFIG};
 
 /// The variables of one command, without their prefix and in lower case. Empty ones count as not set.
 pub(crate) struct Variables {

@@ -6,10 +6,9 @@ use clap::Arg;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::COMMAND_LINE_ONLY;
 use super::layer::{Layer, Origin};
 use super::nearest::nearest;
-use super::option::{self, Kind, Options};
+use super::option::{self, COMMAND_LINE_ONLY, Kind, Options};
 use super::problem::{Problem, Source};
 use super::sections::Sections;
 

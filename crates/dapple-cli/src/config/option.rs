@@ -7,8 +7,6 @@ use clap::builder::ValueHint;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command, Id};
 
-use super::COMMAND_LINE_ONLY;
-
 /// The options of one command that can be given in the environment and in the file too.
 pub(crate) struct Options {
     /// With nothing required, so that one option can be tried alone.
@@ -115,3 +113,9 @@ pub(crate) fn example(arg: &Arg) -> String {
         false => format!("{} = {value}", arg.get_id()),
     }
 }
+
+/// The option that names the file.
+pub(super) const CONFIG: &str = "config";
+
+/// Options that only make sense on the command line.
+pub(super) const COMMAND_LINE_ONLY: [&str; 4] = [CONFIG, "check", "help", "version"];

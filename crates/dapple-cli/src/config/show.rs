@@ -1,10 +1,12 @@
 //! What is used, in the form of a file of configuration.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write;
 
+use clap::builder::{BoolishValueParser, TypedValueParser};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Id};
+use clap::{Arg, ArgMatches, Command, Id};
 
 use super::layer::Origin;
 use super::option::{self, Kind, Options};
@@ -61,10 +63,16 @@ pub(crate) fn as_file(settings: &[Setting]) -> String {
     text
 }
 
-/// A value in the words of TOML.
+/// A value in the words of TOML, which are stricter than what the command line and the environment take: `yes`, `007`, `.5`.
 fn literal(arg: &Arg, value: &str) -> String {
-    match option::kind(arg) {
-        Kind::Switch | Kind::Number | Kind::Seconds => value.to_owned(),
-        Kind::Text => toml::Value::String(value.to_owned()).to_string(),
-    }
+    let read = match option::kind(arg) {
+        Kind::Switch => BoolishValueParser::new()
+            .parse_ref(&Command::default(), None, OsStr::new(value))
+            .map(|is_on| is_on.to_string())
+            .ok(),
+        Kind::Number => value.parse().ok().map(|number: u64| number.to_string()),
+        Kind::Seconds => value.parse().ok().map(|seconds: f64| seconds.to_string()),
+        Kind::Text => None,
+    };
+    read.unwrap_or_else(|| toml::Value::String(value.to_owned()).to_string())
 }

@@ -145,9 +145,9 @@ fn what_is_used_can_be_used_again() {
 /// The options of the commands of this program, each given in the file and in the environment alone.
 #[test]
 fn every_option_can_be_given_in_every_source() {
-    let mut command = crate::Cli::command().mut_subcommands(|sub| sub.mut_args(super::negatable));
+    let mut command = crate::Cli::command().mut_subcommands(|sub| sub.mut_args(super::load::negatable));
     command.build();
-    let with_file = |sub: &&clap::Command| sub.get_arguments().any(|arg| arg.get_id() == super::CONFIG);
+    let with_file = |sub: &&clap::Command| sub.get_arguments().any(|arg| arg.get_id() == option::CONFIG);
     for sub in command.get_subcommands().filter(with_file) {
         let options = Options::of(sub);
         assert!(options.all().count() > 5);

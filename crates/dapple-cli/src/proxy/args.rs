@@ -1,11 +1,11 @@
 //! The command line of `dapple proxy`.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::destination::{Destination, destination, network};
 use crate::config::{host_and_port, number};
 use crate::observe::ToldArgs;
 use crate::server::{AdmissionArgs, Wanted};
@@ -92,15 +92,6 @@ pub(crate) struct Args {
     pub(crate) told: ToldArgs,
 }
 
-/// What `--allow-destination` names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
-    /// All addresses of a network.
-    Network(IpNet),
-    /// A host by its name, in lower case, whatever its addresses are.
-    Host(String),
-}
-
 /// How long the proxy waits for servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits {
@@ -138,24 +129,6 @@ fn wanted((host, port): (String, u16)) -> Wanted {
     Wanted { host, port, reuse_port: false, redirects: false }
 }
 
-/// A network in the notation of CIDR, or one address.
-fn network(text: &str) -> Result<IpNet, String> {
-    let address = |text: &str| text.parse::<IpAddr>().ok().map(IpNet::from);
-    let advice = "write a network or an address, for example 192.168.1.0/24, 10.1.2.3 or fd00::/8";
-    text.parse().ok().or_else(|| address(text)).ok_or_else(|| advice.to_owned())
-}
-
-fn destination(text: &str) -> Result<Destination, String> {
-    if let Ok(network) = network(text) {
-        return Ok(Destination::Network(network));
-    }
-    let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    match is_name {
-        true => Ok(Destination::Host(text.trim_end_matches('.').to_ascii_lowercase())),
-        false => Err("write a network, an address or a host, for example 10.0.0.0/8 or wiki.example".to_owned()),
-    }
-}
-
 /// Where proxies are looked for.
 const PORT: u16 = 3128;
 
@@ -172,20 +145,3 @@ Examples:
 SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within --drain-s seconds; a second one ends
 it at once. SIGUSR1 or SIGHUP opens the access log anew. DAPPLE_LOG (error, warn, info, debug) sets how much it says on
 stderr; warn when left out. docs/proxy.md tells the rest.";
-
-#[cfg(test)]
-mod tests {
-    use super::{Destination, destination, network};
-
-    #[test]
-    fn networks_and_hosts() {
-        assert_eq!(network("10.0.0.0/8").unwrap().to_string(), "10.0.0.0/8");
-        assert_eq!(network("::1").unwrap().to_string(), "::1/128");
-        assert!(network("10.0.0.0/33").is_err() && network("all").is_err());
-        assert_eq!(destination("Wiki.Intern."), Ok(Destination::Host("wiki.intern".to_owned())));
-        assert!(matches!(destination("fd00::/8"), Ok(Destination::Network(_))));
-        for bad in ["", "a b", "http://x", "a:80", "10.0.0.0/99"] {
-            assert!(destination(bad).is_err(), "{bad}");
-        }
-    }
-}

@@ -20,6 +20,7 @@ pub(crate) use self::error::ProxyError;
 mod answer;
 mod args;
 mod cache;
+mod destination;
 mod error;
 mod failure;
 mod fields;

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::args::Destination;
+use super::destination::Destination;
 
 /// What may be connected to.
 #[derive(Debug, Default)]
@@ -169,8 +169,7 @@ const TUNNEL_PORTS: [u16; 2] = [443, 563];
 mod tests {
     use std::net::{IpAddr, SocketAddr};
 
-    use super::{Kind, Rules, admits};
-    use crate::proxy::args::Destination;
+    use super::{Destination, Kind, Rules, admits};
 
     fn judge(rules: &Rules, ip: &str) -> Result<(), Kind> {
         rules.may_connect("host.example", SocketAddr::new(ip.parse().unwrap(), 80))

@@ -38,6 +38,7 @@ mod disk;
 mod error;
 mod front;
 mod handles;
+mod html;
 #[cfg(feature = "http3")]
 mod http3;
 mod labels;

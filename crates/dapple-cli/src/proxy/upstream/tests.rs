@@ -10,7 +10,7 @@ use dapple::net::{Resolver, ResolverConfig};
 
 use super::Origin;
 use super::connect::connect;
-use crate::proxy::args::Destination;
+use crate::proxy::destination::Destination;
 use crate::proxy::failure::Failure;
 use crate::proxy::rules::{Kind, Rules};
 

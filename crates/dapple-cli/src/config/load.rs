@@ -1,0 +1,100 @@
+//! The three sources, read one after the other.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::layer::Layer;
+use super::option::{CONFIG, Options};
+use super::problem::Problems;
+use super::sections::Sections;
+use super::{environment, file, show};
+
+/// All options of the command that was called, and what else its file says.
+pub(crate) struct Loaded {
+    /// What clap read, of the whole command line.
+    pub(crate) matches: ArgMatches,
+    /// The tables of the file, which no option stands for.
+    pub(crate) sections: Sections,
+    /// Variables that look like options of the command but are none.
+    pub(crate) unknown_variables: Vec<String>,
+    settings: Vec<show::Setting>,
+}
+
+/// Reads the options of whichever subcommand of `command` the `words` call; those with a `--config` read the environment and the file.
+///
+/// Ends the process as clap does where the command line asks for help or makes no sense.
+///
+/// # Errors
+///
+/// All that is wrong in the environment and in the file.
+pub(crate) fn load(
+    command: Command,
+    words: Vec<OsString>,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Loaded, Problems> {
+    let plain = command.clone();
+    let command = command.mut_subcommands(|sub| sub.mut_args(negatable));
+    // A first look, in which nothing is required, as the file may give it.
+    let relaxed = command.clone().mut_subcommands(|sub| sub.mut_args(|arg| arg.required(false)));
+    let first = match relaxed.try_get_matches_from(&words) {
+        Ok(first) => first,
+        // Help shows switches as they are mostly written.
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => plain.get_matches_from(&words),
+        Err(error) => error.exit(),
+    };
+    let Some((name, given)) = first.subcommand() else { return Ok(Loaded::without_sources(first)) };
+    let mut sub = command.find_subcommand(name).expect("clap found it in this very command").clone();
+    // Completes the command: only then does it know all of its arguments' conflicts.
+    sub.build();
+    if sub.get_arguments().all(|arg| arg.get_id() != CONFIG) {
+        return Ok(Loaded::without_sources(command.get_matches_from(words)));
+    }
+    let options = Options::of(&sub);
+    let given_ids =
+        options.all().filter(|arg| given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine));
+    let mut layer = Layer::below(&options, given_ids);
+    let mut problems = Vec::new();
+
+    let variables = environment::Variables::of(name, variables);
+    variables.read(&options, &mut layer, &mut problems);
+    let path = given.get_one::<PathBuf>(CONFIG).cloned().or_else(|| variables.config_file());
+    let sections = path.map(|path| file::read(&path, &options, &mut layer, &mut problems)).unwrap_or_default();
+    if !problems.is_empty() {
+        return Err(Problems(problems));
+    }
+    let name = name.to_owned();
+    let command = command.mut_subcommand(&name, |sub| sub.mut_args(|arg| layer.apply(arg)));
+    let matches = command.get_matches_from(words);
+    let given = matches.subcommand_matches(&name).expect("the same words call the same command");
+    let settings = show::settings(&options, given, &layer.origins());
+    Ok(Loaded { matches, sections, unknown_variables: variables.unknown(&options), settings })
+}
+
+impl Loaded {
+    fn without_sources(matches: ArgMatches) -> Loaded {
+        Loaded { matches, sections: Sections::default(), unknown_variables: Vec::new(), settings: Vec::new() }
+    }
+
+    /// Every option with the value that is used and where that came from, as a file of configuration.
+    pub(crate) fn show(&self) -> String {
+        show::as_file(&self.settings)
+    }
+}
+
+/// Lets a switch be turned off again (`--list=false`), as a weaker source may have turned it on.
+pub(super) fn negatable(arg: Arg) -> Arg {
+    match arg.get_action() {
+        ArgAction::SetTrue => arg
+            .action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .default_value("false")
+            .value_parser(BoolishValueParser::new()),
+        _ => arg,
+    }
+}

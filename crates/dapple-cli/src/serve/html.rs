@@ -1,0 +1,29 @@
+//! Names of files and paths, made harmless for a page.
+
+/// Text as HTML shows it, in content and in quoted attributes.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '{' => escaped.push_str("&#123;"),
+            control if control.is_control() => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn what_means_something_to_a_page_is_escaped() {
+        assert_eq!(escape("<a href=\"x\" o='y'>&\n"), "&lt;a href=&quot;x&quot; o=&#39;y&#39;&gt;&amp;\u{fffd}");
+    }
+}
