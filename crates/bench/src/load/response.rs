@@ -76,17 +76,22 @@ impl Reader {
             Err(_) => return Err(Problem::Malformed("what came is no response of HTTP/1.1")),
         };
         let mut len = None;
-        self.close = response.version == Some(0);
+        let (mut closes, mut keeps) = (false, response.version == Some(1));
         for header in response.headers.iter() {
             if header.name.eq_ignore_ascii_case("content-length") {
-                let text = std::str::from_utf8(header.value).ok().and_then(|text| text.parse().ok());
-                len = Some(text.ok_or(Problem::Malformed("a Content-Length that is no number"))?);
+                let read = number(header.value).ok_or(Problem::Malformed("a Content-Length that is no number"))?;
+                if len.replace(read).is_some() {
+                    return Err(Problem::Malformed("more than one Content-Length"));
+                }
             } else if header.name.eq_ignore_ascii_case("connection") {
-                self.close = header.value.eq_ignore_ascii_case(b"close");
+                let mut options = header.value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+                closes |= options.clone().any(|option| option.eq_ignore_ascii_case(b"close"));
+                keeps |= options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"));
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
                 return Err(Problem::Malformed("a chunked body, which this generator does not read"));
             }
         }
+        self.close = closes || !keeps;
         match response.code {
             Some(200) => {}
             code => return Err(Problem::Status(code.unwrap_or(0))),
@@ -113,6 +118,12 @@ impl Reader {
         self.in_body = false;
         Ok(Progress::Whole { close: self.close })
     }
+}
+
+/// Digits and nothing else: `+5` is no length.
+fn number(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    text.parse().ok()
 }
 
 /// The most header lines that a response may have.
@@ -166,8 +177,14 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(reader.feed(RESPONSE, None), Ok(Progress::Whole { close: false }));
         }
-        let last = b"HTTP/1.1 200 OK\r\nconnection: Close\r\ncontent-length: 0\r\n\r\n";
-        assert_eq!(reader.feed(last, None), Ok(Progress::Whole { close: true }));
+        for (connection, close) in [
+            ("1.1 200 OK\r\nconnection: x,Close", true),
+            ("1.0 200 OK\r\nx: y", true),
+            ("1.0 200 OK\r\nconnection: keep-alive", false),
+        ] {
+            let bytes = format!("HTTP/{connection}\r\ncontent-length: 0\r\n\r\n");
+            assert_eq!(reader.feed(bytes.as_bytes(), None), Ok(Progress::Whole { close }), "{connection}");
+        }
     }
 
     #[test]
@@ -182,6 +199,8 @@ mod tests {
             &b"SSH-2.0-OpenSSH\r\n\r\n"[..],
             b"HTTP/1.1 200 OK\r\n\r\n",
             b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: +1\r\n\r\nx",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\nx",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
         ] {
             assert!(matches!(read(bad, bad.len(), None), Err(Problem::Malformed(_))), "{bad:?}");
