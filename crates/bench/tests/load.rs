@@ -1,5 +1,9 @@
 //! The load generator against a small server that answers rightly, wrongly, late or not at all.
 
+mod properties;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

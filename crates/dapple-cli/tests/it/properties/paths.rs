@@ -1,34 +1,10 @@
-//! What has to hold for any path and pattern. A fuzz target looks for bytes for which it does not; those that it found worth keeping are
-//! played again here.
+//! Paths of requests, and patterns of them.
 
-#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
-#[path = "../../src/serve/path.rs"]
-mod path;
-#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
-#[path = "../../src/serve/pattern.rs"]
-mod pattern;
-
-/// What a pattern says that is none.
-mod rules {
-    #[derive(Debug)]
-    #[allow(dead_code, reason = "nobody reads it here")]
-    pub(crate) enum RuleError {
-        Slash(String),
-        Stars(String),
-    }
-}
-
-use self::path::{SitePath, encode, is_hidden_name};
-use self::pattern::Pattern;
-
-/// A property: panics where it does not hold.
-pub(crate) type Property = fn(&[u8]);
-
-/// All properties, by the name of their target.
-pub(crate) const ALL: &[(&str, Property)] = &[("site_path", site_path), ("pattern", pattern_fits)];
+use super::path::{SitePath, encode, is_hidden_name};
+use super::pattern::Pattern;
 
 /// A path that is taken stays in the site, in one name for each of its parts, and is written as what is read as the same.
-fn site_path(data: &[u8]) {
+pub(super) fn site_path(data: &[u8]) {
     let Ok(raw) = std::str::from_utf8(data) else { return };
     let Ok(path) = SitePath::parse(raw) else { return };
     let key = path.key();
@@ -45,7 +21,7 @@ fn site_path(data: &[u8]) {
 }
 
 /// What a star stands for is what is between the two ends.
-fn pattern_fits(data: &[u8]) {
+pub(super) fn pattern_fits(data: &[u8]) {
     let Some(at) = data.iter().position(|byte| *byte == b'\n') else { return };
     let (Ok(text), key) = (std::str::from_utf8(&data[..at]), &data[at + 1..]) else { return };
     let Ok(pattern) = Pattern::parse(text) else { return };
@@ -58,13 +34,5 @@ fn pattern_fits(data: &[u8]) {
             assert_eq!([start.as_bytes(), rest, end.as_bytes()].concat(), key);
         }
         (Some(rest), false) => assert!(rest.is_empty() && text.as_bytes() == key),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn properties_hold_for_all_that_was_found() {
-        crate::replay::all(super::ALL);
     }
 }
