@@ -8,8 +8,8 @@ mod config;
 mod drain;
 mod errors;
 mod files;
-mod frames;
 mod framing;
+mod hostile;
 mod http;
 mod http2;
 #[cfg(feature = "http3")]

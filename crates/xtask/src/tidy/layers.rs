@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-http", Some(&[])),
     ("dapple", Some(&["dapple-sched", "dapple-stm", "dapple-io", "dapple-sync", "dapple-tls", "dapple-macros"])),
     ("dapple-cli", Some(&["dapple", "dapple-http"])),
+    ("soak", Some(&["dapple"])),
     ("ecosystem", Some(&["dapple"])),
     ("bench", None),
     ("xtask", Some(&[])),

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use tracing::debug;
 use super::answer::answer;
 use super::rewind::Rewind;
 use super::streams::Streams;
+use super::traffic::Traffic;
 use crate::http::http1::Transport;
 use crate::http::{Client, Limits, Service};
 
@@ -35,8 +35,8 @@ pub(crate) async fn serve<S: Transport, V: Service>(
     color: Option<Color>,
 ) {
     let streams = Streams::new(color, limits.clone());
-    let written = Arc::new(AtomicU64::new(0));
-    let stream = Rewind::new(first, stream, written.clone());
+    let traffic = Arc::new(Traffic::default());
+    let stream = Rewind::new(first, stream, traffic.clone());
     let (answering, answer_limits) = (service.clone(), limits.clone());
     let respond = service_fn(move |request| {
         let answer = answer(request, answering.clone(), client.clone(), answer_limits.clone());
@@ -44,7 +44,7 @@ pub(crate) async fn serve<S: Transport, V: Service>(
     });
     let mut http = pin!(builder(&streams, &limits).serve_connection(stream, respond));
     let mut closing = pin!(handle.closing());
-    let mut rest = Rest::new(&limits, streams, written);
+    let mut rest = Rest::new(&limits, streams, traffic);
     let mut tick = pin!(sleep(rest.tick));
     let mut is_ending = false;
     loop {
@@ -109,7 +109,7 @@ fn builder(streams: &Streams, limits: &Limits) -> Builder<Streams> {
 /// How long nothing has happened on a connection.
 struct Rest {
     streams: Streams,
-    written: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
     /// How often it is looked.
     tick: Duration,
     /// The fewest bytes between two looks that are more than nothing.
@@ -119,16 +119,17 @@ struct Rest {
 }
 
 impl Rest {
-    fn new(limits: &Limits, streams: Streams, written: Arc<AtomicU64>) -> Rest {
+    fn new(limits: &Limits, streams: Streams, traffic: Arc<Traffic>) -> Rest {
         let tick = (limits.idle_timeout.min(limits.linger_timeout) / 4).clamp(TICK_MIN, TICK_MAX);
         let written_min = (limits.send_rate_min * tick.as_millis() as u64 / 1_000).max(1);
-        Rest { streams, written, tick, written_min, seen: (0, 0), rested: Duration::ZERO }
+        Rest { streams, traffic, tick, written_min, seen: (0, 0), rested: Duration::ZERO }
     }
 
     /// For so long there was no stream, none began, and too little was written.
     fn look(&mut self) -> Duration {
-        let now = (self.streams.begun(), self.written.load(Ordering::Relaxed));
-        let is_busy = self.streams.open() > 0 || now.0 != self.seen.0 || now.1 - self.seen.1 >= self.written_min;
+        let now = (self.streams.begun(), self.traffic.written());
+        let is_busy =
+            self.streams.open() > 0 || now.0 != self.seen.0 || now.1.saturating_sub(self.seen.1) >= self.written_min;
         self.seen = now;
         self.rested = if is_busy { Duration::ZERO } else { self.rested + self.tick };
         self.rested

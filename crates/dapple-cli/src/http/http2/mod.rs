@@ -9,6 +9,7 @@
 //! | open and reset streams, over and over | after 20 resets that nobody has looked at yet, the connection ends (`max_pending_accept_reset_streams`) |
 //! | take nothing, or too little, of a reply | the stream is reset when the [pace](super::pace) says so; the connection takes no new streams and ends with the others |
 //! | be silent | without streams, the connection ends after `idle_timeout`, politely; a peer that answers no PING for 10 s is gone |
+//! | send frames that carry nothing (PING, SETTINGS, windows by the byte …) | beyond 1,000, and some for each request and reply, the connection is cut |
 //! | send a large head, or many CONTINUATIONs | refused beyond `head.len_max` |
 //! | send a body that nobody reads | at most a window of it (64 KB) is taken; the stream ends with the reply |
 
@@ -17,5 +18,6 @@ mod connection;
 mod progress;
 mod rewind;
 mod streams;
+mod traffic;
 
 pub(crate) use self::connection::serve;

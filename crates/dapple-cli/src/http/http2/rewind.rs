@@ -1,44 +1,63 @@
-//! A connection whose first bytes have been read already, and which counts what it writes.
+//! A connection whose first bytes have been read already, and whose traffic is looked at.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use bytes::Bytes;
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+
+use super::traffic::{Scanner, Traffic};
 
 /// See the module.
 pub(super) struct Rewind<S> {
     first: Bytes,
     stream: S,
-    /// Only the connection's task writes it.
-    written: Arc<AtomicU64>,
+    scanner: Scanner,
+    traffic: Arc<Traffic>,
 }
 
 impl<S> Rewind<S> {
-    pub(super) fn new(first: Bytes, stream: S, written: Arc<AtomicU64>) -> Rewind<S> {
-        Rewind { first, stream, written }
+    pub(super) fn new(first: Bytes, stream: S, traffic: Arc<Traffic>) -> Rewind<S> {
+        Rewind { first, stream, scanner: Scanner::new(), traffic }
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(len)) = result {
-            self.written.store(self.written.load(Ordering::Relaxed) + len as u64, Ordering::Relaxed);
+            self.traffic.wrote(len);
         }
         result
     }
+
+    fn take(&mut self, bytes: &[u8], buf: &mut ReadBufCursor<'_>) -> io::Result<()> {
+        buf.put_slice(bytes);
+        match self.scanner.read(bytes, &self.traffic) {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::InvalidData, "too many frames that carry nothing")),
+        }
+    }
+}
+
+thread_local! {
+    /// Where bytes are looked at, on the way to hyper's own buffer, of which the filled part cannot be seen from here.
+    static PASSING: RefCell<[u8; PASSING_LEN]> = const { RefCell::new([0; PASSING_LEN]) };
 }
 
 impl<S: Read + Unpin> Read for Rewind<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        if self.first.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        if !self.first.is_empty() {
+            let len = self.first.len().min(buf.remaining());
+            let first = self.first.split_to(len);
+            return Poll::Ready(self.take(&first, &mut buf));
         }
-        let len = self.first.len().min(buf.remaining());
-        buf.put_slice(&self.first[..len]);
-        self.first.advance(len);
-        Poll::Ready(Ok(()))
+        PASSING.with_borrow_mut(|passing| {
+            let len = passing.len().min(buf.remaining());
+            let mut read = ReadBuf::new(&mut passing[..len]);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, read.unfilled()))?;
+            Poll::Ready(self.take(read.filled(), &mut buf))
+        })
     }
 }
 
@@ -69,3 +88,6 @@ impl<S: Write + Unpin> Write for Rewind<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+/// What is read in one go: as much as h2 asks for.
+const PASSING_LEN: usize = 8 << 10;
