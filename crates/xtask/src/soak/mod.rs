@@ -1,8 +1,8 @@
-//! `cargo xtask soak`: random work for a long time. That of the scheduler is in the bench, and runs once for each number of workers.
-
-mod web;
+//! `cargo xtask soak`: random work for a long time. That of the scheduler is in the bench, and runs once for each
+//! number of workers; that of `dapple serve` is in `soak`.
 
 use crate::workspace::{Workspace, cargo};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What `cargo xtask soak --help` prints.
@@ -23,25 +23,22 @@ This builds bench in release mode, then runs `bench soak scheduler`.
 
 cargo xtask soak web [--minutes M] [--seed S] [--program FILE]
 
-Good and hostile clients at `dapple serve`, 32 at a time; every eleven seconds it reads its configuration again (SIGHUP), is
-stopped for a while (SIGSTOP), or is replaced by a new process (SIGUSR2). Every good request must be answered right, and when all clients
-are gone, so must be their connections, their descriptors, threads, and all but 16 MB of their memory. Builds dapple in release
-mode, unless --program names a `dapple`.
+Good and hostile clients at two `dapple serve`, one of them with TLS: 48 at a time, by HTTP/1.1 and HTTP/2. Every eleven seconds the
+servers read their configuration and new certificates (SIGHUP), are stopped for a while (SIGSTOP), or are replaced by new processes
+(SIGUSR2). Every good request must be answered right, SIGHUP must not cost a connection, and when all clients are gone, so must be
+their connections, their descriptors, threads, and all but 16 MB of their memory. Builds soak and dapple in release mode; of dapple not,
+if --program names one.
 ";
 
 /// Runs the soak that the arguments ask for; true if nothing failed.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let rest = match args {
         ["scheduler", rest @ ..] => rest,
-        ["web", rest @ ..] => return web::run(rest),
+        ["web", rest @ ..] => return web(rest),
         _ => return Err(format!("`soak {}`: there are `soak scheduler` and `soak web`", args.join(" "))),
     };
     let (workers, rest) = split(rest)?;
-    let status = cargo().args(["build", "--release", "-p", "bench"]).status();
-    if !status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
-        return Ok(false);
-    }
-    let bench = Workspace::own()?.target.join("release").join("bench");
+    let Some(bench) = build("bench", "bench")? else { return Ok(false) };
     let mut passed = true;
     for workers in workers {
         let mut command = Command::new(&bench);
@@ -54,6 +51,28 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
         passed &= status.success();
     }
     Ok(passed)
+}
+
+/// Runs the soak of `dapple serve`.
+fn web(args: &[&str]) -> Result<bool, String> {
+    let Some(soak) = build("soak", "soak")? else { return Ok(false) };
+    let mut command = Command::new(&soak);
+    command.args(args);
+    if !args.contains(&"--program") {
+        let Some(dapple) = build("dapple-cli", "dapple")? else { return Ok(false) };
+        command.arg("--program").arg(dapple);
+    }
+    let status = command.status().map_err(|error| format!("cannot run {}: {error}", soak.display()))?;
+    Ok(status.success())
+}
+
+/// Builds a package in release mode; the path of its program, or `None` if cargo has said what is wrong.
+fn build(package: &str, program: &str) -> Result<Option<PathBuf>, String> {
+    let status = cargo().args(["build", "--release", "-p", package]).status();
+    if !status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
+        return Ok(None);
+    }
+    Ok(Some(Workspace::own()?.target.join("release").join(program)))
 }
 
 /// The numbers of workers, and what is left for the bench.

@@ -2,29 +2,32 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::workspace::{Workspace, cargo};
+use rustls::pki_types::CertificateDer;
+
+use super::{Authority, Target};
 
 /// A running `dapple serve`; ended when dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     /// The first process. The later ones are started by the one before each.
     child: Child,
     /// The process that serves now.
     id: AtomicU32,
-    pub(super) port: u16,
+    pub(crate) target: Target,
+    /// What it is called in messages.
+    name: &'static str,
 }
 
 /// What it takes of the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Footprint {
-    pub(super) descriptors: usize,
-    pub(super) threads: usize,
-    pub(super) resident_kb: usize,
+pub(crate) struct Footprint {
+    pub(crate) descriptors: usize,
+    pub(crate) threads: usize,
+    pub(crate) resident_kb: usize,
 }
 
 impl Display for Footprint {
@@ -33,30 +36,27 @@ impl Display for Footprint {
     }
 }
 
-/// Builds it in release mode.
-pub(super) fn build() -> Result<PathBuf, String> {
-    let status = cargo().args(["build", "--release", "-p", "dapple-cli"]).status();
-    match status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
-        true => Ok(Workspace::own()?.target.join("release/dapple")),
-        false => Err("dapple could not be built".to_owned()),
-    }
-}
-
 impl Server {
-    pub(super) fn start(program: &Path, site: &Path) -> Result<Server, String> {
+    /// With an authority, it speaks TLS.
+    pub(crate) fn start(program: &Path, site: &Path, authority: Option<&Authority>) -> Result<Server, String> {
         let mut command = Command::new(program);
         command.arg("serve").arg(site).args(["--port", "0", "--cache-mb", "8"]).stdout(Stdio::piped());
+        if let Some([chain, key]) = authority.map(Authority::files) {
+            command.args(["--tls-cert", &chain, "--tls-key", &key]);
+        }
         let mut child = command.spawn().map_err(|error| format!("cannot run {}: {error}", program.display()))?;
         let mut line = String::new();
         let stdout = child.stdout.take().ok_or("no output")?;
         BufReader::new(stdout).read_line(&mut line).map_err(|error| error.to_string())?;
-        let port = line.split_whitespace().find_map(|word| word.strip_prefix("http://127.0.0.1:")?.parse().ok());
+        let port = line.split_whitespace().find_map(|word| word.split_once("://127.0.0.1:")?.1.parse().ok());
         let port = port.ok_or_else(|| format!("no address in {line:?}"))?;
-        Ok(Server { id: AtomicU32::new(child.id()), child, port })
+        let target = Target::new(port, authority.map(|authority| &authority.root))?;
+        let name = if authority.is_some() { "https" } else { "http" };
+        Ok(Server { id: AtomicU32::new(child.id()), child, target, name })
     }
 
     /// What it takes when no client is left; an error if one stays longer than the limits allow.
-    pub(super) fn settled(&self) -> Result<Footprint, String> {
+    pub(crate) fn settled(&self) -> Result<Footprint, String> {
         let began = Instant::now();
         loop {
             let open = self.open()?;
@@ -82,7 +82,7 @@ impl Server {
     }
 
     fn open(&self) -> Result<usize, String> {
-        let text = status(self.port).map_err(|error| format!("the server does not tell its status: {error}"))?;
+        let text = status(&self.target).map_err(|error| format!("the server does not tell its status: {error}"))?;
         let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("{error} in {text:?}"))?;
         let open = json["connections"]["open"].as_u64().ok_or("the status has no connections")?;
         usize::try_from(open).map_err(|error| error.to_string())
@@ -101,8 +101,15 @@ impl Server {
         Ok(Footprint { descriptors, threads, resident_kb })
     }
 
+    /// The certificate that new connections are shown; none without TLS.
+    pub(crate) fn certificate(&self) -> Result<Option<CertificateDer<'static>>, String> {
+        let wire = self.target.http1().map_err(|error| format!("no connection by {}: {error}", self.name))?;
+        let soak::Wire::Tls(stream) = &wire else { return Ok(None) };
+        Ok(stream.conn.peer_certificates().and_then(|chain| chain.first()).map(|first| first.clone().into_owned()))
+    }
+
     /// Sends it a signal: `HUP`.
-    pub(super) fn signal(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn signal(&self, name: &str) -> Result<(), String> {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()).status();
         match status.map_err(|error| format!("cannot run kill: {error}"))?.success() {
             true => Ok(()),
@@ -111,7 +118,7 @@ impl Server {
     }
 
     /// Has a new process take over, and waits for the end of the old one.
-    pub(super) fn upgrade(&self) -> Result<(), String> {
+    pub(crate) fn upgrade(&self) -> Result<(), String> {
         let old = self.id();
         let children = format!("/proc/{old}/task/{old}/children");
         self.signal("USR2")?;
@@ -132,7 +139,7 @@ impl Server {
     }
 
     /// Ends it as a service manager does; it has to be there still, and to be gone soon after.
-    pub(super) fn stop(mut self) -> Result<(), String> {
+    pub(crate) fn stop(mut self) -> Result<(), String> {
         self.signal("TERM")?;
         let began = Instant::now();
         while is_alive(self.id()) {
@@ -166,9 +173,8 @@ impl Drop for Server {
     }
 }
 
-fn status(port: u16) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(GONE_WITHIN))?;
+fn status(target: &Target) -> std::io::Result<String> {
+    let mut stream = target.http1()?;
     stream.write_all(b"GET /-/status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
