@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use h3::client::{RequestStream, SendRequest};
+use h3::error::StreamError;
 use h3_quinn::{BidiStream, OpenStreams};
 use http::{HeaderMap, Method, Request, Response};
 use quinn::crypto::rustls::QuicClientConfig;
@@ -114,19 +115,98 @@ fn files_heads_and_what_is_not_there() {
     });
 }
 
+/// A POST with these fields, its body, and whether it ends; the status of the reply, and the code with which the server has stopped it.
+async fn post(client: &Client, fields: &[(&str, &str)], body: &[u8], ends: bool) -> (u16, Option<u64>) {
+    let mut request = Request::post(format!("https://{NAME}/"));
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    let stream = client.sender.clone().send_request(request.body(()).unwrap()).await.unwrap();
+    let (mut sending, mut receiving) = stream.split();
+    let mut stopped = None;
+    for piece in body.chunks(10_000) {
+        if let Err(error) = sending.send_data(Bytes::copy_from_slice(piece)).await {
+            stopped = Some(stop_code(&error));
+            break;
+        }
+    }
+    if ends && stopped.is_none() {
+        // That it was stopped may show here, or nowhere.
+        let _ = sending.finish().await;
+    }
+    let reply = dapple::time::timeout(LIMIT, receiving.recv_response()).await.expect("a reply").unwrap();
+    while receiving.recv_data().await.unwrap().is_some() {}
+    (reply.status().as_u16(), stopped)
+}
+
+fn stop_code(error: &StreamError) -> u64 {
+    match error {
+        StreamError::RemoteTerminate { code, .. } => code.value(),
+        other => panic!("{other}"),
+    }
+}
+
 #[test]
-fn the_body_of_a_request_is_not_waited_for() {
+fn the_body_of_a_request_is_taken_before_the_reply() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &[]);
+    let body = noise(250_000, 1);
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        for len in [0, 1, 100_000, body.len()] {
+            let announced = len.to_string();
+            for fields in [&[][..], &[("content-length", announced.as_str())]] {
+                assert_eq!(post(&client, fields, &body[..len], true).await, (405, None), "{len} {fields:?}");
+            }
+        }
+        assert_eq!(client.get("/").await.0, 200, "the connection goes on");
+    });
+}
+
+#[test]
+fn beyond_a_limit_a_body_is_stopped_without_an_error() {
+    let site = Site::with_index();
+    let (server, certificate) = start(&site, &[]);
+    let body = noise(20 << 20, 1);
+    // What is no code of HTTP/3's means the same (RFC 9114, section 8).
+    let no_error = [0, h3::error::Code::H3_NO_ERROR.value()];
+    dapple::block_on(async {
+        let client = Client::connect(server.port, &certificate).await;
+        let (status, stopped) = post(&client, &[], &body, true).await;
+        assert!(status == 405 && stopped.is_some_and(|code| no_error.contains(&code)), "{status} {stopped:?}");
+        // Nobody begins to read what is known to be too long, or waits for what waits itself.
+        assert_eq!(post(&client, &[("content-length", "20000000")], &[], false).await, (405, None));
+        assert_eq!(post(&client, &[("expect", "100-continue")], &[], false).await, (405, None));
+        assert_eq!(client.get("/").await.0, 200, "the connection goes on");
+    });
+}
+
+#[test]
+fn a_body_that_is_not_as_announced_is_refused() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &[]);
     dapple::block_on(async {
         let client = Client::connect(server.port, &certificate).await;
-        let request = Request::post(format!("https://{NAME}/")).body(()).unwrap();
-        let mut stream = client.sender.clone().send_request(request).await.unwrap();
-        assert_eq!(stream.recv_response().await.unwrap().status(), 405);
-        let endless = async { while stream.send_data(Bytes::from(vec![0; 16 << 10])).await.is_ok() {} };
-        dapple::time::timeout(LIMIT, endless).await.expect("the server says that it reads no more");
+        for len in ["5", "2000"] {
+            let (status, _) = post(&client, &[("content-length", len)], &[7; 1_000], true).await;
+            assert_eq!(status, 400, "{len}");
+        }
         assert_eq!(client.get("/").await.0, 200, "the connection goes on");
     });
+}
+
+#[test]
+fn a_body_that_stops_or_trickles_is_answered() {
+    let site = Site::with_index();
+    let slow = ["--receive-rate-min", "100000", "--rate-grace-s", "0.3"];
+    for options in [&["--pause-timeout-s", "0.3"][..], &slow] {
+        let (server, certificate) = start(&site, options);
+        dapple::block_on(async {
+            let client = Client::connect(server.port, &certificate).await;
+            assert_eq!(post(&client, &[("content-length", "1000")], &[7; 500], false).await, (408, None));
+            assert_eq!(client.get("/").await.0, 200, "the connection goes on");
+        });
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use hyper::body::Body;
 use tracing::debug;
 
 use super::metered::{Connection, Credit};
-use super::request_body::Received;
+use super::request_body::{Drained, Received};
 use crate::http::clock::now_ms;
 use crate::http::observer::ObservedBody;
 use crate::http::pace::send_pace;
@@ -42,7 +42,20 @@ pub(super) async fn answer<V: Service>(
     let request = messages::request(&parts, &fields);
     let reply = match messages::malformed(&parts, &request) {
         Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
-        None => service.answer(&request, &mut RequestBody::new(&mut body), &client).await,
+        None => {
+            let reply = service.answer(&request, &mut RequestBody::new(&mut body), &client).await;
+            // Only at its end is known whether the request was well-formed. Whoever waits to be told to go on with it is not waited for.
+            let awaits = request.fields.first("expect").is_some();
+            match if awaits { Drained::More } else { body.drain(&limits).await } {
+                Drained::Whole | Drained::More => reply,
+                Drained::Malformed(reason) => service.refuse(StatusCode::BAD_REQUEST, &reason, &client),
+                Drained::Slow => {
+                    service.timed_out(Awaited::Request);
+                    service.refuse(StatusCode::REQUEST_TIMEOUT, "the body took too long", &client)
+                }
+                Drained::Gone => return debug!("a client of HTTP/3 took its request back"),
+            }
+        }
     };
     let (mut head, reply_body) = messages::response(reply).into_parts();
     let has_body = parts.method != Method::HEAD && may_have_body(head.status);

@@ -76,11 +76,13 @@ pub(super) struct RecvStream {
     credit: Credit,
     /// It was not read from, because the credit was used up.
     was_refused: bool,
+    /// h3-quinn has it in a future that waits for more, and cannot stop it (it panics).
+    is_awaited: bool,
 }
 
 impl RecvStream {
     fn new(stream: h3_quinn::RecvStream, credit: Credit) -> RecvStream {
-        RecvStream { stream, credit, was_refused: false }
+        RecvStream { stream, credit, was_refused: false, is_awaited: false }
     }
 }
 
@@ -99,15 +101,21 @@ impl quic::RecvStream for RecvStream {
             return Poll::Pending;
         }
         self.was_refused = false;
-        let data = ready!(self.stream.poll_data(cx));
+        let polled = self.stream.poll_data(cx);
+        self.is_awaited = polled.is_pending();
+        let data = ready!(polled);
         if let Ok(Some(data)) = &data {
             self.credit.spend(data.len());
         }
         Poll::Ready(data)
     }
 
+    /// Where it is awaited, it is stopped when it is dropped, with the code 0. That is none of HTTP/3's, which has to be taken for
+    /// `H3_NO_ERROR` (RFC 9114, section 8).
     fn stop_sending(&mut self, error_code: u64) {
-        self.stream.stop_sending(error_code);
+        if !self.is_awaited {
+            self.stream.stop_sending(error_code);
+        }
     }
 
     fn recv_id(&self) -> StreamId {

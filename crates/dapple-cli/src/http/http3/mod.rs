@@ -11,7 +11,7 @@
 //! | open many streams | 128 at a time; more are refused by the protocol |
 //! | take nothing, or too little, of a reply | the stream is reset when the [pace](super::pace) says so |
 //! | be silent, or vanish | without a word the connection ends after `idle_timeout`, without a request too; both are at most 30 s |
-//! | send a body that nobody reads | at most a window of it (64 KB) is taken; the stream ends with the reply |
+//! | send a body that nobody reads | 256 KB are taken, at the [pace](super::pace) that a body has to have; then the reply comes, and what is left is stopped (`H3_NO_ERROR`) |
 //! | send a head that is too large, or a frame without end | `431`; beyond `head.len_max` and a window it is not read, and the stream is reset |
 //! | let what was sent be repeated | at most 1 MB a connection is kept for that |
 
