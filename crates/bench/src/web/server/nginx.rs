@@ -20,6 +20,8 @@ pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certifi
 
 /// Best form for files that are asked for often: open files are cached, nothing is logged, connections are kept,
 /// `reuseport` spreads the connections over the workers. Everything that nginx writes stays below its prefix.
+///
+/// Open files and connections together stay below the limit on descriptors: where these run out, nginx answers with errors.
 fn config_text(root: &Path, workers: usize, port: u16, certificate: Option<&Certificate>) -> String {
     // The master of a root-owned nginx hands its workers to a user who cannot read a private temporary directory.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
@@ -49,7 +51,7 @@ http {{
   tcp_nodelay on;
   keepalive_timeout 75s;
   keepalive_requests 1000000000;
-  open_file_cache max=40000 inactive=60s;
+  open_file_cache max=10000 inactive=60s;
   open_file_cache_valid 60s;
   default_type text/html;
   client_body_temp_path body;
