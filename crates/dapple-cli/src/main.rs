@@ -50,7 +50,11 @@ fn main() -> ExitCode {
             Err(error @ serve::ServeError::Config(_)) => fail(&error, EXIT_MISUSE),
             Err(error) => fail(&error, 1),
         },
-        Command::Proxy(args) => proxy::run(args).map_or_else(|error| fail(&error, 1), |()| ExitCode::SUCCESS),
+        Command::Proxy(args) => match proxy::run(args, &loaded) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error @ proxy::ProxyError::Config(_)) => fail(&error, EXIT_MISUSE),
+            Err(error) => fail(&error, 1),
+        },
     }
 }
 

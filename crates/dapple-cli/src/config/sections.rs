@@ -68,7 +68,10 @@ impl Sections {
         match nearest(name, known) {
             Some(near) => format!("there is no `{name}` here; did you mean `{near}`?"),
             None => {
-                format!("there is no `{name}` here; {}", message.split_once(", ").map_or("", |(_, expected)| expected))
+                let expected = message.split_once(", ").map_or("", |(_, expected)| expected);
+                // Of a command whose file has options and nothing else.
+                let expected = expected.replace("there are no fields", "the file has no tables");
+                format!("there is no `{name}` here; {expected}")
             }
         }
     }

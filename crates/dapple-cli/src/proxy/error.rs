@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::config::Problems;
 use crate::observe::told::ToldError;
 use crate::server::ListenError;
 
@@ -10,6 +11,8 @@ use crate::server::ListenError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ProxyError {
+    #[error("{0}")]
+    Config(#[from] Problems),
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error(transparent)]

@@ -7,10 +7,12 @@ use std::time::Instant;
 
 use dapple::Color;
 
+use self::check::NoTables;
 use self::front::Front;
 use self::metrics::ProxyNumbers;
 use self::proxy::Proxy;
 use self::rules::Rules;
+use crate::config::Loaded;
 use crate::observe::told;
 use crate::server::{Admission, Command, Listening, Manager, Signals, end_at_once_on, finish, listen, shares};
 
@@ -20,6 +22,7 @@ pub(crate) use self::error::ProxyError;
 mod answer;
 mod args;
 mod cache;
+mod check;
 mod destination;
 mod error;
 mod failure;
@@ -36,14 +39,18 @@ mod tally;
 mod tunnel;
 mod upstream;
 
-/// Serves until a signal says to stop, and then until what is in flight is finished.
+/// Serves until a signal says to stop, and then until what is in flight is finished; with `--check`, only looks whether it could.
 ///
 /// # Errors
 ///
 /// What kept the proxy from starting.
-pub(crate) fn run(args: &Args) -> Result<(), ProxyError> {
+pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
+    let NoTables {} = loaded.sections.read()?;
+    if args.check {
+        return check::check(args, loaded);
+    }
     let mut builder = dapple::builder();
-    if let Some(workers) = args.workers {
+    if let Some(workers) = args.runtime.workers {
         builder = builder.workers(usize::from(workers));
     }
     let runtime = builder.build().map_err(ProxyError::Runtime)?;
@@ -51,18 +58,16 @@ pub(crate) fn run(args: &Args) -> Result<(), ProxyError> {
     drop(Color::new().spawn_background(crate::http::clock::beat()));
     let signals = Signals::watch().map_err(ProxyError::Runtime)?;
     let (observing, writing) = told::open(&args.told, runtime.handle())?;
-    let all_listening = listen(&args.wanted(), &args.wanted_by_default(), None)?;
+    let all_listening = listen(&args.listen.wanted(), &args.listen.wanted_by_default(), None)?;
     let addrs: Vec<SocketAddr> = all_listening.iter().filter_map(Listening::addr).collect();
-    if let Some(open) = addrs.iter().find(|addr| !addr.ip().is_loopback() && args.allow_clients.is_empty()) {
-        return Err(ProxyError::Open(*open));
-    }
+    addrs.iter().try_for_each(|addr| args.allow.may_listen(*addr))?;
 
     // Each connection of a client may need one to an origin.
-    let shares = shares(args.admission.connections as usize, 2);
-    let admission = Arc::new(Admission::new(shares.connections, args.admission.per_address()));
-    let rules = Rules::new(args.allow_private, &args.allow_destination, &args.connect_port, &addrs);
+    let shares = shares(args.limits.admission.connections as usize, 2);
+    let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address()));
+    let rules = Rules::new(args.allow.allow_private, &args.allow.allow_destination, &args.allow.connect_port, &addrs);
     let proxy = Arc::new(Proxy::new(args, rules, admission.clone(), observing, runtime.handle().clone()));
-    let mut front = Front::new(proxy.clone(), args.allow_clients.clone(), shares.is_short);
+    let mut front = Front::new(proxy.clone(), args.allow.allow_clients.clone(), shares.is_short);
     for listening in all_listening {
         front.open(listening).map_err(ProxyError::Runtime)?;
     }
@@ -71,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ProxyError> {
     let manager = Manager::find();
     manager.ready();
     let begin = runtime.block_on(watch(signals, manager, front));
-    finish(runtime, args.admission.drain().saturating_sub(begin.elapsed()), &admission);
+    finish(runtime, args.limits.admission.drain().saturating_sub(begin.elapsed()), &admission);
     // The last lines of the log are those of the replies that were just finished.
     drop(writing);
     Ok(())
@@ -80,9 +85,9 @@ pub(crate) fn run(args: &Args) -> Result<(), ProxyError> {
 /// Prints the one line on stdout. Scripts wait for it and read the port from it.
 fn announce(args: &Args, addrs: &[SocketAddr], workers: usize) {
     let noun = if workers == 1 { "worker" } else { "workers" };
-    let note = if args.serial { ", all on the default color" } else { "" };
+    let note = if args.runtime.serial { ", all on the default color" } else { "" };
     let addrs: Vec<String> = addrs.iter().map(|addr| format!("http://{addr}")).collect();
-    let (addrs, cache_mb) = (addrs.join(" and "), args.cache_mb);
+    let (addrs, cache_mb) = (addrs.join(" and "), args.cache.cache_mb);
     let mut stdout = io::stdout().lock();
     let line = format!("dapple: proxy on {addrs} with {cache_mb} MiB of cache and {workers} {noun}{note}");
     // A closed stdout is no reason not to serve.

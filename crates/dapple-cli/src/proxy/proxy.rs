@@ -61,10 +61,17 @@ impl Proxy {
         let connections_max = 2 * admission.max();
         let tally = Arc::new(Tally::new(handle.clone()));
         let pseudonym = Pseudonym::new();
-        let upstream = Upstream::new(rules, args.waits(), connections_max, args.serial, tally.clone(), handle.clone());
+        let upstream = Upstream::new(
+            rules,
+            args.limits.waits(),
+            connections_max,
+            args.runtime.serial,
+            tally.clone(),
+            handle.clone(),
+        );
         let upstream = Arc::new(upstream);
-        let (bytes_max, object_max) = (args.cache_mb << 20, args.object_max_kb << 10);
-        let cache = Cache::new(bytes_max, object_max, args.serial, upstream.clone(), pseudonym.clone());
+        let (bytes_max, object_max) = (args.cache.cache_mb << 20, args.cache.object_max_kb << 10);
+        let cache = Cache::new(bytes_max, object_max, args.runtime.serial, upstream.clone(), pseudonym.clone());
         Proxy {
             cache: Arc::new(cache),
             upstream,
@@ -73,10 +80,10 @@ impl Proxy {
             admission,
             observing,
             handle,
-            tunnels_max: args.tunnels as usize,
-            forwarded: args.forwarded,
-            status: !args.no_status,
-            serial: args.serial,
+            tunnels_max: args.limits.tunnels as usize,
+            forwarded: args.allow.forwarded,
+            status: !args.runtime.no_status,
+            serial: args.runtime.serial,
             started: Instant::now(),
             crowded: AtomicBool::new(false),
         }

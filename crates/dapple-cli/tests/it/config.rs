@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::support::{Server, Site, dapple};
 
 /// Exit code, stdout and stderr of a command that ends by itself.
-fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
+pub(crate) fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))

@@ -1,6 +1,7 @@
 //! `dapple proxy` between plain sockets: clients on one side, small origins on the other.
 
 mod caching;
+mod checking;
 mod forwarding;
 mod hostile;
 mod limits;

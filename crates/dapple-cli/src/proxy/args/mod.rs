@@ -1,13 +1,15 @@
-//! The command line of `dapple proxy`.
+//! The options of `dapple proxy`, each declared once: see [`crate::config`] for its other names.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::destination::{Destination, destination, network};
 use crate::config::{host_and_port, number};
 use crate::observe::ToldArgs;
+use crate::proxy::ProxyError;
+use crate::proxy::destination::{Destination, destination, network};
 use crate::server::{AdmissionArgs, Wanted};
 
 /// Forward HTTP for browsers and programs, with one cache for all of them, on every core.
@@ -17,18 +19,51 @@ use crate::server::{AdmissionArgs, Wanted};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where to listen; with another host than this machine's own, `--allow-clients` has to say for whom
+    /// Read options from this TOML file too; the command line and the environment win over it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Check all options, the file, and what they name; print what would be used, and serve nobody
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    #[command(flatten)]
+    pub(crate) listen: ListenArgs,
+
+    #[command(flatten)]
+    pub(crate) allow: AllowArgs,
+
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) told: ToldArgs,
+
+    #[command(flatten)]
+    pub(crate) runtime: RuntimeArgs,
+}
+
+/// Where the proxy listens.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Listening")]
+pub(crate) struct ListenArgs {
+    /// Where to listen, may be given several times; with another host than this machine's own, `--allow-clients` has to say for
+    /// whom
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "port", value_parser = host_and_port)]
-    addr: Option<(String, u16)>,
+    addr: Vec<(String, u16)>,
 
     /// The port to listen on, on 127.0.0.1 only; 0 takes any free one [default: 3128]
     #[arg(long, value_name = "N", value_parser = number::<u16>(0..=65_535))]
     port: Option<u16>,
+}
 
-    /// Read options from this file too; there they are named as here, with underscores: `cache_mb = 64`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-
+/// Who may use the proxy, and what it reaches.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Clients and servers")]
+pub(crate) struct AllowArgs {
     /// Clients that may use the proxy beside those of this machine, such as 192.168.1.0/24; may be repeated
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub(crate) allow_clients: Vec<IpNet>,
@@ -42,40 +77,58 @@ pub(crate) struct Args {
     pub(crate) allow_destination: Vec<Destination>,
 
     /// A port that CONNECT may reach beside 443 and 563; may be repeated
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=65_535))]
     pub(crate) connect_port: Vec<u16>,
-
-    /// Number of workers [default: as many cores as this process may use]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) workers: Option<u16>,
-
-    /// Memory for the cache, in MiB; 0 keeps nothing
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(0..=1 << 24))]
-    pub(crate) cache_mb: u64,
-
-    /// The largest response that is kept, in KiB; at most half of a shard of the cache
-    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
-    pub(crate) object_max_kb: u64,
-
-    /// The most tunnels at a time, out of these connections
-    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) tunnels: u32,
-
-    /// How long finding and reaching a server may take, in seconds
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    connect_timeout_s: u64,
-
-    /// How long a server may take to begin its answer, and to go on with it, in seconds
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    response_timeout_s: u64,
-
-    /// How long nothing may move in a tunnel, in seconds
-    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    tunnel_timeout_s: u64,
 
     /// Tell servers the address of the client, in the field `Forwarded`
     #[arg(long)]
     pub(crate) forwarded: bool,
+}
+
+/// What is kept.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Cache")]
+pub(crate) struct CacheArgs {
+    /// Memory for the cache, in MiB; 0 keeps nothing
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(0..=1 << 24))]
+    pub(crate) cache_mb: u64,
+
+    /// The largest response that is kept, in KiB; at most half of a shard of the cache
+    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = number::<u64>(1..=1 << 24))]
+    pub(crate) object_max_kb: u64,
+}
+
+/// What clients can take of the proxy, and how long it waits for servers.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitArgs {
+    #[command(flatten)]
+    pub(crate) admission: AdmissionArgs,
+
+    /// The most tunnels at a time, out of these connections
+    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
+    pub(crate) tunnels: u32,
+
+    /// How long finding and reaching a server may take, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<u64>(1..=3_600))]
+    connect_timeout_s: u64,
+
+    /// How long a server may take to begin its answer, and to go on with it, in seconds
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = number::<u64>(1..=3_600))]
+    response_timeout_s: u64,
+
+    /// How long nothing may move in a tunnel, in seconds
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = number::<u64>(1..=86_400))]
+    tunnel_timeout_s: u64,
+}
+
+/// What runs, and how it shows.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Running")]
+pub(crate) struct RuntimeArgs {
+    /// Number of workers [default: as many cores as this process may use]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
+    pub(crate) workers: Option<u16>,
 
     /// Put everything on the default color: the same program without parallelism, to compare
     #[arg(long)]
@@ -84,12 +137,6 @@ pub(crate) struct Args {
     /// Do not answer at /-/status, where the proxy shows its numbers to clients on this machine
     #[arg(long)]
     pub(crate) no_status: bool,
-
-    #[command(flatten)]
-    pub(crate) admission: AdmissionArgs,
-
-    #[command(flatten)]
-    pub(crate) told: ToldArgs,
 }
 
 /// How long the proxy waits for servers.
@@ -103,18 +150,34 @@ pub(crate) struct Waits {
     pub(crate) tunnel: Duration,
 }
 
-impl Args {
+impl ListenArgs {
     /// Where to listen, where that was said.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         let port = self.port.map(|port| ("127.0.0.1".to_owned(), port));
-        self.addr.clone().or(port).map(wanted).into_iter().collect()
+        self.addr.iter().cloned().chain(port).map(wanted).collect()
     }
 
     /// Where to listen, where nothing was said.
     pub(crate) fn wanted_by_default(&self) -> Wanted {
         wanted(("127.0.0.1".to_owned(), PORT))
     }
+}
 
+impl AllowArgs {
+    /// Whether it has been said for whom, where others than this machine can connect.
+    ///
+    /// # Errors
+    ///
+    /// It has not: nobody opens a proxy by accident.
+    pub(crate) fn may_listen(&self, addr: SocketAddr) -> Result<(), ProxyError> {
+        match addr.ip().is_loopback() || !self.allow_clients.is_empty() {
+            true => Ok(()),
+            false => Err(ProxyError::Open(addr)),
+        }
+    }
+}
+
+impl LimitArgs {
     /// The time limits.
     pub(crate) fn waits(&self) -> Waits {
         Waits {
@@ -133,6 +196,9 @@ fn wanted((host, port): (String, u16)) -> Wanted {
 const PORT: u16 = 3128;
 
 const EXAMPLES: &str = "\
+Every option can also be given in the environment (--cache-mb 64 is DAPPLE_PROXY_CACHE_MB=64) and in the file of
+--config (cache_mb = 64). The command line wins over the environment, and that over the file.
+
 Examples:
   dapple proxy                                  on http://127.0.0.1:3128, for this machine only
   curl -x http://127.0.0.1:3128 http://example.com/
@@ -141,6 +207,7 @@ Examples:
   dapple proxy --allow-destination wiki.intern  and a server that has a private address
   dapple proxy --cache-mb 2048 --object-max-kb 65536
                                                 a large cache, for large files as well
+  dapple proxy --config proxy.toml --check      what is in the file, and whether it makes sense
 
 SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within --drain-s seconds; a second one ends
 it at once. SIGUSR1 or SIGHUP opens the access log anew. DAPPLE_LOG (error, warn, info, debug) sets how much it says on
