@@ -38,11 +38,16 @@ impl Front {
         self.gate.open(listening, self.door.clone())
     }
 
+    /// Who accepts.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
     /// this returns.
-    pub(crate) async fn finish(mut self) {
+    pub(crate) async fn finish(mut self, ending: Ending) {
         self.proxy.set_crowded(true);
-        let begin = self.gate.close(Ending::Stop).await;
+        let begin = self.gate.close(ending).await;
         // Tunnels have no replies to wait for.
         let open = || self.proxy.admission.open().saturating_sub(self.proxy.tally.tunnels_open());
         self.gate.last_replies(begin, open).await;

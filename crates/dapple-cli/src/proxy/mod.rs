@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use dapple::Color;
 
@@ -14,7 +13,7 @@ use self::proxy::Proxy;
 use self::rules::Rules;
 use crate::config::Loaded;
 use crate::observe::told;
-use crate::server::{Admission, Command, Listening, Manager, Signals, end_at_once_on, finish, listen, shares};
+use crate::server::{Admission, Listening, Manager, Predecessor, Signals, Upgrade, finish, listen, shares, watch};
 
 pub(crate) use self::args::Args;
 pub(crate) use self::error::ProxyError;
@@ -57,8 +56,10 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     let _entered = runtime.enter();
     drop(Color::new().spawn_background(crate::http::clock::beat()));
     let signals = Signals::watch().map_err(ProxyError::Runtime)?;
+    let upgrade = Upgrade::new();
     let (observing, writing) = told::open(&args.told, runtime.handle())?;
-    let all_listening = listen(&args.listen.wanted(), &args.listen.wanted_by_default(), None)?;
+    let mut predecessor = Predecessor::find().map_err(ProxyError::Runtime)?;
+    let all_listening = listen(&args.listen.wanted(), &args.listen.wanted_by_default(), predecessor.as_mut())?;
     let addrs: Vec<SocketAddr> = all_listening.iter().filter_map(Listening::addr).collect();
     addrs.iter().try_for_each(|addr| args.allow.may_listen(*addr))?;
 
@@ -72,10 +73,18 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
         front.open(listening).map_err(ProxyError::Runtime)?;
     }
     announce(args, &addrs, runtime.handle().workers());
-    told::begin(&args.told, observing, Arc::new(ProxyNumbers::new(proxy)), false)?;
+    told::begin(&args.told, observing, Arc::new(ProxyNumbers::new(proxy)), predecessor.is_some())?;
     let manager = Manager::find();
+    if let Some(predecessor) = predecessor {
+        predecessor.tell_ready();
+    }
     manager.ready();
-    let begin = runtime.block_on(watch(signals, manager, front));
+    let begin = runtime.block_on(async {
+        // The access log is opened anew by a task of its own; there is nothing else to read again.
+        let (ending, begin) = watch(signals, upgrade, &manager, front.gate(), async || {}).await;
+        front.finish(ending).await;
+        begin
+    });
     finish(runtime, args.limits.admission.drain().saturating_sub(begin.elapsed()), &admission);
     // The last lines of the log are those of the replies that were just finished.
     drop(writing);
@@ -92,25 +101,4 @@ fn announce(args: &Args, addrs: &[SocketAddr], workers: usize) {
     let line = format!("dapple: proxy on {addrs} with {cache_mb} MiB of cache and {workers} {noun}{note}");
     // A closed stdout is no reason not to serve.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-}
-
-/// Waits for a signal that says to stop, and for the end of accepting. Returns when that began.
-///
-/// The access log is opened anew by a task of its own, there is nothing else to read again, and no process takes over.
-async fn watch(mut signals: Signals, manager: Manager, front: Front) -> Instant {
-    loop {
-        match signals.next().await {
-            Command::Stop => break,
-            Command::Reload => {
-                manager.reloading();
-                manager.ready();
-            }
-            Command::Reopen | Command::Upgrade => {}
-        }
-    }
-    manager.stopping();
-    let begin = Instant::now();
-    end_at_once_on(signals);
-    front.finish().await;
-    begin
 }

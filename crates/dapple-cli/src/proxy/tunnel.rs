@@ -40,35 +40,47 @@ impl Tunnel for Tunneling {
 }
 
 impl Tunneling {
-    /// Until both directions have ended, one has failed, nothing has moved for too long, or the proxy closes.
-    async fn relay(self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) {
+    /// Until both directions have ended, one has failed, or nothing has moved for too long. When the proxy closes, that is a moment:
+    /// what is in use goes on, until the runtime ends it with the last of the responses.
+    async fn relay(mut self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) {
         let _places = self.places;
         let mut server: Box<dyn Duplex> = Box::new(self.server);
         let (mut up, mut down) = (Way::new(first), Way::new(Bytes::new()));
-        let mut patience: Pin<Box<Sleep>> = Box::pin(sleep(self.idle_max));
+        let (mut told, mut last, mut idle_max) = ([0, 0], Instant::now(), self.idle_max);
+        let mut patience: Pin<Box<Sleep>> = Box::pin(sleep(idle_max));
         let mut closing = Box::pin(self.handle.closing());
-        let mut is_ended = false;
+        let mut is_closing = false;
         poll_fn(|cx| {
-            let moved = up.moved + down.moved;
             let ends = [up.poll(cx, &mut *client, &mut *server), down.poll(cx, &mut *server, &mut *client)];
-            is_ended = ends.iter().all(|end| matches!(end, Poll::Ready(Ok(()))));
-            let is_over = is_ended || ends.iter().any(|end| matches!(end, Poll::Ready(Err(_))));
-            if is_over || closing.as_mut().poll(cx).is_ready() {
+            let moved = [up.moved, down.moved];
+            let is_moved = moved != told;
+            if is_moved {
+                last = Instant::now();
+                self.tally.add(Count::TunnelBytes, (moved[0] - told[0]) + (moved[1] - told[1]));
+                if let Some(observer) = &mut self.observer {
+                    observer.sent(moved[1] - told[1]);
+                }
+                told = moved;
+            }
+            if ends.iter().all(|end| matches!(end, Poll::Ready(Ok(())))) {
+                if let Some(mut observer) = self.observer.take() {
+                    observer.complete();
+                }
                 return Poll::Ready(());
             }
-            if up.moved + down.moved != moved {
-                patience.as_mut().reset(Instant::now() + self.idle_max);
+            if ends.iter().any(|end| matches!(end, Poll::Ready(Err(_)))) {
+                return Poll::Ready(());
+            }
+            let begins_to_close = !is_closing && closing.as_mut().poll(cx).is_ready();
+            if begins_to_close {
+                (is_closing, idle_max) = (true, idle_max.min(CLOSING_IDLE_MAX));
+            }
+            if is_moved || begins_to_close {
+                patience.as_mut().reset(last + idle_max);
             }
             patience.as_mut().poll(cx)
         })
         .await;
-        self.tally.add(Count::TunnelBytes, up.moved + down.moved);
-        if let Some(mut observer) = self.observer {
-            observer.sent(down.moved);
-            if is_ended {
-                observer.complete();
-            }
-        }
     }
 }
 
@@ -140,6 +152,9 @@ impl Way {
         Poll::Pending
     }
 }
+
+/// How long nothing may move in a tunnel when the proxy is closing.
+const CLOSING_IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// What is read at a time, and how many times before others have their turn.
 const PIECE_LEN: usize = 16 * 1024;

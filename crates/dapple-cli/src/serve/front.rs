@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use dapple::net::TcpStream;
@@ -22,8 +21,6 @@ pub(crate) struct Front {
     addrs: Vec<SocketAddr>,
     /// Those that only redirect.
     redirects: Vec<SocketAddr>,
-    /// The sockets once more, for the process that is to take over.
-    sockets: Vec<(String, OwnedFd)>,
     /// What is spoken by UDP.
     #[cfg(feature = "http3")]
     http3: Vec<Arc<Http3>>,
@@ -32,7 +29,7 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) fn new(site: Arc<Site>, is_short: bool) -> Front {
         let gate = Gate::new(site.admission.clone(), is_short);
-        let (addrs, redirects, sockets) = Default::default();
+        let (addrs, redirects) = Default::default();
         #[cfg(feature = "http3")]
         let http3 = Vec::new();
         Front {
@@ -40,7 +37,6 @@ impl Front {
             gate,
             addrs,
             redirects,
-            sockets,
             #[cfg(feature = "http3")]
             http3,
         }
@@ -87,7 +83,6 @@ impl Front {
             Manner::Redirect(_) => self.redirects.extend(listening.addr()),
             _ => self.addrs.extend(listening.addr()),
         }
-        self.sockets.push((listening.label.clone(), listening.socket.try_clone()?.into()));
         self.gate.open(listening, Arc::new(Door { site: self.site.clone(), manner }))
     }
 
@@ -101,9 +96,9 @@ impl Front {
         &self.redirects
     }
 
-    /// The sockets, for another process.
-    pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
-        self.sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
+    /// Who accepts.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
@@ -111,7 +106,6 @@ impl Front {
     pub(crate) async fn finish(mut self, ending: Ending) -> Arc<Admission> {
         self.site.set_crowded(true);
         let begin = self.gate.close(ending).await;
-        drop(self.sockets);
         self.gate.last_replies(begin, || self.gate.admission.open()).await;
         self.gate.admission
     }

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use dapple::Color;
 use http::HeaderValue;
@@ -17,8 +16,8 @@ use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
 use crate::observe::told;
 use crate::server::{
-    Admission, Command, Ending, Event, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted,
-    end_at_once_on, finish, listen, shares,
+    Admission, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted, finish, listen, shares,
+    watch,
 };
 
 pub(crate) use self::args::Args;
@@ -115,8 +114,11 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     }
     manager.ready();
     let drain = args.limits.admission.drain();
-    let reload = Reload { manager, site, sections: loaded.sections.clone(), tls };
-    let (begin, admission) = runtime.block_on(watch(signals, upgrade, front, reload));
+    let reload = Reload { site, sections: loaded.sections.clone(), tls };
+    let (begin, admission) = runtime.block_on(async {
+        let (ending, begin) = watch(signals, upgrade, &manager, front.gate(), async || reload.run(&front).await).await;
+        (begin, front.finish(ending).await)
+    });
     finish(runtime, drain.saturating_sub(begin.elapsed()), &admission);
     // The last lines of the log are those of the replies that were just finished.
     drop(writing);
@@ -192,27 +194,4 @@ fn announce(args: &Args, front: &Front, workers: usize, tls: Option<&Tls>) {
              {fingerprint}"
         );
     }
-}
-
-/// Does what signals say, until the end of accepting is over. Returns when that began.
-async fn watch(mut signals: Signals, mut upgrade: Upgrade, front: Front, reload: Reload) -> (Instant, Arc<Admission>) {
-    let ending = loop {
-        match upgrade.unless(signals.next()).await {
-            Event::Command(Command::Stop) => break Ending::Stop,
-            Event::Command(Command::Upgrade) => upgrade.begin(front.sockets()),
-            Event::Command(Command::Reload) => reload.run(&front).await,
-            Event::Command(Command::Reopen) => {}
-            Event::Replaced(process) => {
-                reload.manager.replaced_by(process);
-                break Ending::HandOver;
-            }
-        }
-    };
-    if ending == Ending::Stop {
-        reload.manager.stopping();
-        upgrade.cancel();
-    }
-    let begin = Instant::now();
-    end_at_once_on(signals);
-    (begin, front.finish(ending).await)
 }

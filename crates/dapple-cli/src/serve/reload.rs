@@ -9,11 +9,10 @@ use super::front::Front;
 use super::rules::Rules;
 use super::site::Site;
 use crate::config::{Problems, Sections};
-use crate::server::{Manager, Tls};
+use crate::server::Tls;
 
 /// What a reload needs.
 pub(super) struct Reload {
-    pub(super) manager: Manager,
     pub(super) site: Arc<Site>,
     pub(super) sections: Sections,
     pub(super) tls: Option<Arc<Tls>>,
@@ -22,7 +21,6 @@ pub(super) struct Reload {
 impl Reload {
     /// Reads rules and certificates. The access log is opened anew elsewhere.
     pub(super) async fn run(&self, front: &Front) {
-        self.manager.reloading();
         if self.sections.is_any() {
             let sections = self.sections.clone();
             let read = spawn_blocking(move || sections.again()?.read::<Rules>());
@@ -42,7 +40,6 @@ impl Reload {
                 Err(error) => error!("the certificates stay as they were: {error}"),
             }
         }
-        self.manager.ready();
     }
 }
 

@@ -11,7 +11,7 @@ use super::signals::{Command, Signals};
 
 /// Ends the process when one more signal comes. On a thread of its own, because the main thread waits for the runtime
 /// meanwhile, and that waits for all its tasks.
-pub(crate) fn end_at_once_on(mut signals: Signals) {
+pub(super) fn end_at_once_on(mut signals: Signals) {
     let watch = move || {
         while dapple::wait(signals.next()) != Command::Stop {}
         warn!("a second signal: ended at once");

@@ -1,6 +1,7 @@
 //! The gate: who accepts on the listening sockets, and how that ends.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,15 +21,18 @@ pub(crate) struct Gate {
     /// The limit of connections is that of the descriptors.
     is_short: bool,
     tasks: Vec<JoinHandle<()>>,
+    /// The sockets once more, for the process that is to take over.
+    sockets: Vec<(String, OwnedFd)>,
 }
 
 impl Gate {
     pub(crate) fn new(admission: Arc<Admission>, is_short: bool) -> Gate {
-        Gate { admission, stage: Arc::default(), is_short, tasks: Vec::new() }
+        Gate { admission, stage: Arc::default(), is_short, tasks: Vec::new(), sockets: Vec::new() }
     }
 
     /// Begins to accept for `host`. Accepting runs on the default color.
     pub(crate) fn open<H: Host>(&mut self, listening: Listening, host: Arc<H>) -> io::Result<()> {
+        self.sockets.push((listening.label.clone(), listening.socket.try_clone()?.into()));
         let accepting = Accepting {
             is_shared: listening.is_shared(),
             listener: TcpListener::from_std(listening.socket)?,
@@ -39,6 +43,11 @@ impl Gate {
         };
         self.add(Color::DEFAULT.spawn(accept(accepting)));
         Ok(())
+    }
+
+    /// The sockets, for another process.
+    pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        self.sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
     }
 
     /// Has a task belong to the gate that accepts in another way, until the stage says that this ends.
@@ -54,6 +63,7 @@ impl Gate {
             // A panic has been reported already.
             let _ = task.await;
         }
+        self.sockets.clear();
         begin
     }
 

@@ -17,6 +17,7 @@ mod signals;
 mod stage;
 mod tls;
 mod upgrade;
+mod watch;
 
 pub(crate) use self::accept::Host;
 pub(crate) use self::admission::{Admission, Place, Refusal};
@@ -24,18 +25,19 @@ pub(crate) use self::args::AdmissionArgs;
 #[cfg(test)]
 pub(crate) use self::descriptors::FILES_MAX;
 pub(crate) use self::descriptors::shares;
-pub(crate) use self::end::{end_at_once_on, finish};
+pub(crate) use self::end::finish;
 pub(crate) use self::error::ListenError;
 pub(crate) use self::gate::Gate;
 pub(crate) use self::handover::Predecessor;
 pub(crate) use self::listening::{Listening, Wanted, listen};
 pub(crate) use self::manager::Manager;
 pub(crate) use self::memory::{MemoryLimit, MemoryUse};
-pub(crate) use self::signals::{Command, Signals};
+pub(crate) use self::signals::Signals;
 pub(crate) use self::stage::Ending;
 #[cfg(feature = "http3")]
 pub(crate) use self::stage::Stage;
 #[cfg(feature = "http3")]
 pub(crate) use self::tls::within;
 pub(crate) use self::tls::{CertificateSource, Tls};
-pub(crate) use self::upgrade::{Event, Upgrade};
+pub(crate) use self::upgrade::Upgrade;
+pub(crate) use self::watch::watch;

@@ -16,7 +16,7 @@ use crate::support::{Server, Site, dapple, eventually, noise};
 /// What a service manager hears, in order.
 pub(crate) struct News {
     socket: UnixDatagram,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Processes that said that they serve now.
     ready: Vec<i32>,
 }
@@ -30,7 +30,7 @@ impl News {
     }
 
     /// The next message.
-    fn next(&mut self) -> String {
+    pub(crate) fn next(&mut self) -> String {
         let mut buf = [0; 512];
         let count = self.socket.recv(&mut buf).expect("news in time");
         let text = String::from_utf8(buf[..count].to_vec()).unwrap();
@@ -66,13 +66,16 @@ pub(crate) fn start(program: &Path, site: &Site, news: &News, options: &[&str]) 
     Server::spawn(command)
 }
 
-/// Requests on connections of their own, and on ones that are kept, until `stop`; every body is checked.
-fn load(port: u16, body: &[u8], stop: &AtomicBool, done: &AtomicU64) {
+/// Requests for `target` on connections of their own, and on ones that are kept, until `stop`; every body is checked.
+pub(crate) fn load(port: u16, target: &str, body: &[u8], stop: &AtomicBool, done: &AtomicU64) {
     std::thread::scope(|scope| {
         for number in 0..6 {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let count = if number % 2 == 0 { one_a_connection(port, body) } else { many(port, body, stop) };
+                    let count = match number % 2 {
+                        0 => one_a_connection(port, target, body),
+                        _ => many(port, target, body, stop),
+                    };
                     done.fetch_add(count, Ordering::Relaxed);
                 }
             });
@@ -80,10 +83,10 @@ fn load(port: u16, body: &[u8], stop: &AtomicBool, done: &AtomicU64) {
     });
 }
 
-fn one_a_connection(port: u16, body: &[u8]) -> u64 {
+fn one_a_connection(port: u16, target: &str, body: &[u8]) -> u64 {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("never refused");
     stream.set_read_timeout(Some(LIMIT)).unwrap();
-    stream.write_all(b"GET /page.bin HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("never reset");
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("never reset");
     let mut response = Vec::new();
     stream.read_to_end(&mut response).expect("never reset");
     assert!(response.starts_with(b"HTTP/1.1 200 ") && response.ends_with(body), "{} bytes", response.len());
@@ -92,12 +95,12 @@ fn one_a_connection(port: u16, body: &[u8]) -> u64 {
 
 /// Until the server says that a reply is the last one. An idle connection may end at any time (RFC 9112, 9.3.1), so one that is
 /// over before the first byte of a reply lost nothing, unless it is the first.
-fn many(port: u16, body: &[u8], stop: &AtomicBool) -> u64 {
+fn many(port: u16, target: &str, body: &[u8], stop: &AtomicBool) -> u64 {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("never refused");
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
-        let sent = stream.write_all(b"GET /page.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+        let sent = stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
         let mut response = Vec::new();
         let mut buf = [0; 32 << 10];
         while sent.is_ok() && !(response.ends_with(body) && response.len() > body.len()) {
@@ -132,7 +135,7 @@ fn nothing_is_lost_when_a_new_process_takes_over_under_load() {
     assert_eq!(first as u32, server.child.id());
     let (stop, done, port) = (AtomicBool::new(false), AtomicU64::new(0), server.port);
     std::thread::scope(|scope| {
-        scope.spawn(|| load(port, &body, &stop, &done));
+        scope.spawn(|| load(port, "/page.bin", &body, &stop, &done));
         let mut last = first;
         for round in 0..3 {
             let seen = done.load(Ordering::Relaxed);
@@ -154,7 +157,7 @@ fn nothing_is_lost_when_a_new_process_takes_over_under_load() {
     assert!(done.load(Ordering::Relaxed) > 1_200);
 }
 
-fn is_running(id: i32) -> bool {
+pub(crate) fn is_running(id: i32) -> bool {
     // One that has ended and that nobody has waited for is a zombie.
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
@@ -207,8 +210,8 @@ fn a_successor_that_cannot_start_changes_nothing() {
 }
 
 /// What systemd does before it starts a service: descriptors from 3 on, and three variables. The descriptors that come back are
-/// to be kept until the process has started.
-fn with_sockets(sockets: &[&TcpListener], names: &str, arguments: &str) -> (Command, Vec<OwnedFd>) {
+/// to be kept until the process has started. `arguments` begin with the subcommand.
+pub(crate) fn with_sockets(sockets: &[&TcpListener], names: &str, arguments: &str) -> (Command, Vec<OwnedFd>) {
     let program = dapple().get_program().to_owned();
     let (mut script, mut passed) = (String::new(), Vec::new());
     for (index, socket) in sockets.iter().enumerate() {
@@ -220,7 +223,7 @@ fn with_sockets(sockets: &[&TcpListener], names: &str, arguments: &str) -> (Comm
         script += &format!("exec {}<&{number} {number}<&-\n", index + 3);
     }
     script += &format!(
-        "export LISTEN_PID=$$ LISTEN_FDS={} LISTEN_FDNAMES={names}\nexec {program:?} serve {arguments}",
+        "export LISTEN_PID=$$ LISTEN_FDS={} LISTEN_FDNAMES={names}\nexec {program:?} {arguments}",
         sockets.len()
     );
     let mut command = Command::new("bash");
@@ -235,7 +238,7 @@ fn sockets_of_a_service_manager_are_taken_over_and_passed_on() {
     let sockets = [TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap()];
     let ports = sockets.each_ref().map(|socket| socket.local_addr().unwrap().port());
     let (mut command, passed) =
-        with_sockets(&[&sockets[0], &sockets[1]], "web:more", &format!("{:?} --workers 2", site.path));
+        with_sockets(&[&sockets[0], &sockets[1]], "web:more", &format!("serve {:?} --workers 2", site.path));
     command.env("NOTIFY_SOCKET", &news.path);
     let mut server = Server::spawn(command);
     drop(passed);
@@ -262,7 +265,7 @@ fn what_is_no_listening_socket_is_refused() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(socket.local_addr().unwrap()).unwrap();
     let other = TcpListener::from(OwnedFd::from(stream));
-    let (mut command, _passed) = with_sockets(&[&other], "web", &format!("{:?}", site.path));
+    let (mut command, _passed) = with_sockets(&[&other], "web", &format!("serve {:?}", site.path));
     let output = command.output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{message}");
@@ -279,4 +282,4 @@ fn one_get(port: u16) -> String {
 }
 
 /// How long anything may take on a machine that is busy.
-const LIMIT: Duration = Duration::from_secs(40);
+pub(crate) const LIMIT: Duration = Duration::from_secs(40);

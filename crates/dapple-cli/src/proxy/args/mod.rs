@@ -210,5 +210,6 @@ Examples:
   dapple proxy --config proxy.toml --check      what is in the file, and whether it makes sense
 
 SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within --drain-s seconds; a second one ends
-it at once. SIGUSR1 or SIGHUP opens the access log anew. DAPPLE_LOG (error, warn, info, debug) sets how much it says on
-stderr; warn when left out. docs/proxy.md tells the rest.";
+it at once. SIGUSR2 starts the program file anew, which takes over without a gap. SIGUSR1 or SIGHUP opens the access log
+anew. DAPPLE_LOG (error, warn, info, debug) sets how much it says on stderr; warn when left out. docs/proxy.md tells the
+rest.";

@@ -10,6 +10,7 @@ mod origin;
 mod safety;
 mod sharing;
 mod tunnels;
+mod upgrading;
 mod validating;
 
 use std::fmt::Write;

@@ -21,7 +21,7 @@ pub(super) fn connect(proxy: &Server, port: u16) -> Client {
 }
 
 /// A tunnel as a plain stream.
-fn stream(proxy: &Server, port: u16) -> TcpStream {
+pub(super) fn stream(proxy: &Server, port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     write!(stream, "CONNECT 127.0.0.1:{port} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
