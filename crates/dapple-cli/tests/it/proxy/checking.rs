@@ -16,7 +16,7 @@ fn a_check_shows_what_would_be_used_and_listens_nowhere() {
     let folder = Site::new();
     // Taken, which a check does not find out: it goes before a restart.
     let running = Server::start_proxy(&[]);
-    folder.write("proxy.toml", &format!("port = {}\ncache_mb = 64\nconnect_port = [8443]\n", running.port));
+    folder.write("proxy.toml", format!("port = {}\ncache_mb = 64\nconnect_port = [8443]\n", running.port));
     let mut command = dapple();
     command.args(["proxy", "--check", "--tunnels", "7", "--config"]).arg(folder.path.join("proxy.toml"));
     let (code, shown, message) = outcome(command.env("DAPPLE_PROXY_ALLOW_DESTINATION", "wiki.intern,10.0.0.0/8"));
