@@ -8,6 +8,7 @@ pub(crate) mod http2;
 #[cfg(feature = "http3")]
 pub(crate) mod http3;
 pub(crate) mod hyper;
+pub(crate) mod interims;
 pub(crate) mod limits;
 pub(crate) mod observer;
 pub(crate) mod pace;
@@ -17,6 +18,7 @@ pub(crate) mod service;
 pub(crate) mod tunnel;
 
 pub(crate) use self::body::{Body, BodyStream};
+pub(crate) use self::interims::Interims;
 pub(crate) use self::limits::Limits;
 pub(crate) use self::observer::Observer;
 pub(crate) use self::reply::{Reply, SharedHead};

@@ -6,12 +6,17 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+use super::interims::Interims;
+
 /// The body of a request, pulled piece by piece: what is not pulled is not read from the client, or only a little of it.
 ///
 /// Whoever answers may leave it alone. What is left is then read and dropped up to a limit, or the connection ends with the reply. A
 /// client that waits for `100 Continue` gets it when the first piece is asked for.
 #[derive(Default)]
-pub(crate) struct RequestBody<'a>(Option<&'a mut (dyn Incoming + Send)>);
+pub(crate) struct RequestBody<'a> {
+    incoming: Option<&'a mut (dyn Incoming + Send)>,
+    interims: Option<&'a Interims>,
+}
 
 /// Where the body of a request comes from.
 pub(crate) trait Incoming {
@@ -27,12 +32,22 @@ pub(crate) trait Incoming {
 impl<'a> RequestBody<'a> {
     /// Nothing.
     pub(crate) fn empty() -> RequestBody<'static> {
-        RequestBody(None)
+        RequestBody::default()
     }
 
     /// What comes from there.
     pub(crate) fn new(incoming: &'a mut (dyn Incoming + Send)) -> RequestBody<'a> {
-        RequestBody(Some(incoming))
+        RequestBody { incoming: Some(incoming), interims: None }
+    }
+
+    /// With a way to send interim responses, ahead of the reply.
+    pub(crate) fn with_interims(self, interims: Option<&'a Interims>) -> RequestBody<'a> {
+        RequestBody { interims, ..self }
+    }
+
+    /// Where interim responses go; `None` where the client understands none.
+    pub(crate) fn interims(&self) -> Option<&'a Interims> {
+        self.interims
     }
 
     /// The next piece, never an empty one; `None` when there is no more. Cancel safe: a piece not awaited to its end is not lost.
@@ -42,7 +57,7 @@ impl<'a> RequestBody<'a> {
 
     /// As [`RequestBody::next`].
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        match &mut self.0 {
+        match &mut self.incoming {
             Some(incoming) => incoming.poll_next(cx),
             None => Poll::Ready(None),
         }
@@ -50,6 +65,6 @@ impl<'a> RequestBody<'a> {
 
     /// How many bytes are still to come, where that is known.
     pub(crate) fn len(&self) -> Option<u64> {
-        self.0.as_ref().map_or(Some(0), |incoming| incoming.len())
+        self.incoming.as_ref().map_or(Some(0), |incoming| incoming.len())
     }
 }

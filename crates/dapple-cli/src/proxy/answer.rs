@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::failure::Failure;
 use super::fields;
+use super::hints::{self, Hints};
 use super::lookup::Wish;
 use super::proxy::Proxy;
 use super::reply::{self, Note};
@@ -113,10 +114,10 @@ impl Proxy {
         }
         let uri = uri(&origin, request.path, request.query);
         let target = target(request)?;
-        let outgoing = Outgoing { origin, method: request.method.clone(), target, headers };
+        let outgoing = Outgoing { origin, method: request.method.clone(), target, headers, hints: None };
         let is_plain = body.len() == Some(0) && matches!(request.method, Method::GET | Method::HEAD);
         if is_plain && let Some(wish) = Wish::of(request) {
-            return self.through_cache(request, &wish, &uri, outgoing).await;
+            return self.through_cache(request, body, &wish, &uri, outgoing).await;
         }
         let why = if is_plain { "request" } else { "method" };
         self.pass(request, outgoing, body, &uri, why).await
@@ -126,13 +127,16 @@ impl Proxy {
     pub(super) async fn pass(
         &self,
         request: &Request<'_>,
-        outgoing: Outgoing,
+        mut outgoing: Outgoing,
         body: &mut RequestBody<'_>,
         uri: &str,
         why: &'static str,
     ) -> Result<Reply, Failure> {
         self.tally.one(Count::Passed);
-        let answer = self.upstream.send(&outgoing, body).await?;
+        let interims = body.interims();
+        outgoing.hints = Hints::wanted(interims);
+        let sending = self.upstream.send(&outgoing, body);
+        let answer = hints::passed_on(outgoing.hints.as_deref(), interims, &self.pseudonym, sending).await?;
         if !request.method.is_safe() && (answer.status.is_success() || answer.status.is_redirection()) {
             self.invalidate(uri, &outgoing.origin, &answer.headers);
         }

@@ -12,12 +12,13 @@ use super::cache::fill::{Head, Reader};
 use super::cache::shard::Joined;
 use super::cache::{Fill, Found, Key, Outcome, Stored};
 use super::failure::Failure;
+use super::hints::{self, Hints};
 use super::proxy::Proxy;
 use super::reply::{self, Note};
 use super::tally::Count;
 use super::upstream::Outgoing;
 use crate::http::clock::unix_ms;
-use crate::http::{Body, Reply, RequestBody};
+use crate::http::{Body, Interims, Reply, RequestBody};
 
 /// What a request wants of the cache.
 pub(crate) struct Wish {
@@ -53,6 +54,7 @@ impl Proxy {
     pub(super) async fn through_cache(
         &self,
         request: &Request<'_>,
+        body: &mut RequestBody<'_>,
         wish: &Wish,
         uri: &str,
         outgoing: Outgoing,
@@ -84,22 +86,26 @@ impl Proxy {
             return Err(Failure::OnlyIfCached);
         }
         if wish.is_partial {
-            return self.pass(request, outgoing, &mut RequestBody::empty(), uri, why).await;
+            return self.pass(request, outgoing, body, uri, why).await;
         }
         self.tally.one(Count::Misses);
-        self.fetched(request, wish, key, outgoing, stale, why).await
+        self.fetched(request, body.interims(), wish, key, outgoing, stale, why).await
     }
 
-    /// Joins the fetch of another request, or makes one.
+    /// Joins the fetch of another request, or makes one. Interim responses are for the request that makes it.
+    #[allow(clippy::too_many_arguments, reason = "all that is known of a request")]
     async fn fetched(
         &self,
         request: &Request<'_>,
+        interims: Option<&Interims>,
         wish: &Wish,
         key: Key,
-        outgoing: Outgoing,
+        mut outgoing: Outgoing,
         stale: Option<Arc<Stored>>,
         why: &'static str,
     ) -> Result<Reply, Failure> {
+        let hints = Hints::wanted(interims);
+        outgoing.hints.clone_from(&hints);
         let fetch = self.fetch(request, wish, key.clone(), outgoing, stale);
         let shard = self.cache.shard(&key);
         let mut is_entered = false;
@@ -119,7 +125,7 @@ impl Proxy {
         }
         let Some(mut reader) = fetch.fill.join() else { return Err(Failure::Busy) };
         self.upstream.spawn(fetch.run());
-        match reader.outcome().await {
+        match hints::passed_on(hints.as_deref(), interims, &self.pseudonym, reader.outcome()).await {
             Outcome::Response(head) => Ok(of_head(request, &head, reader, why, false)),
             Outcome::Stored(stored, failure) => Ok(self.of_stored(request, &stored, failure.is_some(), false)),
             Outcome::Failed(failure) => Err(failure),

@@ -27,6 +27,7 @@ mod error;
 mod failure;
 mod fields;
 mod front;
+mod hints;
 mod lookup;
 mod metrics;
 #[allow(clippy::module_inception, reason = "the one thing that the others are about")]

@@ -4,11 +4,12 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dapple_http::{Field, Found, Framing, Head, HeadScan, Refusal, parse};
-use http::StatusCode;
+use http::{StatusCode, Version};
 use tracing::debug;
 
 use super::connection::{Connection, Next};
@@ -17,7 +18,7 @@ use super::outgoing::Outgoing;
 use super::send::{Asked, Queued, is_measured_stream, queue};
 use super::transport::Transport;
 use super::workspace::{Lease, Workspace};
-use crate::http::{Awaited, Body, Reply, RequestBody, Service};
+use crate::http::{Awaited, Body, Interims, Reply, RequestBody, Service};
 
 /// What the service said, and what is left of the request.
 struct Outcome {
@@ -47,7 +48,8 @@ impl<S: Transport, V: Service> Connection<S, V> {
         work.fields = emptied(fields);
         work.consume(found.end + outcome.rest.consumed);
         if let Some(mut later) = outcome.rest.later {
-            // All that came with the head is dealt with, and written is everything that was to be.
+            // All that came with the head is dealt with; what goes out may not be written yet.
+            mem::swap(&mut work.out, &mut later.out);
             mem::swap(work, &mut later);
         }
         match outcome.reply {
@@ -57,13 +59,18 @@ impl<S: Transport, V: Service> Connection<S, V> {
         }
     }
 
-    /// Asks the service. If that takes time, replies to earlier requests are sent meanwhile.
+    /// Asks the service. If that takes time, replies to earlier requests and interim responses are sent meanwhile.
     async fn ask(&mut self, head: &Head<'_>, out: &mut Outgoing) -> Outcome {
         let Connection { stream, service, client, .. } = self;
-        let mut body = RequestBody::empty();
+        let interims = Interims::default();
+        let mut body = RequestBody::default().with_interims(may_be_ahead(head, &interims));
         let mut answer = pin!(service.answer(&head.request, &mut body, client));
         let reply = poll_fn(|cx| {
-            if let Poll::Ready(reply) = answer.as_mut().poll(cx) {
+            let reply = answer.as_mut().poll(cx);
+            if let Some(text) = interims.take() {
+                out.text(|out| out.extend_from_slice(&text));
+            }
+            if let Poll::Ready(reply) = reply {
                 return Poll::Ready(Ok(reply));
             }
             write_meanwhile(stream, out, cx).map(|_| Err(Failure::Gone))
@@ -75,22 +82,23 @@ impl<S: Transport, V: Service> Connection<S, V> {
     /// As `ask`, with a body that the service may read. What it leaves is dropped: only at its end is known whether the body was
     /// well-formed, and until then nothing is sent that a client could take for the whole answer.
     async fn ask_with_body(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
-        if self.flush(out).await.is_some() {
-            return Outcome { reply: Err(Failure::Gone), rest: Rest::default(), is_complete: false };
-        }
         let Connection { stream, service, client, limits, watch, .. } = self;
-        let mut incoming = Incoming::new(stream, watch, head, first, limits);
-        let reply = service.answer(&head.request, &mut RequestBody::new(&mut incoming), client).await;
-        let is_complete = match incoming.failure() {
+        let (stream, interims) = (Mutex::new(stream), Interims::default());
+        let mut incoming = Incoming::new(&stream, &interims, watch, head, first, limits);
+        let mut body = RequestBody::new(&mut incoming).with_interims(may_be_ahead(head, &interims));
+        let answer = service.answer(&head.request, &mut body, client);
+        let reply = meanwhile(&stream, &interims, out, answer).await;
+        let failure = reply.as_ref().err().copied().or_else(|| incoming.failure());
+        let is_complete = match failure {
             Some(failure) => Err(failure),
-            None if incoming.is_end() => Ok(true),
+            _ if incoming.is_end() => Ok(true),
             // The answer is the final one; a client that does not get to send its body begins anew.
-            None if incoming.is_awaited() => Ok(false),
-            None => incoming.drain().await,
+            _ if incoming.is_awaited() => Ok(false),
+            _ => meanwhile(&stream, &interims, out, incoming.drain()).await.and_then(|drained| drained),
         };
         let rest = incoming.into_rest();
         match is_complete {
-            Ok(is_complete) => Outcome { reply: Ok(reply), rest, is_complete },
+            Ok(is_complete) => Outcome { reply, rest, is_complete },
             Err(failure) => Outcome { reply: Err(failure), rest, is_complete: false },
         }
     }
@@ -157,6 +165,33 @@ impl<S: Transport, V: Service> Connection<S, V> {
         queue(reply, Asked::nothing(), false, &mut work.out);
         self.flush(&mut work.out).await.unwrap_or(Next::Linger)
     }
+}
+
+/// Where the service may put interim responses: HTTP/1.0 has none (RFC 9110, section 15.2).
+fn may_be_ahead<'a>(head: &Head<'_>, interims: &'a Interims) -> Option<&'a Interims> {
+    (head.request.version == Version::HTTP_11).then_some(interims)
+}
+
+/// Waits for what reads from the stream, and writes at the same time what there is to be written.
+async fn meanwhile<S: Transport, T>(
+    stream: &Mutex<&mut S>,
+    interims: &Interims,
+    out: &mut Outgoing,
+    reading: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let mut reading = pin!(reading);
+    poll_fn(|cx| {
+        let read = reading.as_mut().poll(cx);
+        if let Some(text) = interims.take() {
+            out.text(|out| out.extend_from_slice(&text));
+        }
+        if let Poll::Ready(read) = read {
+            return Poll::Ready(Ok(read));
+        }
+        let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+        write_meanwhile(&mut **stream, out, cx).map(|_| Err(Failure::Gone))
+    })
+    .await
 }
 
 /// Writes replies to earlier requests while something else is waited for. Ready only with an error.

@@ -2,21 +2,23 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use dapple_http::{ChunkDecoder, Framing, Head, Refusal};
+use http::{HeaderMap, StatusCode};
 
 use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::clock::now_ms;
 use crate::http::pace::Pace;
-use crate::http::{self, Incoming as _, Limits};
+use crate::http::{Incoming as _, Interims, Limits};
 
 /// Reads a body: first what came with the head, then from the stream.
 pub(super) struct Incoming<'a, S> {
-    stream: &'a mut S,
+    stream: &'a Mutex<&'a mut S>,
     watch: &'a mut Watch,
     framing: Decoder,
     /// What came with the head and is not dealt with.
@@ -24,8 +26,8 @@ pub(super) struct Incoming<'a, S> {
     first_len: usize,
     /// What came later. Bytes behind the body may be in it.
     later: Option<Lease>,
-    /// What is left to be sent before anything is read.
-    go_ahead: &'static [u8],
+    /// Where the client still waits to be told to send it: the way to do that.
+    go_ahead: Option<&'a Interims>,
     pace: Option<Pace>,
     limits: &'a Limits,
     failure: Option<Failure>,
@@ -56,9 +58,11 @@ pub(super) struct Rest {
 }
 
 impl<'a, S: Transport> Incoming<'a, S> {
-    /// The body behind `head`. It begins with `first`, some of which may be behind it.
+    /// The body behind `head`. It begins with `first`, some of which may be behind it. The stream is shared with whoever writes while the
+    /// body is read, in the same task; so are interim responses.
     pub(super) fn new(
-        stream: &'a mut S,
+        stream: &'a Mutex<&'a mut S>,
+        interims: &'a Interims,
         watch: &'a mut Watch,
         head: &Head<'_>,
         first: &'a [u8],
@@ -70,14 +74,14 @@ impl<'a, S: Transport> Incoming<'a, S> {
             Framing::Chunked => Decoder::Chunked(ChunkDecoder::new()),
         };
         // A client that has begun to send does not wait (RFC 9110, section 10.1.1).
-        let go_ahead = if head.expects_continue && first.is_empty() { CONTINUE } else { b"" };
+        let go_ahead = (head.expects_continue && first.is_empty()).then_some(interims);
         let (first_len, later, pace, failure) = (first.len(), None, None, None);
         Incoming { stream, watch, framing, first, first_len, later, go_ahead, pace, limits, failure }
     }
 
     /// Whether the client still waits to be told to send it.
     pub(super) fn is_awaited(&self) -> bool {
-        self.go_ahead.len() == CONTINUE.len()
+        self.go_ahead.is_some()
     }
 
     pub(super) fn failure(&self) -> Option<Failure> {
@@ -141,19 +145,19 @@ impl<'a, S: Transport> Incoming<'a, S> {
 
     /// Reads more into memory.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        while !self.go_ahead.is_empty() {
-            match std::pin::Pin::new(&mut *self.stream).poll_write(cx, self.go_ahead) {
-                Poll::Ready(Ok(len)) if len > 0 => self.go_ahead = &self.go_ahead[len..],
-                Poll::Ready(_) => return Poll::Ready(Err(Failure::Gone)),
-                Poll::Pending => return self.poll_pace(cx),
-            }
+        if let Some(interims) = self.go_ahead.take() {
+            // Written when this has returned; until then there is nothing to be read.
+            interims.push(StatusCode::CONTINUE, &HeaderMap::new());
         }
         let wanted = match &self.framing {
             Decoder::Len(left) => usize::try_from(*left).unwrap_or(usize::MAX).min(READ_LEN_MAX),
             Decoder::Chunked(_) => READ_LEN_MAX,
         };
         let later = self.later.get_or_insert_with(|| Lease::with_room(wanted));
-        match later.poll_fill(self.stream, READ_LEN_MAX, cx) {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let filled = later.poll_fill(&mut **stream, READ_LEN_MAX, cx);
+        drop(stream);
+        match filled {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(Failure::Refused(Refusal::CutShort))),
             Poll::Ready(Ok(len)) => {
                 if let Some(pace) = &mut self.pace {
@@ -186,7 +190,7 @@ impl<'a, S: Transport> Incoming<'a, S> {
     }
 }
 
-impl<S: Transport> http::Incoming for Incoming<'_, S> {
+impl<S: Transport> crate::http::Incoming for Incoming<'_, S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
             if self.is_end() || self.failure.is_some() {
@@ -217,8 +221,6 @@ impl<S: Transport> http::Incoming for Incoming<'_, S> {
         }
     }
 }
-
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// How much of a body is read ahead.
 const READ_LEN_MAX: usize = 16 << 10;

@@ -29,6 +29,7 @@ use tracing::debug;
 
 use super::args::Waits;
 use super::failure::Failure;
+use super::hints::Hints;
 use super::rules::Rules;
 use super::tally::{Count, Place, Tally};
 use crate::http::Body;
@@ -62,6 +63,8 @@ pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,
     pub(crate) headers: HeaderMap,
+    /// Where interim responses go, if anywhere.
+    pub(crate) hints: Option<Arc<Hints>>,
 }
 
 /// A response whose head is there.

@@ -205,19 +205,20 @@ fn prepare(outgoing: &Outgoing, len: Option<u64>) -> (Option<Pieces>, Request<Up
     if pieces.is_none() {
         headers.remove(EXPECT);
     }
-    let gate = headers.contains_key(EXPECT).then(|| {
-        let (tx, rx) = oneshot::channel();
-        let tx = Mutex::new(Some(tx));
+    let (tx, gate) = headers.contains_key(EXPECT).then(oneshot::channel).unzip();
+    if tx.is_some() || outgoing.hints.is_some() {
+        let (tx, hints) = (Mutex::new(tx), outgoing.hints.clone());
         hyper::ext::on_informational(&mut request, move |response| {
-            let is_wanted = response.status() == StatusCode::CONTINUE;
-            let tx = tx.lock().ok().and_then(|mut tx| tx.take_if(|_| is_wanted));
-            if let Some(tx) = tx {
+            if response.status() != StatusCode::CONTINUE {
+                if let Some(hints) = &hints {
+                    hints.push(response.status(), response.headers());
+                }
+            } else if let Some(tx) = tx.lock().ok().and_then(|mut tx| tx.take()) {
                 // Who gave up waiting has begun already.
                 let _ = tx.send(());
             }
         });
-        rx
-    });
+    }
     (pieces, request, gate)
 }
 

@@ -4,6 +4,7 @@ mod caching;
 mod checking;
 mod forwarding;
 mod hostile;
+mod interim;
 mod limits;
 mod observing;
 mod origin;
