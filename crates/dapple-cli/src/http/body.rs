@@ -5,6 +5,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderMap;
 
 use super::tunnel::Tunnel;
 
@@ -32,6 +33,11 @@ pub(crate) trait BodyStream: Send + 'static {
 
     /// How many bytes are still to come, where that is known.
     fn len(&self) -> Option<u64>;
+
+    /// The fields behind the body, once that has come to its end (RFC 9110, section 6.5). Who has none says nothing.
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        None
+    }
 }
 
 impl Body {
@@ -53,6 +59,14 @@ impl Body {
             Body::Whole(bytes) if !bytes.is_empty() => Some(Ok(bytes)),
             _ => None,
         })
+    }
+
+    /// The fields behind the body, once that has come to its end.
+    pub(crate) fn trailers(&mut self) -> Option<HeaderMap> {
+        match self {
+            Body::Stream(stream) => stream.trailers(),
+            _ => None,
+        }
     }
 
     /// The next piece, as a future.

@@ -142,6 +142,7 @@ impl Proxy {
         }
         let Answer { version, status, mut headers, content_len, body, is_early } = answer;
         self.pseudonym.add_to(&mut headers, version);
+        fields::hide_trailers(&mut headers, request);
         Note::Fetched { why, stored: false, collapsed: false }.add_to(&mut headers, None);
         let mut reply = reply::of_stream(status, headers, body, content_len, request.method == Method::HEAD);
         reply.close = is_early;

@@ -10,6 +10,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
+use crate::http::trailers;
+
 /// The name of this proxy in `Via`, other than that of every other one, so that loops are seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Pseudonym(String);
@@ -48,7 +50,35 @@ pub(crate) fn outgoing(request: &Request<'_>, authority: &HeaderValue) -> Header
         }
     }
     strip(&mut headers);
+    if trailers::are_wanted(request) {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
     headers
+}
+
+/// As [`strip`], for a response: what it says of its trailers stays, for clients that get them.
+pub(crate) fn strip_response(headers: &mut HeaderMap) {
+    let named: Vec<HeaderValue> = headers.get_all(TRAILER).iter().cloned().collect();
+    strip(headers);
+    headers.extend(named.into_iter().map(|value| (TRAILER, value)));
+}
+
+/// Leaves out what a response says of its trailers, where the client gets none.
+pub(crate) fn hide_trailers(headers: &mut HeaderMap, request: &Request<'_>) {
+    if !trailers::are_wanted(request) {
+        headers.remove(TRAILER);
+    }
+}
+
+/// The trailers that go on: none that would change how the message is framed, routed, kept or understood if somebody took it for a field
+/// of the head (RFC 9110, section 6.5.1).
+pub(crate) fn trailers(mut trailers: HeaderMap) -> Option<HeaderMap> {
+    strip(&mut trailers);
+    for name in NO_TRAILERS {
+        trailers.remove(name);
+    }
+    (!trailers.is_empty()).then_some(trailers)
 }
 
 /// Takes out what belongs to one connection: the known fields, and those that `Connection` names.
@@ -81,6 +111,33 @@ pub(crate) fn add_forwarded(headers: &mut HeaderMap, client: IpAddr) {
 
 const HOP_BY_HOP: [HeaderName; 7] =
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+
+/// What may not be a trailer.
+const NO_TRAILERS: [&str; 23] = [
+    "age",
+    "authorization",
+    "cache-control",
+    "content-encoding",
+    "content-length",
+    "content-location",
+    "content-range",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "expires",
+    "host",
+    "location",
+    "max-forwards",
+    "pragma",
+    "range",
+    "retry-after",
+    "set-cookie",
+    "vary",
+    "via",
+    "warning",
+    "www-authenticate",
+];
 
 /// What decides where a message goes and where it ends is not taken out because `Connection` names it.
 const KEPT: [HeaderName; 2] = [HOST, http::header::CONTENT_LENGTH];

@@ -12,6 +12,7 @@ use super::cache::fill::{Head, Reader};
 use super::cache::shard::Joined;
 use super::cache::{Fill, Found, Key, Outcome, Stored};
 use super::failure::Failure;
+use super::fields;
 use super::hints::{self, Hints};
 use super::proxy::Proxy;
 use super::reply::{self, Note};
@@ -204,6 +205,7 @@ fn of_head(request: &Request<'_>, head: &Head, reader: Reader, why: &'static str
         return reply;
     }
     let mut headers = head.headers.clone();
+    fields::hide_trailers(&mut headers, request);
     note.add_to(&mut headers, None);
     let body = match head.len {
         Some(0) => Body::Empty,

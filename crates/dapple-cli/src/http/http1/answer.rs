@@ -128,7 +128,9 @@ impl<S: Transport, V: Service> Connection<S, V> {
             Queued::All => {}
             Queued::Tunnel(tunnel) => return Some(self.flush(&mut work.out).await.unwrap_or(Next::Tunnel(tunnel))),
             Queued::Stream(stream, framing) => {
-                if let Some(next) = Box::pin(self.stream(&mut work.out, stream, first, framing)).await {
+                if let Some(next) =
+                    Box::pin(self.stream(&mut work.out, stream, first, framing, asked.wants_trailers)).await
+                {
                     return Some(next);
                 }
             }

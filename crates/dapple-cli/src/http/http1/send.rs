@@ -16,7 +16,7 @@ use super::outgoing::Outgoing;
 use super::transport::Transport;
 use crate::http::clock::{now_ms, unix_s};
 use crate::http::pace::{Pace, send_pace};
-use crate::http::{Awaited, Body, BodyStream, Reply, Service, Tunnel};
+use crate::http::{Awaited, Body, BodyStream, Reply, Service, Tunnel, trailers};
 
 /// What of a request matters for how its reply is sent.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Asked {
     version: Version,
     is_head: bool,
     pub(super) keep_alive: bool,
+    /// Whether fields may follow the body.
+    pub(super) wants_trailers: bool,
 }
 
 /// What remains to be done for a reply whose head waits to be written.
@@ -37,12 +39,13 @@ pub(super) enum Queued {
 impl Asked {
     pub(super) fn of(head: &Head<'_>) -> Asked {
         let is_head = head.request.method == Method::HEAD;
-        Asked { version: head.request.version, is_head, keep_alive: head.keep_alive }
+        let wants_trailers = trailers::are_wanted(&head.request);
+        Asked { version: head.request.version, is_head, keep_alive: head.keep_alive, wants_trailers }
     }
 
     /// For the reply to what is no request.
     pub(super) fn nothing() -> Asked {
-        Asked { version: Version::HTTP_11, is_head: false, keep_alive: true }
+        Asked { version: Version::HTTP_11, is_head: false, keep_alive: true, wants_trailers: false }
     }
 }
 
@@ -123,6 +126,7 @@ pub(super) fn is_measured_stream(reply: &Reply, asked: Asked) -> bool {
 struct Streaming {
     stream: Box<dyn BodyStream>,
     framing: ReplyFraming,
+    wants_trailers: bool,
     next: Option<Bytes>,
     /// There will be no more pieces.
     is_ended: bool,
@@ -140,9 +144,10 @@ impl<S: Transport, V: Service> Connection<S, V> {
         stream: Box<dyn BodyStream>,
         first: Option<Bytes>,
         framing: ReplyFraming,
+        wants_trailers: bool,
     ) -> Option<Next> {
-        let (next, failure, pace) = (None, None, None);
-        let mut streaming = Streaming { stream, framing, next, is_ended: false, is_queued: false, failure, pace };
+        let (next, failure, pace, is_ended, is_queued) = (None, None, None, false, false);
+        let mut streaming = Streaming { stream, framing, wants_trailers, next, is_ended, is_queued, failure, pace };
         if first.is_some() {
             match streaming.checked(first) {
                 Ok(first) => streaming.next = first,
@@ -215,7 +220,11 @@ impl Streaming {
                 self.queue(piece, out);
             } else {
                 if self.framing == ReplyFraming::Chunked {
-                    out.text(|text| text.extend_from_slice(LAST_CHUNK));
+                    let trailers = self.wants_trailers.then(|| self.stream.trailers()).flatten();
+                    out.text(|text| match trailers {
+                        Some(trailers) => trailers::write_last_chunk(&trailers, text),
+                        None => text.extend_from_slice(LAST_CHUNK),
+                    });
                 }
                 out.end_of_reply();
                 self.is_queued = true;

@@ -159,6 +159,7 @@ impl Fetch {
             .filter(|_| is_complete)
             .map(|(policy, selection)| Arc::new(Stored::new(answer.status, answer.headers, body, policy, selection)));
         self.leave(stored).await;
+        self.fill.set_trailers(answer.body.trailers());
         self.fill.end(is_complete);
     }
 

@@ -39,6 +39,8 @@ struct Inner {
     /// Whether pieces go when all have read them.
     is_window: bool,
     end: Option<End>,
+    /// The fields behind the body.
+    trailers: Option<HeaderMap>,
     readers: Slab<Place>,
     fetch: Option<Waker>,
 }
@@ -135,6 +137,11 @@ impl Fill {
         .await
     }
 
+    /// What comes behind the last piece. To be said before the end.
+    pub(super) fn set_trailers(&self, trailers: Option<HeaderMap>) {
+        self.lock().trailers = trailers;
+    }
+
     /// All pieces are there, or there will be no more.
     pub(super) fn end(&self, is_complete: bool) {
         let mut inner = self.lock();
@@ -220,6 +227,10 @@ impl BodyStream for Reader {
 
     fn len(&self) -> Option<u64> {
         self.left
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        self.fill.lock().trailers.clone()
     }
 }
 

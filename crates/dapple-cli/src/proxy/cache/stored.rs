@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dapple_http::cache::{Policy, Selection};
 use dapple_http::conditional::{Validators, date};
-use http::header::{AGE, DATE, ETAG, LAST_MODIFIED};
+use http::header::{AGE, DATE, ETAG, LAST_MODIFIED, TRAILER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::http::SharedHead;
@@ -35,6 +35,8 @@ impl Stored {
         let date_of_origin = headers.remove(DATE);
         // How old it was when it came is a part of the policy.
         headers.remove(AGE);
+        // Trailers are not kept.
+        headers.remove(TRAILER);
         let modified_s = headers.get(LAST_MODIFIED).and_then(|modified| date(modified.as_bytes()));
         let head = Arc::new(SharedHead::new(headers));
         Stored { status, head, date: date_of_origin, body, policy, selection, modified_s }

@@ -10,10 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple::sync::mpsc;
 use dapple::time::{Instant, Sleep, sleep};
+use http::HeaderMap;
 use hyper::body::{Body as _, Incoming};
 
 use super::{Origin, Sender, Upstream};
 use crate::http::BodyStream;
+use crate::proxy::fields;
 use crate::proxy::tally::Count;
 
 /// A body as it comes. When it is complete its connection is kept for the next request; when it is dropped before, the
@@ -23,6 +25,7 @@ pub(super) struct Download {
     patience: Sleep,
     pause_max: Duration,
     lease: Lease,
+    trailers: Option<HeaderMap>,
 }
 
 /// The connection that a response comes from.
@@ -47,7 +50,7 @@ impl Lease {
 impl Download {
     pub(super) fn new(incoming: Incoming, lease: Lease) -> Download {
         let pause_max = lease.upstream.waits().response;
-        Download { incoming, patience: sleep(pause_max), pause_max, lease }
+        Download { incoming, patience: sleep(pause_max), pause_max, lease, trailers: None }
     }
 }
 
@@ -71,8 +74,8 @@ impl BodyStream for Download {
                         self.lease.upstream.tally.add(Count::BytesFromOrigins, data.len() as u64);
                         return Poll::Ready(Some(Ok(data)));
                     }
-                    // Trailers are dropped, as RFC 9110, section 6.5.1, allows.
-                    _ => {}
+                    Ok(_) => {}
+                    Err(frame) => self.trailers = frame.into_trailers().ok().and_then(fields::trailers),
                 },
             }
         }
@@ -80,5 +83,9 @@ impl BodyStream for Download {
 
     fn len(&self) -> Option<u64> {
         self.incoming.size_hint().exact()
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        self.trailers.take()
     }
 }

@@ -21,7 +21,8 @@ fn fields_of_the_connection_stay_behind() {
     let asked = &origin.asked()[0];
     assert_eq!(asked.target, "/a/../b?c=d", "the path is not touched");
     assert_eq!(asked.header("host"), Some(format!("127.0.0.1:{}", origin.port).as_str()), "of the target, not `test`");
-    for gone in ["connection", "x-mine", "te", "proxy-authorization", "proxy-connection", "upgrade", "forwarded"] {
+    assert_eq!((asked.header("te"), asked.header("connection")), (Some("trailers"), Some("te")), "the proxy's own");
+    for gone in ["x-mine", "proxy-authorization", "proxy-connection", "upgrade", "forwarded"] {
         assert_eq!(asked.header(gone), None, "{gone}");
     }
     assert_eq!(asked.header("x-yours"), Some("2"));

@@ -10,6 +10,7 @@ mod observing;
 mod origin;
 mod safety;
 mod sharing;
+mod trailers;
 mod tunnels;
 mod upgrading;
 mod validating;

@@ -1,0 +1,71 @@
+//! Fields behind a body (RFC 9110, section 6.5; RFC 9112, section 7.1.2).
+
+use super::origin::Origin;
+use super::{get, number};
+use crate::support::Server;
+
+/// An answer in chunks, with fields behind it that may go on, and with ones that may not.
+fn answer(head: &str) -> Vec<u8> {
+    let trailers = "x-sum: 7\r\nset-cookie: a=b\r\ncontent-length: 99\r\ntransfer-encoding: chunked\r\nx-sum: 8\r\n";
+    let trailer = "trailer: x-sum, set-cookie\r\n";
+    format!("HTTP/1.1 200 OK\r\n{trailer}{head}transfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n{trailers}\r\n")
+        .into()
+}
+
+/// The `Trailer` field of the head, and all behind it, as they are on the wire.
+fn ask(proxy: &Server, version: &str, url: &str, headers: &str) -> (Option<String>, String) {
+    let mut client = proxy.connect();
+    client.send(format!("GET {url} HTTP/{version}\r\nhost: x\r\nconnection: close\r\n{headers}\r\n"));
+    let head = client.read_head();
+    assert_eq!(head.status, 200);
+    let rest = String::from_utf8(client.read_to_end().unwrap()).unwrap();
+    (head.header("trailer").map(str::to_owned), rest)
+}
+
+#[test]
+fn they_go_to_those_who_want_them() {
+    let origin = Origin::of(|_| answer("cache-control: no-store\r\n"));
+    let proxy = Server::start_proxy(&[]);
+    let plain = (None, "4\r\nbody\r\n0\r\n\r\n".to_owned());
+    let with = (Some("x-sum, set-cookie".to_owned()), "4\r\nbody\r\n0\r\nx-sum: 7\r\nx-sum: 8\r\n\r\n".to_owned());
+    // Through the cache, and past it.
+    for headers in ["", "range: bytes=0-9\r\n"] {
+        let ask = |version, te: &str| ask(&proxy, version, &origin.url("/"), &format!("{headers}{te}"));
+        assert_eq!(ask("1.1", ""), plain, "{headers}");
+        assert_eq!(ask("1.1", "te: gzip, xtrailers\r\n"), plain, "{headers}");
+        assert_eq!(ask("1.1", "te: trailers\r\n"), with, "{headers}");
+        assert_eq!(ask("1.1", "te: gzip;q=0.5, Trailers\r\n"), with, "{headers}");
+        assert_eq!(ask("1.0", "te: trailers\r\n"), (None, "body".to_owned()), "{headers}");
+    }
+    let asked: Vec<_> = origin.asked().iter().map(|asked| asked.header("te").map(str::to_owned)).collect();
+    assert_eq!(asked[..4], [None, None, Some("trailers".to_owned()), Some("trailers".to_owned())]);
+    assert!(number(&proxy, "reused") >= 8, "connections go on behind them");
+}
+
+#[test]
+fn what_is_kept_has_none() {
+    let origin = Origin::of(|_| answer("cache-control: max-age=600\r\n"));
+    let proxy = Server::start_proxy(&[]);
+    let (_, first) = ask(&proxy, "1.1", &origin.url("/"), "te: trailers\r\n");
+    assert!(first.ends_with("0\r\nx-sum: 7\r\nx-sum: 8\r\n\r\n"), "{first}");
+    let hit = get(&proxy, &origin.url("/"), "te: trailers\r\n");
+    assert_eq!((hit.text(), hit.header("content-length"), hit.header("trailer")), ("body", Some("4"), None));
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
+fn too_much_behind_a_body_ends_it_visibly() {
+    let proxy = Server::start_proxy(&[]);
+    for trailers in ["no field\r\n\r\n".to_owned(), "x: y\r\n".repeat(100_000)] {
+        let origin = Origin::of(move |_| {
+            let head = "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ntransfer-encoding: chunked\r\n\r\n";
+            format!("{head}4\r\nbody\r\n0\r\n{trailers}").into()
+        });
+        let mut client = proxy.connect();
+        client.send(format!("GET {} HTTP/1.1\r\nhost: x\r\nte: trailers\r\n\r\n", origin.url("/")));
+        if client.read_head().status == 200 {
+            let rest = client.read_to_end().unwrap_or_default();
+            assert!(!rest.ends_with(b"\r\n\r\n"), "{}", rest.escape_ascii());
+        }
+    }
+}
