@@ -50,15 +50,17 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
+    /// `spare` connections to origins are possible beside one for each client.
     pub(crate) fn new(
         args: &Args,
         rules: Rules,
         admission: Arc<Admission>,
+        spare: u64,
         observing: Observing,
         handle: Handle,
     ) -> Proxy {
-        // One for each client, and as many that are idle or fetch for the cache.
-        let connections_max = 2 * admission.max();
+        // One for each client, and some that are idle or fetch for the cache when their client has gone.
+        let connections_max = admission.max() + spare as usize;
         let tally = Arc::new(Tally::new(handle.clone()));
         let pseudonym = Pseudonym::new();
         let upstream = Upstream::new(

@@ -16,8 +16,7 @@ use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
 use crate::observe::told;
 use crate::server::{
-    Admission, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted, finish, listen, shares,
-    watch,
+    Admission, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted, finish, listen, watch,
 };
 
 pub(crate) use self::args::Args;
@@ -70,7 +69,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         return check::check(args, &rules, loaded);
     }
     let root = Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
-    let shares = shares(args.limits.admission.connections as usize, 1);
+    let shares = args.limits.admission.shares(1);
     let mut builder = dapple::builder();
     if let Some(workers) = args.runtime.workers {
         builder = builder.workers(usize::from(workers));
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let upgrade = Upgrade::new();
     let (observing, writing) = told::open(&args.told, runtime.handle())?;
     let memory_limit = MemoryLimit::find(args.limits.memory_limit_mb.map(|megabytes| megabytes << 20));
-    let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address()));
+    let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address(shares.connections)));
     let options = SiteOptions {
         cache_bytes: memory::cache_bytes(args.files.cache_mb, memory_limit.as_ref()),
         files_max: shares.files,

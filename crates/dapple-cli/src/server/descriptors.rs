@@ -10,19 +10,19 @@ pub(crate) struct Shares {
     pub(crate) connections: usize,
     /// There are fewer than were asked for: at the limit, accepting pauses until one ends.
     pub(crate) is_short: bool,
-    /// Open files that the file-handle cache may keep.
+    /// Open files that the file-handle cache may keep, or other descriptors that connections do not count for.
     pub(crate) files: u64,
 }
 
 /// Raises the soft limit on descriptors to the hard one, and shares them out: enough for at most `wanted` connections that take `each`,
-/// the rest for the file-handle cache and the runtime.
-pub(crate) fn shares(wanted: usize, each: u64) -> Shares {
+/// the rest for the file-handle cache and the runtime. Warns where fewer than `enough` are left.
+pub(super) fn shares(wanted: usize, each: u64, enough: usize) -> Shares {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     // Where that is refused, the limit stays what it was.
     let now = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
     let shares = share_out(now.current.unwrap_or(u64::MAX), wanted, each);
-    if shares.is_short {
+    if shares.connections < enough {
         warn!(
             descriptors = now.current,
             connections = shares.connections,

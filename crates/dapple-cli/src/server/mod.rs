@@ -24,7 +24,6 @@ pub(crate) use self::admission::{Admission, Place, Refusal};
 pub(crate) use self::args::AdmissionArgs;
 #[cfg(test)]
 pub(crate) use self::descriptors::FILES_MAX;
-pub(crate) use self::descriptors::shares;
 pub(crate) use self::end::finish;
 pub(crate) use self::error::ListenError;
 pub(crate) use self::gate::Gate;

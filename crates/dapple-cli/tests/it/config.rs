@@ -54,7 +54,14 @@ fn a_check_shows_what_would_be_used() {
     let site = Site::with_index();
     let (code, shown, message) = check(&site, "cache_mb = 64\n");
     assert_eq!((code, message.as_str()), (Some(0), ""));
-    for part in ["# Limits", "cache_mb = 64", "# line 1 of the file", "connections = 10000", "# workers is not set"] {
+    for part in [
+        "# Limits",
+        "cache_mb = 64",
+        "# line 1 of the file",
+        "drain_s = 9",
+        "# connections is not set",
+        "# workers is not set",
+    ] {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
     // It is a file itself.

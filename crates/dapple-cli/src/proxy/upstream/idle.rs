@@ -70,6 +70,20 @@ impl Pool {
         if std::mem::replace(&mut self.is_swept, true) { Put::Kept } else { Put::First }
     }
 
+    /// Closes one, so that there is room for another. False where there is none.
+    pub(super) fn drop_one(&mut self) -> bool {
+        let Some(origin) = self.by_origin.keys().next().cloned() else { return false };
+        if let Some(list) = self.by_origin.get_mut(&origin) {
+            // The oldest of its origin.
+            list.remove(0);
+            self.len -= 1;
+            if list.is_empty() {
+                self.by_origin.remove(&origin);
+            }
+        }
+        true
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }

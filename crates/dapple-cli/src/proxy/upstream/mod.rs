@@ -19,8 +19,10 @@ mod tests;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dapple::net::TcpStream;
+use dapple::time::sleep;
 use dapple::{Color, Colored, Handle};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
@@ -116,10 +118,22 @@ impl Upstream {
 
     /// Connects to where a tunnel leads. The second is its place among the connections.
     pub(crate) async fn open(&self, origin: &Origin) -> Result<(TcpStream, Place), Failure> {
-        let place = Place::take(&self.tally, |tally| &tally.upstream, self.connections_max).ok_or(Failure::Busy)?;
+        let place = self.place().await?;
         let stream = connect::connect(&self.rules, origin, self.waits.connect).await?;
         self.tally.one(Count::Connects);
         Ok((stream, place))
+    }
+
+    /// A place among the connections. Where all are taken, idle ones give theirs up; that takes them a moment.
+    async fn place(&self) -> Result<Place, Failure> {
+        for _ in 0..PLACE_TRIES {
+            if let Some(place) = Place::take(&self.tally, |tally| &tally.upstream, self.connections_max) {
+                return Ok(place);
+            }
+            self.idle.with(Pool::drop_one).await;
+            sleep(PLACE_PAUSE).await;
+        }
+        Err(Failure::Busy)
     }
 
     /// A connection for requests, one that was kept if there is one. The second says whether it was.
@@ -178,6 +192,10 @@ impl Origin {
         HeaderValue::from_str(&text).map_err(|_| Failure::Bad("The host of the request is not well-formed."))
     }
 }
+
+/// How often, and after which pause, it is looked for a place among the connections.
+const PLACE_TRIES: u32 = 50;
+const PLACE_PAUSE: Duration = Duration::from_millis(2);
 
 /// The largest head of a response.
 const HEAD_MAX: usize = 64 * 1024;

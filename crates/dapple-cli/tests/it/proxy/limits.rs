@@ -1,6 +1,7 @@
 //! How many may use the proxy, and how it ends.
 
 use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use rustix::process::Signal;
 
 use super::origin::Origin;
 use super::{number, reply};
-use crate::support::{Client, Server, eventually};
+use crate::support::{Client, Server, dapple, eventually};
 
 /// A connection that is in use.
 fn user(proxy: &Server) -> Client {
@@ -89,6 +90,43 @@ fn a_response_that_takes_too_long_at_the_end_is_cut() {
     assert_eq!(proxy.wait(LIMIT).expect("it ends").code(), Some(0));
     assert!(client.read_to_end().unwrap_or_default().len() < 10);
     drop(go);
+}
+
+/// A proxy with at most so many open files, whose log can be had at the end.
+fn start_short_of_files(files: u32, options: &[&str]) -> Server {
+    let program = dapple().get_program().to_owned();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(program);
+    command.args(["proxy", "--port", "0", "--workers", "1", "--allow-private"]).args(options).stderr(Stdio::piped());
+    Server::spawn(command)
+}
+
+#[test]
+fn a_start_warns_of_descriptors_only_where_more_were_asked_for_or_few_are_left() {
+    for (files, options, is_warned) in
+        [(4_096, &[][..], false), (4_096, &["--connections", "10000"], true), (256, &[], true)]
+    {
+        let mut proxy = start_short_of_files(files, options);
+        proxy.signal(Signal::TERM);
+        let log = proxy.log_to_end();
+        assert_eq!(log.contains("the limit on open files"), is_warned, "{files} {options:?}: {log}");
+        assert!(is_warned || log.is_empty(), "{log}");
+    }
+}
+
+#[test]
+fn idle_connections_make_room_for_others() {
+    // More servers than there may be connections to them, all of which are kept.
+    let origins: Vec<Origin> = (0..60).map(|_| Origin::of(|_| reply("200 OK", "", "x"))).collect();
+    let proxy = start_short_of_files(64, &[]);
+    let mut client = proxy.connect();
+    for _ in 0..2 {
+        for origin in &origins {
+            let response = client.request("DELETE", &origin.url("/"), "");
+            assert_eq!(response.status, 200, "{}", response.text());
+        }
+    }
+    assert!(number(&proxy, "connects") >= 60);
 }
 
 const LIMIT: Duration = Duration::from_secs(30);
