@@ -50,7 +50,7 @@ impl Proxy {
     async fn reply(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
         self.tally.one(Count::Requests);
         let result = match request.form {
-            Form::Authority => self.tunnel(request).await,
+            Form::Authority => self.tunnel(request, body.len()).await,
             Form::Absolute => self.forward(request, body, client).await,
             Form::Origin | Form::Asterisk => Ok(self.own(request, client).await),
         };
@@ -67,7 +67,11 @@ impl Proxy {
     }
 
     /// A connection to the other end, for bytes both ways.
-    async fn tunnel(&self, request: &Request<'_>) -> Result<Reply, Failure> {
+    async fn tunnel(&self, request: &Request<'_>, body_len: Option<u64>) -> Result<Reply, Failure> {
+        if body_len != Some(0) {
+            // What follows is the tunnel's (RFC 9110, section 9.3.6); here somebody sees it otherwise.
+            return Err(Failure::Bad("CONNECT has no body, so neither Content-Length nor Transfer-Encoding."));
+        }
         let origin = origin(request.authority, None)?;
         if self.pseudonym.is_in(request.fields) {
             return Err(Failure::Loop);

@@ -92,6 +92,8 @@ impl<S: Transport, V: Service> Connection<S, V> {
         let is_complete = match failure {
             Some(failure) => Err(failure),
             _ if incoming.is_end() => Ok(true),
+            // What ends the connection need not wait for the rest of the request.
+            _ if reply.as_ref().is_ok_and(|reply| reply.close) => Ok(false),
             // The answer is the final one; a client that does not get to send its body begins anew.
             _ if incoming.is_awaited() => Ok(false),
             _ => meanwhile(&stream, &interims, out, incoming.drain()).await.and_then(|drained| drained),

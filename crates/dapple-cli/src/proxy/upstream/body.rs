@@ -13,6 +13,7 @@ use dapple::time::{Instant, Sleep, sleep};
 use http::HeaderMap;
 use hyper::body::{Body as _, Incoming};
 
+use super::upload::Part;
 use super::{Origin, Sender, Upstream};
 use crate::http::BodyStream;
 use crate::proxy::fields;
@@ -35,7 +36,7 @@ pub(super) struct Lease {
     /// `None` where the connection cannot be used again, or is given back.
     pub(super) sender: Option<Sender>,
     /// An upload that the origin did not wait for: held so that it does not end short of its length while the response comes.
-    pub(super) upload: Option<mpsc::Sender<io::Result<Bytes>>>,
+    pub(super) upload: Option<mpsc::Sender<Part>>,
 }
 
 impl Lease {

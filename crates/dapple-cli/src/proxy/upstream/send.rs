@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use dapple::sync::{mpsc, oneshot};
 use dapple::time::{Instant, sleep, timeout};
 use http::header::{CONTENT_LENGTH, DATE, EXPECT};
@@ -15,7 +14,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
 
 use super::body::{Download, Lease};
-use super::upload::Upload;
+use super::upload::{Part, Upload};
 use super::{Answer, Outgoing, Upstream, check};
 use crate::http::{Body, RequestBody};
 use crate::proxy::failure::Failure;
@@ -23,7 +22,7 @@ use crate::proxy::fields;
 use crate::proxy::tally::Count;
 
 type Responding<'a> = Pin<&'a mut (dyn Future<Output = hyper::Result<Response<Incoming>>> + Send)>;
-type Pieces = mpsc::Sender<io::Result<Bytes>>;
+type Pieces = mpsc::Sender<Part>;
 
 impl Upstream {
     /// Sends a request with what its client sends as the body, and gives the answer once its head is there.
@@ -90,8 +89,8 @@ impl Upstream {
         answer(response, Lease { upstream, origin, sender, upload }).map_err(|failure| (failure, is_kept))
     }
 
-    /// Moves the body from the client to the origin, one piece at a time, until it is sent or the origin answers with an error: then
-    /// it need not want the rest.
+    /// Moves the body from the client to the origin, one piece at a time, until it is sent or the origin has answered. After an error it
+    /// need not want the rest; after another answer the rest may come soon, and then the connections can be kept.
     async fn upload(
         &self,
         mut responding: Responding<'_>,
@@ -108,21 +107,32 @@ impl Upstream {
         let mut patience = pin!(sleep(self.waits.response));
         let mut answered = None;
         loop {
-            patience.as_mut().reset(Instant::now() + self.waits.response);
+            if answered.is_none() {
+                patience.as_mut().reset(Instant::now() + self.waits.response);
+            }
             let event = {
+                // Not dropped half-way: it may hold a piece that is neither here nor there.
                 let mut moving = pin!(move_piece(body, &pieces));
-                let event = poll_fn(|cx| {
-                    if let Poll::Ready(moved) = moving.as_mut().poll(cx) {
-                        return Poll::Ready(Event::Moved(moved));
+                loop {
+                    let event = poll_fn(|cx| {
+                        if let Poll::Ready(moved) = moving.as_mut().poll(cx) {
+                            return Poll::Ready(Event::Moved(moved));
+                        }
+                        if answered.is_none()
+                            && let Poll::Ready(response) = responding.as_mut().poll(cx)
+                        {
+                            return Poll::Ready(Event::Answered(response));
+                        }
+                        patience.as_mut().poll(cx).map(|()| Event::Stuck)
+                    });
+                    match event.await {
+                        Event::Answered(Ok(response)) if response.status().as_u16() < 400 => {
+                            answered = Some(response);
+                            patience.as_mut().reset(Instant::now() + REST_MAX);
+                        }
+                        event => break event,
                     }
-                    if answered.is_none()
-                        && let Poll::Ready(response) = responding.as_mut().poll(cx)
-                    {
-                        return Poll::Ready(Event::Answered(response));
-                    }
-                    patience.as_mut().poll(cx).map(|()| Event::Stuck)
-                });
-                event.await
+                }
             };
             match event {
                 Event::Moved(Moved::One) => {}
@@ -130,9 +140,11 @@ impl Upstream {
                 // hyper may want no more of it: then the connection is gone, or the answer is there.
                 Event::Moved(Moved::All | Moved::Unwanted) => return Ok(answered.map_or(Sent::All, Sent::Answered)),
                 Event::Answered(Err(error)) => return Err(broken(&error)),
-                Event::Answered(Ok(response)) if response.status().as_u16() < 400 => answered = Some(response),
                 Event::Answered(Ok(response)) => return Ok(Sent::Early(response, pieces)),
-                Event::Stuck => return Err(Failure::TimedOut("Sending the body of the request")),
+                Event::Stuck => {
+                    let late = Failure::TimedOut("Sending the body of the request");
+                    return answered.map(|response| Sent::Early(response, pieces)).ok_or(late);
+                }
             }
         }
     }
@@ -144,7 +156,7 @@ enum Sent {
     All,
     /// The origin answered before it had all, and got all.
     Answered(Response<Incoming>),
-    /// The origin answered that it wants no more; the rest of the body stays where it is.
+    /// The origin answered, and the rest of the body stays where it is.
     Early(Response<Incoming>, Pieces),
 }
 
@@ -164,9 +176,9 @@ enum Moved {
 /// Takes the next piece from the client and puts it where hyper takes it from.
 async fn move_piece(body: &mut RequestBody<'_>, pieces: &Pieces) -> Moved {
     match body.next().await {
-        None => Moved::All,
+        None => pieces.send(Part::End).await.map_or(Moved::Unwanted, |()| Moved::All),
         Some(Err(error)) => Moved::Failed(error),
-        Some(Ok(piece)) => pieces.send(Ok(piece)).await.map_or(Moved::Unwanted, |()| Moved::One),
+        Some(Ok(piece)) => pieces.send(Part::Piece(piece)).await.map_or(Moved::Unwanted, |()| Moved::One),
     }
 }
 
@@ -251,6 +263,9 @@ fn answer(response: Response<Incoming>, mut lease: Lease) -> Result<Answer, Fail
     };
     Ok(Answer { version: parts.version, status: parts.status, headers, content_len, body, is_early })
 }
+
+/// How long the rest of a body may take when the answer is there.
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// How long a client's body waits for `100 Continue`.
 const CONTINUE_MAX: Duration = Duration::from_secs(1);

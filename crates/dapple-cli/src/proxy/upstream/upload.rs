@@ -8,9 +8,16 @@ use bytes::Bytes;
 use dapple::sync::mpsc;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// What hyper sends as the body: nothing, or what comes through a channel of one piece from the color of the client.
+/// A part of a body on its way.
+pub(crate) enum Part {
+    Piece(Bytes),
+    /// All has been sent. Where this does not come the client gave up, and the origin must not take what it has for the whole.
+    End,
+}
+
+/// What hyper sends as the body: nothing, or what comes through a channel of one part from the color of the client.
 pub(crate) struct Upload {
-    pieces: Option<mpsc::Receiver<io::Result<Bytes>>>,
+    parts: Option<mpsc::Receiver<Part>>,
     /// How many bytes are still to come; `None` where that is unknown.
     left: Option<u64>,
 }
@@ -18,13 +25,13 @@ pub(crate) struct Upload {
 impl Upload {
     /// No body.
     pub(super) fn empty() -> Upload {
-        Upload { pieces: None, left: Some(0) }
+        Upload { parts: None, left: Some(0) }
     }
 
     /// So many bytes, if that is known, and where they go in.
-    pub(super) fn channel(len: Option<u64>) -> (mpsc::Sender<io::Result<Bytes>>, Upload) {
+    pub(super) fn channel(len: Option<u64>) -> (mpsc::Sender<Part>, Upload) {
         let (tx, rx) = mpsc::channel(1);
-        (tx, Upload { pieces: Some(rx), left: len })
+        (tx, Upload { parts: Some(rx), left: len })
     }
 }
 
@@ -34,16 +41,27 @@ impl Body for Upload {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = &mut *self;
-        let Some(pieces) = &mut this.pieces else { return Poll::Ready(None) };
-        let piece = std::task::ready!(pieces.poll_recv(cx));
-        if let (Some(Ok(piece)), Some(left)) = (&piece, &mut this.left) {
-            *left = left.saturating_sub(piece.len() as u64);
-        }
-        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+        let Some(parts) = &mut this.parts else { return Poll::Ready(None) };
+        Poll::Ready(match std::task::ready!(parts.poll_recv(cx)) {
+            Some(Part::Piece(piece)) => {
+                if let Some(left) = &mut this.left {
+                    *left = left.saturating_sub(piece.len() as u64);
+                }
+                Some(Ok(Frame::data(piece)))
+            }
+            Some(Part::End) => {
+                this.parts = None;
+                None
+            }
+            None => {
+                this.parts = None;
+                Some(Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the client gave up")))
+            }
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.is_none() || self.left == Some(0)
+        self.parts.is_none() || self.left == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {

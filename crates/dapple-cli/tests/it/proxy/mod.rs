@@ -13,6 +13,7 @@ mod sharing;
 mod trailers;
 mod tunnels;
 mod upgrading;
+mod uploads;
 mod validating;
 
 use std::fmt::Write;

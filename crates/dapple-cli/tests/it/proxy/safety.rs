@@ -77,6 +77,11 @@ fn tunnels_lead_to_tls_only() {
         assert_eq!(response.status, status, "{target}");
     }
     assert!(ask(&proxy, "CONNECT", "127.0.0.1:22", "").text().contains("--connect-port 22"));
+    for framing in ["content-length: 5\r\n", "transfer-encoding: chunked\r\n"] {
+        let mut client = proxy.connect();
+        client.send(format!("CONNECT 127.0.0.1:8443 HTTP/1.1\r\nhost: x\r\n{framing}\r\n0\r\n\r\n"));
+        assert_eq!(client.read_response().status, 400, "RFC 9110, 9.3.6: {framing}");
+    }
     // Allowed, and nobody is there.
     assert_eq!(ask(&proxy, "CONNECT", "127.0.0.1:8443", "").status, 502);
 }

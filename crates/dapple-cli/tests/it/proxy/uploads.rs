@@ -1,0 +1,125 @@
+//! Bodies of requests that are answered, or given up, before they are complete.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::reply;
+use crate::support::{Server, noise};
+
+/// An origin that sees heads only, and does with the connections what `answer` does. Returns its address.
+fn origin(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://127.0.0.1:{}/", listener.local_addr().unwrap().port());
+    let answer = Arc::new(answer);
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            thread::spawn(move || {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).unwrap();
+                    head.push(byte[0]);
+                }
+                answer(stream);
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn an_early_answer_reaches_the_client_while_it_sends() {
+    let proxy = Server::start_proxy(&[]);
+    for (status, framing, start) in [
+        ("413 Content Too Large", "content-length: 1000000000\r\n", "some"),
+        ("413 Content Too Large", "transfer-encoding: chunked\r\n", "4\r\nsome\r\n"),
+        ("200 OK", "content-length: 1000000000\r\n", "some"),
+        ("200 OK", "transfer-encoding: chunked\r\n", "4\r\nsome\r\n"),
+        ("302 Found", "content-length: 1000000000\r\n", "some"),
+    ] {
+        let url = origin(move |mut stream| {
+            stream.write_all(&reply(status, "", "early")).unwrap();
+            // Until the other side ends it.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let mut client = proxy.connect();
+        client.send(format!("POST {url} HTTP/1.1\r\nhost: x\r\n{framing}\r\n{start}"));
+        let response = client.read_response();
+        assert_eq!((response.status.to_string().as_str(), response.text()), (&status[..3], "early"), "{framing}");
+        assert_eq!(response.header("connection"), Some("close"), "{status} {framing}");
+        assert_eq!(client.read_to_end().unwrap(), b"", "{status} {framing}");
+    }
+}
+
+#[test]
+fn behind_an_early_answer_the_rest_may_still_come() {
+    let proxy = Server::start_proxy(&[]);
+    // Answers when a part is there, and reads the rest then.
+    let sent = noise(100_000, 6);
+    let expected = sent.clone();
+    let url = origin(move |mut stream| {
+        let mut body = [0; 100_000];
+        for _ in 0..3 {
+            stream.read_exact(&mut body[..10]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncache-control: no-store\r\ncontent-length: 5\r\n\r\n").unwrap();
+            stream.read_exact(&mut body[10..]).unwrap();
+            let is_whole = body[..] == expected[..];
+            stream.write_all(if is_whole { b"early" } else { b"wrong" }).unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if stream.read(&mut byte).unwrap_or(0) == 0 {
+                    return;
+                }
+                head.push(byte[0]);
+            }
+        }
+    });
+    let mut client = proxy.connect();
+    for _ in 0..3 {
+        client.send(format!("POST {url} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n"));
+        client.send(&sent);
+        let response = client.read_response();
+        assert_eq!((response.status, response.text()), (200, "early"));
+        if response.header("connection").is_some() {
+            // The machine was busy for longer than the rest may take.
+            client = proxy.connect();
+        }
+    }
+}
+
+#[test]
+fn what_a_client_gives_up_is_not_whole_for_the_server() {
+    let proxy = Server::start_proxy(&[]);
+    let (told, heard) = std::sync::mpsc::channel();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://127.0.0.1:{}/", listener.local_addr().unwrap().port());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut got = Vec::new();
+            // A reset is an end as well, and it may come before the head.
+            let _ = stream.read_to_end(&mut got);
+            told.send(got).unwrap();
+        }
+    });
+    for (framing, start) in [
+        ("transfer-encoding: chunked\r\n", "4\r\nsome\r\n"),
+        ("transfer-encoding: chunked\r\n", "4\r\nsome\r\nzz\r\n"),
+        ("content-length: 10\r\n", "some"),
+    ] {
+        for _ in 0..5 {
+            let mut client = proxy.connect();
+            client.send(format!("POST {url} HTTP/1.1\r\nhost: x\r\n{framing}\r\n{start}"));
+            client.end();
+            let got = heard.recv_timeout(Duration::from_secs(60)).expect("the server learns of it");
+            let body = got.windows(4).position(|window| window == b"\r\n\r\n").map_or(&[][..], |at| &got[at + 4..]);
+            assert!(!body.ends_with(b"0\r\n\r\n") && body.len() < 10, "{framing}{start}: {}", body.escape_ascii());
+            assert_eq!(client.read_response().status, 400, "{framing}{start}");
+        }
+    }
+}
