@@ -598,12 +598,12 @@ impl Runtime {
 impl Runtime {
     /// Waits for the workers to end; not for those that have shown no progress for a while.
     fn await_workers(&self, shared: &Shared) {
-        let mut progress = (0, 0);
+        let mut progress = (0, 0, 0);
         let mut until = Instant::now() + STUCK_AFTER;
         while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
             let turns = shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
             // Relaxed: whether it changes is all that matters.
-            let now = (turns, shared.callbacks_dropped.load(Relaxed));
+            let now = (turns, shared.callbacks_dropped.load(Relaxed), shared.tasks_dropped.load(Relaxed));
             if now != progress {
                 progress = now;
                 until = Instant::now() + STUCK_AFTER;
