@@ -128,8 +128,14 @@ impl Fetch {
             // Nobody joins any more, before anybody learns of it.
             self.leave(None).await;
         }
-        self.fill.decide(Outcome::Response(Arc::new(head)));
+        let head = Outcome::Response(Arc::new(head));
+        if len != Some(0) {
+            self.fill.decide(head.clone());
+        }
 
+        // Who has read all of a response finds it kept, and its connection free for the next request: so what completes it is
+        // held back until that is done. Where the length is not known, readers wait for the end.
+        let (mut left, mut last) = (len, None);
         let mut taken = BytesMut::new();
         let is_complete = loop {
             match answer.body.next().await {
@@ -147,7 +153,10 @@ impl Fetch {
                     if keep.is_some() {
                         taken.extend_from_slice(&piece);
                     }
-                    if !self.fill.push(piece).await {
+                    left = left.map(|left| left.saturating_sub(piece.len() as u64));
+                    if left == Some(0) {
+                        last = Some(piece);
+                    } else if !self.fill.push(piece).await {
                         break false;
                     }
                 }
@@ -159,6 +168,10 @@ impl Fetch {
             .filter(|_| is_complete)
             .map(|(policy, selection)| Arc::new(Stored::new(answer.status, answer.headers, body, policy, selection)));
         self.leave(stored).await;
+        self.fill.decide(head);
+        if let Some(last) = last {
+            self.fill.push(last).await;
+        }
         self.fill.set_trailers(answer.body.trailers());
         self.fill.end(is_complete);
     }

@@ -120,6 +120,21 @@ fn variants_stand_side_by_side() {
 }
 
 #[test]
+fn who_has_all_of_it_finds_it_kept() {
+    let proxy = Server::start_proxy(&[]);
+    let origin = Origin::of(|asked| reply("200 OK", FRESH, if asked.number % 2 == 0 { "" } else { "body" }));
+    let mut client = proxy.connect();
+    for count in 1..=300 {
+        let url = origin.url(&format!("/{count}"));
+        client.get(&url);
+        let second = client.get(&url);
+        assert!(note(&second).contains("; hit"), "{count}: {}", note(&second));
+        assert_eq!(origin.count(), count);
+    }
+    assert_eq!(origin.asked().last().unwrap().connection, 0, "and its connection free");
+}
+
+#[test]
 fn unsafe_methods_make_it_forget() {
     // RFC 9111, 4.4.
     let proxy = Server::start_proxy(&[]);
