@@ -3,17 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use crate::support::{Server, Site, eventually, noise};
-
-/// Requests without a pause, as a page under load gets them, until the new content comes.
-fn time_until(server: &Server, path: &str, content: &str) -> Duration {
-    let mut client = server.connect();
-    let start = Instant::now();
-    while client.get(path).text() != content {
-        assert!(start.elapsed() < Duration::from_secs(5), "{content:?} never came");
-    }
-    start.elapsed()
-}
+use crate::support::{Server, Site, eventually, noise, shows_within_a_second};
 
 #[test]
 fn a_changed_file_shows_within_a_second() {
@@ -21,15 +11,16 @@ fn a_changed_file_shows_within_a_second() {
     site.write("page.txt", "one");
     let server = Server::start(&site.path, &[]);
     assert_eq!(server.get("/page.txt").text(), "one");
+    let mut client = server.connect();
+    let mut shows = |content: &str| shows_within_a_second(|| client.get("/page.txt").text() == content);
     // Of equal length, at once, several times: the time stamps alone could not tell these apart.
     for content in ["two", "six", "ten"] {
         site.write("page.txt", content);
-        let took = time_until(&server, "/page.txt", content);
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(shows(content), "{content}");
     }
     site.write("new.txt", "seven");
     std::fs::rename(site.path.join("new.txt"), site.path.join("page.txt")).unwrap();
-    assert!(time_until(&server, "/page.txt", "seven") < Duration::from_secs(1));
+    assert!(shows("seven"));
 }
 
 #[test]
@@ -38,9 +29,9 @@ fn a_file_that_appears_or_goes_shows_within_a_second() {
     let server = Server::start(&site.path, &[]);
     assert_eq!(server.get("/late.txt").status, 404);
     site.write("late.txt", "here");
-    assert!(eventually(Duration::from_secs(1), || server.get("/late.txt").status == 200));
+    assert!(shows_within_a_second(|| server.get("/late.txt").status == 200));
     std::fs::remove_file(site.path.join("late.txt")).unwrap();
-    assert!(eventually(Duration::from_secs(1), || server.get("/late.txt").status == 404));
+    assert!(shows_within_a_second(|| server.get("/late.txt").status == 404));
 }
 
 #[test]
@@ -108,7 +99,7 @@ fn a_file_that_is_written_to_ends_the_response_visibly() {
         assert!(body.len() < content.len() && content.starts_with(&body));
     }
     // What is whole again is sent again.
-    assert!(eventually(Duration::from_secs(5), || server.get("/large.log").body.len() == 33 << 20));
+    assert!(eventually(LIMIT, || server.get("/large.log").body.len() == 33 << 20));
 }
 
 #[test]
@@ -187,10 +178,13 @@ fn what_is_gone_stays_gone() {
     std::fs::remove_file(site.path.join("page.txt")).unwrap();
     std::fs::remove_file(site.path.join("other.txt")).unwrap();
     std::fs::create_dir(site.path.join("other.txt")).unwrap();
-    assert!(eventually(Duration::from_secs(2), || server.get("/page.txt").status == 404));
-    assert!(eventually(Duration::from_secs(2), || server.get("/other.txt").status == 301));
+    assert!(eventually(LIMIT, || server.get("/page.txt").status == 404));
+    assert!(eventually(LIMIT, || server.get("/other.txt").status == 301));
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(1_200) {
         assert_eq!((client.get("/page.txt").status, client.get("/other.txt").status), (404, 301));
     }
 }
+
+/// How long anything may take on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(40);

@@ -176,13 +176,13 @@ fn neighbors_that_are_out_of_date_do_not_count() {
     }
     // As soon as it is made anew, it is sent; and no more when it goes.
     site.write("a.js.gz", "new");
-    assert!(eventually(Duration::from_secs(3), || get("gzip").body == b"new"));
+    assert!(eventually(LIMIT, || get("gzip").body == b"new"));
     std::fs::remove_file(site.path.join("a.js.gz")).unwrap();
-    assert!(eventually(Duration::from_secs(3), || get("gzip").body != b"new"));
+    assert!(eventually(LIMIT, || get("gzip").body != b"new"));
     assert!(decoded(&get("gzip")) == content);
     // A new version of the file makes all that was made of the old one void.
     site.write("a.js", text(200));
-    assert!(eventually(Duration::from_secs(3), || decoded(&get("zstd")) == text(200)));
+    assert!(eventually(LIMIT, || decoded(&get("zstd")) == text(200)));
 }
 
 #[test]
@@ -250,3 +250,6 @@ fn it_can_be_switched_off() {
     assert!(reply.body == text(1_000));
     assert_eq!((reply.header("content-encoding"), reply.header("vary")), (None, None));
 }
+
+/// How long anything may take on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(40);
