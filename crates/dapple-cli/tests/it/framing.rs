@@ -189,7 +189,7 @@ fn a_thousand_requests_at_once_are_answered_in_order_and_others_get_their_turn()
     let mut client = server.connect();
     let requests = "GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /b.txt HTTP/1.1\r\nHost: a\r\n\r\nHEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
     client.send(requests.repeat(300));
-    assert!(eventually(std::time::Duration::from_secs(10), || server.get("/").status == 200));
+    assert!(eventually(std::time::Duration::from_secs(40), || server.get("/").status == 200));
     for _ in 0..300 {
         assert_eq!((client.read_response().text(), client.read_response().body.len()), ("a", 5_000));
         assert_eq!(client.read_head().header("content-length"), Some("14"));

@@ -316,7 +316,7 @@ fn so_it_is_with_one_color() {
 fn a_client_that_vanishes_is_let_go() {
     let site = Site::new();
     site.write("large.bin", noise(20 << 20, 1));
-    let (server, certificate) = start(&site, &["--cache-mb", "1", "--idle-timeout-s", "1"]);
+    let (server, certificate) = start(&site, &["--cache-mb", "1", "--idle-timeout-s", "4"]);
     // It ends without a word: with its runtime.
     let vanishing = dapple::builder().workers(1).build().unwrap();
     let kept = vanishing.block_on(async {

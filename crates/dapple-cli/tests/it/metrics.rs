@@ -137,7 +137,7 @@ fn requests_are_counted() {
     assert_eq!(client.request("HEAD", "/", "").status, 200);
     assert_eq!(client.request("BREW", "/", "").status, 501);
     let seen = |page: &Page| page.value("dapple_http_request_duration_seconds_count") >= 23.0;
-    assert!(eventually(std::time::Duration::from_secs(10), || seen(&page(port))));
+    assert!(eventually(std::time::Duration::from_secs(40), || seen(&page(port))));
     let after = page(port);
     for (sample, value) in [
         ("dapple_http_requests_total{method=\"GET\",code=\"2xx\"}", 20.0),
@@ -205,7 +205,8 @@ fn a_cut_response_is_counted() {
 #[test]
 fn clients_that_take_too_long_are_counted() {
     let site = Site::with_index();
-    let limits = ["--idle-timeout-s", "0.3", "--head-timeout-s", "0.3"];
+    // Long enough for what is sent at once to be there before.
+    let limits = ["--idle-timeout-s", "3", "--head-timeout-s", "3"];
     let (server, port) = measured(&site, &limits);
     let silent = server.connect();
     let mut slow = server.connect();

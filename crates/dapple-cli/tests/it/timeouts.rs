@@ -15,7 +15,7 @@ fn ends(client: &mut Client) -> Vec<u8> {
 #[test]
 fn silence_ends_without_a_word() {
     let site = Site::with_index();
-    let server = Server::start(&site.path, &["--idle-timeout-s", "0.3"]);
+    let server = Server::start(&site.path, &["--idle-timeout-s", "2"]);
     let mut silent = server.connect();
     assert_eq!(ends(&mut silent), b"");
     let mut idle = server.connect();
@@ -89,7 +89,7 @@ fn who_reads_nothing_or_little_is_let_go() {
     for options in [
         &["--pause-timeout-s", "0.5"][..],
         &["--send-rate-min", "100000000", "--rate-grace-s", "0.5"],
-        &["--request-timeout-s", "0.5"],
+        &["--request-timeout-s", "2"],
     ] {
         for cache in ["1", "2000"] {
             let server = Server::start(&site.path, &[options, &["--cache-mb", cache]].concat());

@@ -71,7 +71,7 @@ fn the_proxy_does_not_call_itself() {
 
 #[test]
 fn tunnels_lead_to_tls_only() {
-    let proxy = start(&["--allow-private", "--connect-port", "8443"]);
+    let proxy = start(&["--allow-private", "--connect-port", "1"]);
     for (target, status) in [("127.0.0.1:25", 403), ("127.0.0.1:80", 403), ("169.254.169.254:443", 403)] {
         let response = ask(&proxy, "CONNECT", target, "");
         assert_eq!(response.status, status, "{target}");
@@ -83,7 +83,7 @@ fn tunnels_lead_to_tls_only() {
         assert_eq!(client.read_response().status, 400, "RFC 9110, 9.3.6: {framing}");
     }
     // Allowed, and nobody is there.
-    assert_eq!(ask(&proxy, "CONNECT", "127.0.0.1:8443", "").status, 502);
+    assert_eq!(ask(&proxy, "CONNECT", "127.0.0.1:1", "").status, 502);
 }
 
 #[test]

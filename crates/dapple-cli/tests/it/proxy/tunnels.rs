@@ -114,7 +114,7 @@ fn tls_goes_through() {
 fn tunnels_are_limited_and_idle_ones_end() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let proxy = start(port, &["--tunnels", "2", "--tunnel-timeout-s", "1"]);
+    let proxy = start(port, &["--tunnels", "2", "--tunnel-timeout-s", "4"]);
     let (mut one, two) = (stream(&proxy, port), stream(&proxy, port));
     let third = super::ask(&proxy, "CONNECT", &format!("127.0.0.1:{port}"), "");
     assert_eq!(third.status, 503);
