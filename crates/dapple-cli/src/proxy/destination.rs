@@ -21,10 +21,11 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
 }
 
 pub(crate) fn destination(text: &str) -> Result<Destination, String> {
-    if let Ok(network) = network(text) {
+    // A point at the end says that a name is complete, and means nothing behind an address.
+    let name = text.trim_end_matches('.');
+    if let Ok(network) = network(name) {
         return Ok(Destination::Network(network));
     }
-    let name = text.trim_end_matches('.');
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     match is_name {
         true => Ok(Destination::Host(name.to_ascii_lowercase())),
@@ -43,6 +44,7 @@ mod tests {
         assert!(network("10.0.0.0/33").is_err() && network("all").is_err());
         assert_eq!(destination("Wiki.Intern."), Ok(Destination::Host("wiki.intern".to_owned())));
         assert!(matches!(destination("fd00::/8"), Ok(Destination::Network(_))));
+        assert!(matches!(destination("127.0.0.1."), Ok(Destination::Network(_))));
         for bad in ["", ".", "a b", "http://x", "a:80", "10.0.0.0/99"] {
             assert!(destination(bad).is_err(), "{bad}");
         }

@@ -58,7 +58,8 @@ pub(super) fn config(data: &[u8]) {
             let (mut again, mut values) = (values(&again.show()), values(&shown));
             // A path is relative to the folder of its file, and one of a variable to the folder that the command is called in.
             if values.get("log").and_then(|log| log.as_str()).is_some_and(|log| !log.starts_with('/')) {
-                (again.remove("log"), values.remove("log"));
+                again.remove("log");
+                values.remove("log");
             }
             assert_eq!(again, values);
             match loaded.sections.read::<Rules>() {

@@ -36,7 +36,7 @@ pub(super) fn networks(data: &[u8]) {
         };
         assert!(!again.is_empty(), "{line:?}");
         assert_eq!(destination(&again).as_ref(), Ok(&read), "{line:?}");
-        assert_eq!(network(line).is_ok(), matches!(read, Destination::Network(_)), "{line:?}");
+        assert_eq!(network(&again).is_ok(), matches!(read, Destination::Network(_)), "{line:?}");
         destinations.push(read);
     }
     let v6 = Ipv6Addr::from(*ip);
