@@ -48,8 +48,8 @@ impl Labels {
         etag: &str,
         modified_s: Option<u64>,
     ) -> Meta {
-        // Nothing was changed after the reply that says so (RFC 9110, 8.8.2.1).
-        let modified_s = modified_s.filter(|modified_s| *modified_s <= unix_s());
+        // Nothing was changed after the reply that says so; what claims to have been is said to have changed now (RFC 9110, 8.8.2.1).
+        let modified_s = modified_s.map(|modified_s| modified_s.min(unix_s()));
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(CONTENT_TYPE, kind.clone());
         headers.insert(ETAG, HeaderValue::try_from(etag).expect("hexadecimal digits and quotes are header characters"));

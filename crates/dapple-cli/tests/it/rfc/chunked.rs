@@ -1,6 +1,6 @@
 //! RFC 9112, section 7: bodies in chunks.
 
-use super::table::{End, Requirement, Step, bad, fine, must, ok, read, reply, rule, send};
+use super::table::{End, Requirement, Step, bad, fine, must, must_not, ok, read, reply, rule, send};
 
 /// A request with this for its body.
 fn body(chunks: &str) -> Vec<u8> {
@@ -138,7 +138,7 @@ fn extensions() -> Vec<Requirement> {
                 .map(|line| body(&format!("2\r\nhi\r\n0\r\n{line}\r\n\r\n"))),
             fine,
         ),
-        must("7.1.2", "trailers are no fields of the request")
+        must_not("7.1.2", "trailers are not taken for fields of the request")
             .case("trailer-that-is-a-condition", body("0\r\nIf-None-Match: *\r\n\r\n"), ok())
             .case("trailer-that-is-a-range", body("0\r\nRange: bytes=0-1\r\n\r\n"), ok())
             .case("trailer-that-ends-the-connection", body("0\r\nConnection: close\r\n\r\n"), ok())
@@ -148,6 +148,7 @@ fn extensions() -> Vec<Requirement> {
                 body("0\r\nContent-Length: 100\r\nTransfer-Encoding: chunked\r\n\r\n"),
                 ok(),
             ),
+        must("7.1.2", "trailers that are kept are kept apart").moot("none is kept"),
         rule("7.1.2", "trailers are fields, and as strictly checked")
             .each(
                 "malformed-trailer",
@@ -160,7 +161,7 @@ fn extensions() -> Vec<Requirement> {
                 body(&format!("0\r\n{}\r\n", "X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(400))),
                 bad(),
             ),
-        must("7.1", "a body is complete with the chunk of no bytes, and not before")
+        rule("8", "a body is complete with the chunk of no bytes, and not before")
             .script(
                 "chunks-without-an-end",
                 vec![send(body("5\r\nhello\r\n")), Step::HalfClose, read(reply(400))],

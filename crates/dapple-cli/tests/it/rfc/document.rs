@@ -80,6 +80,8 @@ the connection, once more with another request behind it, which must stay withou
 strictly: status line, fields, dates, entity tags, lists, framing, `Allow`, and whether it is fit for the client's version.
 
 Requirements are in words of our own; rows without a level are what the documents describe without such a word, or
-what follows from several of them. Requirements on clients, proxies, caches and gateways alone are left out.
+what follows from several of them. Requirements on clients, proxies, caches and gateways alone are left out, and those on
+registrations and on definitions of new fields. Sections and levels were compared with the texts of the documents, sentence by
+sentence for MUST and MUST NOT.
 
 ";

@@ -52,9 +52,10 @@ pub(super) fn requirements() -> Vec<Requirement> {
             .case("unknown-expectation", get("/", "Expect: the-unexpected\r\n"), refused(417))
             .case("two-expectations", get("/", "Expect: 100-continue, x=y\r\n"), refused(417))
             .case("empty-expectation", get("/", "Expect:\r\n"), refused(417)),
+        must_not("10.1.1", "the body is not waited for before `100` is sent").moot("shown by `final-status-at-once`"),
         must("10.1.1", "behind `100` there is a final status")
             .moot("`100` is sent only where a body is read, and files need none"),
-        must_not("10.1.4", "what `TE` does not accept is not sent; no trailers are, and no coding but `chunked`").case(
+        rule("10.1.4", "what `TE` does not accept is not sent; no trailers are, and no coding but `chunked`").case(
             "te",
             get("/", "TE: trailers, deflate;q=0.5\r\nConnection: TE\r\n"),
             ok().lacks("transfer-encoding").lacks("trailer"),
@@ -69,8 +70,10 @@ pub(super) fn requirements() -> Vec<Requirement> {
             .case("location", get("/dir?a=b", ""), reply(301).is("location", "/dir/?a=b"))
             .case("location-with-escapes", get("/dir?a=%22%0a", ""), reply(301).is("location", "/dir/?a=%22%0a"))
             .case("location-is-no-other-host", get("//dir", ""), reply(404).lacks("location")),
-        must("11", "challenges, and what follows from them")
-            .moot("there is nothing that asks for credentials; `Authorization` is ignored"),
+        must("11.2", "no parameter stands twice in a challenge").moot("no challenge is sent"),
+        must("11.5", "a `realm` is a quoted string").moot("no challenge is sent"),
+        must("11.6.1", "401 has a challenge")
+            .moot("never sent: nothing asks for credentials, and `Authorization` is ignored"),
         rule("11.6.2", "credentials change nothing").case(
             "credentials",
             get("/", "Authorization: Basic YTpi\r\nProxy-Authorization: x\r\n"),

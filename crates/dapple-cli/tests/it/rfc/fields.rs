@@ -71,12 +71,14 @@ fn names_and_values() -> Vec<Requirement> {
             "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0 ; a = b\r\n\r\n",
             ok(),
         ),
+        must_not("5.6.3", "no white space is sent that should not be there")
+            .moot("checked for every reply of every case: the grammar allows it in chunks and challenges, and there are neither extensions nor challenges"),
     ]
 }
 
 fn lists() -> Vec<Requirement> {
     vec![
-        must("5.6.1", "some empty elements of a list are ignored")
+        must("5.6.1.2", "some empty elements of a list are ignored")
             .case(
                 "empty-elements-of-connection",
                 get("/", "Connection: ,, close,\r\n"),
@@ -93,7 +95,7 @@ fn lists() -> Vec<Requirement> {
                 get("/packed.js", "Accept-Encoding: ,,br ,\r\n"),
                 reply(200).is("content-encoding", "br"),
             ),
-        must_not("5.6.1", "no list in a reply has empty elements").moot("checked for every reply of every case"),
+        must_not("5.6.1.1", "no list in a reply has empty elements").moot("checked for every reply of every case"),
         rule("5.3", "several fields that are lists are one list")
             .case(
                 "tags-in-two-fields",
@@ -126,7 +128,8 @@ fn dates() -> Vec<Requirement> {
         must("5.6.7", "a year of two digits that would lie more than 50 years ahead is one of the past")
             .case("year-of-the-past", since("Saturday, 06-Nov-93 08:49:37 GMT"), reply(200))
             .case("year-ahead", since("Wednesday, 06-Nov-30 08:49:37 GMT"), reply(304).empty()),
-        must("5.6.7", "dates are sent in the form of today").moot("checked for every reply of every case"),
+        must("5.6.7", "dates are sent in the form of today, without more white space than that has")
+            .moot("checked for every reply of every case"),
         rule("5.6.7", "what is no date in one of the forms is none").each(
             "no-date",
             [

@@ -83,11 +83,14 @@ fn coding() -> Vec<Requirement> {
                 chunked("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n"),
                 bad(),
             ),
-        should("7", "parameters of `chunked` are an error")
+        should("7.1", "parameters of `chunked` are an error")
             .case("chunked-with-a-parameter", chunked("Transfer-Encoding: chunked;q=1\r\n"), bad())
             .case("chunked-with-a-version", chunked("Transfer-Encoding: chunked; foo=bar\r\n"), bad()),
         must_not("6.1", "no reply to HTTP/1.0 has `Transfer-Encoding`, nor has one with 1xx or 204")
             .moot("checked for every reply of every case"),
+        must_not("6.1", "2xx to `CONNECT` has no `Transfer-Encoding`").moot("no tunnel is opened"),
+        must("6.1", "a reply with another coding than `chunked` ends with that, or with the connection")
+            .moot("no other coding is applied"),
         must_not("6.2", "no reply has both `Transfer-Encoding` and `Content-Length`")
             .moot("checked for every reply of every case"),
     ]
@@ -117,14 +120,14 @@ fn length() -> Vec<Requirement> {
             "GET / HTTP/1.0\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n",
             bad(),
         ),
-        must("6.3", "a request without `Content-Length` and `Transfer-Encoding` has no body")
+        rule("6.3", "a request without `Content-Length` and `Transfer-Encoding` has no body")
             .case(
                 "no-length",
                 [get("/", ""), get("/text.txt", "")].concat(),
                 ok().then(reply(200).body(super::site::TEXT)),
             )
             .case("no-length-for-post", [request("POST", "/", ""), get("/", "")].concat(), reply(405).then(ok())),
-        must("6.3", "a body is as long as its length says, and the next request begins behind it")
+        rule("6.3", "a body is as long as its length says, and the next request begins behind it")
             .case(
                 "body-with-a-length",
                 [with("5"), get("/text.txt", "")].concat(),
@@ -142,12 +145,12 @@ fn length() -> Vec<Requirement> {
                 [request("POST", "/", "Content-Length: 5\r\n"), b"hello".to_vec(), get("/", "")].concat(),
                 reply(405).then(ok()),
             ),
-        must("6.2", "lengths are large numbers: none overflows")
+        rule("6.2", "lengths are large numbers: none overflows (RFC 9110, 8.6)")
             .case("length-of-2-64", with("18446744073709551616"), refused(413))
             .case("length-of-2-64-and-5", with("18446744073709551621"), refused(413))
             .case("length-of-200-digits", with(&"9".repeat(200)), refused(413))
             .case("length-of-2-32-and-5", with("4294967301"), ok().closed()),
-        must_not("6.3", "a request with a body that is not `chunked` never lasts until the connection ends").case(
+        rule("6.3", "a request with a body that is not `chunked` never lasts until the connection ends").case(
             "coding-identity-alone",
             [&get("/", "Transfer-Encoding: identity\r\n"), &b"hello"[..]].concat(),
             bad(),

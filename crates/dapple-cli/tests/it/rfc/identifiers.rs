@@ -4,9 +4,16 @@ use super::table::{Requirement, bad, get, must, must_not, ok, reply, rule, shoul
 
 pub(super) fn requirements() -> Vec<Requirement> {
     vec![
-        must_not("2.2", "nothing is sent that breaks the grammar, or is known to be wrong")
+        must_not("2.2", "nothing is sent that breaks the grammar, or that only others may send")
             .moot("every reply of every case is read strictly"),
-        should("2.5", "a minor version that is higher than those known is taken for the highest known")
+        must("2.3", "what is sent can be read again: an element of a request may be as long as the server makes it")
+            .case(
+                "own-tag-and-date",
+                get("/text.txt", "If-None-Match: {etag}\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n"),
+                reply(304),
+            ),
+        must("2.4", "everything means what the documents say").moot("that is what all of these cases are about"),
+        should("6.2", "a minor version that is higher than those known is taken for the highest known")
             .moot("not done: HTTP/1.2 and later do not exist, and who writes them is answered with 505"),
         must_not("3.3", "requests on one connection are not taken to come from one user").case(
             "users-of-one-connection",

@@ -1,6 +1,6 @@
 //! RFC 9112, sections 2 and 3: messages, and the request line.
 
-use super::table::{Outcome, Requirement, bad, fine, get, must, must_not, ok, refused, reply, request, rule, should};
+use super::table::{Outcome, Requirement, bad, fine, get, must, ok, refused, reply, request, rule, should};
 
 pub(super) fn requirements() -> Vec<Requirement> {
     let mut all = parsing();
@@ -76,7 +76,7 @@ fn parsing() -> Vec<Requirement> {
                 ],
                 bad,
             ),
-        must("2.1", "an empty line ends the fields; what is behind it belongs to the body or the next request")
+        rule("2.1", "an empty line ends the fields; what is behind it belongs to the body or the next request")
             .case("two-requests-at-once", [get("/", ""), get("/text.txt", "")].concat(), ok().then(text())),
     ]
 }
@@ -105,7 +105,7 @@ fn version() -> Vec<Requirement> {
             .map(|version| format!("GET / {version}\r\nHost: a\r\n\r\n")),
             bad,
         ),
-        should("2.3", "a major version that is not spoken is answered with 505").each(
+        rule("2.3", "a major version that is not spoken is answered with 505").each(
             "other-version",
             ["HTTP/2.0", "HTTP/3.0", "HTTP/0.9", "HTTP/9.9"]
                 .map(|version| format!("GET / {version}\r\nHost: a\r\n\r\n")),
@@ -126,7 +126,7 @@ fn version() -> Vec<Requirement> {
 
 fn request_line() -> Vec<Requirement> {
     vec![
-        should("3", "an invalid request line is refused rather than corrected").each(
+        should("3.2", "an invalid request line is refused rather than corrected").each(
             "odd-request-line",
             [
                 "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -218,7 +218,7 @@ fn host() -> Vec<Requirement> {
             .map(with),
             fine,
         ),
-        must("3.2.2", "an empty `Host` is invalid where the target names no host itself")
+        must("3.2", "an empty `Host` is invalid where the target names no host itself")
             .case("empty-host", "GET / HTTP/1.1\r\nHost:\r\n\r\n", bad())
             .case("blank-host", "GET / HTTP/1.1\r\nHost: \t \r\n\r\n", bad()),
     ]
@@ -247,13 +247,13 @@ fn targets() -> Vec<Requirement> {
                 .map(|target| format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")),
             bad,
         ),
-        must("3.2.3", "the authority form is for `CONNECT` alone").each(
+        rule("3.2.3", "the authority form is for `CONNECT` alone").each(
             "authority-form",
             ["GET a:80", "OPTIONS a:80", "HEAD a", "GET a", "POST a:80"]
                 .map(|line| format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")),
             bad,
         ),
-        must("3.2.4", "the asterisk form is for `OPTIONS` alone")
+        rule("3.2.4", "the asterisk form is for `OPTIONS` alone")
             .case("asterisk-form", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", reply(204).has("allow"))
             .case("asterisk-form-with-an-empty-host", "OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n", reply(204).has("allow"))
             .case("options-in-absolute-form-without-a-path", "OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n", reply(204))
@@ -263,7 +263,7 @@ fn targets() -> Vec<Requirement> {
                     .map(|line| format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")),
                 bad,
             ),
-        must_not("3.3", "a user, or a password, is not taken for a part of the host")
+        rule("3.3", "a user, or a password, is not taken for a part of the host")
             .case("user-in-the-target", "GET http://user@a/ HTTP/1.1\r\nHost: a\r\n\r\n", bad())
             .case("password-in-the-target", "GET http://user:pass@a/ HTTP/1.1\r\nHost: a\r\n\r\n", bad()),
         rule("3.3", "HTTP/1.0 may leave `Host` out, or empty: the server knows who it is")

@@ -101,11 +101,18 @@ pub(super) fn requirements() -> Vec<Requirement> {
                 [request("OPTIONS", "*", "Content-Type: text/plain\r\nContent-Length: 2\r\n"), b"hi".to_vec()].concat(),
                 reply(204),
             ),
-        must_not("9.3.8", "what a request brings is not echoed by `TRACE`").case(
+        should("9.3.8", "what a request brings is not echoed by `TRACE`").case(
             "trace",
             request("TRACE", "/", "Cookie: secret\r\n"),
             reply(405).is("allow", ALLOWED),
         ),
-        must("9.3.3", "what `POST`, `PUT`, `PATCH` and `DELETE` do, and say").moot("files are only read"),
+        must("9.2.1", "what is unsafe is not done for a safe method")
+            .moot("nothing that is asked for changes anything"),
+        should("9.3.3", "what `POST` made is told by 201").moot("files are only read"),
+        must("9.3.4", "what `PUT` made, changed, or belongs elsewhere is told by 201, 200 or 204, or 3xx")
+            .moot("files are only read"),
+        must_not("9.3.4", "no validator is sent for content that `PUT` changed on its way").moot("files are only read"),
+        should("9.3.5", "what `DELETE` did is told by 202, 204 or 200").moot("files are only read"),
+        must_not("9.3.6", "2xx to `CONNECT` has neither length nor coding").moot("no tunnel is opened"),
     ]
 }

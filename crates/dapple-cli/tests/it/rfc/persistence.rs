@@ -121,7 +121,7 @@ fn pipelining() -> Vec<Requirement> {
                 [get("/big.bin", ""), get("/text.txt", "")].concat(),
                 reply(200).then(reply(200).body(TEXT)),
             ),
-        must("9.3.2", "in a pipeline, what is wrong ends the connection behind the replies to what came before")
+        rule("9.3.2", "in a pipeline, what is wrong ends the connection behind the replies to what came before")
             .case(
                 "pipeline-with-an-error",
                 [get("/", ""), b"NONSENSE\r\n\r\n".to_vec()].concat(),
@@ -183,6 +183,11 @@ fn ending() -> Vec<Requirement> {
                 ok().old().closed(),
             )
             .at_once(),
+        must("9.6", "a connection whose server said `close` ends behind the reply")
+            .moot("the end, or another reply, is waited for in every case"),
+        must("9.3", "a server that keeps no connections says `close` in every reply").moot("connections are kept"),
+        must("9.7", "over TLS, everything goes as application data")
+            .moot("shown in dapple-tls, and by the tests of TLS, with clients of another library"),
         should("9.6", "a reply that ends the connection says `close`")
             .moot("asked of every case whose connection ends behind an error"),
         must("9.8", "over TLS, an alert says that the connection ends")

@@ -162,6 +162,8 @@ fn check(reply: &Received, is_old: bool) -> Result<(), String> {
     let connection = reply.field("connection");
     let is_option = |option: String| option == "close" || option == "keep-alive";
     ensure(connection.is_none_or(is_option), "with an odd connection (RFC 9110, 7.6.1)")?;
+    let is_of_connection = ["keep-alive", "proxy-connection", "te", "trailer", "upgrade"].into_iter().any(has);
+    ensure(!is_of_connection, "with a field of the connection that it does not name (RFC 9110, 7.6.1)")?;
     ensure(reply.field("etag").is_none_or(|tag| is_tag(&tag)), "with an odd entity tag (RFC 9110, 8.8.3)")?;
     let (changed, now) = (reply.field("last-modified"), reply.field("date").unwrap_or_default());
     ensure(changed.as_deref().is_none_or(is_date), "with an odd date (RFC 9110, 5.6.7)")?;
