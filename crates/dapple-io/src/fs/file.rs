@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::fs::Metadata;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
 use super::buffer::AlignedBuf;
+use super::cached;
 use super::engine;
 use super::open_options::OpenOptions;
 use crate::blocking::run;
@@ -96,22 +97,23 @@ impl File {
     /// As [`FileExt::read_at`]; things without offsets, such as pipes, are `NotSeekable`. For `O_DIRECT` see
     /// [`read_buf_at`](Self::read_buf_at).
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        if let Some(cached) = self.read_cached_at(offset, len.min(INLINE_MAX))? {
-            return Ok(cached);
-        }
         if self.is_direct() {
             let (count, buf) = self.read_buf_at(offset, AlignedBuf::new(len)).await;
             return Ok(buf[..count?].to_vec());
         }
+        let mut buf = Vec::new();
+        if cached::fill(self, offset, &mut buf, len.min(INLINE_MAX))? {
+            return Ok(buf);
+        }
+        let mut buf = zeroed(buf, len);
         if let Some(ring) = self.ring()? {
-            let (count, memory) = self.transfer(&ring, Call::Read, offset, Memory::Heap(vec![0; len]), 0).await;
+            let (count, memory) = self.transfer(&ring, Call::Read, offset, Memory::Heap(buf), 0).await;
             let mut read = memory.into_vec();
             read.truncate(count?);
             return Ok(read);
         }
         let file = self.0.clone();
         run(move || {
-            let mut buf = vec![0; len];
             let count = retry(|| file.file.read_at(&mut buf, offset))?;
             buf.truncate(count);
             Ok(buf)
@@ -129,19 +131,17 @@ impl File {
             let read = self.read_at(offset, len).await?;
             return if read.len() == len { Ok(read) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
         }
-        if len <= INLINE_MAX
-            && let Some(cached) = self.read_cached_at(offset, len)?
-            && cached.len() == len
-        {
-            return Ok(cached);
+        let mut buf = Vec::new();
+        if len <= INLINE_MAX && cached::fill(self, offset, &mut buf, len)? && buf.len() == len {
+            return Ok(buf);
         }
+        let mut buf = zeroed(buf, len);
         if let Some(ring) = self.ring()? {
-            let (count, memory) = self.transfer_all(&ring, Call::Read, offset, Memory::Heap(vec![0; len]), len).await;
+            let (count, memory) = self.transfer_all(&ring, Call::Read, offset, Memory::Heap(buf), len).await;
             return if count? == len { Ok(memory.into_vec()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
         }
         let file = self.0.clone();
         run(move || {
-            let mut buf = vec![0; len];
             file.file.read_exact_at(&mut buf, offset)?;
             Ok(buf)
         })
@@ -313,25 +313,6 @@ impl File {
         }
         (Ok(done), memory)
     }
-
-    /// Reads what is in the kernel's cache, without waiting for a disk. `None` when nothing is, or nobody knows.
-    fn read_cached_at(&self, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
-        if self.is_direct() {
-            // That would read the disk, and wait for it.
-            return Ok(None);
-        }
-        let mut buf = vec![0; len];
-        let mut slices = [IoSliceMut::new(&mut buf)];
-        match rustix::io::preadv2(&self.0.file, &mut slices, offset, ReadWriteFlags::NOWAIT) {
-            Ok(count) => {
-                buf.truncate(count);
-                Ok(Some(buf))
-            }
-            // Not in the cache, or this file system or container cannot say.
-            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::INTR) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 impl AsFd for File {
@@ -344,6 +325,16 @@ impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.file.fmt(f)
     }
+}
+
+/// So many zeros, in memory that may be of use already.
+fn zeroed(mut buf: Vec<u8>, len: usize) -> Vec<u8> {
+    if buf.capacity() < len {
+        return vec![0; len];
+    }
+    buf.clear();
+    buf.resize(len, 0);
+    buf
 }
 
 /// Repeats a call that a signal interrupted.

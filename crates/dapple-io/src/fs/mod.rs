@@ -31,6 +31,7 @@
 //! ```
 
 mod buffer;
+mod cached;
 mod dir;
 mod direct;
 mod engine;
@@ -45,6 +46,7 @@ use std::path::{Path, PathBuf};
 use crate::blocking::run;
 pub(crate) use buffer::Region;
 pub use buffer::{AlignedBuf, BufferPool};
+pub use cached::read_cached_at;
 pub use dir::Dir;
 pub use file::File;
 pub use open_options::OpenOptions;

@@ -195,3 +195,21 @@ fn a_full_device_is_an_error() {
         Ok(())
     });
 }
+
+/// Where the file system cannot say what is in the kernel's cache, nothing is read; otherwise the right bytes are.
+#[test]
+fn what_the_kernel_has_is_read_on_the_spot() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, "0123456789").unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    for (offset, len, expected) in [(3, 4, "3456"), (8, 100, "89"), (10, 5, ""), (0, 0, ""), (u64::MAX, 1, "")] {
+        let read = fs::read_cached_at(&file, offset, len).unwrap();
+        assert!(read.as_ref().is_none_or(|read| read == expected.as_bytes()), "{len} bytes at {offset}: {read:?}");
+        assert!(read.is_none_or(|read| read.capacity() <= len.max(8)), "more room than was asked for");
+    }
+    let writer = std::fs::File::options().write(true).open(&path).unwrap();
+    assert!(fs::read_cached_at(&writer, 0, 4).is_err(), "it was opened for writing only");
+    let (reader, _writer) = std::io::pipe().unwrap();
+    assert_eq!(fs::read_cached_at(&reader, 0, 4).unwrap_err().kind(), io::ErrorKind::NotSeekable);
+}
