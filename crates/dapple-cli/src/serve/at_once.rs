@@ -1,14 +1,14 @@
 //! Looks at the served directory that do not wait: what the kernel has in its caches is told on the spot, without a visit to the
 //! ring or the pool. Of everything else it says that it would wait, and then it is done in a way that does not hold the worker up.
 
-use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
+use dapple::fs::read_cached_at;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 
-use super::disk::Root;
+use super::disk::{FileHandle, Root};
 use super::meta::{Stamp, State};
 
 /// What a name stands for.
@@ -17,14 +17,16 @@ pub(super) enum AtOnce {
     Unchanged,
     /// A regular file, read as a whole.
     Read(State, Bytes),
+    /// A regular file, open for reading: it is long, or its content is not in the kernel's cache.
+    Opened(FileHandle),
     Directory,
     /// Nothing that is served.
     Nothing,
 }
 
 impl Root {
-    /// Looks `name` up; where the file is in the state `known`, that is all. Files up to `len_max` are read. `None`: telling takes
-    /// the disk, or the kernel cannot say whether it would.
+    /// Looks `name` up; where the file is in the state `known`, that is all. Files up to `len_max` are read if the kernel has them.
+    /// `None`: telling what the name stands for takes the disk, or the kernel cannot say whether it would.
     pub(super) fn look_at_once(&self, name: &[u8], known: Option<Stamp>, len_max: u64) -> Option<AtOnce> {
         let seen = match self.open_at_once(name, OFlags::PATH) {
             Ok(seen) => seen,
@@ -42,12 +44,19 @@ impl Root {
         if known == Some(seen_stamp) {
             return Some(AtOnce::Unchanged);
         }
-        if seen_stamp.len > len_max {
-            return None;
-        }
         // If it has become a pipe or a terminal meanwhile, it does not wait either.
         let file = self.open_at_once(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
-        read_at_once(&file, seen_stamp)
+        let content = (seen_stamp.len <= len_max).then(|| read_at_once(&file, seen_stamp.len)).flatten();
+        // The same file, and not only a file like it.
+        let (after, kind) = Stamp::and_kind_of(&file).ok()?;
+        if after != seen_stamp || kind != FileType::RegularFile {
+            return None;
+        }
+        let state = State::new(after, true);
+        match content {
+            Some(content) => Some(AtOnce::Read(state, content)),
+            None => FileHandle::of_opened(file, state).ok().map(AtOnce::Opened),
+        }
     }
 
     fn open_at_once(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -59,17 +68,8 @@ impl Root {
     }
 }
 
-/// Reads all of a file that is in the state `stamp` before and after.
-fn read_at_once(file: &OwnedFd, stamp: Stamp) -> Option<AtOnce> {
-    let mut content = vec![0; stamp.len as usize];
-    if !content.is_empty() {
-        let count = preadv2(file, &mut [IoSliceMut::new(&mut content)], 0, ReadWriteFlags::NOWAIT).ok()?;
-        if count < content.len() {
-            return None;
-        }
-    }
-    // The same file, and not only a file like it.
-    let (after, kind) = Stamp::and_kind_of(file).ok()?;
-    (after == stamp && kind == FileType::RegularFile)
-        .then(|| AtOnce::Read(State::new(after, true), Bytes::from(content)))
+/// Reads a file of this length. The kernel begins to read what it does not have, also where it says so.
+fn read_at_once(file: &OwnedFd, len: u64) -> Option<Bytes> {
+    let content = read_cached_at(file, 0, len as usize).ok()??;
+    (content.len() as u64 == len).then(|| Bytes::from(content))
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -90,7 +91,7 @@ impl Root {
             file => file?,
         };
         let state = State::new(Stamp::of(&file)?, true);
-        Ok(Resolved::File(Arc::new(FileHandle { file, state, meta: OnceLock::new(), variants: Variants::default() })))
+        Ok(Resolved::File(Arc::new(FileHandle::new(file, state))))
     }
 
     /// Opens the directory `key` to read its names; `None` where there is none, or none that may be read.
@@ -146,6 +147,17 @@ impl Root {
 }
 
 impl FileHandle {
+    fn new(file: File, state: State) -> FileHandle {
+        FileHandle { file, state, meta: OnceLock::new(), variants: Variants::default() }
+    }
+
+    /// A regular file that was opened so that this did not wait.
+    pub(super) fn of_opened(fd: OwnedFd, state: State) -> io::Result<FileHandle> {
+        // With the flag, some file systems refuse to read what the kernel does not have.
+        rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
+        Ok(FileHandle::new(File::from_std(fd.into()), state))
+    }
+
     /// What replies say of this file, which is sent piece by piece; `made` the first time.
     pub(crate) fn meta(&self, make: impl FnOnce() -> Meta) -> &Meta {
         self.meta.get_or_init(make)

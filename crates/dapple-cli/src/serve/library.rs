@@ -22,23 +22,41 @@ pub(crate) struct Library {
     pub(crate) page_len_max: u64,
 }
 
+/// What is known of a path before the disk is asked.
+pub(crate) enum Before {
+    Nothing,
+    /// The file that it named at an earlier look.
+    Known(Arc<FileHandle>),
+    /// The file that it names now.
+    Opened(Arc<FileHandle>),
+}
+
+/// What can be told of a path without waiting.
+pub(crate) enum Glance {
+    All(Resolved, Content),
+    /// [`look`](Library::look) has to tell, and this is a beginning.
+    Begun(Before),
+}
+
 impl Library {
-    /// What can be told of `key` without waiting: nothing but directories and files up to [`AT_ONCE_LEN_MAX`], of which the
-    /// kernel has names and content in its caches. `None`: [`look`](Self::look) has to tell.
-    pub(crate) fn look_at_once(&self, key: &[u8], cached: Option<&Arc<Page>>) -> Option<(Resolved, Content)> {
+    /// What can be told of `key` without waiting: all of directories and of files up to [`AT_ONCE_LEN_MAX`], where the kernel has
+    /// names and content in its caches.
+    pub(crate) fn look_at_once(&self, key: &[u8], cached: Option<&Arc<Page>>) -> Glance {
         let name = file_name(key);
         let stamp = cached.and_then(|page| page.state).filter(|state| state.certain).map(|state| state.stamp);
-        match self.root.look_at_once(&name, stamp, self.page_len_max.min(AT_ONCE_LEN_MAX))? {
-            AtOnce::Unchanged => Some((Resolved::Read, Content::Page(cached?.clone()))),
-            AtOnce::Read(state, body) => {
+        let seen = self.root.look_at_once(&name, stamp, self.page_len_max.min(AT_ONCE_LEN_MAX));
+        match (seen, cached) {
+            (Some(AtOnce::Unchanged), Some(page)) => Glance::All(Resolved::Read, Content::Page(page.clone())),
+            (Some(AtOnce::Read(state, body)), _) => {
                 let meta = self.labels.plain(key, &name, &state);
-                Some((Resolved::Read, Content::Page(Arc::new(Page::new(Some(state), meta, body)))))
+                Glance::All(Resolved::Read, Content::Page(Arc::new(Page::new(Some(state), meta, body))))
             }
-            AtOnce::Directory if !is_directory(key) => Some((Resolved::Directory, Content::Directory)),
-            AtOnce::Directory | AtOnce::Nothing if !(self.list && is_directory(key)) => {
-                Some((Resolved::Nothing, Content::Nothing))
+            (Some(AtOnce::Opened(file)), _) => Glance::Begun(Before::Opened(Arc::new(file))),
+            (Some(AtOnce::Directory), _) if !is_directory(key) => Glance::All(Resolved::Directory, Content::Directory),
+            (Some(AtOnce::Directory | AtOnce::Nothing), _) if !(self.list && is_directory(key)) => {
+                Glance::All(Resolved::Nothing, Content::Nothing)
             }
-            AtOnce::Directory | AtOnce::Nothing => None,
+            _ => Glance::Begun(Before::Nothing),
         }
     }
 
@@ -51,9 +69,13 @@ impl Library {
         &self,
         key: &[u8],
         cached: Option<&Arc<Page>>,
-        known: Option<Arc<FileHandle>>,
+        before: Before,
     ) -> io::Result<(Resolved, Content)> {
-        let resolved = self.root.resolve(key, known).await?;
+        let resolved = match before {
+            Before::Opened(file) => Resolved::File(file),
+            Before::Known(file) => self.root.resolve(key, Some(file)).await?,
+            Before::Nothing => self.root.resolve(key, None).await?,
+        };
         let content = match &resolved {
             Resolved::Directory => Content::Directory,
             Resolved::File(file) => match self.content_of(key, file, cached).await? {

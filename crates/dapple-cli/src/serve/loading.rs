@@ -5,9 +5,9 @@ use std::sync::Arc;
 use dapple::Colored;
 use tracing::{debug, warn};
 
-use super::disk::{FileHandle, Resolved};
+use super::disk::Resolved;
 use super::handles::Handles;
-use super::library::Library;
+use super::library::{Before, Library};
 use super::pages::{Content, Page, Shard};
 
 /// A look at the file system in progress, for all who ask for one path. However it ends, the shard learns of it, so that
@@ -22,10 +22,10 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
-    /// Looks, waiting for the disk where that is needed. `cached` and `known` are what the caches had; what is still right of these
-    /// is used again.
-    pub(crate) async fn run(self, cached: Option<Arc<Page>>, known: Option<Arc<FileHandle>>, checked_ms: u64) {
-        match self.library.look(&self.key, cached.as_ref(), known).await {
+    /// Looks, waiting for the disk where that is needed. What is still right of what is `cached`, or known from `before`, is used
+    /// again.
+    pub(crate) async fn run(self, cached: Option<Arc<Page>>, before: Before, checked_ms: u64) {
+        match self.library.look(&self.key, cached.as_ref(), before).await {
             Ok((resolved, content)) => self.end(resolved, content, checked_ms).await,
             Err(error) => warn!(%error, path = %self.key.escape_ascii(), "a file could not be read"),
         }

@@ -27,10 +27,10 @@ use tracing::Instrument;
 
 use super::clock::now_ms;
 use super::counters::Counters;
-use super::disk::{FileHandle, Resolved, Root};
+use super::disk::{Resolved, Root};
 use super::handles::{Handles, Known};
 use super::labels::Labels;
-use super::library::Library;
+use super::library::{Before, Glance, Library};
 use super::loading::Loading;
 use super::memory::Memory;
 use super::pages::{Content, Found, Joined, Page, SHARDS, Shard, shard_of};
@@ -174,11 +174,14 @@ impl Site {
             }
             Known::Fresh(..) | Known::Stale(_) => {}
         }
-        let Some((resolved, content)) = self.library.look_at_once(key, Some(&page)) else {
-            return match shard.with(|shard| shard.join(hash, key)).await {
-                Joined::Wait(content) => content.await.map_err(|_| failed()),
-                Joined::Yours => self.load_elsewhere(self.loading(hash, key), Some(page), None, now_ms).await,
-            };
+        let (resolved, content) = match self.library.look_at_once(key, Some(&page)) {
+            Glance::All(resolved, content) => (resolved, content),
+            Glance::Begun(before) => {
+                return match shard.with(|shard| shard.join(hash, key)).await {
+                    Joined::Wait(content) => content.await.map_err(|_| failed()),
+                    Joined::Yours => self.load_elsewhere(self.loading(hash, key), Some(page), before, now_ms).await,
+                };
+            }
         };
         match &content {
             Content::Page(same) if Arc::ptr_eq(same, &page) => {}
@@ -208,13 +211,16 @@ impl Site {
             Known::Fresh(Resolved::Read | Resolved::Listed, _) => None,
             Known::Stale(known) => known,
         };
-        if known.is_none()
-            && let Some((resolved, content)) = self.library.look_at_once(&key, None)
+        let before = match known
+            .map_or_else(|| self.library.look_at_once(&key, None), |known| Glance::Begun(Before::Known(known)))
         {
-            loading.end(resolved, content.clone(), now_ms).await;
-            return Ok(content);
-        }
-        self.load_elsewhere(loading, None, known, now_ms).await
+            Glance::All(resolved, content) => {
+                loading.end(resolved, content.clone(), now_ms).await;
+                return Ok(content);
+            }
+            Glance::Begun(before) => before,
+        };
+        self.load_elsewhere(loading, None, before, now_ms).await
     }
 
     /// Loads what takes a while, in a task of its own: the others wait for it also when this connection goes away.
@@ -222,12 +228,12 @@ impl Site {
         &self,
         loading: Loading,
         cached: Option<Arc<Page>>,
-        known: Option<Arc<FileHandle>>,
+        before: Before,
         now_ms: u64,
     ) -> io::Result<Content> {
         let (hash, key) = (loading.hash, loading.key.clone());
         let content = loading.shard.with(|shard| shard.wait(hash, &key)).await;
-        self.spawn(loading.run(cached, known, now_ms).in_current_span());
+        self.spawn(loading.run(cached, before, now_ms).in_current_span());
         content.await.map_err(|_| failed())
     }
 

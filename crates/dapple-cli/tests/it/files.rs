@@ -1,9 +1,11 @@
 //! Files by each of the ways that a server reads them.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::support::{Server, Site, noise};
+use crate::support::{Server, Site, eventually, noise};
 
 #[test]
 fn with_io_uring_and_without_it_is_the_same() {
@@ -68,4 +70,49 @@ fn a_file_that_changes_comes_in_one_piece() {
             assert!(body.len() == 50_000 && body.iter().all(|&byte| byte == body[0]) && body[0] <= state);
         }
     }
+}
+
+/// Files whose names the kernel knows, but of whose content it has nothing: they are opened on the spot, and handed to who reads them.
+#[test]
+fn what_the_kernel_has_forgotten_comes_whole_and_is_closed_again() {
+    let site = Site::new();
+    let sizes = [1, 16_384, 65_536, 65_537, 300_000];
+    for (number, size) in sizes.into_iter().enumerate() {
+        site.write(&format!("{number}.bin"), noise(size, size as u64));
+    }
+    for io_uring in [true, false] {
+        (0..sizes.len()).for_each(|number| forget(&site.path.join(format!("{number}.bin"))));
+        let server = Server::start_with_files_by(&site.path, io_uring, &[]);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut client = server.connect();
+                    for (number, size) in sizes.into_iter().enumerate() {
+                        assert!(client.get(&format!("/{number}.bin")).body == noise(size, size as u64), "{size} bytes");
+                    }
+                });
+            }
+        });
+        let is_closed = eventually(Duration::from_secs(30), || open_files(&server, &site.path) == 0);
+        assert!(
+            is_closed,
+            "io_uring {io_uring}: {} files are open, though all are in memory",
+            open_files(&server, &site.path)
+        );
+    }
+}
+
+/// Makes the kernel drop what it has of a file, where it is on a disk.
+fn forget(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    // What has not been written to the disk cannot be dropped.
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+/// How many files in `folder` a server has open.
+fn open_files(server: &Server, folder: &Path) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap();
+    let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    targets.filter(|target| target.parent() == Some(folder)).count()
 }
