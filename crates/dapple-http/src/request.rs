@@ -27,6 +27,14 @@ pub struct Request<'a> {
     pub fields: Fields<'a>,
 }
 
+impl Request<'_> {
+    /// Whether the client takes fields behind a body: it speaks HTTP/1.1 and says `TE: trailers` (RFC 9110, section 6.5.1).
+    pub fn takes_trailers(&self) -> bool {
+        let mut words = self.fields.all("te").flat_map(|value| value.split(|byte| *byte == b','));
+        self.version == Version::HTTP_11 && words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    }
+}
+
 /// The form of a request's target (RFC 9112, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

@@ -15,7 +15,7 @@ pub(crate) mod pace;
 pub(crate) mod reply;
 pub(crate) mod request_body;
 pub(crate) mod service;
-pub(crate) mod trailers;
+mod trailers;
 pub(crate) mod tunnel;
 
 pub(crate) use self::body::{Body, BodyStream};

@@ -1,13 +1,6 @@
 //! Fields behind a body (RFC 9110, section 6.5).
 
-use dapple_http::Request;
-use http::{HeaderMap, Version};
-
-/// Whether the client of a request takes them: it speaks HTTP/1.1 and says `TE: trailers`.
-pub(crate) fn are_wanted(request: &Request<'_>) -> bool {
-    let mut words = request.fields.all("te").flat_map(|value| value.split(|byte| *byte == b','));
-    request.version == Version::HTTP_11 && words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
-}
+use http::HeaderMap;
 
 /// Writes the last chunk with these fields behind it (RFC 9112, section 7.1.2).
 pub(crate) fn write_last_chunk(trailers: &HeaderMap, out: &mut Vec<u8>) {

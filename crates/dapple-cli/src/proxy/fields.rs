@@ -10,8 +10,6 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
-use crate::http::trailers;
-
 /// The name of this proxy in `Via`, other than that of every other one, so that loops are seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Pseudonym(String);
@@ -50,7 +48,7 @@ pub(crate) fn outgoing(request: &Request<'_>, authority: &HeaderValue) -> Header
         }
     }
     strip(&mut headers);
-    if trailers::are_wanted(request) {
+    if request.takes_trailers() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
@@ -66,7 +64,7 @@ pub(crate) fn strip_response(headers: &mut HeaderMap) {
 
 /// Leaves out what a response says of its trailers, where the client gets none.
 pub(crate) fn hide_trailers(headers: &mut HeaderMap, request: &Request<'_>) {
-    if !trailers::are_wanted(request) {
+    if !request.takes_trailers() {
         headers.remove(TRAILER);
     }
 }

@@ -39,7 +39,7 @@ pub(super) enum Queued {
 impl Asked {
     pub(super) fn of(head: &Head<'_>) -> Asked {
         let is_head = head.request.method == Method::HEAD;
-        let wants_trailers = trailers::are_wanted(&head.request);
+        let wants_trailers = head.request.takes_trailers();
         Asked { version: head.request.version, is_head, keep_alive: head.keep_alive, wants_trailers }
     }
 
