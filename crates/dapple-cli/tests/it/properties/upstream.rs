@@ -24,6 +24,10 @@ pub(super) fn upstream(data: &[u8]) {
     let mut left = headers.clone();
     fields::strip(&mut left);
     stays(&headers, &left);
+    let behind = fields::trailers(headers.clone()).unwrap_or_default();
+    let is_harmless =
+        |name: &HeaderName| ![HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name) && left.contains_key(name);
+    assert!(behind.keys().all(is_harmless), "{behind:?}");
     request(&headers, &left);
     fields::Pseudonym::new().add_to(&mut left, version);
 }
@@ -89,6 +93,10 @@ fn request(all: &HeaderMap, left: &HeaderMap) {
     let mut sent = fields::outgoing(&request, &HeaderValue::from_static("a"));
     assert_eq!(sent.get_all(HOST).iter().collect::<Vec<_>>(), ["a"]);
     sent.remove(HOST);
+    if request.takes_trailers() {
+        assert_eq!(sent.remove("te").expect("it is asked for them"), "trailers");
+        assert_eq!(sent.remove(CONNECTION).expect("it is for one connection"), "te");
+    }
     let mut left = left.clone();
     left.remove(HOST);
     assert_eq!(sent, left);
