@@ -14,6 +14,7 @@ use super::sections::Sections;
 use super::{environment, file, show};
 
 /// All options of the command that was called, and what else its file says.
+#[derive(Clone)]
 pub(crate) struct Loaded {
     /// What clap read, of the whole command line.
     pub(crate) matches: ArgMatches,
@@ -36,6 +37,46 @@ pub(crate) fn load(
     words: Vec<OsString>,
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Loaded, Problems> {
+    read(command, words, variables).map_err(|failure| match failure {
+        Failure::Sources(problems) => problems,
+        Failure::Words(error) => error.exit(),
+    })
+}
+
+/// Reads them again, as the file is now. Blocks.
+///
+/// # Errors
+///
+/// All that is wrong.
+pub(crate) fn load_again(
+    command: Command,
+    words: Vec<OsString>,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Loaded, Problems> {
+    read(command, words, variables).map_err(|failure| match failure {
+        Failure::Sources(problems) => problems,
+        Failure::Words(error) => Problems::words(&error),
+    })
+}
+
+/// Why there are no options.
+enum Failure {
+    Sources(Problems),
+    /// What clap says, which may also be help.
+    Words(clap::Error),
+}
+
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Failure {
+        Failure::Words(error)
+    }
+}
+
+fn read(
+    command: Command,
+    words: Vec<OsString>,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Loaded, Failure> {
     let plain = command.clone();
     let command = command.mut_subcommands(|sub| sub.mut_args(negatable));
     // A first look, in which nothing is required, as the file may give it.
@@ -44,14 +85,14 @@ pub(crate) fn load(
         Ok(first) => first,
         // Help shows switches as they are mostly written.
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => plain.get_matches_from(&words),
-        Err(error) => error.exit(),
+        Err(error) => return Err(error.into()),
     };
     let Some((name, given)) = first.subcommand() else { return Ok(Loaded::without_sources(first)) };
     let mut sub = command.find_subcommand(name).expect("clap found it in this very command").clone();
     // Completes the command: only then does it know all of its arguments' conflicts.
     sub.build();
     if sub.get_arguments().all(|arg| arg.get_id() != CONFIG) {
-        return Ok(Loaded::without_sources(command.get_matches_from(words)));
+        return Ok(Loaded::without_sources(command.try_get_matches_from(words)?));
     }
     let options = Options::of(&sub);
     let given_ids =
@@ -64,11 +105,11 @@ pub(crate) fn load(
     let path = given.get_one::<PathBuf>(CONFIG).cloned().or_else(|| variables.config_file());
     let sections = path.map(|path| file::read(&path, &options, &mut layer, &mut problems)).unwrap_or_default();
     if !problems.is_empty() {
-        return Err(Problems(problems));
+        return Err(Failure::Sources(Problems(problems)));
     }
     let name = name.to_owned();
     let command = command.mut_subcommand(&name, |sub| sub.mut_args(|arg| layer.apply(arg)));
-    let matches = command.get_matches_from(words);
+    let matches = command.try_get_matches_from(words)?;
     let given = matches.subcommand_matches(&name).expect("the same words call the same command");
     let settings = show::settings(&options, given, &layer.origins());
     Ok(Loaded { matches, sections, unknown_variables: variables.unknown(&options), settings })
@@ -82,6 +123,12 @@ impl Loaded {
     /// Every option with the value that is used and where that came from, as a file of configuration.
     pub(crate) fn show(&self) -> String {
         show::as_file(&self.settings)
+    }
+
+    /// The options that have another value in `newer`.
+    pub(crate) fn changed<'a>(&'a self, newer: &Loaded) -> Vec<&'a str> {
+        let pairs = self.settings.iter().zip(&newer.settings);
+        pairs.filter(|(old, new)| old.value != new.value).map(|(old, _)| old.name.as_str()).collect()
     }
 }
 

@@ -9,10 +9,9 @@
 //! command, after all sources are read.
 
 pub(crate) use self::address::host_and_port;
-pub(crate) use self::load::{Loaded, load};
+pub(crate) use self::load::{Loaded, load, load_again};
 pub(crate) use self::number::number;
 pub(crate) use self::problem::Problems;
-pub(crate) use self::sections::Sections;
 
 mod address;
 mod environment;

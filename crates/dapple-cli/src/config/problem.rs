@@ -26,10 +26,24 @@ pub(crate) struct Source {
     text: String,
 }
 
+impl Problems {
+    /// What clap says of all options together.
+    pub(crate) fn words(error: &clap::Error) -> Problems {
+        Problems(vec![Problem::words(error)])
+    }
+}
+
 impl Problem {
     /// One of a whole file.
     pub(crate) fn file(path: &Path, message: &str) -> Problem {
         Problem { place: path.display().to_string(), message: message.to_owned(), excerpt: None }
+    }
+
+    /// One of all options together.
+    fn words(error: &clap::Error) -> Problem {
+        let message = error.to_string();
+        let message = message.trim_end().trim_start_matches("error: ").to_owned();
+        Problem { place: "options".to_owned(), message, excerpt: None }
     }
 
     /// One of a variable with this value.
@@ -41,18 +55,6 @@ impl Problem {
 impl Source {
     pub(crate) fn new(path: &Path, text: &str) -> Source {
         Source { path: path.to_owned(), text: text.to_owned() }
-    }
-
-    /// The same file as it is now. Blocks.
-    ///
-    /// # Errors
-    ///
-    /// Where it cannot be read, or is no text.
-    pub(crate) fn again(&self) -> Result<Source, Problem> {
-        match std::fs::read_to_string(&self.path) {
-            Ok(text) => Ok(Source::new(&self.path, &text)),
-            Err(error) => Err(Problem::file(&self.path, &format!("it cannot be read ({error})"))),
-        }
     }
 
     /// The text of the file.

@@ -20,16 +20,6 @@ impl Sections {
         Sections { file: Some(file), options }
     }
 
-    /// The same file as it is now. Blocks.
-    ///
-    /// # Errors
-    ///
-    /// Where it cannot be read.
-    pub(crate) fn again(&self) -> Result<Sections, Problems> {
-        let file = self.file.as_ref().map(Source::again).transpose().map_err(|problem| Problems(vec![problem]))?;
-        Ok(Sections { file, options: self.options.clone() })
-    }
-
     /// Whether there is a file.
     pub(crate) fn is_any(&self) -> bool {
         self.file.is_some()

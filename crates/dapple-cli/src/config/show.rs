@@ -12,11 +12,12 @@ use super::layer::Origin;
 use super::option::{self, Kind, Options};
 
 /// One option as it is used.
+#[derive(Clone)]
 pub(crate) struct Setting {
     heading: String,
-    name: String,
+    pub(super) name: String,
     /// As it is written in the file; `None` when nothing is given and there is no default.
-    value: Option<String>,
+    pub(super) value: Option<String>,
     origin: String,
 }
 

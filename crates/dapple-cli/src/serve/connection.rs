@@ -17,7 +17,7 @@ use crate::server::Tls;
 pub(crate) async fn serve(stream: TcpStream, addr: SocketAddr, site: Arc<Site>, _open: OpenConnection) {
     // The color is taken at the start: while a task holds a shard, that is the current one.
     let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
-    let (handle, limits, color) = (site.handle.clone(), site.limits.clone(), color(&site));
+    let (handle, limits, color) = (site.handle.clone(), site.limits(), color(&site));
     serve_http(stream, Protocol::FirstBytes, site, client, limits, &handle, color).await;
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn serve_tls(
     let Some(stream) = accepted else { return };
     drop(tls);
     let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };
-    let (limits, color) = (site.limits.clone(), color(&site));
+    let (limits, color) = (site.limits(), color(&site));
     serve_http(stream, protocol, site, client, limits, &handle, color).await;
 }
 

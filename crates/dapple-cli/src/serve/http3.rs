@@ -75,7 +75,7 @@ impl Http3 {
     /// They cannot be used for QUIC; those from before stay in use.
     pub(super) fn renew(&self) -> io::Result<()> {
         if let Some(endpoint) = self.endpoint.get() {
-            endpoint.set_server_config(Some(http3::server_config(&self.tls.certificates(), &self.site.limits)?));
+            endpoint.set_server_config(Some(http3::server_config(&self.tls.certificates(), &self.site.limits())?));
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Http3 {
     }
 
     fn bind(&self, binding: Binding) -> io::Result<()> {
-        let config = http3::server_config(&self.tls.certificates(), &self.site.limits)?;
+        let config = http3::server_config(&self.tls.certificates(), &self.site.limits())?;
         let socket = udp_socket(self.addr, binding.is_shared)?;
         let endpoint = http3::endpoint(socket, Some(config), self.site.serial)?;
         // Bound once only: a second socket would not have got the address.
@@ -123,7 +123,7 @@ impl Door for SiteDoor {
             let client = Client { addr, is_secure: true, color: Color::current().id(), alternative: None };
             let handle = site.handle.clone();
             if let Some(Some(connection)) = within(handshake.finish(), handle.closing()).await {
-                let (limits, color) = (site.limits.clone(), site.serial.then_some(Color::DEFAULT));
+                let (limits, color) = (site.limits(), site.serial.then_some(Color::DEFAULT));
                 http3::serve(connection, site, client, limits, &handle, color).await;
             }
             drop(open);

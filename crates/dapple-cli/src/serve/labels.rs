@@ -1,5 +1,6 @@
 //! The fields of replies with files: what all have alike, and what the rules of the configuration add.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -19,7 +20,7 @@ pub(crate) struct Labels {
     /// Replaced as a whole when the configuration is read again.
     pub(crate) rules: ArcSwap<Rules>,
     /// Whether content is sent with a coding to clients that take it.
-    pub(crate) negotiates: bool,
+    pub(crate) negotiates: AtomicBool,
 }
 
 impl Labels {
@@ -62,11 +63,13 @@ impl Labels {
         if let Some(coding) = coding {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         }
-        let negotiable = self.negotiates && kind.to_str().is_ok_and(content_type::is_compressible);
+        // Before all that is replaced together with them: with rules of now, nothing else is from before.
+        let rules = self.rules.load();
+        let negotiates = self.negotiates.load(Ordering::Acquire);
+        let negotiable = negotiates && kind.to_str().is_ok_and(content_type::is_compressible);
         if negotiable {
             headers.insert(VARY, ACCEPT_ENCODING);
         }
-        let rules = self.rules.load();
         rules.label(key, &mut headers);
         Meta::new(headers, modified_s, negotiable, rules.generation)
     }

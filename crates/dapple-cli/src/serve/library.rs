@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::at_once::AtOnce;
 use super::disk::{FileHandle, Resolved, Root, file_name};
@@ -15,7 +16,7 @@ pub(crate) struct Library {
     pub(crate) root: Root,
     pub(crate) labels: Labels,
     /// Whether directories without an index are listed.
-    pub(crate) list: bool,
+    pub(crate) list: AtomicBool,
     /// Whether hidden files are listed.
     pub(crate) hidden: bool,
     /// Files larger than this are streamed and not cached, in bytes.
@@ -53,7 +54,7 @@ impl Library {
             }
             (Some(AtOnce::Opened(file)), _) => Glance::Begun(Before::Opened(Arc::new(file))),
             (Some(AtOnce::Directory), _) if !is_directory(key) => Glance::All(Resolved::Directory, Content::Directory),
-            (Some(AtOnce::Directory | AtOnce::Nothing), _) if !(self.list && is_directory(key)) => {
+            (Some(AtOnce::Directory | AtOnce::Nothing), _) if !(self.lists() && is_directory(key)) => {
                 Glance::All(Resolved::Nothing, Content::Nothing)
             }
             _ => Glance::Begun(Before::Nothing),
@@ -109,9 +110,13 @@ impl Library {
         })
     }
 
+    fn lists(&self) -> bool {
+        self.list.load(Ordering::Relaxed)
+    }
+
     /// The list of a directory, where lists are shown and there is one.
     async fn listing(&self, key: &[u8]) -> io::Result<Option<Arc<Page>>> {
-        if !self.list || !is_directory(key) {
+        if !is_directory(key) || !self.lists() {
             return Ok(None);
         }
         let Some(directory) = self.root.open_directory(key).await? else {

@@ -113,12 +113,12 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     }
     manager.ready();
     let drain = args.limits.admission.drain();
-    let reload = Reload { site, sections: loaded.sections.clone(), tls };
+    let mut reload = Reload { site, first: loaded.clone(), tls, drain };
     let (begin, admission) = runtime.block_on(async {
         let (ending, begin) = watch(signals, upgrade, &manager, front.gate(), async || reload.run(&front).await).await;
         (begin, front.finish(ending).await)
     });
-    finish(runtime, drain.saturating_sub(begin.elapsed()), &admission);
+    finish(runtime, reload.drain.saturating_sub(begin.elapsed()), &admission);
     // The last lines of the log are those of the replies that were just finished.
     drop(writing);
     Ok(())

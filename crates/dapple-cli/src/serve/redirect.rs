@@ -17,7 +17,7 @@ use crate::http::{Client, Reply, RequestBody, Service};
 /// Serves one connection with nothing but redirects.
 pub(crate) async fn serve(stream: TcpStream, addr: SocketAddr, site: Arc<Site>, port: u16, _open: OpenConnection) {
     let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
-    let (handle, limits) = (site.handle.clone(), site.limits.clone());
+    let (handle, limits) = (site.handle.clone(), site.limits());
     let service = Arc::new(Redirect { port, site });
     serve_http(stream, Protocol::FirstBytes, service, client, limits, &handle, None).await;
 }

@@ -1,36 +1,37 @@
-//! Reading again, on SIGHUP, what can change while the server runs. What is broken stays as it was.
+//! Reading again, on SIGHUP, what can change while the server runs. What is broken stays as it was, and what cannot change is said.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use clap::{CommandFactory, FromArgMatches};
 use dapple::blocking::spawn_blocking;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
+use super::args::Args;
 use super::front::Front;
 use super::rules::Rules;
 use super::site::Site;
-use crate::config::{Problems, Sections};
+use crate::config::{Loaded, Problems, load_again};
 use crate::server::Tls;
 
 /// What a reload needs.
 pub(super) struct Reload {
     pub(super) site: Arc<Site>,
-    pub(super) sections: Sections,
+    /// What was read at the start.
+    pub(super) first: Loaded,
     pub(super) tls: Option<Arc<Tls>>,
+    /// How long the end may take.
+    pub(super) drain: Duration,
 }
 
 impl Reload {
-    /// Reads rules and certificates. The access log is opened anew elsewhere.
-    pub(super) async fn run(&self, front: &Front) {
-        if self.sections.is_any() {
-            let sections = self.sections.clone();
-            let read = spawn_blocking(move || sections.again()?.read::<Rules>());
-            match read.await {
-                Ok(Ok(rules)) => {
-                    self.site.set_rules(rules).await;
-                    info!("the rules were read again");
-                }
-                Ok(Err(problems)) => keep_rules(&problems),
-                Err(error) => error!("the rules stay as they were: {error}"),
+    /// Reads the file and the certificates. The access log is opened anew elsewhere.
+    pub(super) async fn run(&mut self, front: &Front) {
+        if self.first.sections.is_any() {
+            match spawn_blocking(read).await {
+                Ok(Ok(news)) => self.apply(news).await,
+                Ok(Err(problems)) => error!("options and rules stay as they were: {problems}"),
+                Err(error) => error!("options and rules stay as they were: {error}"),
             }
         }
         if let Some(tls) = &self.tls {
@@ -41,8 +42,55 @@ impl Reload {
             }
         }
     }
+
+    async fn apply(&mut self, (loaded, args, rules): News) {
+        self.drain = args.limits.admission.drain();
+        self.site.set_options(args.connection.limits(), args.files.list, !args.files.no_compress);
+        let log = self.site.observing.sinks().and_then(|sinks| sinks.log.as_ref());
+        let is_logged = log.zip(args.told.access_log.as_ref()).map(|(log, path)| {
+            log.set_format(args.told.access_log_format);
+            log.reopen_at(path);
+        });
+        self.site.set_rules(rules).await;
+        info!("options and rules were read again");
+        // A log is not begun or ended, only kept elsewhere.
+        let is_applied = |option: &str| APPLIED.contains(&option) || (option == "access_log" && is_logged.is_some());
+        for option in self.first.changed(&loaded).into_iter().filter(|option| !is_applied(option)) {
+            warn!(
+                option,
+                "this option has changed, and counts only from the start on: restart, or send SIGUSR2, which leaves no gap"
+            );
+        }
+    }
 }
 
-fn keep_rules(problems: &Problems) {
-    error!("the rules stay as they were: {problems}");
+type News = (Loaded, Box<Args>, Rules);
+
+/// The same words and variables, and the file as it is now. Blocks.
+fn read() -> Result<News, Problems> {
+    let loaded = load_again(crate::Cli::command(), std::env::args_os().collect(), std::env::vars_os())?;
+    let rules = loaded.sections.read()?;
+    let matches = loaded.matches.subcommand_matches("serve").unwrap_or(&loaded.matches);
+    let args = Args::from_arg_matches(matches).map_err(|error| Problems::words(&error))?;
+    Ok((loaded, Box::new(args), rules))
 }
+
+/// Options that are used anew; for those of connections, by connections that begin later.
+const APPLIED: [&str; 15] = [
+    "head_kb",
+    "uri_kb",
+    "headers",
+    "head_timeout_s",
+    "idle_timeout_s",
+    "pause_timeout_s",
+    "request_timeout_s",
+    "receive_rate_min",
+    "send_rate_min",
+    "rate_grace_s",
+    "drain_s",
+    "list",
+    "no_compress",
+    "access_log_format",
+    // It names the file that was just read.
+    "config",
+];

@@ -63,7 +63,7 @@ pub(crate) struct Site {
     /// Pages being compressed.
     pub(crate) compressing: Arc<AtomicUsize>,
     /// What one connection may cost.
-    pub(crate) limits: Arc<Limits>,
+    limits: ArcSwap<Limits>,
     /// Who is told of requests.
     pub(crate) observing: Observing,
     /// There are more clients than descriptors: connections end with their next response.
@@ -94,8 +94,11 @@ impl Site {
         let shard_bytes = options.cache_bytes / SHARDS as u64;
         let library = Library {
             root,
-            labels: Labels { rules: ArcSwap::from_pointee(options.rules), negotiates: options.compress },
-            list: options.list,
+            labels: Labels {
+                rules: ArcSwap::from_pointee(options.rules),
+                negotiates: AtomicBool::new(options.compress),
+            },
+            list: AtomicBool::new(options.list),
             hidden: options.hidden,
             page_len_max: shard_bytes / 2,
         };
@@ -112,7 +115,7 @@ impl Site {
             started: Instant::now(),
             serial: options.serial,
             status: options.status,
-            limits: Arc::new(options.limits),
+            limits: ArcSwap::from_pointee(options.limits),
             hidden: options.hidden,
             compressing: Arc::default(),
             observing: options.observing,
@@ -127,6 +130,18 @@ impl Site {
 
     pub(crate) fn set_crowded(&self, is_crowded: bool) {
         self.crowded.store(is_crowded, Ordering::Relaxed);
+    }
+
+    /// What a connection that begins now may cost.
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        self.limits.load_full()
+    }
+
+    /// Replaces what can change at any time; [`set_rules`](Site::set_rules) forgets then what was made by it.
+    pub(crate) fn set_options(&self, limits: Limits, list: bool, compress: bool) {
+        self.limits.store(Arc::new(limits));
+        self.library.list.store(list, Ordering::Relaxed);
+        self.library.labels.negotiates.store(compress, Ordering::Release);
     }
 
     /// Replaces the rules. What was made by the old ones is forgotten when this returns; only a look at the disk that began

@@ -18,7 +18,7 @@ pub(crate) async fn watch(
     mut upgrade: Upgrade,
     manager: &Manager,
     gate: &Gate,
-    reload: impl AsyncFn(),
+    mut reload: impl AsyncFnMut(),
 ) -> (Ending, Instant) {
     let ending = loop {
         match upgrade.unless(signals.next()).await {

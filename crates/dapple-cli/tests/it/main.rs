@@ -23,6 +23,7 @@ mod paths;
 mod properties;
 mod proxy;
 mod ranges;
+mod reload;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod rfc;

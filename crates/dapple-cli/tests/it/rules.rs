@@ -185,19 +185,20 @@ fn rules_that_are_broken_change_nothing() {
     let server = Server::spawn(command);
     let says = |part: &str| std::fs::read_to_string(&errors).unwrap().contains(part);
     for (config, why) in [
-        ("port = 0\n[[header]]\npaht = \"/\"\n", "serve.toml:3:"),
+        ("dir = \"root\"\nport = 0\n[[header]]\npaht = \"/\"\n", "serve.toml:4:"),
         ("port = 0\n[[header]\n", "serve.toml:2:"),
-        ("[error_pages]\n404 = \"../x\"\n", "from there"),
+        ("dir = \"root\"\n[error_pages]\n404 = \"../x\"\n", "from there"),
+        ("port = 0\n", "<DIR>"),
     ] {
         site.write("serve.toml", config);
         server.signal(Signal::HUP);
-        assert!(eventually(LIMIT, || says("the rules stay as they were") && says(why)), "{config}");
+        assert!(eventually(LIMIT, || says("options and rules stay as they were") && says(why)), "{config}");
         assert_eq!(server.get("/").header("x-state"), Some("3"));
     }
     std::fs::remove_file(site.path.join("serve.toml")).unwrap();
     server.signal(Signal::HUP);
     assert!(eventually(LIMIT, || says("serve.toml: it cannot be read")));
-    site.write("serve.toml", state(4));
+    site.write("serve.toml", format!("port = 0\ndir = \"root\"\n{}", state(4)));
     server.signal(Signal::HUP);
     assert!(eventually(LIMIT, || server.get("/").header("x-state") == Some("4")));
 }

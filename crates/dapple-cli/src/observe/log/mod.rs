@@ -19,13 +19,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+
 pub(crate) use self::line::{Format, Line};
 use self::queue::Queue;
 use self::sink::Sink;
 
 /// The access log of a process.
 pub(crate) struct Log {
-    format: Format,
+    format: ArcSwap<Format>,
     queue: Arc<Queue>,
 }
 
@@ -53,12 +55,17 @@ impl Log {
         };
         let thread = thread::Builder::new().name("dapple-log".to_owned()).spawn(run)?;
         queue.set_thread(thread.thread().clone());
-        Ok((Log { format, queue: queue.clone() }, Writing { queue, ended }))
+        Ok((Log { format: ArcSwap::from_pointee(format), queue: queue.clone() }, Writing { queue, ended }))
     }
 
     /// How lines look.
     pub(crate) fn format(&self) -> Format {
-        self.format
+        **self.format.load()
+    }
+
+    /// Changes that, for requests to come.
+    pub(crate) fn set_format(&self, format: Format) {
+        self.format.store(Arc::new(format));
     }
 
     /// Adds the line that `write` writes, its newline included.
@@ -69,6 +76,11 @@ impl Log {
     /// Lines that were dropped, as the buffer was full or the file could not be written.
     pub(crate) fn dropped(&self) -> u64 {
         self.queue.dropped()
+    }
+
+    /// Writes to this file from now on, or to stdout (`-`). Where it cannot be opened, that is said, and nothing changes.
+    pub(crate) fn reopen_at(&self, path: &Path) {
+        self.queue.reopen_at(path.to_owned());
     }
 
     /// Opens the file anew, after it was renamed.

@@ -4,6 +4,7 @@
 //! has the time at which it was put, and the writer merges by that. It writes what was put before it began to take the buffers:
 //! of two lines that follow from each other, it then has the first if it has the second.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
@@ -20,6 +21,8 @@ pub(super) struct Queue {
     /// The writer will look at the buffers again before it sleeps.
     is_awake: AtomicBool,
     wants_reopening: AtomicBool,
+    /// Where to write from then on, if it is somewhere else.
+    elsewhere: Mutex<Option<PathBuf>>,
     is_closing: AtomicBool,
     /// Lines that could not be written.
     unwritten: AtomicU64,
@@ -48,6 +51,7 @@ impl Queue {
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             is_awake: AtomicBool::new(true),
             wants_reopening: AtomicBool::new(false),
+            elsewhere: Mutex::default(),
             is_closing: AtomicBool::new(false),
             unwritten: AtomicU64::new(0),
             thread: OnceLock::new(),
@@ -85,6 +89,11 @@ impl Queue {
         dropped + self.unwritten.load(Ordering::Relaxed)
     }
 
+    pub(super) fn reopen_at(&self, path: PathBuf) {
+        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = Some(path);
+        self.reopen();
+    }
+
     pub(super) fn reopen(&self) {
         self.wants_reopening.store(true, Ordering::Release);
         self.wake();
@@ -107,7 +116,7 @@ impl Queue {
         let mut merge = Merge::new(self.slots.len());
         loop {
             if self.wants_reopening.swap(false, Ordering::Acquire) {
-                sink.reopen();
+                sink.reopen(self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).take());
             }
             // Read before the buffers: what was put before it was closed is written.
             let is_closing = self.is_closing.load(Ordering::Acquire);

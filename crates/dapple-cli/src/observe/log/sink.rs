@@ -24,15 +24,16 @@ impl Sink {
         Ok(Sink { path: path.to_owned(), file, lost: None, is_mid_line: false })
     }
 
-    /// Opens the path again. Where that fails, writing goes on as before.
-    pub(super) fn reopen(&mut self) {
-        if self.file.is_none() {
+    /// Opens the path again, or another one. Where that fails, writing goes on as before.
+    pub(super) fn reopen(&mut self, elsewhere: Option<PathBuf>) {
+        let path = elsewhere.unwrap_or_else(|| self.path.clone());
+        if path == self.path && self.file.is_none() {
             return;
         }
-        match open(&self.path) {
-            Ok(file) => (self.file, self.is_mid_line) = (Some(file), false),
+        match Sink::open(&path) {
+            Ok(Sink { path, file, .. }) => (self.path, self.file, self.is_mid_line) = (path, file, false),
             Err(error) => {
-                warn!(%error, path = %self.path.display(), "the access log could not be opened anew; the old file is written on");
+                warn!(%error, path = %path.display(), "the access log could not be opened anew; the old file is written on");
             }
         }
     }
@@ -112,14 +113,22 @@ mod tests {
         assert_eq!(sink.write(b"one\ntwo\n"), 2);
         assert_eq!(sink.write(b"three\n"), 1);
         std::fs::remove_file(&path).unwrap();
-        sink.reopen();
+        sink.reopen(None);
         assert_eq!(sink.write(b"four\n"), 0);
         assert_eq!(std::fs::read(&path).unwrap(), b"four\n");
         std::fs::rename(&path, folder.path().join("old")).unwrap();
         assert_eq!(sink.write(b"five\n"), 0);
-        sink.reopen();
+        sink.reopen(None);
         assert_eq!(sink.write(b"six\n"), 0);
         assert_eq!(std::fs::read(folder.path().join("old")).unwrap(), b"four\nfive\n");
         assert_eq!(std::fs::read(&path).unwrap(), b"six\n");
+        sink.reopen(Some(folder.path().join("nowhere/log")));
+        assert_eq!(sink.write(b"seven\n"), 0);
+        assert_eq!(std::fs::read(&path).unwrap(), b"six\nseven\n", "where there is no other, it stays");
+        let other = folder.path().join("other");
+        sink.reopen(Some(other.clone()));
+        sink.reopen(None);
+        assert_eq!(sink.write(b"eight\n"), 0);
+        assert_eq!(std::fs::read(&other).unwrap(), b"eight\n");
     }
 }
