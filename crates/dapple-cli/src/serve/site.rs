@@ -264,7 +264,8 @@ impl Site {
     fn loading(&self, hash: u64, key: &[u8]) -> Loading {
         let shard = self.shards[shard_of(hash)].clone();
         let (handles, library) = (self.handles.clone(), self.library.clone());
-        Loading { shard, handles, library, hash, key: key.into(), is_ended: false }
+        let (is_ended, is_last_try, serial) = (false, false, self.serial);
+        Loading { shard, handles, library, hash, key: key.into(), is_ended, is_last_try, serial }
     }
 }
 
