@@ -80,3 +80,65 @@ impl Drop for Loading {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use arc_swap::ArcSwap;
+    use dapple::Colored;
+
+    use super::Loading;
+    use crate::serve::disk::Root;
+    use crate::serve::handles::Handles;
+    use crate::serve::labels::Labels;
+    use crate::serve::library::Library;
+    use crate::serve::pages::{Content, Found, Joined, Shard};
+    use crate::serve::rules::Rules;
+
+    fn library(dir: &Path) -> Arc<Library> {
+        let labels = Labels { rules: ArcSwap::from_pointee(Rules::default()), negotiates: AtomicBool::new(false) };
+        let root = Root::open(dir, false).unwrap();
+        Arc::new(Library { root, labels, list: AtomicBool::new(false), hidden: false, page_len_max: 1 << 20 })
+    }
+
+    /// The look at a file whose caller goes away while another one waits for it; what that one gets.
+    async fn given_up(name: &str) -> Option<Content> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("page"), "content").unwrap();
+        let (shard, handles) = (Colored::new(Shard::new(1 << 20)), Colored::new(Handles::new(10)));
+        let key: Arc<[u8]> = name.as_bytes().into();
+        assert!(matches!(shard.with(|shard| shard.join(7, &key)).await, Joined::Yours));
+        let loading = Loading {
+            shard: shard.clone(),
+            handles,
+            library: library(dir.path()),
+            hash: 7,
+            key: key.clone(),
+            is_ended: false,
+            is_last_try: false,
+            serial: false,
+        };
+        let Joined::Wait(waiting) = shard.with(|shard| shard.join(7, &key)).await else { panic!("nobody looks") };
+        drop(loading);
+        let content = waiting.await.ok();
+        // And nothing is left of it that a later request would wait for.
+        let again = shard.with(|shard| shard.look_up(7, &key, u64::MAX)).await;
+        assert!(!matches!(again, Found::Loading(_)));
+        content
+    }
+
+    #[dapple::test]
+    async fn who_waits_gets_what_another_gave_up() {
+        let content = given_up("page").await;
+        assert!(matches!(content, Some(Content::Page(page)) if page.body == "content"));
+    }
+
+    #[dapple::test]
+    async fn also_that_there_is_nothing() {
+        assert!(matches!(given_up("other").await, Some(Content::Nothing)));
+    }
+}

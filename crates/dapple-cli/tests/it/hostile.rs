@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
@@ -85,35 +84,6 @@ fn streams_that_stand_still_are_ended() {
         assert_eq!(replies, 100, "{attack:?}");
     }
     assert!(eventually(LIMIT, || open(Wire::plain(server.port).unwrap()) == 0));
-}
-
-/// The look at a file goes on when the one who began it goes away: others wait for it.
-#[test]
-fn requests_that_are_taken_back_cost_others_nothing() {
-    let (site, content) = (Site::new(), noise(400_000, 1));
-    site.write("page.bin", &content);
-    let server = start(&site.path, &["--cache-mb", "0"]);
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    let mut peer = Frames::begin(Wire::plain(server.port).unwrap(), 65_535).unwrap();
-                    // However far it comes.
-                    let _ = Attack::RapidReset.play(&mut peer, "/page.bin", 1);
-                }
-            });
-        }
-        let good = (0..4).map(|_| {
-            scope.spawn(|| {
-                (0..20).map(|_| server.get("/page.bin")).all(|reply| reply.status == 200 && reply.body == content)
-            })
-        });
-        let good: Vec<_> = good.collect();
-        let outcomes: Vec<_> = good.into_iter().map(|client| client.join().unwrap_or(false)).collect();
-        is_over.store(true, Ordering::Relaxed);
-        assert_eq!(outcomes, [true; 4]);
-    });
 }
 
 /// Also a peer that asks for nothing, and is answered all the time, rests.
