@@ -16,7 +16,8 @@ use std::os::fd::{AsFd, AsRawFd};
 /// if let Some(read) = dapple_io::fs::read_cached_at(&file, 7, 100)? {
 ///     assert_eq!(read, b"world");
 /// }
-/// # std::fs::remove_file(&path)
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
 /// ```
 ///
 /// # Errors
