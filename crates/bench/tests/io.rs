@@ -20,8 +20,7 @@ fn packets() {
 fn files() {
     let plots = tempfile::tempdir().expect("a folder");
     let folder = plots.path().to_str().expect("its name is text");
-    // Long enough for a read of a disk that others use, too: a run in which nothing was read has no figures.
-    let few = ["--readers", "1,3", "--workers", "1", "--secs", "0.6", "--file-mb", "2", "--plot", folder];
+    let few = ["--readers", "1,3", "--workers", "1", "--secs", "0.1", "--file-mb", "2", "--plot", folder];
     let rows = rows(&[&["io", "--only", "files"][..], &few].concat());
     assert_eq!(rows.len(), 16, "four peers, twice two numbers of readers: {rows:#?}");
     for row in rows {
