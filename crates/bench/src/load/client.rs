@@ -9,7 +9,7 @@ use super::wire::Route;
 use crate::rng::Rng;
 use dapple::time::{sleep, sleep_until, timeout};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// What all clients do.
@@ -26,14 +26,18 @@ pub(super) struct Load {
     pub(super) limit: Duration,
     /// Connections made so far.
     pub(super) connections: AtomicU64,
+    /// Clients that had a connection, or could not get one.
+    pub(super) begun: AtomicUsize,
 }
 
 /// The client of that number, until the load is over.
 pub(super) async fn run(load: Arc<Load>, number: usize) {
     let (rng, server) = (Rng::new(number as u64), number % load.routes.len());
-    let mut client = Client { load, number, server, rng, buf: Vec::new() };
+    let mut client = Client { load, number, server, rng, buf: Vec::new(), has_begun: false };
     while !client.is_over() {
-        if let Err(problem) = client.connection().await {
+        let outcome = client.connection().await;
+        client.begun();
+        if let Err(problem) = outcome {
             client.load.tally.failed(number, &problem);
             sleep(PAUSE).await;
         }
@@ -47,9 +51,17 @@ struct Client {
     rng: Rng,
     /// For TLS; empty without.
     buf: Vec<u8>,
+    has_begun: bool,
 }
 
 impl Client {
+    /// Counts this client among those that have begun.
+    fn begun(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.load.begun.fetch_add(1, Relaxed);
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.load.tally.over.load(Relaxed)
     }
@@ -62,6 +74,7 @@ impl Client {
         let number = load.connections.fetch_add(1, Relaxed);
         let mut wire = load.routes[self.server].open(number, load.limit).await?;
         load.tally.connected(self.number, begin.elapsed());
+        self.begun();
         let mut asked = 0;
         loop {
             let item = load.mix.draw(&mut self.rng);

@@ -22,7 +22,7 @@ use client::Load;
 use pace::Pace;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use summary::Frame;
 use tally::Tally;
@@ -93,6 +93,7 @@ fn load_of(args: &Args) -> Result<Load> {
         requests_max: if args.close { 1 } else { args.requests },
         limit: Duration::from_millis(args.timeout_ms),
         connections: AtomicU64::new(0),
+        begun: AtomicUsize::new(0),
     })
 }
 
@@ -124,6 +125,11 @@ async fn start_clients(load: Arc<Load>, ramp_secs: f64) {
             dapple::yield_now().await;
         }
     }
+    // In an open loop, a client begins when its first request is due.
+    let until = Instant::now() + BEGIN_MAX;
+    while matches!(load.pace, Pace::Closed) && load.begun.load(Relaxed) < clients && Instant::now() < until {
+        dapple::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Waits while the clients get into their stride, and then looks at them for as long as was asked for.
@@ -154,6 +160,9 @@ const OTHER_FILES: usize = 64;
 
 /// How many may start at once: every server's backlog has room for so many.
 const BACKLOG_LEN: usize = 256;
+
+/// How long the first connections may take before it is measured without them.
+const BEGIN_MAX: Duration = Duration::from_secs(10);
 
 /// Seconds between the starts of two clients.
 const RAMP_SECS_EACH: f64 = 0.000_1;
