@@ -83,7 +83,7 @@ fn is_back(base: &Footprint, last: &Footprint) -> Result<(), String> {
     if last.resident_kb > base.resident_kb + RESIDENT_KB_MORE {
         return Err(format!("{} KB are resident, {} were before", last.resident_kb, base.resident_kb));
     }
-    if last.threads > base.threads + THREADS_MORE {
+    if last.threads > base.threads {
         return Err(format!("there are {} threads, {} were before", last.threads, base.threads));
     }
     Ok(())
@@ -93,9 +93,6 @@ const WARM_UP: Duration = Duration::from_secs(10);
 
 /// What may come and go: a handle that is kept for the next, a timer.
 const DESCRIPTORS_MORE: usize = 4;
-
-/// Threads of the blocking pool that wait for their next job: as many as there were jobs at a time. A leak would be more, in time.
-const THREADS_MORE: usize = 4;
 
 /// What an allocator may hold on to.
 const RESIDENT_KB_MORE: usize = 16 << 10;
