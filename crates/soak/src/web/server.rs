@@ -69,10 +69,10 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(500));
         }
-        // The descriptor of the last one is closed a moment later.
+        // The descriptor of the last one is closed a moment later, and threads of the blocking pool end when they were idle for long.
         let mut last = self.footprint()?;
         loop {
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(REST);
             let now = self.footprint()?;
             if now == last || began.elapsed() > GONE_WITHIN {
                 return Ok(now);
@@ -180,6 +180,9 @@ fn status(target: &Target) -> std::io::Result<String> {
     stream.read_to_string(&mut text)?;
     Ok(text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
+
+/// Longer than a thread of the blocking pool waits for its next job (10 s).
+const REST: Duration = Duration::from_secs(12);
 
 /// The limits of a connection let nobody stay longer.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
