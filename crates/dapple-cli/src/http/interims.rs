@@ -4,6 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, StatusCode};
 
+use super::trailers::write_fields;
+
 /// Interim responses to one request, in the form of HTTP/1.1, until the connection takes them to write them.
 ///
 /// Behind a lock and not a reference, as whoever answers and whoever writes hold it at the same time; both are one task.
@@ -20,13 +22,7 @@ impl Interims {
         text.push(b' ');
         text.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
         text.extend_from_slice(b"\r\n");
-        for (name, value) in headers {
-            text.extend_from_slice(name.as_str().as_bytes());
-            text.extend_from_slice(b": ");
-            text.extend_from_slice(value.as_bytes());
-            text.extend_from_slice(b"\r\n");
-        }
-        text.extend_from_slice(b"\r\n");
+        write_fields(headers, &mut text);
         if text.len() > LEN_MAX {
             text.truncate(start);
         }
