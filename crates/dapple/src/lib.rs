@@ -43,6 +43,7 @@
 //! | call what blocks | [`blocking`] |
 //! | wait for events in a way of one's own | [`mod@event_loop`] |
 //! | encrypt a connection | `tls`, with the feature of that name |
+//! | bound queues, shed load, compose services | [`stage`] |
 //! | test without waiting | [`#[dapple::test]`](test) |
 //! | choose what runs next | [`Priority`], or a [`Policy`] of your own |
 //!
@@ -83,6 +84,10 @@ pub use dapple_sync::{sync, task, task_local};
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use dapple_tls as tls;
+
+/// Stages: bounded queues, admission control, composition, and tower middleware that needs no reactor.
+#[doc(inline)]
+pub use dapple_stage as stage;
 
 /// Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
 #[doc(inline)]

@@ -1,0 +1,16 @@
+//! Load is met with a queue and a decision, never with a collapse.
+//!
+//! A *stage* is a handler behind a bounded queue; what it admits, delays, refuses and drops is explicit. Whatever is
+//! refused is refused early, with a typed reason and the time after which trying again makes sense ([`Refused`]).
+//!
+//! Stages follow the design framework of S. Gribble's dissertation (Berkeley, 2000; chapters 3, 7 and 10): wrap, pipeline,
+//! combine, replicate.
+
+#![forbid(unsafe_code)]
+
+mod refused;
+
+pub use self::refused::{Reason, Refused};
+
+/// What middleware fails with, as in tower: a [`Refused`], another error of this crate, or one of the service inside.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

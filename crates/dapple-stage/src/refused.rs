@@ -1,0 +1,67 @@
+//! Why something was not taken, and when to come back.
+
+use std::time::Duration;
+
+/// A request was not taken, or was dropped while it waited. Nothing of it has run.
+///
+/// Overload is an ordinary result: the caller is told why and when to try again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("refused: {reason}")]
+#[non_exhaustive]
+pub struct Refused {
+    /// Why.
+    pub reason: Reason,
+    /// After this time there may be room; zero where nothing is known.
+    pub retry_after: Duration,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It would have been answered too late.
+    #[error("it would be answered in about {} ms, and {} ms is the target", predicted.as_millis(), target.as_millis())]
+    Delay {
+        /// When the reply would be expected, from the arrival on.
+        predicted: Duration,
+        /// The target that this exceeds.
+        target: Duration,
+    },
+    /// The queue has as many requests as it may have.
+    #[error("the queue is full, with {len} waiting")]
+    Full {
+        /// How many wait.
+        len: usize,
+    },
+    /// Its client has more than a fair share of what waits.
+    #[error("this client has its fair share already, with {len} requests waiting")]
+    Share {
+        /// How many of the client's requests wait.
+        len: usize,
+    },
+    /// Room was needed for a request of a higher class.
+    #[error("room was needed for more important requests")]
+    Class,
+    /// Its own deadline has passed, or cannot be met any more.
+    #[error("its deadline cannot be met")]
+    Deadline,
+    /// More requests come than the rate allows.
+    #[error("the rate limit is reached")]
+    Rate,
+    /// The memory set aside for requests is used up.
+    #[error("memory for requests is used up")]
+    Memory,
+    /// Nothing is behind the queue at present: every replica is out, or the stage has been taken out.
+    #[error("no replica is in service")]
+    Unavailable,
+    /// It is being shut down.
+    #[error("it is shutting down")]
+    Stopping,
+}
+
+impl Refused {
+    /// A refusal, to be tried again after `retry_after`.
+    pub fn new(reason: Reason, retry_after: Duration) -> Refused {
+        Refused { reason, retry_after }
+    }
+}
