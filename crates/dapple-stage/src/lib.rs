@@ -8,8 +8,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
+mod deadline;
 mod refused;
 
+pub use self::deadline::post_before;
 pub use self::refused::{Reason, Refused};
 
 /// What middleware fails with, as in tower: a [`Refused`], another error of this crate, or one of the service inside.

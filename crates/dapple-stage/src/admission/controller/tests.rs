@@ -1,0 +1,205 @@
+use std::time::{Duration, Instant};
+
+use super::{Class, Config, Controller, Offer, State};
+use crate::{Reason, Refused};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A controller of one processor that has seen requests of 10 ms, and the time.
+fn learned(config: Config) -> (Controller, Instant) {
+    let mut controller = Controller::new(config, 1);
+    let mut now = Instant::now();
+    for _ in 0..20 {
+        let key = controller.offer(Offer::arrived(now), now).expect("it is idle");
+        now += ms(10);
+        controller.finish(key, ms(10), now);
+    }
+    (controller, now)
+}
+
+fn fill(controller: &mut Controller, offer: Offer, now: Instant) -> (Vec<usize>, Refused) {
+    let mut keys = Vec::new();
+    loop {
+        match controller.offer(offer, now) {
+            Ok(key) => keys.push(key),
+            Err(refused) => return (keys, refused),
+        }
+    }
+}
+
+fn dropped(controller: &Controller, key: usize) -> Option<Reason> {
+    match controller.state(key) {
+        State::Dropped(refused) => Some(refused.reason.clone()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_refusal_says_how_late_it_would_be() {
+    let (mut controller, now) = learned(Config::default());
+    let (keys, refused) = fill(&mut controller, Offer::arrived(now), now);
+    assert!((6..=9).contains(&keys.len()), "{} of 10 ms each", keys.len());
+    let Reason::Delay { predicted, target } = refused.reason else { panic!("{refused}") };
+    assert_eq!(target, ms(100));
+    assert!(predicted > ms(70) && predicted <= ms(110), "{predicted:?}");
+    assert!(refused.retry_after >= ms(60), "{:?}", refused.retry_after);
+    assert_eq!(controller.stats(now).waiting, keys.len() - 1);
+}
+
+#[test]
+fn what_it_has_waited_outside_counts() {
+    let (mut controller, now) = learned(Config::default());
+    let _running = controller.offer(Offer::arrived(now), now).unwrap();
+    let late = controller.offer(Offer::arrived(now - ms(85)), now).unwrap_err();
+    assert!(matches!(late.reason, Reason::Delay { .. }), "{late}");
+    assert!(controller.offer(Offer::arrived(now - ms(40)), now).is_ok());
+}
+
+#[test]
+fn after_a_standstill_what_has_waited_is_served() {
+    let (mut controller, now) = learned(Config::default());
+    // Nothing has run for a second: whatever made it wait, it was not this service.
+    let now = now + ms(1_000);
+    assert!(controller.offer(Offer::arrived(now - ms(500)), now).is_ok());
+}
+
+#[test]
+fn a_higher_class_passes_and_lower_ones_are_shed() {
+    let (mut controller, now) = learned(Config::default());
+    let (low, _) = fill(&mut controller, Offer::arrived(now).class(Class::LOW), now);
+    let high = controller.offer(Offer::arrived(now).class(Class::HIGH), now).expect("only what runs is ahead of it");
+    assert_eq!(dropped(&controller, *low.last().unwrap()), Some(Reason::Class), "the newest makes room");
+    assert_eq!(dropped(&controller, low[1]), None);
+    controller.finish(low[0], ms(10), now + ms(10));
+    assert_eq!(*controller.state(high), State::Granted, "it goes before all that wait");
+    // As many as fit push the others out, and none of their own class.
+    let (more, refused) = fill(&mut controller, Offer::arrived(now).class(Class::HIGH), now + ms(10));
+    assert!(matches!(refused.reason, Reason::Delay { .. }), "{refused}");
+    let left = low[1..].iter().filter(|&&key| dropped(&controller, key) != Some(Reason::Class)).count();
+    assert!(left <= 1, "{left} still wait behind {} others", more.len());
+    assert!(more.iter().all(|&key| dropped(&controller, key).is_none()));
+}
+
+#[test]
+fn one_client_cannot_shed_the_others() {
+    let (mut controller, now) = learned(Config::default());
+    let (greedy, _) = fill(&mut controller, Offer::arrived(now).client(1), now);
+    for client in 2..=4 {
+        controller.offer(Offer::arrived(now).client(client), now).expect("it has nothing, and another has much");
+    }
+    let shed = greedy.iter().filter(|&&key| matches!(dropped(&controller, key), Some(Reason::Share { .. }))).count();
+    assert_eq!(shed, 3);
+    let refused = controller.offer(Offer::arrived(now).client(1), now).unwrap_err();
+    assert!(matches!(refused.reason, Reason::Share { .. }), "{refused}");
+    // They take turns.
+    let mut order = Vec::new();
+    let mut now = now;
+    while let Some(key) = controller.granted.first().copied() {
+        order.push(controller.requests[key].offer.client);
+        now += ms(10);
+        controller.finish(key, ms(10), now);
+    }
+    assert_eq!(order[..5], [1, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_deadline_drops_what_waits_and_refuses_what_cannot_meet_it() {
+    let (mut controller, now) = learned(Config::default());
+    let running = controller.offer(Offer::arrived(now), now).unwrap();
+    let first = controller.offer(Offer::arrived(now).deadline(now + ms(25)), now).unwrap();
+    let second = controller.offer(Offer::arrived(now), now).unwrap();
+    let refused = controller.offer(Offer::arrived(now).deadline(now + ms(25)), now).unwrap_err();
+    assert_eq!(refused.reason, Reason::Deadline);
+    // What runs takes longer than it used to; the news of a third one is what lets the clock be looked at.
+    let third = controller.offer(Offer::arrived(now + ms(26)), now + ms(26)).unwrap();
+    assert_eq!(dropped(&controller, first), Some(Reason::Deadline));
+    controller.finish(running, ms(30), now + ms(30));
+    assert_eq!(*controller.state(second), State::Granted);
+    controller.end(third, now + ms(30));
+    controller.end(first, now + ms(30));
+    let stats = controller.stats(now + ms(30));
+    assert_eq!((stats.dropped, stats.cancelled, stats.waiting, stats.in_service), (1, 1, 0, 1));
+}
+
+#[test]
+fn what_costs_no_more_than_a_refusal_is_never_refused() {
+    let (mut controller, mut now) = learned(Config::default());
+    for _ in 0..20 {
+        let key = controller.offer(Offer::arrived(now).kind(7), now).unwrap();
+        now += Duration::from_micros(20);
+        controller.finish(key, Duration::from_micros(20), now);
+    }
+    fill(&mut controller, Offer::arrived(now), now);
+    for _ in 0..5_000 {
+        let key = controller.offer(Offer::arrived(now).kind(7), now).expect("cheap");
+        assert_eq!(*controller.state(key), State::Granted);
+    }
+}
+
+#[test]
+fn handlers_that_wait_for_long_are_not_work_ahead() {
+    let (mut controller, mut now) = learned(Config::default());
+    // A thousand that run for a moment, then wait for a minute, and then run for 10 ms.
+    let mut waiting = Vec::new();
+    for _ in 0..1_000 {
+        let key = controller.offer(Offer::arrived(now), now).expect("nothing is ahead of it");
+        now += ms(1);
+        controller.suspend(key, ms(1), now);
+        waiting.push(key);
+        now += ms(600);
+        if waiting.len() > 100 {
+            let key = waiting.remove(0);
+            controller.resume(key, now);
+            controller.finish(key, ms(9), now + ms(9));
+            now += ms(9);
+        }
+    }
+    assert_eq!(controller.stats(now).refused, 0);
+}
+
+#[test]
+fn what_is_resumed_goes_before_what_has_not_begun() {
+    let (mut controller, now) = learned(Config::default());
+    let first = controller.offer(Offer::arrived(now), now).unwrap();
+    let second = controller.offer(Offer::arrived(now), now).unwrap();
+    let third = controller.offer(Offer::arrived(now), now).unwrap();
+    controller.suspend(first, ms(2), now + ms(2));
+    assert_eq!(*controller.state(second), State::Granted);
+    controller.resume(first, now + ms(3));
+    assert_eq!(*controller.state(first), State::Resuming);
+    controller.finish(second, ms(10), now + ms(12));
+    assert_eq!(*controller.state(first), State::Granted);
+    controller.finish(first, ms(8), now + ms(20));
+    assert_eq!(*controller.state(third), State::Granted);
+}
+
+#[test]
+fn both_limits_hold_whatever_is_offered() {
+    let config = Config { queue_len_max: 3, in_service_max: 5, target_delay: ms(3_600_000), processors: Some(1) };
+    let (mut controller, now) = learned(config);
+    let (keys, refused) = fill(&mut controller, Offer::arrived(now), now);
+    assert_eq!((keys.len(), refused.reason), (4, Reason::Full { len: 3 }));
+    for &key in &keys {
+        controller.suspend(key, ms(1), now);
+    }
+    let (more, refused) = fill(&mut controller, Offer::arrived(now), now);
+    assert_eq!((more.len(), refused.reason), (1, Reason::Full { len: 5 }), "in service");
+}
+
+#[test]
+fn every_way_out_gives_the_processor_to_the_next() {
+    let (mut controller, now) = learned(Config::default());
+    let keys: Vec<_> = (0..4).map(|_| controller.offer(Offer::arrived(now), now).unwrap()).collect();
+    controller.end(keys[0], now);
+    assert_eq!(*controller.state(keys[1]), State::Granted, "the first was given up while it ran");
+    controller.end(keys[2], now);
+    controller.suspend(keys[1], ms(1), now);
+    assert_eq!(*controller.state(keys[3]), State::Granted);
+    controller.end(keys[1], now);
+    controller.finish(keys[3], ms(10), now);
+    let stats = controller.stats(now);
+    assert_eq!((stats.in_service, stats.waiting, stats.cancelled, stats.finished), (0, 0, 3, 21));
+    assert_eq!(controller.work_ahead_ns(Class::LOW, now), 0);
+}

@@ -1,0 +1,140 @@
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use super::{Admission, Config, Offer};
+use crate::Reason;
+use crate::admission::Class;
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One processor; it knows that requests take 5 ms, as 20 did.
+fn learned() -> Admission {
+    let admission = Admission::new(Config { processors: Some(1), ..Config::default() });
+    for _ in 0..20 {
+        let gated = admission.offer(Offer::now()).unwrap().run(|| async { burn(Duration::from_millis(5)) });
+        assert!(dapple_sched::block_on(gated).is_ok());
+    }
+    admission
+}
+
+fn burn(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+fn poll<F: Future + Unpin>(future: &mut F, wakes: &Arc<Wakes>) -> Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut Context::from_waker(&Waker::from(wakes.clone())))
+}
+
+#[test]
+fn who_runs_next_lets_others_look_first() {
+    let admission = learned();
+    assert!(admission.is_busy());
+    let wakes = Arc::new(Wakes::default());
+    let mut gated = pin!(admission.offer(Offer::now()).unwrap().run(|| async { 1 }));
+    assert!(poll(&mut gated, &wakes).is_pending());
+    assert!(poll(&mut gated, &wakes).is_pending());
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 2);
+    assert_eq!(poll(&mut gated, &wakes), Poll::Ready(Ok(1)));
+}
+
+#[test]
+fn the_end_of_one_wakes_the_next() {
+    let admission = learned();
+    let (wakes, other_wakes) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
+    let mut first = pin!(admission.offer(Offer::now()).unwrap().run(|| async {}));
+    let mut second = pin!(admission.offer(Offer::now()).unwrap().run(|| async { 2 }));
+    for _ in 0..4 {
+        assert!(poll(&mut second, &other_wakes).is_pending());
+    }
+    while poll(&mut first, &wakes).is_pending() {}
+    assert_eq!(other_wakes.0.load(Ordering::SeqCst), 1);
+    while poll(&mut second, &other_wakes).is_pending() {}
+    assert_eq!(admission.stats().in_service, 0);
+}
+
+#[test]
+fn giving_up_wakes_the_next_whatever_the_state() {
+    let admission = learned();
+    let wakes = Arc::new(Wakes::default());
+    // Granted and not begun; begun; not even run.
+    let granted = admission.offer(Offer::now()).unwrap().run(|| async {});
+    let mut next = pin!(admission.offer(Offer::now()).unwrap().run(|| async {}));
+    assert!(poll(&mut next, &wakes).is_pending());
+    drop(granted);
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    while poll(&mut next, &wakes).is_pending() {}
+    let unrun = admission.offer(Offer::now()).unwrap();
+    assert_eq!(admission.stats().in_service, 1);
+    drop(unrun);
+    assert_eq!((admission.stats().in_service, admission.stats().cancelled), (0, 2));
+}
+
+#[test]
+fn what_a_dropped_request_holds_is_freed_before_it_is_told() {
+    let admission = learned();
+    let wakes = Arc::new(Wakes::default());
+    let _running = admission.offer(Offer::now()).unwrap();
+    let state = Arc::new(());
+    let mut low = Vec::new();
+    while let Ok(admitted) = admission.offer(Offer::now().class(Class::LOW)) {
+        let held = state.clone();
+        low.push(Box::pin(admitted.run(move || async move { drop(held) })));
+        assert!(poll(low.last_mut().unwrap(), &wakes).is_pending());
+    }
+    let before = Arc::strong_count(&state);
+    let _high = admission.offer(Offer::now().class(Class::HIGH)).unwrap();
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "the one that was dropped is woken");
+    let newest = low.last_mut().unwrap();
+    let Poll::Ready(Err(refused)) = poll(newest, &wakes) else { panic!("it was dropped") };
+    assert_eq!(refused.reason, Reason::Class);
+    assert_eq!(Arc::strong_count(&state), before - 1, "although its future is still there");
+}
+
+#[test]
+fn a_panicking_handler_gives_its_processor_back() {
+    let admission = learned();
+    let gated = admission.offer(Offer::now()).unwrap().run(|| async { panic!("a bug") });
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| dapple_sched::block_on(gated)));
+    assert!(caught.is_err());
+    assert_eq!(admission.stats().in_service, 0);
+    assert_eq!(dapple_sched::block_on(admission.offer(Offer::now()).unwrap().run(|| async { 3 })), Ok(3));
+}
+
+#[test]
+fn a_handler_that_waits_lets_others_run() {
+    let admission = learned();
+    let wakes = Arc::new(Wakes::default());
+    let (tx, rx) = std::sync::mpsc::channel();
+    let mut is_first = true;
+    let waits = std::future::poll_fn(move |_| match std::mem::replace(&mut is_first, false) {
+        true => Poll::Pending,
+        false => {
+            tx.send(()).unwrap();
+            Poll::Ready(())
+        }
+    });
+    let mut first = Box::pin(admission.offer(Offer::now()).unwrap().run(|| waits));
+    let mut second = pin!(admission.offer(Offer::now()).unwrap().run(|| async {}));
+    assert!(poll(&mut second, &wakes).is_pending());
+    for _ in 0..3 {
+        assert!(poll(&mut first, &wakes).is_pending());
+    }
+    while poll(&mut second, &wakes).is_pending() {}
+    while poll(&mut first, &wakes).is_pending() {}
+    assert!(rx.try_recv().is_ok());
+    assert_eq!(admission.stats().finished, 22);
+}

@@ -1,0 +1,14 @@
+//! The decision whether a request is taken, delayed or refused, from what a server can measure.
+
+mod config;
+mod controller;
+mod costs;
+mod gate;
+mod layer;
+mod queue;
+#[cfg(test)]
+mod simulation;
+
+pub use self::config::{AdmissionStats, Class, Config, Offer};
+pub use self::gate::{Admission, Admitted, Gated};
+pub use self::layer::{AdmissionLayer, Admit, AdmitFuture, By, Describe};

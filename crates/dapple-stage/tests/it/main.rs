@@ -1,0 +1,4 @@
+//! Public behavior of `dapple-stage`.
+
+mod admission;
+mod deadline;
