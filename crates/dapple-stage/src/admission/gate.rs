@@ -76,6 +76,8 @@ pin_project! {
         #[pin]
         handler: Option<F>,
         phase: Phase,
+        // What it keeps its place for: its polls, or all of its time. Then this is when it began.
+        whole: Option<Option<Instant>>,
     }
 }
 
@@ -138,7 +140,17 @@ impl Admitted {
         M: FnOnce() -> F,
         F: Future,
     {
-        Gated { admitted: self, make: Some(make), handler: None, phase: Phase::Waits }
+        Gated { admitted: self, make: Some(make), handler: None, phase: Phase::Waits, whole: None }
+    }
+
+    /// As [`Admitted::run`], for a handler that occupies one of [`Config::processors`] also while it awaits, such as a job on
+    /// a device or in a pool of so many threads: its cost is all the time from its begin to its end.
+    pub fn run_whole<M, F>(self, make: M) -> Gated<M, F>
+    where
+        M: FnOnce() -> F,
+        F: Future,
+    {
+        Gated { admitted: self, make: Some(make), handler: None, phase: Phase::Waits, whole: Some(None) }
     }
 
     /// Whether it may run now; if not, the task is woken when that may have changed.
@@ -231,14 +243,17 @@ where
                     *this.phase = Phase::Waits;
                 }
                 Phase::Runs => {
-                    let began = Instant::now();
+                    let now = Instant::now();
+                    let began = this.whole.as_mut().map_or(now, |began| *began.get_or_insert(now));
                     if let Some(make) = this.make.take() {
                         this.handler.set(Some(make()));
                     }
                     let handler = this.handler.as_mut().as_pin_mut().expect("it is made before it is polled");
                     let Poll::Ready(output) = handler.poll(cx) else {
-                        *this.phase = Phase::Suspended;
-                        this.admitted.suspend(began);
+                        if this.whole.is_none() {
+                            *this.phase = Phase::Suspended;
+                            this.admitted.suspend(began);
+                        }
                         return Poll::Pending;
                     };
                     this.admitted.finish(began);

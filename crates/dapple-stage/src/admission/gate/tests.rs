@@ -138,3 +138,26 @@ fn a_handler_that_waits_lets_others_run() {
     assert!(rx.try_recv().is_ok());
     assert_eq!(admission.stats().finished, 22);
 }
+
+#[test]
+fn one_that_occupies_its_place_as_a_whole_keeps_it_while_it_waits() {
+    let admission = learned();
+    let wakes = Arc::new(Wakes::default());
+    let mut is_first = true;
+    let waits = std::future::poll_fn(move |_| match std::mem::replace(&mut is_first, false) {
+        true => Poll::Pending,
+        false => Poll::Ready(()),
+    });
+    let mut first = Box::pin(admission.offer(Offer::now()).unwrap().run_whole(|| waits));
+    let mut second = pin!(admission.offer(Offer::now()).unwrap().run_whole(|| async {}));
+    for _ in 0..3 {
+        assert!(poll(&mut first, &wakes).is_pending());
+    }
+    burn(Duration::from_millis(30));
+    for _ in 0..3 {
+        assert!(poll(&mut second, &wakes).is_pending());
+    }
+    assert_eq!(poll(&mut first, &wakes), Poll::Ready(Ok(())));
+    while poll(&mut second, &wakes).is_pending() {}
+    assert!(admission.stats().cost > Duration::from_micros(5_100), "{:?}", admission.stats());
+}
