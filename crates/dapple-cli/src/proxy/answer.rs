@@ -83,11 +83,11 @@ impl Proxy {
         let (server, connection) = self.upstream.open(&origin).await?;
         self.tally.one(Count::Tunnels);
         let tunneling = Tunneling {
-            server,
+            server: Box::new(server),
             idle_max: self.upstream.waits().tunnel,
             tally: self.tally.clone(),
             handle: self.handle.clone(),
-            places: [place, connection],
+            places: (place, Box::new(connection)),
             observer: None,
         };
         Ok(Reply::new(StatusCode::OK, HeaderMap::new(), Body::Tunnel(Box::new(tunneling))))
@@ -185,7 +185,7 @@ impl Proxy {
 }
 
 /// `Max-Forwards` says who is to answer `OPTIONS` and `TRACE` (RFC 9110, section 7.6.2): the reply, if that is us.
-fn last_hop(request: &Request<'_>, headers: &mut HeaderMap) -> Result<Option<Reply>, Failure> {
+pub(super) fn last_hop(request: &Request<'_>, headers: &mut HeaderMap) -> Result<Option<Reply>, Failure> {
     if request.method != Method::OPTIONS && request.method != Method::TRACE {
         return Ok(None);
     }
@@ -258,7 +258,7 @@ fn uri(origin: &Origin, path: &str, query: Option<&str>) -> String {
 }
 
 /// The target as an origin gets it; `OPTIONS` without a path is for the server as a whole (RFC 9112, section 3.2.4).
-fn target(request: &Request<'_>) -> Result<PathAndQuery, Failure> {
+pub(super) fn target(request: &Request<'_>) -> Result<PathAndQuery, Failure> {
     let path = match (request.path, &request.method) {
         ("", &Method::OPTIONS) if request.query.is_none() => "*",
         ("", _) => "/",

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use dapple::Handle;
-use dapple::net::TcpStream;
 use dapple::time::{Instant, Sleep, sleep};
 use hyper::rt::{ReadBuf, Write};
 
@@ -19,12 +18,12 @@ use crate::http::{Observer, Tunnel};
 
 /// A tunnel whose far end is connected. It runs in the color of its client's connection, which is its own from then on.
 pub(crate) struct Tunneling {
-    pub(crate) server: TcpStream,
+    pub(crate) server: Box<dyn Duplex>,
     pub(crate) idle_max: Duration,
     pub(crate) tally: Arc<Tally>,
     pub(crate) handle: Handle,
-    /// Among the tunnels, and among the connections to origins.
-    pub(crate) places: [Place; 2],
+    /// Among the tunnels, and what else is held for as long as it is open.
+    pub(crate) places: (Place, Box<dyn Send>),
     /// Learns how many bytes the client got, and whether both sides ended the tunnel themselves.
     pub(crate) observer: Option<Box<dyn Observer>>,
 }
@@ -44,7 +43,7 @@ impl Tunneling {
     /// what is in use goes on, until the runtime ends it with the last of the responses.
     async fn relay(mut self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) {
         let _places = self.places;
-        let mut server: Box<dyn Duplex> = Box::new(self.server);
+        let mut server = self.server;
         let (mut up, mut down) = (Way::new(first), Way::new(Bytes::new()));
         let (mut told, mut last, mut idle_max) = ([0, 0], Instant::now(), self.idle_max);
         let mut patience: Pin<Box<Sleep>> = Box::pin(sleep(idle_max));

@@ -7,11 +7,12 @@
 //! ```
 
 mod body;
-mod check;
+pub(super) mod check;
 mod connect;
 mod idle;
 mod send;
-mod upload;
+pub(super) mod sending;
+pub(super) mod upload;
 
 #[cfg(test)]
 mod tests;

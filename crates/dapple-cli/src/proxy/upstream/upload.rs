@@ -24,12 +24,12 @@ pub(crate) struct Upload {
 
 impl Upload {
     /// No body.
-    pub(super) fn empty() -> Upload {
+    pub(in crate::proxy) fn empty() -> Upload {
         Upload { parts: None, left: Some(0) }
     }
 
     /// So many bytes, if that is known, and where they go in.
-    pub(super) fn channel(len: Option<u64>) -> (mpsc::Sender<Part>, Upload) {
+    pub(in crate::proxy) fn channel(len: Option<u64>) -> (mpsc::Sender<Part>, Upload) {
         let (tx, rx) = mpsc::channel(1);
         (tx, Upload { parts: Some(rx), left: len })
     }

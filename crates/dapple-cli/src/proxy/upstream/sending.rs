@@ -1,0 +1,198 @@
+//! Moving a request to a server, whoever made the connection: its body goes piece by piece while the answer is looked out for.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use dapple::sync::{mpsc, oneshot};
+use dapple::time::{Instant, sleep, timeout};
+use http::header::{CONTENT_LENGTH, EXPECT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+
+use super::upload::{Part, Upload};
+use crate::http::RequestBody;
+use crate::proxy::hints::Hints;
+
+/// What hyper makes of a request; `E` is what it fails with.
+pub(in crate::proxy) type Responding<'a, E> =
+    Pin<&'a mut (dyn Future<Output = Result<Response<Incoming>, E>> + Send)>;
+
+/// Where the pieces of a body go in.
+pub(in crate::proxy) type Pieces = mpsc::Sender<Part>;
+
+/// A request for hyper, and what belongs to it.
+pub(in crate::proxy) struct Prepared {
+    pub(in crate::proxy) request: Request<Upload>,
+    /// The way into its body; `None` where it has none.
+    pub(in crate::proxy) pieces: Option<Pieces>,
+    /// Tells when the body is wanted.
+    pub(in crate::proxy) gate: Option<oneshot::Receiver<()>>,
+}
+
+/// How far a request came.
+pub(in crate::proxy) enum Sent {
+    /// Without an answer so far.
+    All,
+    /// The server answered before it had all, and got all.
+    Answered(Response<Incoming>),
+    /// The server answered, and the rest of the body stays where it is.
+    Early(Response<Incoming>, Pieces),
+}
+
+/// Why a request did not come all the way.
+pub(in crate::proxy) enum Halt<E> {
+    /// The client gave up, or broke the rules.
+    Client(io::Error),
+    /// The server did, or the connection to it.
+    Server(E),
+    /// Nothing moved for too long.
+    Stuck,
+}
+
+/// The request for hyper, the way into its body, and what tells when that is wanted.
+pub(in crate::proxy) fn prepare(
+    method: &Method,
+    uri: Uri,
+    headers: &HeaderMap,
+    hints: Option<&Arc<Hints>>,
+    len: Option<u64>,
+) -> Prepared {
+    let (pieces, upload) = match len {
+        Some(0) => (None, Upload::empty()),
+        len => {
+            let (pieces, upload) = Upload::channel(len);
+            (Some(pieces), upload)
+        }
+    };
+    let mut request = Request::new(upload);
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = uri;
+    request.headers_mut().clone_from(headers);
+    let headers = request.headers_mut();
+    let had_len = headers.remove(CONTENT_LENGTH).is_some();
+    if let Some(len) = len.filter(|len| *len > 0 || had_len) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    if pieces.is_none() {
+        headers.remove(EXPECT);
+    }
+    let (tx, gate) = headers.contains_key(EXPECT).then(oneshot::channel).unzip();
+    if tx.is_some() || hints.is_some() {
+        let (tx, hints) = (Mutex::new(tx), hints.cloned());
+        hyper::ext::on_informational(&mut request, move |response| {
+            if response.status() != StatusCode::CONTINUE {
+                if let Some(hints) = &hints {
+                    hints.push(response.status(), response.headers());
+                }
+            } else if let Some(tx) = tx.lock().ok().and_then(|mut tx| tx.take()) {
+                // Who gave up waiting has begun already.
+                let _ = tx.send(());
+            }
+        });
+    }
+    Prepared { request, pieces, gate }
+}
+
+/// Moves the body from the client to the server, one piece at a time, until it is sent or the server has answered. After an error it
+/// need not want the rest; after another answer the rest may come soon, and then the connections can be kept. Nothing may rest for longer
+/// than `pause_max`.
+pub(in crate::proxy) async fn upload<E>(
+    pause_max: Duration,
+    mut responding: Responding<'_, E>,
+    body: &mut RequestBody<'_>,
+    pieces: Option<Pieces>,
+    gate: Option<oneshot::Receiver<()>>,
+) -> Result<Sent, Halt<E>> {
+    let Some(pieces) = pieces else { return Ok(Sent::All) };
+    if let Some(gate) = gate
+        && let Some(response) = until_wanted(responding.as_mut(), gate).await
+    {
+        return response.map(|response| Sent::Early(response, pieces)).map_err(Halt::Server);
+    }
+    let mut patience = pin!(sleep(pause_max));
+    let mut answered = None;
+    loop {
+        if answered.is_none() {
+            patience.as_mut().reset(Instant::now() + pause_max);
+        }
+        let event = {
+            // Not dropped half-way: it may hold a piece that is neither here nor there.
+            let mut moving = pin!(move_piece(body, &pieces));
+            loop {
+                let event = poll_fn(|cx| {
+                    if let Poll::Ready(moved) = moving.as_mut().poll(cx) {
+                        return Poll::Ready(Event::Moved(moved));
+                    }
+                    if answered.is_none()
+                        && let Poll::Ready(response) = responding.as_mut().poll(cx)
+                    {
+                        return Poll::Ready(Event::Answered(response));
+                    }
+                    patience.as_mut().poll(cx).map(|()| Event::Stuck)
+                });
+                match event.await {
+                    Event::Answered(Ok(response)) if response.status().as_u16() < 400 => {
+                        answered = Some(response);
+                        patience.as_mut().reset(Instant::now() + REST_MAX);
+                    }
+                    event => break event,
+                }
+            }
+        };
+        match event {
+            Event::Moved(Moved::One) => {}
+            Event::Moved(Moved::Failed(error)) => return Err(Halt::Client(error)),
+            // hyper may want no more of it: then the connection is gone, or the answer is there.
+            Event::Moved(Moved::All | Moved::Unwanted) => return Ok(answered.map_or(Sent::All, Sent::Answered)),
+            Event::Answered(Err(error)) => return Err(Halt::Server(error)),
+            Event::Answered(Ok(response)) => return Ok(Sent::Early(response, pieces)),
+            Event::Stuck => return answered.map(|response| Sent::Early(response, pieces)).ok_or(Halt::Stuck),
+        }
+    }
+}
+
+enum Event<E> {
+    Moved(Moved),
+    Answered(Result<Response<Incoming>, E>),
+    Stuck,
+}
+
+enum Moved {
+    One,
+    All,
+    Unwanted,
+    Failed(io::Error),
+}
+
+/// Takes the next piece from the client and puts it where hyper takes it from.
+async fn move_piece(body: &mut RequestBody<'_>, pieces: &Pieces) -> Moved {
+    match body.next().await {
+        None => pieces.send(Part::End).await.map_or(Moved::Unwanted, |()| Moved::All),
+        Some(Err(error)) => Moved::Failed(error),
+        Some(Ok(piece)) => pieces.send(Part::Piece(piece)).await.map_or(Moved::Unwanted, |()| Moved::One),
+    }
+}
+
+/// Waits until the server says `100 Continue`. Who does not know `Expect` says nothing, so the body goes after a while (RFC 9110,
+/// section 10.1.1). The response, where there is one instead.
+async fn until_wanted<E>(
+    mut responding: Responding<'_, E>,
+    gate: oneshot::Receiver<()>,
+) -> Option<Result<Response<Incoming>, E>> {
+    let mut go = pin!(timeout(CONTINUE_MAX, gate));
+    let event = poll_fn(|cx| match responding.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Some(response)),
+        Poll::Pending => go.as_mut().poll(cx).map(|_| None),
+    });
+    event.await
+}
+
+/// How long the rest of a body may take when the answer is there.
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// How long a client's body waits for `100 Continue`.
+const CONTINUE_MAX: Duration = Duration::from_secs(1);
