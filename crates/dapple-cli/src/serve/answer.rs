@@ -40,7 +40,7 @@ impl Service for Site {
 async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     let mut reply = respond(site, request, client).await;
     if reply.shared.is_none() {
-        Box::pin(adorn(site, request, &mut reply)).await;
+        Box::pin(adorn(site, request, &mut reply, client)).await;
     }
     if let Some(alternative) = &client.alternative {
         reply.headers.insert(ALT_SVC, alternative.clone());
@@ -78,12 +78,12 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     if path.is_hidden() && !site.hidden {
         return reply::problem(StatusCode::NOT_FOUND, head);
     }
-    let plain = match site.find(key).await {
+    let plain = match site.find(key, client.addr.ip()).await {
         Ok(Content::Page(page)) => Source::Page(page),
         Ok(Content::File(file)) => Source::File(file),
         Ok(Content::Directory) => return reply::with_slash(request.path, request.query, head),
         Ok(Content::Nothing) => return reply::problem(StatusCode::NOT_FOUND, head),
-        Ok(Content::Unsteady) => return reply::problem(StatusCode::SERVICE_UNAVAILABLE, head),
+        Ok(Content::Unsteady | Content::Busy) => return reply::problem(StatusCode::SERVICE_UNAVAILABLE, head),
         Err(error) => {
             error!(%error, path = request.path, "a request could not be answered");
             return reply::problem(StatusCode::INTERNAL_SERVER_ERROR, head);
@@ -94,7 +94,7 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
             let accepted = Accepted::of(request.fields);
             match accepted.any_coding() {
                 // Boxed: what waits for a disk or a compressor has more to remember than a connection that waits.
-                true => Box::pin(site.choose(key, plain, &accepted)).await,
+                true => Box::pin(site.choose(key, plain, &accepted, client.addr.ip())).await,
                 false => accepted.takes_plain().then(|| plain.into()),
             }
         }
@@ -118,10 +118,10 @@ fn other_method(request: &Request<'_>) -> Reply {
 }
 
 /// Gives a reply that is no file what the rules say of its path and its status.
-async fn adorn(site: &Site, request: &Request<'_>, reply: &mut Reply) {
+async fn adorn(site: &Site, request: &Request<'_>, reply: &mut Reply, client: &Client) {
     let rules = site.library.labels.rules.load_full();
     if let Some(key) = rules.error_page(reply.status)
-        && let Ok(Content::Page(page)) = site.find(key.as_bytes()).await
+        && let Ok(Content::Page(page)) = site.find(key.as_bytes(), client.addr.ip()).await
     {
         reply.headers.insert(CONTENT_TYPE, page.meta.content_type.clone());
         match request.method {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::looks::Looks;
 use super::site::Site;
 use crate::observe::metrics::exposition::{Exposition, Kind};
 use crate::observe::metrics::listener::Numbers;
@@ -30,6 +31,7 @@ impl Numbers for SiteNumbers {
         connections(&self.site, &mut out);
         memory(&self.site, &mut out);
         caches(&self.site, &mut out).await;
+        disk(&self.site, &mut out);
         if let Some(log) = sinks.and_then(|sinks| sinks.log.as_ref()) {
             let help = "Lines of the access log that were dropped or could not be written.";
             out.single("dapple_access_log_lines_dropped_total", Kind::Counter, help, log.dropped() as f64);
@@ -105,6 +107,24 @@ async fn caches(site: &Site, out: &mut Exposition) {
         ("dapple_file_handle_misses_total", Kind::Counter, "Look-ups for which the disk was asked."),
     ];
     for ((name, kind, help), value) in families.into_iter().zip(paths) {
+        out.single(name, kind, help, value as f64);
+    }
+}
+
+/// Nothing where all requests may wait for the disk.
+fn disk(site: &Site, out: &mut Exposition) {
+    let Some(stats) = site.looks.as_ref().map(Looks::stats) else { return };
+    let families = [
+        ("dapple_disk_looks_total", Kind::Counter, "Looks at the disk that were not answered at once.", stats.finished),
+        (
+            "dapple_disk_looks_refused_total",
+            Kind::Counter,
+            "Looks that were refused, as they would have taken too long.",
+            stats.refused + stats.dropped,
+        ),
+        ("dapple_disk_looks_waiting", Kind::Gauge, "Looks that wait to begin.", stats.waiting as u64),
+    ];
+    for (name, kind, help, value) in families {
         out.single(name, kind, help, value as f64);
     }
 }

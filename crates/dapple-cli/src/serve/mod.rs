@@ -43,6 +43,7 @@ mod labels;
 mod library;
 mod listing;
 mod loading;
+mod looks;
 mod memory;
 mod meta;
 mod metrics;
@@ -94,6 +95,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         limits: args.connection.limits(),
         observing,
         admission,
+        looks: args.limits.looks(),
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
     drop(Color::new().spawn_background(crate::http::clock::beat()));

@@ -81,6 +81,8 @@ pub(crate) enum Content {
     Nothing,
     /// A file that somebody writes to all the time: no moment was found at which it could be read.
     Unsteady,
+    /// The disk has more to do than it could do in time, so that it was not asked.
+    Busy,
 }
 
 /// How a request that the caches cannot answer gets its answer.
@@ -165,7 +167,7 @@ impl Shard {
             }
             // What was there is there no more.
             Content::File(_) | Content::Directory | Content::Nothing => self.pages.forget(hash, key),
-            Content::Unsteady => {}
+            Content::Unsteady | Content::Busy => {}
         }
     }
 

@@ -17,13 +17,14 @@
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use dapple::{Color, Colored, Handle};
-use tracing::Instrument;
+use tracing::{Instrument, debug};
 
 use super::clock::now_ms;
 use super::counters::Counters;
@@ -32,6 +33,7 @@ use super::handles::{Handles, Known};
 use super::labels::Labels;
 use super::library::{Before, Glance, Library};
 use super::loading::Loading;
+use super::looks::{self, Looks};
 use super::memory::Memory;
 use super::pages::{Content, Found, Joined, Page, SHARDS, Shard, shard_of};
 use super::rules::Rules;
@@ -49,6 +51,8 @@ pub(crate) struct Site {
     pub(crate) counters: Arc<Counters>,
     /// Who may connect.
     pub(crate) admission: Arc<Admission>,
+    /// Which requests may wait for the disk; nothing if all may.
+    pub(crate) looks: Option<Looks>,
     pub(crate) memory: Memory,
     /// Bytes that the page cache may hold where there is memory.
     pub(crate) cache_bytes: u64,
@@ -87,6 +91,7 @@ pub(crate) struct SiteOptions {
     pub(crate) limits: Limits,
     pub(crate) observing: Observing,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) looks: Option<Looks>,
 }
 
 impl Site {
@@ -109,6 +114,7 @@ impl Site {
             handles: colored(Handles::new(options.files_max), options.serial),
             counters: Arc::new(Counters::new(handle.clone())),
             admission: options.admission,
+            looks: options.looks,
             memory: Memory::default(),
             cache_bytes: options.cache_bytes,
             handle,
@@ -161,26 +167,26 @@ impl Site {
         self.hasher.hash_one(key)
     }
 
-    /// Finds what `key` names.
+    /// Finds what `key` names, for a client.
     ///
     /// # Errors
     ///
     /// Where the disk, or the supply of file descriptors, fails.
-    pub(crate) async fn find(&self, key: &[u8]) -> io::Result<Content> {
+    pub(crate) async fn find(&self, key: &[u8], client: IpAddr) -> io::Result<Content> {
         let hash = self.hash(key);
         let now_ms = now_ms();
         let shard = &self.shards[shard_of(hash)];
         match shard.with(|shard| shard.look_up(hash, key, now_ms)).await {
             Found::Fresh(page) => Ok(Content::Page(page)),
             // Boxed, both: a connection that waits should not have room for what is seldom done.
-            Found::Stale(page) => Box::pin(self.renew(hash, key, page, now_ms)).await,
+            Found::Stale(page) => Box::pin(self.renew(hash, key, page, now_ms, client)).await,
             Found::Loading(content) => content.await.map_err(|_| failed()),
-            Found::Missing => Box::pin(self.load(self.loading(hash, key), now_ms)).await,
+            Found::Missing => Box::pin(self.load(self.loading(hash, key), now_ms, client)).await,
         }
     }
 
     /// Makes sure that a page still is what its name stands for. Until then others are served it as it is.
-    async fn renew(&self, hash: u64, key: &[u8], page: Arc<Page>, now_ms: u64) -> io::Result<Content> {
+    async fn renew(&self, hash: u64, key: &[u8], page: Arc<Page>, now_ms: u64, client: IpAddr) -> io::Result<Content> {
         let shard = &self.shards[shard_of(hash)];
         match self.handles.with(|handles| handles.look_up(hash, key, now_ms)).await {
             Known::Fresh(Resolved::Listed, checked_ms) if page.state.is_none() => {
@@ -194,7 +200,10 @@ impl Site {
             Glance::Begun(before) => {
                 return match shard.with(|shard| shard.join(hash, key)).await {
                     Joined::Wait(content) => content.await.map_err(|_| failed()),
-                    Joined::Yours => self.load_elsewhere(self.loading(hash, key), Some(page), before, now_ms).await,
+                    Joined::Yours => {
+                        let loading = self.loading(hash, key);
+                        self.load_elsewhere(loading, Some(page), before, now_ms, client).await
+                    }
                 };
             }
         };
@@ -211,7 +220,7 @@ impl Site {
     }
 
     /// Loads what is not in memory.
-    async fn load(&self, loading: Loading, now_ms: u64) -> io::Result<Content> {
+    async fn load(&self, loading: Loading, now_ms: u64, client: IpAddr) -> io::Result<Content> {
         let (hash, key) = (loading.hash, loading.key.clone());
         let known = match self.handles.with(|handles| handles.look_up(hash, &key, now_ms)).await {
             Known::Fresh(Resolved::Directory, _) => return Ok(loading.answer(Content::Directory).await),
@@ -235,20 +244,35 @@ impl Site {
             }
             Glance::Begun(before) => before,
         };
-        self.load_elsewhere(loading, None, before, now_ms).await
+        self.load_elsewhere(loading, None, before, now_ms, client).await
     }
 
-    /// Loads what takes a while, in a task of its own: the others wait for it also when this connection goes away.
+    /// Loads what takes a while, in a task of its own: the others wait for it also when this connection goes away. Where the
+    /// disk could not answer in time, none of them waits.
     async fn load_elsewhere(
         &self,
         loading: Loading,
         cached: Option<Arc<Page>>,
         before: Before,
         now_ms: u64,
+        client: IpAddr,
     ) -> io::Result<Content> {
+        let place = match self.looks.as_ref().map(|looks| looks.offer(client)).transpose() {
+            Ok(place) => place,
+            Err(refused) => {
+                debug!(%refused, "the disk is not asked");
+                return Ok(loading.answer(Content::Busy).await);
+            }
+        };
         let (hash, key) = (loading.hash, loading.key.clone());
         let content = loading.shard.with(|shard| shard.wait(hash, &key)).await;
-        self.spawn(loading.run(cached, before, now_ms).in_current_span());
+        let look = async move {
+            match place {
+                Some(place) => looks::run(place, loading, cached, before, now_ms).await,
+                None => loading.run(cached, before, now_ms).await,
+            }
+        };
+        self.spawn(look.in_current_span());
         content.await.map_err(|_| failed())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dapple::WorkerStats;
+use dapple::stage::admission::AdmissionStats;
 use serde::Serialize;
 
 use super::memory::MemoryStatus;
@@ -34,6 +35,17 @@ struct Status {
     per_worker: Vec<Worker>,
     page_cache: Vec<ShardStatus>,
     file_handles: HandlesStatus,
+    /// Nothing where all requests may wait for the disk.
+    disk: Option<DiskStatus>,
+}
+
+/// Looks at the disk that took more than a moment.
+#[derive(Serialize)]
+struct DiskStatus {
+    looks: u64,
+    refused: u64,
+    waiting: usize,
+    in_service: usize,
 }
 
 #[derive(Serialize)]
@@ -135,6 +147,7 @@ pub(crate) async fn collect(site: &Site, color: u64) -> String {
         per_worker: stats.workers.iter().map(Worker::from).collect(),
         page_cache,
         file_handles,
+        disk: site.looks.as_ref().map(|looks| disk(looks.stats())),
     };
     serde_json::to_string(&status).expect("numbers and fixed names are always JSON")
 }
@@ -160,4 +173,9 @@ fn shard_status(color: u64, shard: &Shard) -> ShardStatus {
         misses: shard.misses,
         evictions: shard.evictions(),
     }
+}
+
+fn disk(stats: AdmissionStats) -> DiskStatus {
+    let AdmissionStats { finished: looks, waiting, in_service, .. } = stats;
+    DiskStatus { looks, refused: stats.refused + stats.dropped, waiting, in_service }
 }

@@ -4,6 +4,7 @@
 //! here hangs on the page that it was made of, and weighs as a part of it.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -53,9 +54,15 @@ pub(crate) struct Representation {
 
 impl Site {
     /// Chooses among the variants of a content. `None`: the client takes none of them.
-    pub(crate) async fn choose(&self, key: &[u8], plain: Source, accepted: &Accepted) -> Option<Representation> {
+    pub(crate) async fn choose(
+        &self,
+        key: &[u8],
+        plain: Source,
+        accepted: &Accepted,
+        client: IpAddr,
+    ) -> Option<Representation> {
         if accepted.any_coding() {
-            if let Some(neighbor) = self.neighbor(key, &plain, accepted).await {
+            if let Some(neighbor) = self.neighbor(key, &plain, accepted, client).await {
                 return Some(neighbor);
             }
             if let Source::Page(page) = &plain
@@ -70,7 +77,13 @@ impl Site {
     }
 
     /// The best of the neighbors that the client takes.
-    async fn neighbor(&self, key: &[u8], plain: &Source, accepted: &Accepted) -> Option<Representation> {
+    async fn neighbor(
+        &self,
+        key: &[u8],
+        plain: &Source,
+        accepted: &Accepted,
+        client: IpAddr,
+    ) -> Option<Representation> {
         let stamp = plain.stamp()?;
         let name = file_name(key);
         let present = match plain.variants().known_neighbors() {
@@ -78,7 +91,7 @@ impl Site {
             None => {
                 let mut present = 0;
                 for coding in Coding::ALL {
-                    let found = self.find_neighbor(&name, &stamp, coding).await;
+                    let found = self.find_neighbor(&name, &stamp, coding, client).await;
                     present |= u64::from(found.is_some()) << place(coding);
                 }
                 plain.variants().neighbors.store(now_ms() << CODINGS | present, Ordering::Relaxed);
@@ -86,7 +99,7 @@ impl Site {
             }
         };
         for coding in accepted.in_order().filter(|coding| present >> place(*coding) & 1 == 1) {
-            if let Some(source) = self.find_neighbor(&name, &stamp, coding).await {
+            if let Some(source) = self.find_neighbor(&name, &stamp, coding, client).await {
                 let label = self.label(key, plain, &source, coding);
                 return Some(Representation { source, label: Some(label) });
             }
@@ -95,9 +108,9 @@ impl Site {
     }
 
     /// The neighbor of a file, if it is there and not older than the file.
-    async fn find_neighbor(&self, name: &[u8], stamp: &Stamp, coding: Coding) -> Option<Source> {
+    async fn find_neighbor(&self, name: &[u8], stamp: &Stamp, coding: Coding, client: IpAddr) -> Option<Source> {
         let neighbor = [name, coding.ending().as_bytes()].concat();
-        let source = match self.find(&neighbor).await {
+        let source = match self.find(&neighbor, client).await {
             Ok(Content::Page(page)) => Source::Page(page),
             Ok(Content::File(file)) => Source::File(file),
             _ => return None,

@@ -176,6 +176,14 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
+/// The client that an address belongs to, as a number.
+pub(crate) fn client_key(address: IpAddr) -> u64 {
+    match network(address) {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+    }
+}
+
 /// More than there are workers on most machines.
 const SHARDS: usize = 16;
 

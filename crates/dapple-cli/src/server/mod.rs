@@ -20,7 +20,7 @@ mod upgrade;
 mod watch;
 
 pub(crate) use self::accept::Host;
-pub(crate) use self::admission::{Admission, Place, Refusal};
+pub(crate) use self::admission::{Admission, Place, Refusal, client_key};
 pub(crate) use self::args::AdmissionArgs;
 #[cfg(test)]
 pub(crate) use self::descriptors::FILES_MAX;

@@ -441,10 +441,14 @@ impl Controller {
 
     /// What would run before a newcomer of this class.
     fn work_ahead_ns(&self, class: Class, now: Instant) -> u64 {
-        let running: u64 = self.granted.iter().map(|&key| self.requests[key].residual_ns(now)).sum();
         let target_ns = ns(self.config.target_delay) as f64;
         let back_soon = self.suspension_ns.map_or(0.0, |mean_ns| (target_ns / mean_ns.max(1.0)).min(1.0));
         let suspended_ns = (self.suspended_ns as f64 * back_soon) as u64;
+        if self.idle > 0 {
+            // One is free: what the others run is not ahead, and nothing waits.
+            return suspended_ns;
+        }
+        let running: u64 = self.granted.iter().map(|&key| self.requests[key].residual_ns(now)).sum();
         running + self.resuming_ns + suspended_ns + self.queue.work_ahead_ns(class)
     }
 

@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode, Version};
 /// # Errors
 ///
 /// Why its framing cannot be trusted.
-pub(in crate::proxy) fn framing(version: Version, status: StatusCode, headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
+pub(crate) fn framing(version: Version, status: StatusCode, headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err("it changes the protocol, and nobody asked for that");
     }

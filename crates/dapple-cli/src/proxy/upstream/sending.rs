@@ -18,8 +18,7 @@ use crate::http::RequestBody;
 use crate::proxy::hints::Hints;
 
 /// What hyper makes of a request; `E` is what it fails with.
-pub(in crate::proxy) type Responding<'a, E> =
-    Pin<&'a mut (dyn Future<Output = Result<Response<Incoming>, E>> + Send)>;
+pub(in crate::proxy) type Responding<'a, E> = Pin<&'a mut (dyn Future<Output = Result<Response<Incoming>, E>> + Send)>;
 
 /// Where the pieces of a body go in.
 pub(in crate::proxy) type Pieces = mpsc::Sender<Part>;

@@ -4,10 +4,12 @@
 //! number its range.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(crate) use self::connection::ConnectionArgs;
 pub(crate) use self::listen::ListenArgs;
 pub(crate) use self::tls::TlsArgs;
+use super::looks::Looks;
 use crate::config::number;
 use crate::observe::ToldArgs;
 use crate::server::AdmissionArgs;
@@ -94,6 +96,17 @@ pub(crate) struct LimitArgs {
     /// [default: that of the control group, if it has a limit]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=1 << 24))]
     pub(crate) memory_limit_mb: Option<u64>,
+
+    /// Refuse what must be read from the disk with 503 if it could not be answered within this time; 0 never refuses. What is
+    /// in memory is never refused
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = number::<u64>(0..=3_600_000))]
+    pub(crate) target_delay_ms: u64,
+}
+
+impl LimitArgs {
+    pub(crate) fn looks(&self) -> Option<Looks> {
+        (self.target_delay_ms > 0).then(|| Looks::new(Duration::from_millis(self.target_delay_ms)))
+    }
 }
 
 /// What runs, and how it shows.

@@ -1,0 +1,100 @@
+//! Which requests may wait for the disk: admission for looks at the file system that the page cache cannot answer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple::stage::Refused;
+use dapple::stage::admission::{self, AdmissionStats, Admitted, Offer};
+
+use super::library::Before;
+use super::loading::Loading;
+use super::pages::{Content, Page};
+use crate::server::client_key;
+
+/// Admission to the disk.
+#[derive(Debug)]
+pub(crate) struct Looks(admission::Admission);
+
+impl Looks {
+    /// A look that would take longer than the target, with all that is ahead of it, is refused.
+    pub(crate) fn new(target_delay: Duration) -> Looks {
+        let mut config = admission::Config::with_target_delay(target_delay);
+        config.processors = Some(AT_ONCE);
+        Looks(admission::Admission::new(config))
+    }
+
+    /// Asks for a place for one look.
+    pub(crate) fn offer(&self, client: IpAddr) -> Result<Admitted, Refused> {
+        self.0.offer(Offer::now().client(client_key(client)))
+    }
+
+    pub(crate) fn stats(&self) -> AdmissionStats {
+        self.0.stats()
+    }
+}
+
+/// Looks when its turn comes. What is dropped while it waits is answered, for all who wait for it.
+pub(crate) async fn run(place: Admitted, loading: Loading, cached: Option<Arc<Page>>, before: Before, now_ms: u64) {
+    // Outside of what admission drops: those who wait are to be answered by whoever has this.
+    let mut rest = Some((loading, cached, before));
+    let look = async {
+        if let Some((loading, cached, before)) = rest.take() {
+            loading.run(cached, before, now_ms).await;
+        }
+    };
+    let outcome = place.run_whole(|| look).await;
+    if let (Err(_), Some((loading, ..))) = (outcome, rest) {
+        loading.answer(Content::Busy).await;
+    }
+}
+
+/// What a disk, or the pool, does at a time. More would only wait there.
+const AT_ONCE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use dapple::stage::Reason;
+
+    use super::{AT_ONCE, Looks};
+
+    /// Looks that are known to take about 5 ms each, where 100 ms are the target.
+    async fn learned() -> (Looks, IpAddr) {
+        let (looks, client) = (Looks::new(Duration::from_millis(100)), IpAddr::from([192, 0, 2, 1]));
+        for _ in 0..20 {
+            let look = || dapple::time::sleep(Duration::from_millis(5));
+            looks.offer(client).expect("nothing else is looked at").run_whole(look).await.expect("it is not dropped");
+        }
+        (looks, client)
+    }
+
+    /// By the real clock, as admission measures what a look costs.
+    #[test]
+    fn more_than_the_disk_does_in_time_is_refused_and_others_have_their_share() {
+        dapple::block_on(refuse_and_share());
+    }
+
+    async fn refuse_and_share() {
+        let (looks, client) = learned().await;
+        let mut places = Vec::new();
+        let refused = loop {
+            match looks.offer(client) {
+                Ok(place) => places.push(place),
+                Err(refused) => break refused,
+            }
+        };
+        assert!(matches!(refused.reason, Reason::Delay { .. }), "{refused}");
+        assert!(places.len() > AT_ONCE, "{} at a time", places.len());
+        assert!(places.len() < 20 * AT_ONCE, "{} in 100 ms", places.len());
+        let other = looks.offer(IpAddr::from([192, 0, 2, 2])).expect("the other client makes room");
+        let mine = places.pop().expect("there are many");
+        let outcome = mine.run_whole(|| async {}).await.expect_err("the newest made room");
+        assert!(matches!(outcome.reason, Reason::Share { .. }), "{outcome}");
+        drop((places, other));
+        assert_eq!((looks.stats().waiting, looks.stats().in_service), (0, 0));
+        assert!(looks.offer(client).is_ok(), "there is room again");
+    }
+}
