@@ -66,6 +66,24 @@ impl Handle {
 
     /// As [`Handle::current`], or `None`.
     pub fn try_current() -> Option<Handle> {
+        Handle::of_thread().or_else(|| {
+            let oldest = running().iter().find_map(Weak::upgrade);
+            oldest.map(|shared| Handle { shared })
+        })
+    }
+
+    /// The runtime that the calling thread is a worker of, or has entered; `None` elsewhere, also where a runtime runs: for
+    /// what works on any executor, and must not depend on a runtime that its caller knows nothing of.
+    ///
+    /// ```
+    /// use dapple_sched::{Handle, Runtime};
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// assert!(Handle::of_thread().is_none());
+    /// assert!(runtime.block_on(async { Handle::of_thread() }).is_some());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn of_thread() -> Option<Handle> {
         if let Some(shared) = context::with_worker(|worker| worker.shared.clone()) {
             return Some(Handle { shared });
         }
@@ -78,8 +96,7 @@ impl Handle {
             };
             return Some(Handle { shared });
         }
-        let oldest = running().iter().find_map(Weak::upgrade);
-        oldest.map(|shared| Handle { shared })
+        None
     }
 
     #[cfg(any(dapple_loom, dapple_shuttle))]

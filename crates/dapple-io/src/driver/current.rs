@@ -64,6 +64,16 @@ pub(crate) fn standing_now() -> Option<Instant> {
     }
 }
 
+/// The clock of the runtime that this thread is a worker of, or has entered; the oldest one of the process does not count.
+pub(crate) fn clock_of_thread() -> Option<Option<Instant>> {
+    let now = |shared: &Shared| shared.standing.as_ref().map(Standing::now);
+    if let Some(slot) = own_slot() {
+        return Some(now(slot.shared()));
+    }
+    let handle = Handle::of_thread()?;
+    handle.driver::<EpollDriver>().map(|driver| now(&driver.shared))
+}
+
 pub(crate) fn shared() -> io::Result<Arc<Shared>> {
     with(|driver, _| driver.shared.clone())
 }

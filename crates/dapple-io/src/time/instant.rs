@@ -32,6 +32,14 @@ impl Instant {
         Instant(current::standing_now().unwrap_or_else(time::Instant::now))
     }
 
+    /// Now, for what works on any executor: by the clock of the runtime that this thread is a worker of, or has entered, and
+    /// whether that stands still; `None` where the thread has no runtime with timers of its own.
+    #[doc(hidden)]
+    pub fn of_thread() -> Option<(Instant, bool)> {
+        let standing = current::clock_of_thread()?;
+        Some((Instant(standing.unwrap_or_else(time::Instant::now)), standing.is_some()))
+    }
+
     /// How much time has passed since then; zero if it is still to come.
     pub fn elapsed(&self) -> Duration {
         Instant::now().saturating_duration_since(*self)
