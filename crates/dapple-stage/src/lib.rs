@@ -9,9 +9,16 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod backoff;
+pub mod balance;
 mod deadline;
+pub mod middleware;
+mod random;
 mod refused;
+mod switch;
+mod time;
 
+pub use self::backoff::Backoff;
 pub use self::deadline::post_before;
 pub use self::refused::{Reason, Refused};
 

@@ -64,4 +64,17 @@ impl Refused {
     pub fn new(reason: Reason, retry_after: Duration) -> Refused {
         Refused { reason, retry_after }
     }
+
+    /// The refusal that an error is, or that caused it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use dapple_stage::{BoxError, Reason, Refused};
+    ///
+    /// let error: BoxError = Refused::new(Reason::Rate, Duration::from_secs(1)).into();
+    /// assert_eq!(Refused::find(&*error).unwrap().retry_after, Duration::from_secs(1));
+    /// ```
+    pub fn find<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Refused> {
+        std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+    }
 }

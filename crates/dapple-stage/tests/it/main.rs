@@ -1,4 +1,7 @@
 //! Public behavior of `dapple-stage`.
 
 mod admission;
+mod balance;
 mod deadline;
+mod executors;
+mod retry;

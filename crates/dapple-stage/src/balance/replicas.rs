@@ -1,0 +1,370 @@
+//! Which replica gets the next request: the choice and nothing else, without locks and with the time told.
+//!
+//! | state | gets | next |
+//! |---|---|---|
+//! | in service | requests | out, after failures in a row or one that says "down" |
+//! | out until then | nothing | on trial, by the first pick after its back-off ([`Probe::Trial`]); in, when it is said to be well |
+//! | on trial | that one request | in by its success; out for longer by its failure; to be tried again if it is given up, or takes very long |
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+use super::config::{Config, Load, Outcome, Probe};
+use super::stats::{ReplicaState, ReplicaStats};
+use crate::random::Random;
+use crate::time::after;
+
+/// Tells replicas apart, also two that had the same key one after the other.
+pub(super) type Id = u64;
+
+pub(super) struct Replicas<K, T> {
+    config: Config,
+    all: BTreeMap<Id, Replica<K, T>>,
+    ids: HashMap<K, Id>,
+    /// Those in service, in any order.
+    serving: Vec<Id>,
+    next_id: Id,
+    random: Random,
+}
+
+struct Replica<K, T> {
+    key: K,
+    value: T,
+    state: State,
+    in_flight: usize,
+    failures_in_a_row: u32,
+    /// How often it went out since it was last well for long.
+    times_out: u32,
+    /// It is in service since then, and was out for so long before.
+    joined: Instant,
+    was_out_for: Duration,
+    latency: Option<Fading>,
+    /// Refusals of late: as good as that many requests in flight. Failures are no part of it: who is picked no more because of
+    /// one would never have enough of them in a row to be out.
+    strain: Fading,
+    successes: u64,
+    failures: u64,
+    refusals: u64,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// Its place among those in service.
+    Serving {
+        place: usize,
+    },
+    Out {
+        until: Instant,
+    },
+    /// When another trial may begin although this one has not ended.
+    Trial {
+        until: Instant,
+    },
+}
+
+/// A number that gets smaller with time.
+#[derive(Clone, Copy)]
+struct Fading {
+    value: f64,
+    at: Instant,
+}
+
+impl Fading {
+    fn now(self, now: Instant, decay: Duration) -> f64 {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        if decay.is_zero() { 0.0 } else { self.value * (-passed / decay.as_secs_f64()).exp() }
+    }
+}
+
+/// A replica that was picked, and whether that is its trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) id: Id,
+    pub(super) is_trial: bool,
+}
+
+impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
+    pub(super) fn new(config: Config, random: Random) -> Replicas<K, T> {
+        let config = Config { failures_max: config.failures_max.max(1), ..config };
+        Replicas { config, all: BTreeMap::new(), ids: HashMap::new(), serving: Vec::new(), next_id: 0, random }
+    }
+
+    /// Adds a replica, in service; yields what had its key before.
+    pub(super) fn insert(&mut self, key: K, value: T, now: Instant) -> Option<T> {
+        let before = self.remove(&key);
+        let id = self.next_id;
+        self.next_id += 1;
+        let replica = Replica {
+            key: key.clone(),
+            value,
+            state: State::Serving { place: self.serving.len() },
+            in_flight: 0,
+            failures_in_a_row: 0,
+            times_out: 0,
+            joined: now,
+            was_out_for: Duration::ZERO,
+            latency: None,
+            strain: Fading { value: 0.0, at: now },
+            successes: 0,
+            failures: 0,
+            refusals: 0,
+        };
+        self.serving.push(id);
+        self.all.insert(id, replica);
+        self.ids.insert(key, id);
+        before
+    }
+
+    pub(super) fn remove(&mut self, key: &K) -> Option<T> {
+        let id = self.ids.remove(key)?;
+        self.stop_serving(id);
+        self.all.remove(&id).map(|replica| replica.value)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.ids.keys()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = (Id, &K, &T)> {
+        self.all.iter().map(|(id, replica)| (*id, &replica.key, &replica.value))
+    }
+
+    pub(super) fn value(&self, id: Id) -> Option<(&K, &T)> {
+        self.all.get(&id).map(|replica| (&replica.key, &replica.value))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn serving_len(&self) -> usize {
+        self.serving.len()
+    }
+
+    /// Chooses and begins.
+    #[cfg(test)]
+    pub(super) fn pick(&mut self, now: Instant, may: impl Fn(Id, &K) -> bool) -> Option<Choice> {
+        let choice = self.choose(now, may)?;
+        self.begin(choice, now).then_some(choice)
+    }
+
+    /// Chooses among those that may be: one that is due for a trial; or else of two in service, drawn by chance, the one with less
+    /// load ("the power of two choices"). Nothing has begun by that.
+    pub(super) fn choose(&mut self, now: Instant, may: impl Fn(Id, &K) -> bool) -> Option<Choice> {
+        match self.due(now, &may) {
+            Some(id) => Some(Choice { id, is_trial: true }),
+            None => self.lighter_of_two(now, &may).map(|id| Choice { id, is_trial: false }),
+        }
+    }
+
+    /// Begins the request that was chosen; false if that replica is not to be had any more.
+    pub(super) fn begin(&mut self, choice: Choice, now: Instant) -> bool {
+        let again = after(now, self.config.backoff.max());
+        let Some(replica) = self.all.get_mut(&choice.id) else { return false };
+        match replica.state.until() {
+            None if !choice.is_trial => {}
+            Some(until) if choice.is_trial && until <= now => replica.state = State::Trial { until: again },
+            _ => return false,
+        }
+        replica.in_flight += 1;
+        true
+    }
+
+    /// When the next trial is due of those that may be; `None` where no time brings one.
+    pub(super) fn next_trial(&self, may: impl Fn(Id) -> bool) -> Option<Instant> {
+        if self.config.probe != Probe::Trial || self.serving.len() == self.all.len() {
+            return None;
+        }
+        let out = self.all.iter().filter(|(id, _)| may(**id));
+        out.filter_map(|(_, replica)| replica.state.until()).min()
+    }
+
+    /// Whether a replica could be picked.
+    pub(super) fn is_open(&self, id: Id, now: Instant) -> bool {
+        let has_trials = self.config.probe == Probe::Trial;
+        let is_due = |until| has_trials && until <= now;
+        self.all.get(&id).is_some_and(|replica| replica.state.until().is_none_or(is_due))
+    }
+
+    /// Says how a request went. True if who waits should look again.
+    pub(super) fn report(&mut self, choice: Choice, outcome: Outcome, latency: Duration, now: Instant) -> bool {
+        let decay = self.config.decay;
+        let Some(replica) = self.all.get_mut(&choice.id) else { return false };
+        // Somebody else's trial, or a check, may have decided meanwhile.
+        let on_trial = choice.is_trial && matches!(replica.state, State::Trial { .. });
+        match outcome {
+            Outcome::Success => replica.succeeded(latency, now, decay),
+            Outcome::Failure | Outcome::Down => {
+                replica.failures += 1;
+                replica.failures_in_a_row = replica.failures_in_a_row.saturating_add(1);
+            }
+            Outcome::Refused => {
+                replica.refusals += 1;
+                replica.strained(now, decay);
+            }
+            Outcome::Canceled => {}
+        }
+        let is_serving = matches!(replica.state, State::Serving { .. });
+        let too_many = replica.failures_in_a_row >= self.config.failures_max;
+        match outcome {
+            Outcome::Success | Outcome::Refused if on_trial => self.join(choice.id, now),
+            Outcome::Failure | Outcome::Down if on_trial => self.leave(choice.id, now),
+            Outcome::Canceled if on_trial => replica.state = State::Out { until: now },
+            Outcome::Down if is_serving => self.leave(choice.id, now),
+            Outcome::Failure if is_serving && too_many => self.leave(choice.id, now),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The request is over: once for each pick.
+    pub(super) fn end(&mut self, id: Id) {
+        if let Some(replica) = self.all.get_mut(&id) {
+            replica.in_flight -= 1;
+        }
+    }
+
+    /// What a check found. True if that changes who is in service.
+    pub(super) fn set_health(&mut self, id: Id, is_well: bool, now: Instant) -> bool {
+        let Some(replica) = self.all.get(&id) else { return false };
+        let is_serving = matches!(replica.state, State::Serving { .. });
+        match (is_well, is_serving) {
+            (true, false) => self.join(id, now),
+            (false, _) => self.leave(id, now),
+            (true, true) => {}
+        }
+        is_well != is_serving
+    }
+
+    pub(super) fn id(&self, key: &K) -> Option<Id> {
+        self.ids.get(key).copied()
+    }
+
+    pub(super) fn stats(&self, now: Instant) -> Vec<ReplicaStats<K>> {
+        let stats = |replica: &Replica<K, T>| ReplicaStats {
+            key: replica.key.clone(),
+            state: match replica.state {
+                State::Serving { .. } => ReplicaState::In,
+                State::Out { until } => ReplicaState::Out { rest: until.saturating_duration_since(now) },
+                State::Trial { .. } => ReplicaState::Trial,
+            },
+            in_flight: replica.in_flight,
+            latency: replica.latency.map(|latency| Duration::from_secs_f64(latency.now(now, self.config.decay))),
+            successes: replica.successes,
+            failures: replica.failures,
+            refusals: replica.refusals,
+        };
+        self.all.values().map(stats).collect()
+    }
+
+    fn due(&self, now: Instant, may: impl Fn(Id, &K) -> bool) -> Option<Id> {
+        if self.config.probe != Probe::Trial || self.serving.len() == self.all.len() {
+            return None;
+        }
+        let is_due = |replica: &Replica<K, T>| replica.state.until().is_some_and(|until| until <= now);
+        let mut all = self.all.iter();
+        all.find(|(id, replica)| is_due(replica) && may(**id, &replica.key)).map(|(id, _)| *id)
+    }
+
+    fn lighter_of_two(&mut self, now: Instant, may: impl Fn(Id, &K) -> bool) -> Option<Id> {
+        // Drawn from all of them first: to look at each one is what the two choices avoid.
+        if let Some((one, other)) = two_of(&self.serving, &mut self.random)
+            && may(one, &self.all[&one].key)
+            && may(other, &self.all[&other].key)
+        {
+            return Some(self.lighter(one, other, now));
+        }
+        let allowed: Vec<Id> = self.serving.iter().copied().filter(|id| may(*id, &self.all[id].key)).collect();
+        match two_of(&allowed, &mut self.random) {
+            Some((one, other)) => Some(self.lighter(one, other, now)),
+            None => allowed.first().copied(),
+        }
+    }
+
+    fn lighter(&self, one: Id, other: Id, now: Instant) -> Id {
+        let decay = self.config.decay;
+        let (a, b) = (&self.all[&one], &self.all[&other]);
+        let queue = |replica: &Replica<K, T>| replica.in_flight as f64 + replica.strain.now(now, decay);
+        let (one_load, other_load) = match (self.config.load, a.latency, b.latency) {
+            (Load::Latency, Some(of_a), Some(of_b)) => {
+                ((queue(a) + 1.0) * of_a.now(now, decay), (queue(b) + 1.0) * of_b.now(now, decay))
+            }
+            _ => (queue(a), queue(b)),
+        };
+        // The order of the two is chance as well.
+        if other_load < one_load { other } else { one }
+    }
+
+    fn join(&mut self, id: Id, now: Instant) {
+        let Some(replica) = self.all.get_mut(&id) else { return };
+        replica.state = State::Serving { place: self.serving.len() };
+        replica.failures_in_a_row = 0;
+        replica.joined = now;
+        self.serving.push(id);
+    }
+
+    fn leave(&mut self, id: Id, now: Instant) {
+        self.stop_serving(id);
+        let Some(replica) = self.all.get_mut(&id) else { return };
+        let wait = self.config.backoff.random_wait(replica.times_out, &mut self.random);
+        replica.times_out = replica.times_out.saturating_add(1);
+        replica.was_out_for = wait;
+        replica.state = State::Out { until: after(now, wait) };
+    }
+
+    fn stop_serving(&mut self, id: Id) {
+        let Some(Replica { state: State::Serving { place }, .. }) = self.all.get(&id) else { return };
+        let place = *place;
+        self.serving.swap_remove(place);
+        if let Some(moved) = self.serving.get(place).and_then(|moved| self.all.get_mut(moved)) {
+            moved.state = State::Serving { place };
+        }
+    }
+}
+
+impl<K, T> Replica<K, T> {
+    fn succeeded(&mut self, latency: Duration, now: Instant, decay: Duration) {
+        self.successes += 1;
+        self.failures_in_a_row = 0;
+        // One that flaps must not begin with the shortest back-off each time.
+        let is_serving = matches!(self.state, State::Serving { .. });
+        if is_serving && now.saturating_duration_since(self.joined) >= self.was_out_for {
+            self.times_out = 0;
+        }
+        let new = latency.as_secs_f64();
+        let value = match self.latency {
+            Some(old) => {
+                let faded = old.now(now, decay);
+                let weight = if old.value > 0.0 { faded / old.value } else { 0.0 };
+                new.max(faded + new * (1.0 - weight))
+            }
+            None => new,
+        };
+        self.latency = Some(Fading { value, at: now });
+    }
+
+    fn strained(&mut self, now: Instant, decay: Duration) {
+        self.strain = Fading { value: self.strain.now(now, decay) + 1.0, at: now };
+    }
+}
+
+impl State {
+    /// For those out of service: when they may be tried.
+    fn until(self) -> Option<Instant> {
+        match self {
+            State::Serving { .. } => None,
+            State::Out { until } | State::Trial { until } => Some(until),
+        }
+    }
+}
+
+/// Two different ones by chance, in an order that is chance, too.
+fn two_of(ids: &[Id], random: &mut Random) -> Option<(Id, Id)> {
+    if ids.len() < 2 {
+        return None;
+    }
+    let one = random.below(ids.len());
+    let other = random.below(ids.len() - 1);
+    Some((ids[one], ids[other + usize::from(other >= one)]))
+}

@@ -1,0 +1,124 @@
+//! What tells a balancer of replicas from outside: discovery, and checks of their health.
+
+use std::future::{Future, poll_fn};
+use std::hash::Hash;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_core::Stream;
+
+use super::balancer::Balancer;
+use super::replicas::Id;
+use crate::time::{Sleep, now};
+
+/// News about replicas, as in tower's `Discover`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<K, T> {
+    /// There is one of that key; in the place of another with the same key.
+    Insert(K, T),
+    /// It is gone.
+    Remove(K),
+}
+
+impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
+    /// Adds and removes replicas as a stream says, until that ends, or has news after all others have dropped the balancer. To be
+    /// spawned, on any executor.
+    ///
+    /// Cancel safe: dropped, it leaves the replicas as they are.
+    pub fn follow<C>(&self, changes: C) -> impl Future<Output = ()> + use<K, T, C>
+    where
+        C: Stream<Item = Change<K, T>>,
+    {
+        let weak = self.downgrade();
+        async move {
+            let mut changes = pin!(changes);
+            while let Some(change) = poll_fn(|cx| changes.as_mut().poll_next(cx)).await {
+                let Some(shared) = weak.upgrade() else { return };
+                let balancer = Balancer { shared };
+                match change {
+                    Change::Insert(key, value) => drop(balancer.insert(key, value)),
+                    Change::Remove(key) => drop(balancer.remove(&key)),
+                }
+            }
+        }
+    }
+
+    /// Asks `check` of each replica whether it is well, all at the same time, and again `every` so often: one that is not, or has
+    /// not answered by the next round, is out until it is well. Ends when all others have dropped the balancer. To be
+    /// spawned, on any executor.
+    ///
+    /// With [`Probe::Check`](super::Probe::Check) only this brings a replica back. It never sends more than one check to a replica
+    /// at a time.
+    ///
+    /// Cancel safe: dropped, it leaves the replicas as they are.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use dapple_stage::balance::{Balancer, Config, Probe};
+    ///
+    /// let mut config = Config::default();
+    /// config.probe = Probe::Check;
+    /// let balancer = Balancer::new(config);
+    /// balancer.insert("good", 1);
+    /// balancer.insert("bad", 2);
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// runtime.block_on(async {
+    ///     let checks = balancer.check(Duration::from_secs(1), |_key, value| async move { value == 1 });
+    ///     let checks = dapple_sched::spawn(checks);
+    ///     while balancer.serving_len() == 2 {
+    ///         dapple_sched::yield_now().await;
+    ///     }
+    ///     assert_eq!(*balancer.pick().unwrap().key(), "good");
+    ///     drop(checks);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn check<F, Fut>(&self, every: Duration, check: F) -> impl Future<Output = ()> + use<K, T, F, Fut>
+    where
+        F: Fn(K, T) -> Fut,
+        Fut: Future<Output = bool>,
+    {
+        let weak = self.downgrade();
+        // A check that is asked for again at once would never rest.
+        let every = every.max(EVERY_MIN);
+        async move {
+            while let Some(shared) = weak.upgrade() {
+                let replicas = shared.look(|replicas| {
+                    replicas.values().map(|(id, key, value)| (id, key.clone(), value.clone())).collect::<Vec<_>>()
+                });
+                drop(shared);
+                let asked = replicas.into_iter().map(|(id, key, value)| (id, Box::pin(check(key, value)))).collect();
+                let verdict = |id, is_well| {
+                    if let Some(shared) = weak.upgrade() {
+                        shared.change(|replicas| ((), replicas.set_health(id, is_well, now())));
+                    }
+                };
+                round(asked, every, verdict).await;
+            }
+        }
+    }
+}
+
+/// Waits for `every`, and meanwhile for all answers.
+async fn round<Fut>(mut asked: Vec<(Id, Pin<Box<Fut>>)>, every: Duration, verdict: impl Fn(Id, bool))
+where
+    Fut: Future<Output = bool>,
+{
+    let mut end = Sleep::new(every);
+    poll_fn(|cx| {
+        asked.retain_mut(|(id, answer)| match answer.as_mut().poll(cx) {
+            Poll::Ready(is_well) => {
+                verdict(*id, is_well);
+                false
+            }
+            Poll::Pending => true,
+        });
+        Pin::new(&mut end).poll(cx)
+    })
+    .await;
+    asked.iter().for_each(|(id, _)| verdict(*id, false));
+}
+
+const EVERY_MIN: Duration = Duration::from_millis(1);

@@ -1,0 +1,38 @@
+//! Time on any executor: a clock, sleeps and alarms that never want for a reactor.
+//!
+//! | where | clock | timers |
+//! |---|---|---|
+//! | on a worker of a Dapple runtime, or a thread that has entered one | that runtime's | that runtime's |
+//! | anywhere else: tokio, smol, a bare thread in any `block_on` | the real one | those of one thread of ours, which the first one starts |
+//!
+//! A runtime that runs elsewhere in the process is not used: it may shut down while its timers are waited for.
+
+mod sleep;
+mod thread;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::sleep::Sleep;
+
+use std::time::{Duration, Instant};
+
+/// Now, by the clock of this thread's runtime, which may stand still in tests; elsewhere by the real one.
+#[cfg(not(dapple_shuttle))]
+pub(crate) fn now() -> Instant {
+    dapple_io::time::Instant::of_thread().map_or_else(Instant::now, |(now, _)| now.into_std())
+}
+
+/// In models time does not pass: what they wait for happens at once or never.
+#[cfg(dapple_shuttle)]
+pub(crate) fn now() -> Instant {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
+
+/// As late as that, but no later than clocks can tell.
+pub(crate) fn after(now: Instant, duration: Duration) -> Instant {
+    now.checked_add(duration).unwrap_or(now + CENTURY)
+}
+
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -1,0 +1,101 @@
+//! The timers of those who have no Dapple runtime: one thread for the process, started by the first timer.
+//!
+//! A timer is an entry of an ordered map, which its future removes when it is dropped: there are never more than futures that
+//! wait. The thread sleeps until the first one is due, and for good while there is none; it does nothing but call wakers.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+/// A deadline, and a number that tells those with the same one apart.
+pub(super) type Key = (Instant, u64);
+
+/// The thread could not be started; it is tried again with the next timer.
+pub(super) struct NoThread;
+
+struct Timers {
+    waiting: BTreeMap<Key, Waker>,
+    next_number: u64,
+    is_running: bool,
+}
+
+/// Adds a timer.
+pub(super) fn arm(deadline: Instant, waker: Waker) -> Result<Key, NoThread> {
+    let mut timers = timers();
+    if !timers.is_running {
+        let thread = std::thread::Builder::new().name("dapple-timers".to_owned());
+        if let Err(error) = thread.spawn(run) {
+            tracing::warn!("no thread for timers, who waits polls instead: {error}");
+            return Err(NoThread);
+        }
+        timers.is_running = true;
+    }
+    let key = (deadline, timers.next_number);
+    timers.next_number += 1;
+    let is_first = timers.waiting.first_key_value().is_none_or(|(first, _)| key < *first);
+    timers.waiting.insert(key, waker);
+    drop(timers);
+    if is_first {
+        CHANGED.notify_one();
+    }
+    Ok(key)
+}
+
+/// Has another waker called; false if the timer has fired.
+pub(super) fn rewire(key: Key, waker: &Waker) -> bool {
+    // Cloned and dropped outside of the lock, as it is code of others.
+    let new = waker.clone();
+    let old = match timers().waiting.get_mut(&key) {
+        Some(old) => std::mem::replace(old, new),
+        None => return false,
+    };
+    drop(old);
+    true
+}
+
+/// Removes a timer that nobody waits for any more.
+pub(super) fn disarm(key: Key) {
+    let waker = timers().waiting.remove(&key);
+    drop(waker);
+}
+
+/// How many wait.
+#[cfg(test)]
+pub(super) fn len() -> usize {
+    timers().waiting.len()
+}
+
+fn run() {
+    let mut due = Vec::new();
+    let mut timers = timers();
+    loop {
+        let now = Instant::now();
+        while let Some(entry) = timers.waiting.first_entry().filter(|entry| entry.key().0 <= now) {
+            due.push(entry.remove());
+        }
+        if !due.is_empty() {
+            drop(timers);
+            for waker in due.drain(..) {
+                // A waker that panics is a mistake of its executor, and must not take the timers of all others along.
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
+            timers = self::timers();
+            continue;
+        }
+        let first = timers.waiting.first_key_value().map(|(key, _)| key.0.saturating_duration_since(now));
+        timers = match first {
+            Some(rest) => CHANGED.wait_timeout(timers, rest).unwrap_or_else(PoisonError::into_inner).0,
+            None => CHANGED.wait(timers).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+}
+
+fn timers() -> MutexGuard<'static, Timers> {
+    TIMERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static TIMERS: Mutex<Timers> = Mutex::new(Timers { waiting: BTreeMap::new(), next_number: 0, is_running: false });
+/// The first timer is another one.
+static CHANGED: Condvar = Condvar::new();
