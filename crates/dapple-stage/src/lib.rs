@@ -12,15 +12,20 @@ pub mod admission;
 mod backoff;
 pub mod balance;
 mod deadline;
+pub mod graph;
 pub mod middleware;
 mod random;
 mod refused;
+mod stage;
+mod supervise;
 mod switch;
 mod time;
 
 pub use self::backoff::Backoff;
 pub use self::deadline::post_before;
 pub use self::refused::{Reason, Refused};
+pub use self::stage::{Ask, Load, Response, Stage, StageBuilder, StageError, StageStats, Status, Width};
+pub use self::supervise::Supervision;
 
 /// What middleware fails with, as in tower: a [`Refused`], another error of this crate, or one of the service inside.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

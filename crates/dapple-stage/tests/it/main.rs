@@ -5,3 +5,6 @@ mod balance;
 mod deadline;
 mod executors;
 mod retry;
+//! Stages, from outside.
+
+mod stage;

@@ -1,0 +1,125 @@
+//! Those who serve: the handlers of a stage, how many may work at a time, and when the next one may start.
+
+use std::time::{Duration, Instant};
+
+use dapple_sched::AbortHandle;
+
+use super::limits::Bucket;
+use super::seat::{Factory, Seat};
+use super::stats::Mean;
+use super::width::WidthControl;
+use crate::supervise::Supervisor;
+
+/// What the tasks of a stage share, behind a lock under which no code of users runs: handlers are made and dropped outside.
+pub(crate) struct Bench<Req, Resp, E> {
+    pub(crate) width: usize,
+    pub(crate) control: Option<WidthControl>,
+    pub(crate) in_service: usize,
+    pub(crate) idle: Vec<Box<dyn Seat<Req, Resp, E>>>,
+    /// `None` while a task makes a handler with it.
+    pub(crate) factory: Option<Factory<Req, Resp, E>>,
+    /// How often another version took over. What is of an earlier one is not used again.
+    pub(crate) generation: u64,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) rate: Option<Bucket>,
+    pub(crate) share: Option<Bucket>,
+    /// Somebody starts what can be started, and will look again before it clears this.
+    pub(crate) starting: bool,
+    pub(crate) alarm: Option<Alarm>,
+    pub(crate) stopping: bool,
+    pub(crate) totals: Totals,
+}
+
+/// The task that looks again when something is due by the clock.
+pub(crate) struct Alarm {
+    pub(crate) at: Instant,
+    pub(crate) number: u64,
+    pub(crate) abort: AbortHandle,
+}
+
+/// What was done so far.
+#[derive(Default)]
+pub(crate) struct Totals {
+    pub(crate) alarms: u64,
+    pub(crate) served: u64,
+    pub(crate) failed: u64,
+    pub(crate) canceled: u64,
+    pub(crate) expired: u64,
+    pub(crate) panicked: u64,
+    pub(crate) made: u64,
+    pub(crate) deaths: u64,
+    pub(crate) restarts: u64,
+    pub(crate) queue_delay: Mean,
+    pub(crate) service_time: Mean,
+    pub(crate) worker_time: Duration,
+}
+
+/// Who serves the next request.
+pub(crate) enum Chair<Req, Resp, E> {
+    Taken(Box<dyn Seat<Req, Resp, E>>),
+    /// A handler is to be made first.
+    Make(Factory<Req, Resp, E>),
+}
+
+impl<Req, Resp, E> Bench<Req, Resp, E> {
+    /// Whether a request may start at `now`, and how many may go together; otherwise when to look again, if that is a matter
+    /// of time.
+    pub(crate) fn may_start(&mut self, now: Instant, cohort_max: usize) -> Result<usize, Option<Instant>> {
+        if self.supervisor.is_out() {
+            return Err(None);
+        }
+        let (resting, until) = self.supervisor.resting(now);
+        if self.in_service + resting >= self.width {
+            return Err(until);
+        }
+        if let Some(share) = &mut self.share {
+            share.look(now, 0.0).map_err(Some)?;
+        }
+        let mut most = cohort_max;
+        if let Some(rate) = &mut self.rate {
+            rate.look(now, 1.0).map_err(Some)?;
+            most = most.min(rate.whole());
+        }
+        // Whoever has the factory looks again when it brings it back.
+        if self.idle.is_empty() && self.factory.is_none() { Err(None) } else { Ok(most) }
+    }
+
+    /// Takes a handler for `count` requests that start now.
+    pub(crate) fn start(&mut self, count: usize) -> Option<Chair<Req, Resp, E>> {
+        let chair = match self.idle.pop() {
+            Some(seat) => Chair::Taken(seat),
+            None => Chair::Make(self.factory.take()?),
+        };
+        self.in_service += 1;
+        if let Some(rate) = &mut self.rate {
+            rate.take(count as f64);
+        }
+        Some(chair)
+    }
+
+    /// Takes a handler back into the idle ones. One that is of no use any more comes back, to be dropped outside of the lock.
+    pub(crate) fn seat_back(
+        &mut self,
+        generation: u64,
+        seat: Box<dyn Seat<Req, Resp, E>>,
+    ) -> Option<Box<dyn Seat<Req, Resp, E>>> {
+        if generation != self.generation || self.idle.len() + self.in_service >= self.width {
+            return Some(seat);
+        }
+        self.idle.push(seat);
+        None
+    }
+
+    /// Takes the factory back, in the same way.
+    pub(crate) fn factory_back(
+        &mut self,
+        generation: u64,
+        factory: Factory<Req, Resp, E>,
+    ) -> Option<Factory<Req, Resp, E>> {
+        if generation != self.generation {
+            return Some(factory);
+        }
+        self.factory = Some(factory);
+        None
+    }
+}

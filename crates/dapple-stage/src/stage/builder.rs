@@ -1,0 +1,314 @@
+//! Describing a stage.
+
+use std::future::{Future, ready};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dapple_sched::{Color, Handle};
+use tower_service::Service;
+
+use super::bench::{Bench, Totals};
+use super::core::Core;
+use super::desk::Limits;
+use super::door::Door;
+use super::handle::Stage;
+use super::limits::Bucket;
+use super::policy::{ColorPolicy, Load, Policy};
+use super::seat::{self, Factory, FnService};
+use super::width::{Width, WidthControl};
+use crate::refused::Refused;
+use crate::supervise::{Supervision, Supervisor};
+
+/// What a stage is to be: its queue, its width, its colors, its limits. Made by [`Stage::builder`]; one of the `wrap`s makes the stage of it.
+///
+/// | what | when nothing is said |
+/// |---|---|
+/// | [`queue_len_max`](Self::queue_len_max) | 1,024 requests wait |
+/// | [`queue_bytes_max`](Self::queue_bytes_max) | no limit on what they weigh |
+/// | [`width`](Self::width) | 64 calls in service |
+/// | [`color_each`](Self::color_each) | each request has a color of its own |
+/// | [`shed`](Self::shed) | callers wait while the queue is full |
+/// | [`deadline`](Self::deadline), [`time_limit`](Self::time_limit), [`rate`](Self::rate), [`worker_share`](Self::worker_share) | no limit |
+/// | [`supervision`](Self::supervision) | [`Supervision::default`] |
+///
+/// ```
+/// use std::time::Duration;
+/// use dapple_stage::{Stage, Width};
+///
+/// let runtime = dapple_io::runtime_builder().workers(2).build()?;
+/// runtime.block_on(async {
+///     let parse = Stage::builder("parse")
+///         .queue_len_max(200)
+///         .queue_bytes_max(1 << 20, |text: &String| text.len())
+///         .width(Width::adaptive(1..=16))
+///         .deadline(Duration::from_secs(1))
+///         .worker_share(0.5) // of the workers' time
+///         .wrap_sync(|text: String| text.parse::<u32>());
+///     assert_eq!(parse.ask("17".to_owned()).await, Ok(Ok(17)));
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "one of the `wrap`s makes the stage"]
+pub struct StageBuilder<Req> {
+    name: Arc<str>,
+    runtime: Option<Handle>,
+    width: Width,
+    rate: Option<(u32, Duration)>,
+    share: Option<f64>,
+    supervision: Supervision,
+    policy: Policy<Req>,
+}
+
+impl<Req: Send + 'static> StageBuilder<Req> {
+    pub(crate) fn new(name: String) -> StageBuilder<Req> {
+        StageBuilder {
+            name: name.into(),
+            runtime: None,
+            width: Width::fixed(64),
+            rate: None,
+            share: None,
+            supervision: Supervision::default(),
+            policy: Policy {
+                queue_len_max: 1_024,
+                bytes_max: usize::MAX,
+                cohort_max: 1,
+                sheds: false,
+                time_limit: None,
+                patience: None,
+                color: ColorPolicy::Each,
+                weigh: None,
+                rank: None,
+                deadline: None,
+                admission: None,
+                on_drop: None,
+            },
+        }
+    }
+
+    /// The runtime whose workers serve; without this, the one that is current when the stage is made.
+    pub fn runtime(mut self, handle: Handle) -> Self {
+        self.runtime = Some(handle);
+        self
+    }
+
+    /// How many requests may wait; 1 at least.
+    pub fn queue_len_max(mut self, len: usize) -> Self {
+        self.policy.queue_len_max = len.max(1);
+        self
+    }
+
+    /// How much those that wait may weigh together, by `weigh`, which says the bytes of one. One that does not fit is refused,
+    /// also to who has waited for a place, as its weight was not known then; while nothing fits, callers wait.
+    pub fn queue_bytes_max(mut self, bytes: usize, weigh: impl Fn(&Req) -> usize + Send + Sync + 'static) -> Self {
+        self.policy.bytes_max = bytes;
+        self.policy.weigh = Some(Box::new(weigh));
+        self
+    }
+
+    /// How many calls may be in service: a number, or [bounds](Width::adaptive) between which it is found by measuring. A cohort is one call.
+    pub fn width(mut self, width: impl Into<Width>) -> Self {
+        self.width = width.into();
+        self
+    }
+
+    /// A full queue refuses at once; without this, `poll_ready` waits for a place.
+    pub fn shed(mut self) -> Self {
+        self.policy.sheds = true;
+        self
+    }
+
+    /// Each request is served in a color of its own: in parallel with all others. So it is when nothing is said.
+    pub fn color_each(mut self) -> Self {
+        self.policy.color = ColorPolicy::Each;
+        self
+    }
+
+    /// All requests are served in this color: what they do between two `.await`s does not overlap. For one request at a
+    /// time also across `.await`s, see [`width`](Self::width).
+    pub fn color(mut self, color: Color) -> Self {
+        self.policy.color = ColorPolicy::One(color);
+        self
+    }
+
+    /// Requests with equal keys have the same color, others may run in parallel.
+    pub fn color_by<K: Hash>(mut self, key: impl Fn(&Req) -> K + Send + Sync + 'static) -> Self {
+        self.policy.color = ColorPolicy::By(Box::new(move |request| Color::of(&key(request))));
+        self
+    }
+
+    /// Decides at the door whether a request is taken, before the queue is looked at. It runs on the caller's side, and should not take long.
+    pub fn admission(mut self, admit: impl Fn(&Req, &Load) -> Result<(), Refused> + Send + Sync + 'static) -> Self {
+        self.policy.admission = Some(Box::new(admit));
+        self
+    }
+
+    /// For how long a response is of use, from the arrival on, where a request says nothing else. One that still waits then is
+    /// dropped, one that is in service is given up.
+    pub fn deadline(mut self, time: Duration) -> Self {
+        self.policy.patience = Some(time);
+        self
+    }
+
+    /// When the response to a request is of no use any more, where the request knows; what [`Ask::deadline`](super::Ask::deadline) says goes before it.
+    pub fn deadline_of(mut self, deadline: impl Fn(&Req) -> Option<Instant> + Send + Sync + 'static) -> Self {
+        self.policy.deadline = Some(Box::new(deadline));
+        self
+    }
+
+    /// What runs instead of a request that is refused or dropped from the queue, in the color that it would have had (thesis, 7.1), where
+    /// the request has nothing of its own. Without any, the request is dropped at once, and its caller hears of it.
+    pub fn on_drop(mut self, run: impl Fn(Req, &Refused) + Send + Sync + 'static) -> Self {
+        self.policy.on_drop = Some(Arc::new(run));
+        self
+    }
+
+    /// Requests of a higher rank are served first; those of the same rank in the order in which they came.
+    pub fn rank(mut self, rank: impl Fn(&Req) -> u8 + Send + Sync + 'static) -> Self {
+        self.policy.rank = Some(Box::new(rank));
+        self
+    }
+
+    /// A call is given up when it has taken so long: its future is dropped where it waits. A handler that computes without an
+    /// `.await` cannot be stopped.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.policy.time_limit = Some(limit);
+        self
+    }
+
+    /// At most `count` requests are started in each `per`; the others wait in the queue. After a rest `count` may start together.
+    pub fn rate(mut self, count: u32, per: Duration) -> Self {
+        self.rate = Some((count, per));
+        self
+    }
+
+    /// The part of all workers' time that its handlers may take, from 0 to 1, measured over some tenths of a second: what is
+    /// over it waits in the queue, so that other stages have theirs (Gribble, 10.1.2).
+    pub fn worker_share(mut self, share: f64) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    /// What happens when its handlers die.
+    pub fn supervision(mut self, supervision: Supervision) -> Self {
+        self.supervision = supervision;
+        self
+    }
+
+    /// A stage whose handlers are clones of `service`.
+    ///
+    /// A handler serves one call at a time, and the next one after it; a new one is cloned when none is idle, and in the place of one that
+    /// died.
+    ///
+    /// # Panics
+    /// If no runtime is current, and none was given.
+    pub fn wrap<S>(self, service: S) -> Stage<Req, S::Response, S::Error>
+    where
+        S: Service<Req> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+        S::Response: Send + 'static,
+        S::Error: Send + 'static,
+    {
+        self.wrap_with(move || service.clone())
+    }
+
+    /// A stage whose handlers come from a factory; `width` of them at most. With a width of 1 one handler sees all requests, and
+    /// may keep state, which is made anew when it dies.
+    ///
+    /// # Panics
+    /// If no runtime is current, and none was given. A panic of the factory counts as a death of the handler, and loses no request.
+    pub fn wrap_with<S>(self, make: impl FnMut() -> S + Send + 'static) -> Stage<Req, S::Response, S::Error>
+    where
+        S: Service<Req> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Response: Send + 'static,
+        S::Error: Send + 'static,
+    {
+        self.build(seat::of_services(make))
+    }
+
+    /// A stage of an async function.
+    ///
+    /// # Panics
+    /// If no runtime is current, and none was given.
+    pub fn wrap_fn<F, Fut, Resp, E>(self, serve: F) -> Stage<Req, Resp, E>
+    where
+        F: Fn(Req) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = Result<Resp, E>> + Send + 'static,
+        Resp: Send + 'static,
+        E: Send + 'static,
+    {
+        self.wrap(FnService(serve))
+    }
+
+    /// A stage of a plain function, which does not fail.
+    ///
+    /// # Panics
+    /// If no runtime is current, and none was given.
+    pub fn wrap_sync<F, Resp>(self, serve: F) -> Stage<Req, Resp>
+    where
+        F: Fn(Req) -> Resp + Clone + Send + 'static,
+        Resp: Send + 'static,
+    {
+        self.wrap_fn(move |request| ready(Ok(serve(request))))
+    }
+
+    /// A stage that serves cohorts: what waits is given to `serve` by up to `len_max` at once, so that code and data that the
+    /// requests share are in the cache (Gribble, 4.1). It does not wait until there are so many. With colors by key, a cohort has one color.
+    ///
+    /// `serve` returns as many results as it was given requests, in their order. A panic ends all of a cohort; a deadline ends none that
+    /// is in service.
+    ///
+    /// ```
+    /// use dapple_stage::Stage;
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// runtime.block_on(async {
+    ///     let stage = Stage::builder("squares").width(1).wrap_cohorts(16, async |numbers: Vec<u64>| {
+    ///         numbers.into_iter().map(|n| n.checked_mul(n).ok_or("too large")).collect()
+    ///     });
+    ///     let (five, large) = (stage.ask(5).now(), stage.ask(u64::MAX).now());
+    ///     assert_eq!(five.await, Ok(25));
+    ///     assert_eq!(large.await.unwrap_err().into_service(), Some("too large"));
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If no runtime is current, and none was given.
+    pub fn wrap_cohorts<F, Fut, Resp, E>(mut self, len_max: usize, serve: F) -> Stage<Req, Resp, E>
+    where
+        F: Fn(Vec<Req>) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = Vec<Result<Resp, E>>> + Send + 'static,
+        Resp: Send + 'static,
+        E: Send + 'static,
+    {
+        self.policy.cohort_max = len_max.max(1);
+        self.build(seat::of_cohorts(serve))
+    }
+
+    fn build<Resp, E>(self, factory: Factory<Req, Resp, E>) -> Stage<Req, Resp, E>
+    where
+        Resp: Send + 'static,
+        E: Send + 'static,
+    {
+        let handle = self.runtime.unwrap_or_else(Handle::current);
+        let bench = Bench {
+            width: self.width.min,
+            control: WidthControl::new(self.width),
+            in_service: 0,
+            idle: Vec::new(),
+            factory: Some(factory),
+            generation: 0,
+            supervisor: Supervisor::new(self.supervision),
+            rate: self.rate.map(|(count, per)| Bucket::of_rate(count, per)),
+            share: self.share.map(|share| Bucket::of_share(share, handle.workers())),
+            starting: false,
+            alarm: None,
+            stopping: false,
+            totals: Totals::default(),
+        };
+        let door = Door::new(Limits { len_max: self.policy.queue_len_max, bytes_max: self.policy.bytes_max });
+        Stage::new(Core::new(self.name, handle, self.policy, bench, door))
+    }
+}

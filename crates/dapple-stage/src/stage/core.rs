@@ -1,0 +1,424 @@
+//! A stage behind its handles: requests come in at the door, and are started whenever somebody may be served.
+//!
+//! Two locks, taken in this order: `bench`, then the door's. [`Core::start_all`] is called after everything that may let a
+//! request start; one thread at a time starts, so that requests of one color start in the order in which they were taken.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use dapple_io::time::sleep_until;
+use dapple_sched::{Color, Handle, PostError};
+use dapple_sync::sync::Notify;
+
+use super::bench::{Alarm, Bench};
+use super::desk::{Entry, Place};
+use super::door::Door;
+use super::job::{DropCallback, Job, Reply};
+use super::policy::{ColorPolicy, Load, Policy};
+use super::seat::Factory;
+use super::serve::{self, Work};
+use super::stats::{Counters, StageStats, Status};
+use crate::graph::{Links, Node};
+use crate::refused::{Reason, Refused};
+use crate::switch::{Mutex, lock};
+
+/// What all handles of a stage and its tasks share.
+pub(crate) struct Core<Req, Resp, E> {
+    pub(crate) name: Arc<str>,
+    pub(crate) handle: Handle,
+    pub(crate) policy: Policy<Req>,
+    pub(crate) door: Door<Job<Req, Resp, E>>,
+    pub(crate) bench: Mutex<Bench<Req, Resp, E>>,
+    pub(crate) counters: Counters,
+    pub(crate) links: Links,
+    /// How long one that comes now would wait.
+    delay_ns: AtomicU64,
+    /// Told when nothing waits and nothing is in service.
+    at_rest: Notify,
+}
+
+/// A request, and what its sender says about it.
+pub(crate) struct Order<Req> {
+    pub(crate) request: Req,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) rank: Option<u8>,
+    pub(crate) on_drop: Option<DropCallback<Req>>,
+}
+
+impl<Req> Order<Req> {
+    pub(crate) fn new(request: Req) -> Order<Req> {
+        Order { request, deadline: None, rank: None, on_drop: None }
+    }
+}
+
+/// What may start now, or when to look again.
+enum Next<Req, Resp, E> {
+    Start(Work<Req, Resp, E>),
+    Later(Option<Instant>),
+}
+
+impl<Req, Resp, E> Core<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    pub(crate) fn new(
+        name: Arc<str>,
+        handle: Handle,
+        policy: Policy<Req>,
+        bench: Bench<Req, Resp, E>,
+        door: Door<Job<Req, Resp, E>>,
+    ) -> Core<Req, Resp, E> {
+        Core {
+            name,
+            handle,
+            policy,
+            door,
+            bench: Mutex::new(bench),
+            counters: Counters::default(),
+            links: Links::default(),
+            delay_ns: AtomicU64::new(0),
+            at_rest: Notify::new(),
+        }
+    }
+
+    /// Takes a request in, or says why not.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        ticket: &mut Option<u64>,
+        order: Order<Req>,
+        reply: Reply<Resp, E>,
+    ) -> Result<Place, Refused> {
+        let now = now();
+        let Order { request, deadline, rank, on_drop } = order;
+        let deadline = deadline.or_else(|| self.deadline_of(&request, now));
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            self.door.release(ticket);
+            return Err(self.refuse(request, on_drop, None, Reason::Deadline));
+        }
+        if let Err(refused) = self.admit(&request) {
+            self.door.release(ticket);
+            self.instead(request, on_drop, None, &refused);
+            return Err(refused);
+        }
+        let color = self.color_of(&request);
+        let entry = Entry {
+            bytes: self.policy.weigh.as_ref().map_or(0, |weigh| weigh(&request)),
+            rank: rank.or_else(|| self.policy.rank.as_ref().map(|rank| rank(&request))).unwrap_or(0),
+            deadline,
+            item: Job { request, reply, color, arrived: now, on_drop },
+        };
+        match self.door.push(ticket, entry) {
+            Ok(place) => {
+                self.counters.accepted.fetch_add(1, Relaxed);
+                self.start_all();
+                Ok(place)
+            }
+            Err((reason, entry)) => {
+                let Job { request, color, on_drop, .. } = entry.item;
+                Err(self.refuse(request, on_drop, color, reason))
+            }
+        }
+    }
+
+    fn deadline_of(&self, request: &Req, now: Instant) -> Option<Instant> {
+        let asked = self.policy.deadline.as_ref().and_then(|deadline| deadline(request));
+        asked.or_else(|| self.policy.patience.and_then(|patience| now.checked_add(patience)))
+    }
+
+    fn admit(&self, request: &Req) -> Result<(), Refused> {
+        let Some(admission) = &self.policy.admission else { return Ok(()) };
+        let result = admission(request, &self.load());
+        if let Err(refused) = &result {
+            self.counters.refused(&refused.reason);
+        }
+        result
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        let (queue_len, queue_bytes, _) = self.door.lengths();
+        let (in_service, width) = {
+            let bench = lock(&self.bench);
+            (bench.in_service, bench.width)
+        };
+        let queue_len_max = self.policy.queue_len_max;
+        Load { queue_len, queue_len_max, queue_bytes, in_service, width, delay: self.delay() }
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay_ns.load(Relaxed))
+    }
+
+    fn color_of(&self, request: &Req) -> Option<Color> {
+        match &self.policy.color {
+            ColorPolicy::Each => None,
+            ColorPolicy::One(color) => Some(color.clone()),
+            ColorPolicy::By(color) => {
+                let _entered = self.handle.enter();
+                Some(color(request))
+            }
+        }
+    }
+
+    /// Starts what may start, and sees to it that somebody looks again when time has passed.
+    pub(crate) fn start_all(self: &Arc<Self>) {
+        if std::mem::replace(&mut lock(&self.bench).starting, true) {
+            return;
+        }
+        loop {
+            let now = now();
+            for entry in self.door.expire(now) {
+                self.drop_entry(entry, Reason::Deadline);
+            }
+            let mut bench = lock(&self.bench);
+            match self.next(&mut bench, now) {
+                Next::Start(work) => {
+                    drop(bench);
+                    serve::start(self.clone(), work);
+                }
+                Next::Later(at) => {
+                    bench.starting = false;
+                    self.set_alarm(&mut bench, at);
+                    let at_rest = bench.in_service == 0 && self.door.len() == 0;
+                    drop(bench);
+                    if at_rest {
+                        self.at_rest.notify_waiters();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn next(&self, bench: &mut Bench<Req, Resp, E>, now: Instant) -> Next<Req, Resp, E> {
+        if self.door.len() == 0 {
+            return Next::Later(None);
+        }
+        let most = match bench.may_start(now, self.policy.cohort_max) {
+            Ok(most) => most,
+            Err(at) => return Next::Later(at),
+        };
+        let (taken, wakes) = self.door.take(most, |one, other| one.color == other.color);
+        if taken.is_empty() {
+            return Next::Later(None);
+        }
+        let chair = bench.start(taken.len()).expect("`may_start` has seen a handler or the factory");
+        let generation = bench.generation;
+        let color = taken[0].1.item.color.clone();
+        Next::Start(Work { taken, chair, generation, color, wakes })
+    }
+
+    /// Has a task look again at `at`, or when the first deadline comes. With nothing in the queue nobody need look.
+    fn set_alarm(self: &Arc<Self>, bench: &mut Bench<Req, Resp, E>, at: Option<Instant>) {
+        let at = at.filter(|_| self.door.len() > 0).into_iter().chain(self.door.deadline()).min();
+        let Some(at) = at else {
+            if let Some(alarm) = bench.alarm.take() {
+                alarm.abort.abort();
+            }
+            return;
+        };
+        // One that comes earlier finds out by itself that it was for nothing.
+        if bench.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
+            return;
+        }
+        bench.totals.alarms += 1;
+        let number = bench.totals.alarms;
+        let core = self.clone();
+        let task = self.handle.spawn(async move {
+            sleep_until(at).await;
+            core.rang(number);
+        });
+        let alarm = Alarm { at, number, abort: task.abort_handle() };
+        if let Some(old) = bench.alarm.replace(alarm) {
+            old.abort.abort();
+        }
+    }
+
+    fn rang(self: &Arc<Self>, number: u64) {
+        let mut bench = lock(&self.bench);
+        if bench.alarm.as_ref().is_some_and(|alarm| alarm.number == number) {
+            bench.alarm = None;
+        }
+        drop(bench);
+        self.start_all();
+    }
+
+    /// The caller of a request has stopped waiting. One that is in service learns of it by its reply.
+    pub(crate) fn cancel(self: &Arc<Self>, place: Place) {
+        if let Some(entry) = self.door.cancel(place) {
+            drop(entry);
+            self.counters.canceled.fetch_add(1, Relaxed);
+            if self.door.len() == 0 {
+                self.start_all();
+            }
+        }
+    }
+
+    /// Refuses one that waited.
+    pub(crate) fn drop_entry(&self, entry: Entry<Job<Req, Resp, E>>, reason: Reason) {
+        let Job { request, reply, color, on_drop, .. } = entry.item;
+        let refused = self.refuse(request, on_drop, color, reason);
+        reply.put(Err(refused.into()));
+    }
+
+    fn refuse(
+        &self,
+        request: Req,
+        on_drop: Option<DropCallback<Req>>,
+        color: Option<Color>,
+        reason: Reason,
+    ) -> Refused {
+        self.counters.refused(&reason);
+        let refused = Refused::new(reason, self.delay());
+        self.instead(request, on_drop, color, &refused);
+        refused
+    }
+
+    /// Runs what is to run instead of a request, in the color that it would have had; without that, its state is freed here.
+    fn instead(&self, request: Req, on_drop: Option<DropCallback<Req>>, color: Option<Color>, refused: &Refused) {
+        let run: Box<dyn FnOnce() + Send> = match (on_drop, self.policy.on_drop.clone()) {
+            (Some(run), _) => {
+                let refused = refused.clone();
+                Box::new(move || run(request, &refused))
+            }
+            (None, Some(run)) => {
+                let refused = refused.clone();
+                Box::new(move || run(request, &refused))
+            }
+            (None, None) => return,
+        };
+        let _entered = self.handle.enter();
+        match color.unwrap_or_else(|| self.handle.new_color()).try_post(run) {
+            Ok(()) | Err(PostError::ShutDown(_)) => {}
+            // It must run, and a color that is full has no room for it.
+            Err(full) => drop(catch_unwind(AssertUnwindSafe(full.into_inner()))),
+        }
+    }
+
+    /// Has another version take over.
+    pub(crate) fn replace(self: &Arc<Self>, factory: Factory<Req, Resp, E>) {
+        let mut bench = lock(&self.bench);
+        bench.generation += 1;
+        let old = (std::mem::take(&mut bench.idle), bench.factory.replace(factory));
+        if bench.supervisor.is_out() {
+            self.door.open();
+        }
+        bench.supervisor.reset();
+        drop(bench);
+        drop_quietly(old);
+        self.start_all();
+    }
+
+    pub(crate) fn set_width(self: &Arc<Self>, width: usize) {
+        let mut bench = lock(&self.bench);
+        bench.width = width.max(1);
+        bench.control = None;
+        let idle_max = bench.width.saturating_sub(bench.in_service);
+        let surplus = if bench.idle.len() > idle_max { bench.idle.split_off(idle_max) } else { Vec::new() };
+        drop(bench);
+        drop_quietly(surplus);
+        self.start_all();
+    }
+
+    /// Takes nothing more in; with `clear`, what waits is refused.
+    pub(crate) fn shut(self: &Arc<Self>, clear: bool) {
+        let mut bench = lock(&self.bench);
+        bench.stopping = true;
+        let shut = self.door.shut(Reason::Stopping, clear);
+        drop(bench);
+        for entry in shut.told() {
+            self.drop_entry(entry, Reason::Stopping);
+        }
+        self.start_all();
+    }
+
+    /// Resolves when nothing waits and nothing is in service.
+    pub(crate) async fn rest(&self) {
+        loop {
+            let notified = self.at_rest.notified();
+            let in_service = lock(&self.bench).in_service;
+            if in_service == 0 && self.door.len() == 0 {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// What a new request would have to wait, by what others took lately.
+    pub(crate) fn set_delay(&self, bench: &Bench<Req, Resp, E>, waiting: usize) {
+        let calls = waiting.div_ceil(self.policy.cohort_max) as f64;
+        let delay = bench.totals.service_time.mean().as_nanos() as f64 * calls / bench.width as f64;
+        self.delay_ns.store(delay as u64, Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> StageStats {
+        let (queue_len, queue_bytes, callers_waiting) = self.door.lengths();
+        let refused_for = self.counters.refused_for();
+        let mut bench = lock(&self.bench);
+        let status = match bench.supervisor.resting(now()) {
+            _ if bench.supervisor.is_out() => Status::Out,
+            _ if bench.stopping => Status::Stopping,
+            (0, _) => Status::Running,
+            _ => Status::Resting,
+        };
+        let totals = &bench.totals;
+        StageStats {
+            name: self.name.to_string(),
+            status,
+            queue_len,
+            queue_len_max: self.policy.queue_len_max,
+            queue_bytes,
+            callers_waiting,
+            in_service: bench.in_service,
+            width: bench.width,
+            accepted: self.counters.accepted.load(Relaxed),
+            served: totals.served,
+            failed: totals.failed,
+            refused: refused_for.iter().map(|(_, count)| count).sum(),
+            refused_for,
+            canceled: self.counters.canceled.load(Relaxed) + totals.canceled,
+            expired: totals.expired,
+            panicked: totals.panicked,
+            restarts: totals.restarts,
+            replaced: bench.generation,
+            queue_delay: totals.queue_delay.mean(),
+            service_time: totals.service_time.mean(),
+            worker_time: totals.worker_time,
+        }
+    }
+}
+
+/// By the clock of the runtime, which in tests stands still.
+pub(crate) fn now() -> Instant {
+    dapple_io::time::Instant::now().into_std()
+}
+
+/// Drops what is of users, and may panic.
+pub(crate) fn drop_quietly<T>(value: T) {
+    if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
+        tracing::error!("a handler of a stage panicked while it was dropped");
+    }
+}
+
+impl<Req, Resp, E> Node for Core<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn stats(&self) -> Option<StageStats> {
+        Some(Core::stats(self))
+    }
+
+    fn links(&self) -> Vec<(Arc<dyn Node>, &'static str)> {
+        self.links.all()
+    }
+}

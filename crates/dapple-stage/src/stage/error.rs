@@ -1,0 +1,87 @@
+//! How a request to a stage ends that yields no response.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::refused::Refused;
+
+/// Why a stage has no response.
+///
+/// ```
+/// use dapple_stage::{Reason, Refused, StageError};
+///
+/// let error: StageError<std::io::Error> = Refused::new(Reason::Stopping, Default::default()).into();
+/// assert_eq!(error.to_string(), "refused: it is shutting down");
+/// assert!(error.refused().is_some());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StageError<E> {
+    /// It was not taken, or dropped from the queue. Nothing of it has run.
+    Refused(Refused),
+    /// The service failed.
+    Service(E),
+    /// The handler panicked, with this message, while it served the request.
+    Panicked(String),
+    /// Its time was over while it was served: the handler's future was dropped where it stood, after that time in service.
+    Expired(Duration),
+    /// The stage's runtime stopped before there was a response.
+    Stopped,
+}
+
+impl<E> StageError<E> {
+    /// What it was refused for, where that is so.
+    pub fn refused(&self) -> Option<&Refused> {
+        match self {
+            StageError::Refused(refused) => Some(refused),
+            _ => None,
+        }
+    }
+
+    /// The error of the service, where it is one.
+    pub fn into_service(self) -> Option<E> {
+        match self {
+            StageError::Service(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The same with another error in it.
+    pub fn map<F>(self, map: impl FnOnce(E) -> F) -> StageError<F> {
+        match self {
+            StageError::Refused(refused) => StageError::Refused(refused),
+            StageError::Service(error) => StageError::Service(map(error)),
+            StageError::Panicked(message) => StageError::Panicked(message),
+            StageError::Expired(after) => StageError::Expired(after),
+            StageError::Stopped => StageError::Stopped,
+        }
+    }
+}
+
+impl<E> From<Refused> for StageError<E> {
+    fn from(refused: Refused) -> StageError<E> {
+        StageError::Refused(refused)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for StageError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StageError::Refused(refused) => write!(f, "{refused}"),
+            StageError::Service(error) => write!(f, "{error}"),
+            StageError::Panicked(message) => write!(f, "the handler panicked: {message}"),
+            StageError::Expired(after) => write!(f, "it was given up after {} ms in service", after.as_millis()),
+            StageError::Stopped => f.write_str("the runtime stopped before there was a response"),
+        }
+    }
+}
+
+// Without a bound on `E` that boxed errors do not meet; its message is in this one's.
+impl<E: fmt::Debug + fmt::Display> std::error::Error for StageError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StageError::Refused(refused) => Some(refused),
+            _ => None,
+        }
+    }
+}

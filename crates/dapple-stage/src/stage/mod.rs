@@ -1,0 +1,27 @@
+//! Stages: handlers behind bounded queues.
+//!
+//! Who touches what: [`desk`] is the queue and the line in front of it, [`door`] the same behind its lock; [`bench`] are the
+//! handlers and what bounds them; [`core`] takes requests in and starts them, [`serve`] is the task that serves one call.
+//! The controllers ([`width`], [`limits`], [`supervise`](crate::supervise)) are plain state machines that are told the time.
+
+mod bench;
+mod builder;
+mod core;
+mod desk;
+mod door;
+mod error;
+mod handle;
+mod job;
+mod limits;
+mod policy;
+mod seat;
+mod serve;
+mod stats;
+mod width;
+
+pub use self::builder::StageBuilder;
+pub use self::error::StageError;
+pub use self::handle::{Ask, Response, Stage};
+pub use self::policy::Load;
+pub use self::stats::{StageStats, Status};
+pub use self::width::Width;

@@ -1,0 +1,390 @@
+//! Serving: the task in which a handler is called, with one request or a cohort of them.
+
+use std::any::Any;
+use std::future::Future;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use dapple_io::time::{Sleep, sleep_until};
+use dapple_sched::Color;
+
+use super::bench::Chair;
+use super::core::{Core, drop_quietly, now};
+use super::desk::{Entry, Place, Wakes};
+use super::error::StageError;
+use super::job::{Job, Reply};
+use super::seat::{BoxFuture, Seat};
+use crate::refused::Reason;
+use crate::switch::lock;
+
+/// What starts: requests that were taken from the queue, and who serves them.
+pub(crate) struct Work<Req, Resp, E> {
+    pub(crate) taken: Vec<(Place, Entry<Job<Req, Resp, E>>)>,
+    pub(crate) chair: Chair<Req, Resp, E>,
+    pub(crate) generation: u64,
+    pub(crate) color: Option<Color>,
+    pub(crate) wakes: Wakes,
+}
+
+/// Starts the task that serves.
+pub(crate) fn start<Req, Resp, E>(core: Arc<Core<Req, Resp, E>>, work: Work<Req, Resp, E>)
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    let Work { taken, chair, generation, color, wakes } = work;
+    wakes.call();
+    let handle = core.handle.clone();
+    let turn = Turn { core, generation, taken, chair: Some(chair), over: false };
+    let _detached = match color {
+        None => handle.spawn(turn.serve()),
+        Some(color) => {
+            let _entered = handle.enter();
+            color.spawn(turn.serve())
+        }
+    };
+}
+
+/// A place in service. However its task ends, the place is given back.
+struct Turn<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    core: Arc<Core<Req, Resp, E>>,
+    generation: u64,
+    taken: Vec<(Place, Entry<Job<Req, Resp, E>>)>,
+    chair: Option<Chair<Req, Resp, E>>,
+    over: bool,
+}
+
+/// How a call ended.
+enum End<Resp, E> {
+    Results(Vec<Result<Resp, E>>),
+    /// The handler says that it is of no use any more.
+    Failed(E),
+    Panicked(String),
+    Expired(Duration),
+    /// Nobody waits for it any more.
+    Canceled,
+}
+
+impl<Req, Resp, E> Turn<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    async fn serve(mut self) {
+        let Some(seat) = self.sit() else { return };
+        let started = now();
+        let limit = self.limit(started);
+        let (mut requests, mut replies) = (Vec::new(), Vec::new());
+        let mut waited = Duration::ZERO;
+        for (_, entry) in mem::take(&mut self.taken) {
+            waited = waited.max(started.saturating_duration_since(entry.item.arrived));
+            requests.push(entry.item.request);
+            replies.push(entry.item.reply);
+        }
+        let mut call = Call {
+            seat: Some(seat),
+            requests,
+            future: None,
+            replies,
+            results: None,
+            limit: limit.map(sleep_until),
+            started,
+            busy: Duration::ZERO,
+        };
+        let end = (&mut call).await;
+        let Call { seat, mut future, requests, replies, busy, .. } = call;
+        // What is left of the call goes before its caller hears of the end.
+        if future.is_some() || !requests.is_empty() {
+            drop_quietly((future.take(), requests));
+        }
+        let count = replies.len();
+        let latency = now().saturating_duration_since(started);
+        self.finish(seat, &end, count, Times { waited, latency, busy });
+        put(replies, end);
+        self.core.start_all();
+    }
+
+    /// The handler that serves; made, if there is none that is idle. `None` where that failed, and the requests are back in the queue.
+    fn sit(&mut self) -> Option<Box<dyn Seat<Req, Resp, E>>> {
+        let mut factory = match self.chair.take()? {
+            Chair::Taken(seat) => return Some(seat),
+            Chair::Make(factory) => factory,
+        };
+        let made = catch_unwind(AssertUnwindSafe(&mut factory));
+        let mut bench = lock(&self.core.bench);
+        let old = bench.factory_back(self.generation, factory);
+        if made.is_ok() {
+            bench.totals.made += 1;
+            bench.totals.restarts += u64::from(mem::take(&mut bench.totals.deaths) > 0);
+        }
+        drop(bench);
+        drop_quietly(old);
+        match made {
+            Ok(seat) => {
+                // Others may have waited for the factory.
+                self.core.start_all();
+                Some(seat)
+            }
+            Err(payload) => {
+                self.factory_died(message(&*payload));
+                None
+            }
+        }
+    }
+
+    fn factory_died(&mut self, message: String) {
+        tracing::error!(stage = &*self.core.name, "no handler could be made, as its factory panicked: {message}");
+        let out = {
+            let mut bench = lock(&self.core.bench);
+            bench.in_service -= 1;
+            bench.totals.deaths += 1;
+            self.over = true;
+            bench.generation == self.generation && bench.supervisor.died(now())
+        };
+        for (place, entry) in mem::take(&mut self.taken) {
+            if let Err((reason, entry)) = self.core.door.put_back(place, entry) {
+                self.core.drop_entry(entry, reason);
+            }
+        }
+        self.after_death(out);
+        self.core.start_all();
+    }
+
+    /// When the call is given up: after the stage's time limit, and at the deadline of a request that is alone.
+    fn limit(&self, started: Instant) -> Option<Instant> {
+        let limit = self.core.policy.time_limit.and_then(|limit| started.checked_add(limit));
+        let deadline = match &self.taken[..] {
+            [(_, entry)] => entry.deadline,
+            _ => None,
+        };
+        limit.into_iter().chain(deadline).min()
+    }
+
+    /// Gives the place in service back, and the handler, if it is of further use.
+    fn finish(&mut self, seat: Option<Box<dyn Seat<Req, Resp, E>>>, end: &End<Resp, E>, count: usize, times: Times) {
+        let now = now();
+        let died = matches!(end, End::Failed(_) | End::Panicked(_));
+        let waiting = self.core.door.len();
+        let mut bench = lock(&self.core.bench);
+        let busy = bench.in_service >= bench.width && waiting > 0;
+        bench.in_service -= 1;
+        self.over = true;
+        bench.totals.add(end, count, &times);
+        if let Some(share) = &mut bench.share {
+            share.take(times.busy.as_secs_f64());
+        }
+        let mut out = false;
+        // What an earlier version does says nothing about the one of now.
+        if bench.generation == self.generation {
+            if died {
+                bench.totals.deaths += 1;
+                out = bench.supervisor.died(now);
+            } else if matches!(end, End::Results(_)) {
+                bench.supervisor.succeeded(now);
+            }
+            if let (Some(control), End::Results(_)) = (&mut bench.control, end) {
+                control.on_end(now, times.latency, busy);
+                bench.width = control.width();
+            }
+        }
+        let surplus = match seat {
+            Some(seat) if !died => bench.seat_back(self.generation, seat),
+            other => other,
+        };
+        self.core.set_delay(&bench, waiting);
+        drop(bench);
+        drop_quietly(surplus);
+        if let End::Panicked(message) = end {
+            tracing::error!(stage = &*self.core.name, "a handler panicked: {message}");
+        }
+        self.after_death(out);
+    }
+
+    /// Takes the stage out, if its handlers died too often.
+    fn after_death(&self, out: bool) {
+        if !out {
+            return;
+        }
+        let core = &self.core;
+        let shut = {
+            let bench = lock(&core.bench);
+            // Another version may have taken over since.
+            bench.supervisor.is_out().then(|| core.door.shut(Reason::Unavailable, true))
+        };
+        let Some(shut) = shut else { return };
+        let entries = shut.told();
+        tracing::error!(
+            stage = &*core.name,
+            dropped = entries.len(),
+            "taken out, as its handlers died too often; it refuses until another version takes over"
+        );
+        for entry in entries {
+            core.drop_entry(entry, Reason::Unavailable);
+        }
+    }
+}
+
+impl<Req, Resp, E> Drop for Turn<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    /// The task was dropped, as its runtime stops: its callers learn of it by their replies.
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let mut bench = lock(&self.core.bench);
+        bench.in_service -= 1;
+        let rest = match self.chair.take() {
+            Some(Chair::Make(factory)) => bench.factory_back(self.generation, factory).map(Chair::Make),
+            other => other,
+        };
+        drop(bench);
+        drop_quietly((rest, mem::take(&mut self.taken)));
+        self.core.start_all();
+    }
+}
+
+/// How long something took.
+pub(crate) struct Times {
+    /// In the queue.
+    pub(crate) waited: Duration,
+    /// In service.
+    pub(crate) latency: Duration,
+    /// Of a worker.
+    pub(crate) busy: Duration,
+}
+
+impl super::bench::Totals {
+    fn add<Resp, E>(&mut self, end: &End<Resp, E>, count: usize, times: &Times) {
+        match end {
+            End::Results(results) => {
+                let served = results.iter().take(count).filter(|result| result.is_ok()).count();
+                self.served += served as u64;
+                self.failed += (count - served) as u64;
+                self.service_time.add(times.latency);
+            }
+            End::Failed(_) => self.failed += count as u64,
+            End::Panicked(_) => self.panicked += count as u64,
+            End::Expired(_) => self.expired += count as u64,
+            End::Canceled => self.canceled += count as u64,
+        }
+        self.queue_delay.add(times.waited);
+        self.worker_time += times.busy;
+    }
+}
+
+/// Tells the callers how it ended.
+fn put<Resp, E>(replies: Vec<Reply<Resp, E>>, end: End<Resp, E>) {
+    let results: Vec<Result<Resp, StageError<E>>> = match end {
+        End::Results(results) => results.into_iter().map(|result| result.map_err(StageError::Service)).collect(),
+        End::Failed(error) => vec![Err(StageError::Service(error))],
+        End::Panicked(message) => replies.iter().map(|_| Err(StageError::Panicked(message.clone()))).collect(),
+        End::Expired(after) => replies.iter().map(|_| Err(StageError::Expired(after))).collect(),
+        End::Canceled => return,
+    };
+    let mut results = results.into_iter();
+    for reply in replies {
+        let missing =
+            || Err(StageError::Panicked("the handler returned fewer results than it had requests".to_owned()));
+        reply.put(results.next().unwrap_or_else(missing));
+    }
+}
+
+/// One call of a handler, from its readiness to the moment when its results can be put. Yields how it ended, once; what panics in it ends it.
+struct Call<Req, Resp, E> {
+    seat: Option<Box<dyn Seat<Req, Resp, E>>>,
+    /// Until the handler is ready.
+    requests: Vec<Req>,
+    future: Option<BoxFuture<Vec<Result<Resp, E>>>>,
+    replies: Vec<Reply<Resp, E>>,
+    /// They are there, and wait for room where they go.
+    results: Option<Vec<Result<Resp, E>>>,
+    limit: Option<Sleep>,
+    started: Instant,
+    /// Time of a worker.
+    busy: Duration,
+}
+
+// Nothing in it is pinned in place: the futures are boxed.
+impl<Req, Resp, E> Unpin for Call<Req, Resp, E> {}
+
+impl<Req, Resp, E> Future for Call<Req, Resp, E> {
+    type Output = End<Resp, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End<Resp, E>> {
+        let call = &mut *self;
+        if call.results.is_none() {
+            let began = Instant::now();
+            let polled = catch_unwind(AssertUnwindSafe(|| call.poll_handler(cx)));
+            call.busy += began.elapsed();
+            match polled {
+                Ok(Poll::Ready(Ok(results))) => {
+                    call.future = None;
+                    call.results = Some(results);
+                }
+                Ok(Poll::Ready(Err(error))) => return Poll::Ready(End::Failed(error)),
+                Ok(Poll::Pending) => {}
+                Err(payload) => return Poll::Ready(End::Panicked(message(&*payload))),
+            }
+        }
+        if call.results.is_some() && call.poll_room(cx).is_ready() {
+            return Poll::Ready(End::Results(call.results.take().expect("it was just looked at")));
+        }
+        // Each of them is asked, so that each can wake the task.
+        let waited_for = call.replies.iter_mut().filter_map(|reply| reply.poll_closed(cx).is_pending().then_some(()));
+        if waited_for.count() == 0 {
+            return Poll::Ready(End::Canceled);
+        }
+        let over = call.limit.as_mut().is_some_and(|limit| Pin::new(limit).poll(cx).is_ready());
+        if over { Poll::Ready(End::Expired(now().saturating_duration_since(call.started))) } else { Poll::Pending }
+    }
+}
+
+impl<Req, Resp, E> Call<Req, Resp, E> {
+    fn poll_handler(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Result<Resp, E>>, E>> {
+        if self.future.is_none() {
+            let seat = self.seat.as_mut().expect("it is there until the call has ended");
+            match seat.poll_ready(cx) {
+                Poll::Ready(Ok(())) => self.future = Some(seat.call(mem::take(&mut self.requests))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let future = self.future.as_mut().expect("it was just made");
+        future.as_mut().poll(cx).map(Ok)
+    }
+
+    /// Ready when each response can be put where it goes, or is not waited for any more.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let results = self.results.iter().flatten();
+        for (reply, result) in self.replies.iter_mut().zip(results) {
+            if result.is_ok() && reply.poll_closed(cx).is_pending() && reply.poll_room(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+/// What a panic said.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(message), _) => (*message).to_owned(),
+        (_, Some(message)) => message.clone(),
+        _ => "(no message)".to_owned(),
+    }
+}
