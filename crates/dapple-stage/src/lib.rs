@@ -20,6 +20,8 @@ mod stage;
 mod supervise;
 mod switch;
 mod time;
+#[cfg(feature = "remote")]
+pub mod remote;
 
 pub use self::backoff::Backoff;
 pub use self::deadline::post_before;

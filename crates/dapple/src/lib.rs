@@ -53,7 +53,8 @@
 //!
 //! `dns` is on by default: names are looked up on Dapple's own sockets, with a cache, instead of by the system's resolver in the
 //! blocking pool. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams (`tokio` brings in
-//! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `full` is all of them.
+//! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `remote` is [`stage`]s of other processes and
+//! machines over HTTP/2, `remote-tls` the same encrypted; `full` is all of them.
 
 #![forbid(unsafe_code)]
 

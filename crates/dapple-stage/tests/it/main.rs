@@ -8,3 +8,5 @@ mod retry;
 //! Stages, from outside.
 
 mod stage;
+#[cfg(feature = "remote")]
+mod remote;

@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-sync", Some(&["dapple-sched"])),
     ("dapple-tls", Some(&["dapple-sched", "dapple-io"])),
     ("dapple-http", Some(&[])),
-    ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync"])),
+    ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls"])),
     ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-stage", "dapple-tls"])),
     (
         "dapple",

@@ -1,0 +1,128 @@
+//! What can become of a request to another process.
+
+use std::time::Duration;
+
+use crate::{BoxError, Refused};
+
+/// Whether a request has run, as far as its sender can know: what decides whether it may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// It has not run, and will not. Sending it again is safe.
+    NotRun,
+    /// Its handler ended, with this error.
+    Ran,
+    /// It was sent, and nothing is known since: it may have run, or may still do. Only what may happen twice may be sent again.
+    Unknown,
+}
+
+/// What became of a request that has no reply. A host's refusal is no `RemoteError` but a [`Refused`], as it is in one process.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// There is no connection: the request was not sent.
+    #[error("{peer} cannot be reached: {why}")]
+    Unreachable {
+        /// The address, as it was given.
+        peer: String,
+        /// What was tried, and how it failed.
+        why: String,
+        /// No attempt to connect is made before this has passed.
+        retry_after: Duration,
+    },
+    /// The host has no stage of this name. Nothing has run.
+    #[error("{peer} has no stage `{stage}`: {message}")]
+    NoStage {
+        /// The address, as it was given.
+        peer: String,
+        /// Who was asked for.
+        stage: String,
+        /// What the host says.
+        message: String,
+    },
+    /// The stage takes other types than this side believes, or an encoding that the host does not know. Nothing has run.
+    #[error("{peer} means other types by `{stage}`: {message}")]
+    Mismatch {
+        /// The address, as it was given.
+        peer: String,
+        /// Who was asked for.
+        stage: String,
+        /// Both schemas.
+        message: String,
+    },
+    /// The request cannot be written as bytes, or the host cannot read it. Nothing has run.
+    #[error("the request cannot be sent: {0}")]
+    Malformed(String),
+    /// The request is longer than this side sends, or the host takes. Nothing has run.
+    #[error("the request is too long: {0}")]
+    TooLarge(String),
+    /// The handler ended with an error, whose text this is.
+    #[error("the handler failed: {0}")]
+    Failed(String),
+    /// The handler panicked.
+    #[error("the handler panicked: {0}")]
+    Panicked(String),
+    /// The handler has run, but its reply cannot be read: it is too long, or of another type.
+    #[error("the reply cannot be read: {0}")]
+    Reply(String),
+    /// There was no reply in time. The host drops what it has not finished by then.
+    #[error("no reply in time from {peer}{}", if *sent { "; the request may have run" } else { "; it was not sent" })]
+    TimedOut {
+        /// The address, as it was given.
+        peer: String,
+        /// Whether the request had been sent.
+        sent: bool,
+    },
+    /// The request was sent, and then the connection ended.
+    #[error("the connection to {peer} ended before a reply came; the request may have run: {why}")]
+    Unknown {
+        /// The address, as it was given.
+        peer: String,
+        /// How it ended.
+        why: String,
+    },
+}
+
+impl RemoteError {
+    /// Whether the request has run.
+    pub fn fate(&self) -> Fate {
+        match self {
+            RemoteError::Unreachable { .. }
+            | RemoteError::NoStage { .. }
+            | RemoteError::Mismatch { .. }
+            | RemoteError::Malformed(_)
+            | RemoteError::TooLarge(_)
+            | RemoteError::TimedOut { sent: false, .. } => Fate::NotRun,
+            RemoteError::Failed(_) | RemoteError::Panicked(_) | RemoteError::Reply(_) => Fate::Ran,
+            RemoteError::TimedOut { sent: true, .. } | RemoteError::Unknown { .. } => Fate::Unknown,
+        }
+    }
+}
+
+impl Fate {
+    /// What an error says about the request: that of a [`RemoteStage`](super::RemoteStage), also where middleware has wrapped it.
+    ///
+    /// ```
+    /// use dapple_stage::remote::{Fate, RemoteError};
+    /// use dapple_stage::{BoxError, Reason, Refused};
+    /// use std::time::Duration;
+    ///
+    /// let refused: BoxError = Refused::new(Reason::Stopping, Duration::ZERO).into();
+    /// assert_eq!(Fate::of(&refused), Fate::NotRun);
+    /// let failed: BoxError = RemoteError::Failed("disk full".to_owned()).into();
+    /// assert_eq!(Fate::of(&failed), Fate::Ran);
+    /// assert_eq!(Fate::of(&"something else".into()), Fate::Unknown);
+    /// ```
+    pub fn of(error: &BoxError) -> Fate {
+        let mut error: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
+        while let Some(this) = error {
+            if this.is::<Refused>() {
+                return Fate::NotRun;
+            }
+            if let Some(remote) = this.downcast_ref::<RemoteError>() {
+                return remote.fate();
+            }
+            error = this.source();
+        }
+        Fate::Unknown
+    }
+}

@@ -1,0 +1,158 @@
+//! Registering stages.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use dapple_io::net::TcpListener;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tower_service::Service;
+
+use super::limits::Gauges;
+use super::registered::{Registration, Typed};
+use super::{Host, HostLimits, Report, Shared, Stopper};
+use crate::BoxError;
+use crate::remote::function::Function;
+
+/// Stages by name; see [`Host::builder`]. A name that is registered again stands for the later stage.
+pub struct HostBuilder {
+    pub(crate) stages: BTreeMap<String, Box<dyn Registration>>,
+    limits: HostLimits,
+    replicas: usize,
+    #[cfg(feature = "remote-tls")]
+    tls: Option<dapple_tls::TlsAcceptor>,
+}
+
+impl HostBuilder {
+    pub(super) fn new() -> HostBuilder {
+        HostBuilder {
+            stages: BTreeMap::new(),
+            limits: HostLimits::default(),
+            replicas: 1,
+            #[cfg(feature = "remote-tls")]
+            tls: None,
+        }
+    }
+
+    /// Runs this service under this name. Its clones are one stage: where they share a queue or state, all requests do.
+    #[must_use]
+    pub fn register<Req, S>(self, name: impl Into<String>, service: S) -> Self
+    where
+        S: Service<Req> + Clone + Send + 'static,
+        S::Response: Serialize + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+    {
+        self.register_with(name, move |_| service.clone())
+    }
+
+    /// Runs an async function under this name.
+    #[must_use]
+    pub fn register_fn<Req, Resp, F, Fut, E>(self, name: impl Into<String>, function: F) -> Self
+    where
+        F: FnMut(Req) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = Result<Resp, E>> + Send + 'static,
+        E: Into<BoxError> + 'static,
+        Req: DeserializeOwned + Send + 'static,
+        Resp: Serialize + Send + 'static,
+    {
+        self.register(name, Function::new(function))
+    }
+
+    /// Runs what `make` makes under this name: one for each [replica](Self::replicas), whose number it is told. It is called in
+    /// [`build`](Self::build).
+    #[must_use]
+    pub fn register_with<Req, S>(self, name: impl Into<String>, make: impl Fn(usize) -> S + Send + 'static) -> Self
+    where
+        S: Service<Req> + Clone + Send + 'static,
+        S::Response: Serialize + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+    {
+        self.put(name.into(), Box::new(Typed::new(make)))
+    }
+
+    /// As [`register`](Self::register), with what both sides call the types, where their names say too little.
+    #[must_use]
+    pub fn register_as<Req, S>(self, name: impl Into<String>, schema: &str, service: S) -> Self
+    where
+        S: Service<Req> + Clone + Send + 'static,
+        S::Response: Serialize + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+    {
+        let typed = Typed::new(move |_| service.clone()).with_schema(schema);
+        self.put(name.into(), Box::new(typed))
+    }
+
+    fn put(mut self, name: String, registration: Box<dyn Registration>) -> Self {
+        self.stages.insert(name, registration);
+        self
+    }
+
+    /// How many replicas there are of each stage, 1 at least and if not set. Requests go to the one of two at random that has fewer.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas.max(1);
+        self
+    }
+
+    /// What it takes at most.
+    #[must_use]
+    pub fn limits(mut self, limits: HostLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Encrypts connections. The acceptor offers `h2`, and `http/1.1` for probes, by ALPN.
+    #[cfg(feature = "remote-tls")]
+    #[must_use]
+    pub fn tls(mut self, acceptor: dapple_tls::TlsAcceptor) -> Self {
+        self.tls = Some(acceptor);
+        self
+    }
+
+    /// The names that are registered, each with its schema, in order.
+    pub fn registered(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.stages.iter().map(|(name, stage)| (name.as_str(), stage.schema()))
+    }
+
+    /// Starts the replicas. Where stages need a runtime, that has to be current here.
+    pub fn build(self) -> Host {
+        let stopper = Stopper::new();
+        let replicas = self.replicas;
+        let stages = self.stages.into_iter().map(|(name, stage)| (name, stage.start(replicas))).collect();
+        let gauges = Gauges::new(&self.limits);
+        Host {
+            shared: Arc::new(Shared { stages, gauges, limits: self.limits, stopper: stopper.clone() }),
+            stopper,
+            #[cfg(feature = "remote-tls")]
+            tls: self.tls,
+        }
+    }
+
+    /// Builds the host and serves, with nothing to end it but the end of the process.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Host::serve`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::serve`].
+    pub async fn serve(self, listener: TcpListener) -> io::Result<Report> {
+        self.build().serve(listener).await
+    }
+}
+
+impl fmt::Debug for HostBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBuilder").field("stages", &self.stages.keys()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! Copies of one stage, and which is next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Of two at random the one with fewer requests: nearly as even as knowing all, without a queue to agree on.
+pub(crate) struct Replicas<S> {
+    replicas: Vec<Replica<S>>,
+    random: u64,
+}
+
+struct Replica<S> {
+    service: S,
+    requests: Arc<AtomicUsize>,
+}
+
+/// A request's place at a replica.
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<S> Replicas<S> {
+    /// At least one.
+    pub(crate) fn new(services: Vec<S>) -> Replicas<S> {
+        let replicas = services.into_iter().map(|service| Replica { service, requests: Arc::default() }).collect();
+        Replicas { replicas, random: 0x9e37_79b9_7f4a_7c15 }
+    }
+
+    /// How many there are, and how many requests they have.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        (self.replicas.len(), self.replicas.iter().map(Replica::requests).sum())
+    }
+
+    pub(crate) fn choose(&mut self) -> (S, Place)
+    where
+        S: Clone,
+    {
+        let (one, other) = (self.random_place(), self.random_place());
+        let at = if self.replicas[one].requests() <= self.replicas[other].requests() { one } else { other };
+        let chosen = &self.replicas[at];
+        chosen.requests.fetch_add(1, Ordering::Relaxed);
+        (chosen.service.clone(), Place(chosen.requests.clone()))
+    }
+
+    fn random_place(&mut self) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % self.replicas.len() as u64) as usize
+    }
+}
+
+impl<S> Replica<S> {
+    /// Relaxed: a hint.
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Replicas;
+
+    #[test]
+    fn requests_spread_over_all_replicas() {
+        let mut replicas = Replicas::new(vec![0, 1, 2, 3]);
+        let mut counts = [0; 4];
+        let places: Vec<_> = (0..400)
+            .map(|_| {
+                let (service, place) = replicas.choose();
+                counts[service] += 1;
+                place
+            })
+            .collect();
+        assert!(counts.iter().all(|count| (80..=120).contains(count)), "{counts:?}");
+        assert_eq!(replicas.load(), (4, 400));
+        drop(places);
+        assert_eq!(replicas.load(), (4, 0));
+    }
+}

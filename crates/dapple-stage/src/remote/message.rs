@@ -1,0 +1,71 @@
+//! The body of a request, which tells whether it was taken.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+/// A message in one piece. hyper asks for it only when the stream has begun and may send; where it never did, no host can
+/// have the whole request, so that it has not run.
+#[derive(Debug)]
+pub(crate) struct Message {
+    bytes: Option<Bytes>,
+    taken: Taken,
+}
+
+/// Whether a message has been taken to be sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken(Arc<AtomicBool>);
+
+impl Taken {
+    pub(crate) fn is_taken(&self) -> bool {
+        // Acquire pairs with the release in `poll_frame`: who sees an error sees also what led to it.
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Message {
+    pub(crate) fn new(bytes: Bytes) -> (Message, Taken) {
+        let taken = Taken::default();
+        (Message { bytes: Some(bytes), taken: taken.clone() }, taken)
+    }
+}
+
+impl Body for Message {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.taken.0.store(true, Ordering::Release);
+        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    /// Not before it was taken, even where it is empty: the end would be sent unasked.
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, Bytes::len) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Message;
+    use bytes::Bytes;
+    use http_body_util::BodyExt;
+    use hyper::body::Body;
+
+    #[test]
+    fn an_empty_message_is_asked_for_too() {
+        let (message, taken) = Message::new(Bytes::new());
+        assert!(!message.is_end_stream() && !taken.is_taken());
+        let bytes = dapple_sched::block_on(message.collect()).unwrap().to_bytes();
+        assert!(bytes.is_empty() && taken.is_taken());
+    }
+}

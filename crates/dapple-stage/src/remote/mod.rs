@@ -1,0 +1,33 @@
+//! Stages in other processes and on other machines, over HTTP/2.
+//!
+//! A [`Host`] runs stages that a program registers by name. A [`RemoteStage`] is one of them as a `tower::Service`, so that
+//! what composes local stages composes remote ones. Messages are serde's, written as [`Encoding`] says.
+//!
+//! What can become of a request is told apart: it was refused ([`Refused`](crate::Refused)), failed, panicked, ran out of
+//! time, was never sent, or was sent and nothing is known of it. [`Fate::of`] says of any error whether the request has run, which is
+//! what sending it again has to know.
+//!
+//! `docs/remote.md` has the protocol, byte for byte enough for other languages.
+
+mod backoff;
+mod deadline;
+mod encoding;
+mod error;
+mod exchange;
+mod function;
+mod host;
+mod message;
+mod peer;
+mod percent;
+mod race;
+mod schema;
+mod stage;
+mod wire;
+
+pub use deadline::{deadline, within};
+pub use encoding::{Encoding, EncodingError};
+pub use error::{Fate, RemoteError};
+pub use host::{Host, HostBuilder, HostLimits, Report, Stopper};
+pub use peer::{Peer, PeerBuilder};
+pub use schema::schema_of;
+pub use stage::{RemoteStage, ReplyFuture};
