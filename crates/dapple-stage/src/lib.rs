@@ -16,12 +16,12 @@ pub mod graph;
 pub mod middleware;
 mod random;
 mod refused;
+#[cfg(feature = "remote")]
+pub mod remote;
 mod stage;
 mod supervise;
 mod switch;
 mod time;
-#[cfg(feature = "remote")]
-pub mod remote;
 
 pub use self::backoff::Backoff;
 pub use self::deadline::post_before;

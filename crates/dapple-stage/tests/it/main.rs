@@ -4,9 +4,7 @@ mod admission;
 mod balance;
 mod deadline;
 mod executors;
-mod retry;
-//! Stages, from outside.
-
-mod stage;
 #[cfg(feature = "remote")]
 mod remote;
+mod retry;
+mod stage;
