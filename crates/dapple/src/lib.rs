@@ -43,6 +43,7 @@
 //! | call what blocks | [`blocking`] |
 //! | wait for events in a way of one's own | [`mod@event_loop`] |
 //! | encrypt a connection | `tls`, with the feature of that name |
+//! | serve an axum `Router`, a tonic service, any tower service | `serve(listener, service).await`, with the feature of that name |
 //! | bound queues, shed load, compose services | [`stage`] |
 //! | test without waiting | [`#[dapple::test]`](test) |
 //! | choose what runs next | [`Priority`], or a [`Policy`] of your own |
@@ -55,6 +56,8 @@
 //! blocking pool. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams (`tokio` brings in
 //! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `remote` is [`stage`]s of other processes and
 //! machines over HTTP/2, `remote-tls` the same encrypted; `full` is all of them.
+//! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `serve` is a server for
+//! tower services, by hyper; `full` is all of them.
 
 #![forbid(unsafe_code)]
 
@@ -85,6 +88,14 @@ pub use dapple_sync::{sync, task, task_local};
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use dapple_tls as tls;
+
+/// Any tower service over HTTP/1.1 and HTTP/2, with limits, time-outs and a staged end built in.
+#[cfg(feature = "serve")]
+#[doc(inline)]
+pub use dapple_serve as serve;
+#[cfg(feature = "serve")]
+#[doc(inline)]
+pub use dapple_serve::serve;
 
 /// Stages: bounded queues, admission control, composition, and tower middleware that needs no reactor.
 #[doc(inline)]

@@ -61,7 +61,7 @@ fn executable(name: &str) -> PathBuf {
     static BUILT: OnceLock<String> = OnceLock::new();
     let messages = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--package", "dapple", "--examples", "--message-format", "json"]);
+        cargo.args(["build", "--package", "dapple", "--examples", "--features", "serve", "--message-format", "json"]);
         if !cfg!(debug_assertions) {
             cargo.arg("--release");
         }

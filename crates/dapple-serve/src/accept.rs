@@ -1,0 +1,213 @@
+//! Accepting connections.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use dapple_io::time::{Instant, timeout};
+use tracing::{debug, warn};
+
+use crate::connection::{self, Link, Order, farewell};
+use crate::connections::Place;
+use crate::listener::{Listener, Peer};
+use crate::server::Shared;
+use crate::service::HttpService;
+
+/// What an accepting task needs.
+pub(crate) struct Accepting<L, V> {
+    pub(crate) listener: L,
+    pub(crate) service: V,
+    pub(crate) shared: Arc<Shared>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<dapple_tls::TlsAcceptor>,
+}
+
+impl<L: Listener, V: HttpService> Accepting<L, V> {
+    /// Accepts until `stop` is ready, and then whoever is connected already. Closes the listener.
+    ///
+    /// Not cancel safe: dropped before it resolves, it leaves clients whose connection the kernel has made to be reset.
+    ///
+    /// # Errors
+    ///
+    /// The listener is of no more use.
+    pub(crate) async fn run(self, mut stop: Pin<&mut impl Future<Output = ()>>) -> io::Result<()> {
+        let mut full = Full::default();
+        for count in 1_u64.. {
+            let (shared, listener) = (&self.shared, &self.listener);
+            let next = async {
+                full.wait(shared).await;
+                listener.accept().await
+            };
+            match unless(stop.as_mut(), next).await {
+                Some(accepted) => {
+                    let (stream, peer) = accepted?;
+                    self.take(stream, peer, &mut full, Order::GoOn);
+                }
+                None => break,
+            }
+            if count % BATCH_LEN == 0 {
+                // After a burst there may be thousands more; other work goes in between.
+                dapple_sched::yield_now().await;
+            }
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < LAST_MAX
+            && let Ok(Ok((stream, peer))) = timeout(LAST_PAUSE, self.listener.accept()).await
+        {
+            self.take(stream, peer, &mut full, Order::LastReply);
+        }
+        Ok(())
+    }
+
+    /// Serves a connection, or turns it away.
+    fn take(&self, stream: L::Stream, peer: Peer, full: &mut Full, order: Order) {
+        let shared = &self.shared;
+        let link = Arc::new(Link::new(peer, &shared.options, Instant::now()));
+        link.order(order);
+        match shared.connections.enter(&link) {
+            Some(place) => {
+                full.is_over(shared);
+                self.serve(stream, place, link);
+            }
+            None => {
+                full.tell(shared);
+                shared.counts.turn_away();
+                self.turn_away(stream);
+            }
+        }
+    }
+
+    fn serve(&self, stream: L::Stream, place: Place, link: Arc<Link>) {
+        let (service, shared) = (self.service.clone(), self.shared.clone());
+        #[cfg(feature = "tls")]
+        if let Some(acceptor) = self.tls.clone() {
+            let limit = shared.options.header_timeout;
+            drop(dapple_sched::spawn(async move {
+                match acceptor.accept(stream, limit).await {
+                    Ok(stream) => connection::serve((stream, place), service, link, shared).await,
+                    Err(error) => debug!(%error, "a handshake of TLS failed"),
+                }
+            }));
+            return;
+        }
+        // A task has a color of its own, so that connections are served on all cores.
+        drop(dapple_sched::spawn(connection::serve((stream, place), service, link, shared)));
+    }
+
+    /// Says so and closes, rather than let the client wait for what may not come. Beyond what can be told so in a moment, and where TLS
+    /// is spoken, they are just closed.
+    fn turn_away(&self, stream: L::Stream) {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return;
+        }
+        if let Some(place) = TurnedAway::enter() {
+            drop(dapple_sched::spawn(async move {
+                farewell(stream, FULL).await;
+                drop(place);
+            }));
+        }
+    }
+}
+
+/// What is known of a shortage of places.
+#[derive(Default)]
+struct Full {
+    is_told: bool,
+    /// When newcomers are turned away rather than wait for a place.
+    until: Option<Instant>,
+}
+
+impl Full {
+    /// Waits for a place, but not for long. Cancel safe.
+    async fn wait(&mut self, shared: &Shared) {
+        let connections = &shared.connections;
+        while connections.open() >= connections.max() {
+            let now = Instant::now();
+            if now >= *self.until.get_or_insert(now + WAIT_MAX) {
+                return;
+            }
+            connections.make_room(now);
+            // Either way it is looked again.
+            let _ = timeout(WAIT_STEP, connections.one_ended()).await;
+        }
+    }
+
+    fn tell(&mut self, shared: &Shared) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            let connections_max = shared.connections.max();
+            warn!(connections_max, "all connections are in use; new ones are refused until one ends");
+        }
+    }
+
+    /// Somebody came in. When there is room again for long, the next shortage is news.
+    fn is_over(&mut self, shared: &Shared) {
+        self.until = None;
+        if self.is_told && shared.connections.open() < shared.connections.max() / 2 {
+            self.is_told = false;
+            debug!("there is room for connections again");
+        }
+    }
+}
+
+/// One of the places for clients that are being turned away.
+struct TurnedAway;
+
+static TURNED_AWAY: AtomicUsize = AtomicUsize::new(0);
+
+impl TurnedAway {
+    fn enter() -> Option<TurnedAway> {
+        if TURNED_AWAY.fetch_add(1, Ordering::Relaxed) < TURNED_AWAY_MAX {
+            return Some(TurnedAway);
+        }
+        TURNED_AWAY.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for TurnedAway {
+    fn drop(&mut self) {
+        TURNED_AWAY.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The result of `future`, or `None` where `stop` is ready before.
+pub(crate) async fn unless<F: Future>(mut stop: Pin<&mut impl Future>, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match stop.as_mut().poll(cx) {
+        Poll::Ready(_) => Poll::Ready(None),
+        Poll::Pending => future.as_mut().poll(cx).map(Some),
+    })
+    .await
+}
+
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 46\r\n\r\nAll connections are in use. Please try again.\n";
+
+/// How many clients are turned away at the same time.
+const TURNED_AWAY_MAX: usize = 256;
+
+/// How long newcomers wait for a place, and how often it is looked meanwhile.
+const WAIT_MAX: Duration = Duration::from_millis(200);
+const WAIT_STEP: Duration = Duration::from_millis(20);
+
+/// How many connections are accepted in one go.
+const BATCH_LEN: u64 = 32;
+
+/// At the end: how long to look for connections that are made already, and how long none has to come.
+const LAST_MAX: Duration = Duration::from_millis(200);
+const LAST_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_refusal_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(super::FULL).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{text}");
+    }
+}

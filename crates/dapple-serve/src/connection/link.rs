@@ -1,0 +1,121 @@
+//! What the parts of a connection share: its task, its stream, its requests, and the server.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use dapple_io::time::Instant;
+
+use super::state::State;
+use crate::listener::Peer;
+use crate::options::Options;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Link {
+    peer: Peer,
+    accepted: Instant,
+    state: Mutex<State>,
+    /// Nanoseconds from `accepted` to when what was read last reached this machine.
+    arrived_ns: AtomicU64,
+    /// The strongest order that was given.
+    order: AtomicU8,
+    /// Of the connection's task.
+    waker: Mutex<Option<Waker>>,
+}
+
+/// What the server wants of a connection, from the weakest to the strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Order {
+    /// Nothing.
+    GoOn,
+    /// Make room, unless a request is being answered.
+    EndIfResting,
+    /// The next reply is the last.
+    LastReply,
+    /// End as soon as what is open has ended.
+    Finish,
+    /// End.
+    Cut,
+}
+
+impl Link {
+    pub(crate) fn new(peer: Peer, options: &Options, now: Instant) -> Link {
+        Link {
+            peer,
+            accepted: now,
+            state: Mutex::new(State::new(options, now)),
+            arrived_ns: AtomicU64::new(0),
+            order: AtomicU8::new(Order::GoOn as u8),
+            waker: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when nothing is wanted of this side, if that is so and it may end for the sake of others.
+    pub(crate) fn rests_since(&self, now: Instant) -> Option<Instant> {
+        self.state().rests_since(now)
+    }
+
+    /// What was read just now reached this machine at that time.
+    pub(crate) fn set_arrived(&self, arrived: Instant) {
+        let since = arrived.saturating_duration_since(self.accepted);
+        self.arrived_ns.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// When what was read last reached this machine.
+    pub(crate) fn arrived(&self) -> Instant {
+        self.accepted + Duration::from_nanos(self.arrived_ns.load(Ordering::Relaxed))
+    }
+
+    /// Tells the connection. A weaker order than one before changes nothing.
+    pub(crate) fn order(&self, order: Order) {
+        if self.order.fetch_max(order as u8, Ordering::Release) < order as u8 {
+            let waker = self.lock_waker().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    /// The strongest order so far, with `waker` to be woken for a stronger one.
+    pub(crate) fn watch(&self, waker: &Waker) -> Order {
+        {
+            let mut known = self.lock_waker();
+            if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+                *known = Some(waker.clone());
+            }
+        }
+        // After the waker stands: an order that comes later finds it.
+        self.ordered()
+    }
+
+    /// The strongest order so far.
+    pub(crate) fn ordered(&self) -> Order {
+        match self.order.load(Ordering::Acquire) {
+            0 => Order::GoOn,
+            1 => Order::EndIfResting,
+            2 => Order::LastReply,
+            3 => Order::Finish,
+            _ => Order::Cut,
+        }
+    }
+
+    /// Takes an order to make room back, as a request came first.
+    pub(crate) fn go_on(&self) {
+        let (room, none) = (Order::EndIfResting as u8, Order::GoOn as u8);
+        let _ = self.order.compare_exchange(room, none, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn lock_waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,184 @@
+//! The life of a connection.
+
+mod farewell;
+mod link;
+pub(crate) mod pace;
+pub(crate) mod progress;
+mod state;
+mod streams;
+mod watched;
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+
+use dapple_io::time::{Instant, Sleep, sleep_until};
+use hyper::service::service_fn;
+use tracing::debug;
+
+pub(crate) use self::farewell::farewell;
+pub(crate) use self::link::{Link, Order};
+use self::state::Expired;
+pub(crate) use self::streams::Streams;
+use self::watched::Watched;
+use crate::BoxError;
+use crate::connections::Place;
+use crate::listener::Stream;
+use crate::request::answer;
+use crate::server::Shared;
+use crate::service::HttpService;
+
+/// Serves one connection until either side is done with it, or it meets a limit.
+///
+/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+pub(crate) async fn serve<S: Stream, V: HttpService>(
+    (stream, place): (S, Place),
+    service: V,
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+) {
+    let (stream, home) = Watched::new(stream, place, link.clone());
+    let end = {
+        let (answer_link, answer_shared) = (link.clone(), shared.clone());
+        let respond = service_fn(move |request| {
+            let reply = answer(service.clone(), request, answer_link.clone(), answer_shared.clone());
+            async move { Ok::<_, Infallible>(reply.await) }
+        });
+        let mut http = pin!(shared.http.serve_connection_with_upgrades(stream, respond));
+        let mut watch = Watch::new(&link, &shared);
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(result) = http.as_mut().poll(cx) {
+                    return Poll::Ready(End::Done(result));
+                }
+                match watch.look(cx) {
+                    Look::Wait => return Poll::Pending,
+                    Look::Finish => http.as_mut().graceful_shutdown(),
+                    Look::End(end) => return Poll::Ready(end),
+                }
+            }
+        })
+        .await
+    };
+    let stream = home.lock().unwrap_or_else(PoisonError::into_inner).take();
+    // One that speaks another protocol by now is whoever's that asked for it.
+    if let Some((stream, place)) = stream {
+        close(stream, &end, &link).await;
+        drop(place);
+    }
+}
+
+/// How a connection ended.
+enum End {
+    /// By hyper.
+    Done(Result<(), BoxError>),
+    Expired(Expired),
+    /// To make room.
+    Evicted,
+    /// As the server's own end came.
+    Cut,
+}
+
+async fn close<S: Stream>(stream: S, end: &End, link: &Link) {
+    let (is_reading_head, is_read) = {
+        let state = link.state();
+        (state.is_reading_head(), state.has_ended() || !state.has_unread())
+    };
+    match end {
+        End::Done(Ok(())) if is_read => {}
+        End::Done(Ok(())) => farewell(stream, &[]).await,
+        End::Done(Err(error)) => {
+            debug!(%error, "a connection ended early");
+            farewell(stream, &[]).await;
+        }
+        End::Expired(Expired::Head) if is_reading_head => farewell(stream, TOO_SLOW).await,
+        End::Expired(expired) => debug!(?expired, "a connection met a limit"),
+        End::Evicted => debug!("a connection that rested was closed, as there was no room for more"),
+        End::Cut => {}
+    }
+}
+
+/// Looks at the limits of a connection and at what the server wants of it.
+struct Watch<'a> {
+    link: &'a Link,
+    shared: &'a Shared,
+    done: Order,
+    /// Fires at the next limit, or before.
+    timer: std::pin::Pin<Box<Sleep>>,
+}
+
+enum Look {
+    Wait,
+    /// hyper is to end it, and has to be polled again.
+    Finish,
+    End(End),
+}
+
+impl<'a> Watch<'a> {
+    fn new(link: &'a Link, shared: &'a Shared) -> Watch<'a> {
+        let first = pace::after(Instant::now(), shared.options.header_timeout);
+        Watch { link, shared, done: Order::GoOn, timer: Box::pin(sleep_until(first)) }
+    }
+
+    fn look(&mut self, cx: &mut Context<'_>) -> Look {
+        let order = self.link.watch(cx.waker());
+        if order > self.done {
+            match order {
+                Order::Cut => return Look::End(End::Cut),
+                Order::EndIfResting if self.link.rests_since(Instant::now()).is_some() => {
+                    return Look::End(End::Evicted);
+                }
+                Order::EndIfResting => self.link.go_on(),
+                // In HTTP/2 the peer is told at once, and nothing is lost by it. In HTTP/1.1 the next reply says it.
+                Order::LastReply if !self.link.state().is_http2() => {}
+                Order::LastReply | Order::Finish => {
+                    self.done = order;
+                    return Look::Finish;
+                }
+                Order::GoOn => {}
+            }
+        }
+        self.arm(cx)
+    }
+
+    /// Sees to it that somebody looks again at the next limit.
+    fn arm(&mut self, cx: &mut Context<'_>) -> Look {
+        let options = &self.shared.options;
+        loop {
+            let deadline = self.link.state().deadline(options);
+            if let Some((deadline, _)) = deadline
+                && deadline < self.timer.deadline()
+            {
+                self.timer.as_mut().get_mut().reset(deadline);
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Look::Wait;
+            }
+            let now = Instant::now();
+            match deadline {
+                Some((deadline, expired)) if deadline <= now => return Look::End(End::Expired(expired)),
+                Some((deadline, _)) => self.timer.as_mut().get_mut().reset(deadline),
+                // Whatever limit comes next, it comes later than this.
+                None => {
+                    let least = options.idle_timeout.min(options.header_timeout).min(options.send_timeout);
+                    self.timer.as_mut().get_mut().reset(pace::after(now, least));
+                }
+            }
+        }
+    }
+}
+
+const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 33\r\n\r\nThe request did not come in time\n";
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn last_words_are_as_long_as_they_say() {
+        let text = std::str::from_utf8(super::TOO_SLOW).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{text}");
+    }
+}

@@ -1,0 +1,124 @@
+//! A stream whose traffic is noted on the way to hyper.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use dapple_io::time::Instant;
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+
+use super::link::Link;
+use crate::connections::Place;
+use crate::listener::Stream;
+
+/// Where a stream goes when hyper drops it.
+pub(crate) type Home<S> = Arc<Mutex<Option<(S, Place)>>>;
+
+/// See the module.
+pub(crate) struct Watched<S> {
+    /// Here until this is dropped.
+    stream: Option<(S, Place)>,
+    link: Arc<Link>,
+    home: Home<S>,
+    /// Whether the first bytes may be those of HTTP/2 still.
+    preface: usize,
+}
+
+impl<S: Stream> Watched<S> {
+    /// A stream, and where it will be once hyper has dropped it.
+    pub(crate) fn new(stream: S, place: Place, link: Arc<Link>) -> (Watched<S>, Home<S>) {
+        let home = Home::default();
+        (Watched { stream: Some((stream, place)), link, home: home.clone(), preface: 0 }, home)
+    }
+
+    fn stream(&mut self) -> Pin<&mut S> {
+        let (stream, _place) = self.stream.as_mut().expect("it goes home in drop only");
+        Pin::new(stream)
+    }
+
+    fn note_read(&mut self, bytes: &[u8]) {
+        let now = Instant::now();
+        let mut state = self.link.state();
+        if self.preface < PREFACE.len() {
+            let rest = &PREFACE[self.preface..];
+            let len = rest.len().min(bytes.len());
+            let is_preface = len > 0 && bytes[..len] == rest[..len];
+            self.preface = if is_preface { self.preface + len } else { usize::MAX };
+            if self.preface == PREFACE.len() {
+                state.set_http2();
+            }
+        }
+        state.read(bytes.len(), now);
+        drop(state);
+        self.link.set_arrived(now);
+    }
+
+    fn note_written(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &result {
+            Poll::Ready(Ok(len)) => self.link.state().wrote(*len, Instant::now()),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.link.state().is_blocked(Instant::now()),
+        }
+        result
+    }
+}
+
+thread_local! {
+    /// Where bytes are looked at, on the way to hyper's own buffer, of which the filled part cannot be seen from here.
+    static PASSING: RefCell<[u8; PASSING_LEN]> = const { RefCell::new([0; PASSING_LEN]) };
+}
+
+impl<S: Stream> Read for Watched<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        PASSING.with_borrow_mut(|passing| {
+            let len = passing.len().min(buf.remaining());
+            let mut read = ReadBuf::new(&mut passing[..len]);
+            ready!(self.stream().poll_read(cx, read.unfilled()))?;
+            self.note_read(read.filled());
+            buf.put_slice(read.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl<S: Stream> Write for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = self.stream().poll_write(cx, buf);
+        self.note_written(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = self.stream().poll_write_vectored(cx, bufs);
+        self.note_written(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.as_ref().is_some_and(|(stream, _)| stream.is_write_vectored())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(cx)
+    }
+}
+
+impl<S> Drop for Watched<S> {
+    fn drop(&mut self) {
+        let stream = self.stream.take();
+        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What is read in one go.
+const PASSING_LEN: usize = 16 << 10;

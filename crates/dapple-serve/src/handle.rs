@@ -1,0 +1,107 @@
+//! What one can ask of a server, and tell it, while it serves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dapple_sync::task::CancellationToken;
+
+use crate::connections::Connections;
+
+/// Tells a server to end, and what it is doing. Cheap to clone.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use dapple_io::net::TcpListener;
+/// use dapple_serve::Body;
+/// use http::{Request, Response};
+///
+/// #[derive(Clone)]
+/// struct Hello;
+///
+/// impl tower_service::Service<Request<Body>> for Hello {
+///     type Response = Response<String>;
+///     type Error = Infallible;
+///     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
+///
+///     fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+///         std::task::Poll::Ready(Ok(()))
+///     }
+///
+///     fn call(&mut self, _: Request<Body>) -> Self::Future {
+///         std::future::ready(Ok(Response::new("hello".to_owned())))
+///     }
+/// }
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async {
+///     let server = dapple_serve::serve(TcpListener::bind("127.0.0.1:0")?, Hello);
+///     let handle = server.handle();
+///     let task = dapple_sched::spawn(async move { server.await });
+///     handle.stop();
+///     task.await.expect("no panic")?;
+///     assert_eq!((handle.connections(), handle.requests()), (0, 0));
+///     Ok(())
+/// })
+/// # as std::io::Result<()>;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ServeHandle {
+    pub(crate) stop: CancellationToken,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl ServeHandle {
+    /// Begins the end, as [`with_graceful_shutdown`](crate::Serve::with_graceful_shutdown) has it. Once more changes nothing.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Connections that are open, those included that speak another protocol by now.
+    pub fn connections(&self) -> usize {
+        self.connections.open()
+    }
+
+    /// The most connections at a time.
+    pub fn connections_max(&self) -> usize {
+        self.connections.max()
+    }
+
+    /// Requests whose head has come, since the beginning.
+    pub fn requests(&self) -> u64 {
+        self.counts.requests.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were turned away, as there was no room, since the beginning.
+    pub fn turned_away(&self) -> u64 {
+        self.counts.turned_away.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were cut at the end, as they took longer than [`shutdown_timeout`](crate::Serve::shutdown_timeout).
+    pub fn cut(&self) -> u64 {
+        self.counts.cut.load(Ordering::Relaxed)
+    }
+}
+
+/// See [`ServeHandle`].
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    requests: AtomicU64,
+    turned_away: AtomicU64,
+    cut: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn turn_away(&self) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cut(&self, count: usize) {
+        self.cut.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}

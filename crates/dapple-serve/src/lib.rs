@@ -1,0 +1,40 @@
+//! Any `tower_service::Service` over HTTP, on Dapple, in one line: [`serve`].
+//!
+//! HTTP/1.1 and HTTP/2 on the same port, by hyper. What a server needs against strangers is built in, and on without being asked for:
+//!
+//! | what a peer can do | what happens |
+//! |---|---|
+//! | open connections without end | beyond [`connections_max`](Serve::connections_max), those that rest longest are closed; where none rests, newcomers get `503` |
+//! | take all descriptors | accepting rests until one is free |
+//! | send its request slowly, or not at all | `408` after [`header_timeout`](Serve::header_timeout) |
+//! | send a huge head | `431` beyond [`header_bytes_max`](Serve::header_bytes_max) |
+//! | send a huge body | `413` beyond [`body_bytes_max`](Serve::body_bytes_max) |
+//! | send a body slowly | `408` after [`body_timeout`](Serve::body_timeout), which data extends at [`rate_min`](Serve::rate_min) |
+//! | take a reply slowly | the connection, or the stream, ends after [`send_timeout`](Serve::send_timeout), extended alike |
+//! | keep a connection without using it | it is closed after [`idle_timeout`](Serve::idle_timeout) |
+//! | open and reset streams, over and over | the connection ends (`GOAWAY`) |
+//!
+//! A handler that panics ends its own request with a `500`, and nothing else. The end has stages, see
+//! [`Serve::with_graceful_shutdown`].
+
+#![forbid(unsafe_code)]
+
+mod accept;
+mod connection;
+mod connections;
+mod descriptors;
+mod handle;
+mod listener;
+mod options;
+mod request;
+mod server;
+mod service;
+
+pub use self::handle::ServeHandle;
+pub use self::listener::{Listener, Peer};
+pub use self::request::Body;
+pub use self::server::{Serve, serve};
+pub use self::service::HttpService;
+
+/// What a service or a body fails with.
+pub use dapple_stage::BoxError;

@@ -1,0 +1,40 @@
+//! The limits, and what they are if nobody says otherwise.
+
+use std::time::Duration;
+
+/// See the methods of [`Serve`](crate::Serve) of the same names.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) connections_max: Option<usize>,
+    pub(crate) header_timeout: Duration,
+    pub(crate) header_bytes_max: usize,
+    pub(crate) body_timeout: Option<Duration>,
+    pub(crate) body_bytes_max: Option<u64>,
+    pub(crate) send_timeout: Duration,
+    pub(crate) rate_min: u64,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) streams_max: u32,
+    pub(crate) last_reply_timeout: Duration,
+    pub(crate) shutdown_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            connections_max: None,
+            header_timeout: Duration::from_secs(10),
+            header_bytes_max: 64 << 10,
+            body_timeout: Some(Duration::from_secs(30)),
+            body_bytes_max: Some(16 << 20),
+            send_timeout: Duration::from_secs(30),
+            rate_min: 1 << 10,
+            idle_timeout: Duration::from_secs(75),
+            streams_max: 128,
+            last_reply_timeout: Duration::from_millis(500),
+            shutdown_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The least that hyper can be told.
+pub(crate) const HEADER_BYTES_MIN: usize = 8 << 10;

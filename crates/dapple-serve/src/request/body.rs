@@ -1,0 +1,154 @@
+//! The body of a request, which may be neither too large nor too slow.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dapple_io::time::{Instant, Sleep, sleep_until};
+use http_body_util::{Full, Limited};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+
+use super::exchange::{Exchange, Fault};
+use crate::BoxError;
+use crate::connection::pace::Pace;
+use crate::options::Options;
+
+/// The body of a request that is served by this crate, as it comes in.
+///
+/// It ends with an error where it gets larger than [`body_bytes_max`](crate::Serve::body_bytes_max) (an
+/// [`http_body_util::LengthLimitError`]) or slower than [`body_timeout`](crate::Serve::body_timeout) allows (an `io::Error` of kind
+/// `TimedOut`); if the service answers with an error then, whichever, its client gets `413` or `408`. Both limits hold until the
+/// reply begins: a service that answers while the request comes in has a conversation, of which nobody knows how long it lasts.
+///
+/// Only time counts in which the service waits for the client.
+pub struct Body {
+    incoming: Incoming,
+    limits: Option<Limits>,
+}
+
+/// Absent for what has no body.
+struct Limits {
+    exchange: Arc<Exchange>,
+    bytes_left: Option<u64>,
+    pace: Option<Pace>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Body {
+    pub(crate) fn new(incoming: Incoming, options: &Options, exchange: Option<Arc<Exchange>>) -> Body {
+        let limits = exchange.map(|exchange| Limits {
+            exchange,
+            bytes_left: options.body_bytes_max,
+            pace: options.body_timeout.map(|timeout| Pace::new(timeout, options.rate_min)),
+            timer: None,
+        });
+        Body { incoming, limits }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let polled = Pin::new(&mut this.incoming).poll_frame(cx);
+        let Some(limits) = &mut this.limits else { return polled.map_err(Into::into) };
+        match polled {
+            Poll::Pending => match limits.wait(cx) {
+                true => Poll::Ready(Some(Err(limits.fault(Fault::TooSlow)))),
+                false => Poll::Pending,
+            },
+            Poll::Ready(Some(Ok(frame))) => {
+                let len = frame.data_ref().map_or(0, Bytes::len);
+                if this.incoming.is_end_stream() {
+                    limits.exchange.set_read();
+                }
+                match limits.take(len) {
+                    true => Poll::Ready(Some(Ok(frame))),
+                    false => Poll::Ready(Some(Err(limits.fault(Fault::TooLarge)))),
+                }
+            }
+            Poll::Ready(None) => {
+                limits.exchange.set_read();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Limits {
+    /// The client is waited for. Whether it was waited for long enough.
+    fn wait(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(pace) = &mut self.pace else { return false };
+        if self.exchange.has_reply() {
+            return false;
+        }
+        let deadline = pace.wait(Instant::now());
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().get_mut().reset(deadline);
+        }
+        timer.as_mut().poll(cx).is_ready()
+    }
+
+    /// So much came. Whether that may be.
+    fn take(&mut self, len: usize) -> bool {
+        if let Some(pace) = &mut self.pace {
+            pace.moved(len, Instant::now());
+        }
+        let Some(left) = &mut self.bytes_left else { return true };
+        if self.exchange.has_reply() {
+            return true;
+        }
+        let rest = left.checked_sub(len as u64);
+        *left = rest.unwrap_or(0);
+        rest.is_some()
+    }
+
+    fn fault(&self, fault: Fault) -> BoxError {
+        self.exchange.set_fault(fault);
+        match fault {
+            Fault::TooLarge => too_large(),
+            Fault::TooSlow => io::Error::new(io::ErrorKind::TimedOut, "the request's body did not come in time").into(),
+        }
+    }
+}
+
+/// The error that others know to be that of a body which is too large. Only its own crate can make one.
+fn too_large() -> BoxError {
+    let mut limited = Limited::new(Full::new(Bytes::from_static(b"x")), 0);
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    match Pin::new(&mut limited).poll_frame(&mut cx) {
+        Poll::Ready(Some(Err(error))) => error,
+        _ => "length limit exceeded".into(),
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("size_hint", &self.incoming.size_hint()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::LengthLimitError;
+
+    #[test]
+    fn others_know_the_error_of_what_is_too_large() {
+        assert!(super::too_large().is::<LengthLimitError>());
+    }
+}

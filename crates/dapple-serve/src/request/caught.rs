@@ -1,0 +1,45 @@
+//! A future whose panics are results.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+/// It was caught, and the panic hook has reported it.
+#[derive(Debug)]
+pub(crate) struct Panicked;
+
+pin_project! {
+    /// See the module. Cancel safe as the future inside.
+    pub(crate) struct Caught<F> {
+        // `None` once it has panicked: it must not be polled again.
+        #[pin]
+        future: Option<F>,
+    }
+}
+
+impl<F: Future> Caught<F> {
+    /// The future that `make` makes, where that does not panic itself.
+    pub(crate) fn new(make: impl FnOnce() -> F) -> Caught<F> {
+        Caught { future: catch_unwind(AssertUnwindSafe(make)).ok() }
+    }
+}
+
+impl<F: Future> Future for Caught<F> {
+    type Output = Result<F::Output, Panicked>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Ready(Err(Panicked)) };
+        // Whatever a panic has left in the future, nobody sees: it is dropped.
+        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+            Ok(polled) => polled.map(Ok),
+            Err(_panic) => {
+                let _ = catch_unwind(AssertUnwindSafe(|| this.future.set(None)));
+                Poll::Ready(Err(Panicked))
+            }
+        }
+    }
+}

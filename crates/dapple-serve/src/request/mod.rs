@@ -1,0 +1,106 @@
+//! The way of a request through the server: its limits, the service, and what becomes of its failures.
+
+mod body;
+mod caught;
+mod exchange;
+mod reply;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
+use http::{Request, Response, StatusCode, Version};
+use hyper::body::{Body as _, Incoming};
+use tracing::{debug, error};
+
+pub use self::body::Body;
+use self::caught::Caught;
+use self::exchange::{Exchange, Fault};
+use self::reply::{Open, Reply, refusal, text};
+use crate::connection::{Link, Order};
+use crate::server::Shared;
+use crate::service::HttpService;
+use dapple_stage::Refused;
+
+/// The reply to one request. The request counts as begun from this call on.
+pub(crate) fn answer<V: HttpService>(
+    service: V,
+    request: Request<Incoming>,
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+) -> impl Future<Output = Response<Reply<V::ReplyBody>>> + Send + 'static {
+    let exchange = (!request.body().is_end_stream()).then(Arc::<Exchange>::default);
+    let open = Open::new(link.clone(), exchange.clone());
+    shared.counts.request();
+    async move {
+        let is_http1 = request.version() < Version::HTTP_2;
+        let mut response = serve(service, request, &link, &shared, exchange.as_deref(), exchange.clone()).await;
+        let is_read = exchange.as_ref().is_none_or(|exchange| exchange.is_read() || response.status().is_success());
+        if is_http1 && (link.ordered() >= Order::LastReply || !is_read) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Some(exchange) = &exchange {
+            exchange.reply();
+        }
+        response.map(|reply| reply.with(open))
+    }
+}
+
+async fn serve<V: HttpService>(
+    service: V,
+    request: Request<Incoming>,
+    link: &Link,
+    shared: &Shared,
+    exchange: Option<&Exchange>,
+    shared_exchange: Option<Arc<Exchange>>,
+) -> Response<Reply<V::ReplyBody>> {
+    let options = &shared.options;
+    if let (Some(len), Some(len_max)) = (announced(&request), options.body_bytes_max)
+        && len > len_max
+    {
+        return fault(Fault::TooLarge);
+    }
+    let mut request = request.map(|incoming| Body::new(incoming, options, shared_exchange));
+    request.extensions_mut().insert(link.peer());
+    let response = match Caught::new(|| service.answer(request)).await {
+        Ok(Ok(response)) => response.map(Reply::of),
+        Ok(Err(problem)) => match refused(problem.as_ref()) {
+            Some(refused) => refusal(refused),
+            None => {
+                error!(%problem, "a service failed");
+                text(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.\n")
+            }
+        },
+        Err(_panic) => {
+            error!("a handler panicked; its request gets a 500");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "The handler failed.\n")
+        }
+    };
+    match exchange.and_then(Exchange::fault) {
+        Some(met) if response.status().as_u16() >= 400 => fault(met),
+        _ => response,
+    }
+}
+
+/// What a client gets whose body met a limit, whatever the service made of that.
+fn fault<B>(fault: Fault) -> Response<Reply<B>> {
+    debug!(?fault, "a request met a limit");
+    match fault {
+        Fault::TooLarge => text(StatusCode::PAYLOAD_TOO_LARGE, "The request's body is larger than is taken here.\n"),
+        Fault::TooSlow => text(StatusCode::REQUEST_TIMEOUT, "The request's body did not come in time.\n"),
+    }
+}
+
+fn announced(request: &Request<Incoming>) -> Option<u64> {
+    request.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The refusal that is behind an error, if any is.
+fn refused<'a>(mut problem: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refused> {
+    loop {
+        if let Some(refused) = problem.downcast_ref() {
+            return Some(refused);
+        }
+        problem = problem.source()?;
+    }
+}

@@ -1,0 +1,160 @@
+//! The body of a reply, and what it holds until it ends.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use dapple_io::time::Instant;
+use dapple_stage::Refused;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::exchange::Exchange;
+use crate::BoxError;
+use crate::connection::Link;
+use crate::connection::progress;
+
+pin_project! {
+    /// See the module.
+    pub(crate) struct Reply<B> {
+        #[pin]
+        content: Content<B>,
+        open: Option<Open>,
+    }
+}
+
+pin_project! {
+    #[project = ContentOf]
+    enum Content<B> {
+        Service { #[pin] body: B },
+        Text { text: Bytes },
+    }
+}
+
+/// A request that is being answered. It has ended when this is dropped.
+pub(crate) struct Open {
+    link: Arc<Link>,
+    exchange: Option<Arc<Exchange>>,
+}
+
+impl Open {
+    pub(super) fn new(link: Arc<Link>, exchange: Option<Arc<Exchange>>) -> Open {
+        link.state().begin(Instant::now());
+        Open { link, exchange }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let has_unread = self.exchange.as_ref().is_some_and(|exchange| !exchange.is_read());
+        self.link.state().end(has_unread, Instant::now());
+    }
+}
+
+impl<B> Reply<B> {
+    /// The service's own.
+    pub(super) fn of(body: B) -> Reply<B> {
+        Reply { content: Content::Service { body }, open: None }
+    }
+
+    pub(super) fn with(mut self, open: Open) -> Reply<B> {
+        self.open = Some(open);
+        self
+    }
+}
+
+/// A reply of the server's own.
+pub(super) fn text<B>(status: StatusCode, text: impl Into<Bytes>) -> Response<Reply<B>> {
+    let mut response = Response::new(Reply { content: Content::Text { text: text.into() }, open: None });
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// What a client is told whose request was not taken.
+pub(super) fn refusal<B>(refused: &Refused) -> Response<Reply<B>> {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{refused}\n"));
+    // Whole seconds are all that there are, and none would be an invitation to try at once.
+    let seconds = refused.retry_after.as_secs() + u64::from(refused.retry_after.subsec_nanos() > 0);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    response
+}
+
+impl<B> HttpBody for Reply<B>
+where
+    B: HttpBody<Data: Buf, Error: Into<BoxError>>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut this = self.project();
+        let polled = match this.content.as_mut().project() {
+            ContentOf::Text { text } if text.is_empty() => return Poll::Ready(None),
+            ContentOf::Text { text } => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+            ContentOf::Service { body } => catch_unwind(AssertUnwindSafe(|| body.poll_frame(cx))),
+        };
+        let Ok(polled) = polled else {
+            this.content.set(Content::Text { text: Bytes::new() });
+            return Poll::Ready(Some(Err("the reply's body panicked".into())));
+        };
+        match polled {
+            Poll::Pending => {
+                progress::waits_for_service();
+                Poll::Pending
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+                progress::taken(frame.data_ref().map_or(0, Bytes::len));
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+            Poll::Ready(None) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Service { body } => body.is_end_stream(),
+            Content::Text { text } => text.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Service { body } => body.size_hint(),
+            Content::Text { text } => SizeHint::with_exact(text.len() as u64),
+        }
+    }
+}
+
+impl<B> fmt::Debug for Reply<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dapple_stage::{Reason, Refused};
+    use http::header::RETRY_AFTER;
+    use http_body_util::Full;
+
+    use super::refusal;
+
+    #[test]
+    fn clients_are_told_whole_seconds_and_never_none() {
+        for (retry_after_ms, says) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (60_000, "60")] {
+            let refused = Refused::new(Reason::Class, Duration::from_millis(retry_after_ms));
+            let response = refusal::<Full<&[u8]>>(&refused);
+            assert_eq!(response.headers()[RETRY_AFTER], says);
+        }
+    }
+}

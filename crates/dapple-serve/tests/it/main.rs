@@ -1,0 +1,1 @@
+//! Servers on real sockets, with clients who behave and clients who do not.

@@ -1,0 +1,140 @@
+//! A server whose every request costs as much CPU as its address says: what experiments about overload run against.
+//!
+//! ```text
+//! cargo run --release --example spin_server --features serve -- --port 7007 --workers 1
+//! curl 'http://127.0.0.1:7007/?us=5000'
+//! ```
+//!
+//! The handler burns the CPU without ever awaiting, as a program does that computes.
+
+use std::convert::Infallible;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use dapple::net::TcpListener;
+use dapple::serve::Body;
+use http::{Request, Response, StatusCode};
+use rustix::time::{ClockId, clock_gettime};
+use tower::service_fn;
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => run(&arguments),
+        Ok(None) => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Err(problem) => Err(format!("{problem}; --help says what there is")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("spin_server: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    let mut builder = dapple::builder();
+    if let Some(workers) = arguments.workers {
+        builder = builder.workers(workers);
+    }
+    let runtime = builder.build().map_err(|error| format!("the runtime cannot start: {error}"))?;
+    runtime.block_on(async {
+        let asked = format!("127.0.0.1:{}", arguments.port);
+        let listener = TcpListener::bind(&asked).map_err(|error| format!("cannot listen on {asked}: {error}"))?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        println!("spin_server listens on {address}; try: curl 'http://{address}/?us=5000'");
+        let server = dapple::serve(listener, service_fn(spin)).with_signals();
+        server.await.map_err(|error| format!("serving ended: {error}"))
+    })
+}
+
+/// The handler. It has nothing to wait for.
+async fn spin(request: Request<Body>) -> Result<Response<String>, Infallible> {
+    let (status, text) = match asked_us(request.uri().query().unwrap_or_default()) {
+        Ok(us) => (StatusCode::OK, format!("{} us burnt\n", burn(Duration::from_micros(us)).as_micros())),
+        Err(problem) => (StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let mut response = Response::new(text);
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+fn asked_us(query: &str) -> Result<u64, String> {
+    let mut values = query.split('&').filter_map(|pair| pair.strip_prefix("us="));
+    let Some(value) = values.next() else { return Ok(0) };
+    match value.parse() {
+        Ok(us) if us <= US_MAX => Ok(us),
+        _ => Err(format!("us={value:?} is no number of microseconds from 0 to {US_MAX}")),
+    }
+}
+
+/// Uses up so much CPU, and returns how much it was. Time in which somebody else has the core does not count.
+fn burn(cost: Duration) -> Duration {
+    let begin = cpu_time();
+    loop {
+        let burnt = cpu_time().saturating_sub(begin);
+        if burnt >= cost {
+            return burnt;
+        }
+        for _ in 0..SPINS {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// What this thread has used so far.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+#[derive(Debug, Default)]
+struct Arguments {
+    port: u16,
+    workers: Option<usize>,
+}
+
+impl Arguments {
+    /// `None`: help is wanted.
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
+        let mut arguments = Arguments { port: PORT, workers: None };
+        while let Some(word) = words.next() {
+            let (name, inline) = match word.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (word, None),
+            };
+            let mut value = || inline.clone().or_else(|| words.next()).ok_or(format!("{name} needs a value"));
+            match name.as_str() {
+                "--port" => arguments.port = number(&name, &value()?, 0, u16::MAX.into())? as u16,
+                "--workers" => arguments.workers = Some(number(&name, &value()?, 1, 1_024)? as usize),
+                "--help" | "-h" => return Ok(None),
+                _ => return Err(format!("{name:?} is no option")),
+            }
+        }
+        Ok(Some(arguments))
+    }
+}
+
+fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64, String> {
+    let number = value.parse().ok().filter(|number| (min..=max).contains(number));
+    number.ok_or(format!("{name} takes a number from {min} to {max}, and {value:?} is none"))
+}
+
+const HELP: &str = "A server whose requests burn CPU: GET /?us=5000 takes 5 ms of it.
+
+usage: spin_server [--port N] [--workers N]
+
+  --port N               where to listen on 127.0.0.1; 0 lets the system choose (default 7007)
+  --workers N            threads that run handlers (default: one per core)
+  --help                 this text";
+
+const PORT: u16 = 7007;
+
+/// More than any request is worth.
+const US_MAX: u64 = 60_000_000;
+
+/// Between two looks at the clock, which take a call to the kernel each: a microsecond or two.
+const SPINS: u32 = 32;
