@@ -5,7 +5,8 @@
 //! curl 'http://127.0.0.1:7007/?us=5000'
 //! ```
 //!
-//! The handler burns the CPU without ever awaiting, as a program does that computes.
+//! The handler burns the CPU without ever awaiting, as a program does that computes. What would be
+//! answered too late is refused at once with 503, by the admission control that `dapple::serve` has unless told otherwise.
 
 use std::convert::Infallible;
 use std::process::ExitCode;
@@ -46,7 +47,13 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         let listener = TcpListener::bind(&asked).map_err(|error| format!("cannot listen on {asked}: {error}"))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         println!("spin_server listens on {address}; try: curl 'http://{address}/?us=5000'");
-        let server = dapple::serve(listener, service_fn(spin)).with_signals();
+        let mut server = dapple::serve(listener, service_fn(spin)).with_signals();
+        if let Some(target_delay) = arguments.target_delay {
+            server = server.target_delay(target_delay);
+        }
+        if !arguments.has_admission {
+            server = server.no_admission();
+        }
         server.await.map_err(|error| format!("serving ended: {error}"))
     })
 }
@@ -91,16 +98,17 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-#[derive(Debug, Default)]
 struct Arguments {
     port: u16,
     workers: Option<usize>,
+    target_delay: Option<Duration>,
+    has_admission: bool,
 }
 
 impl Arguments {
     /// `None`: help is wanted.
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
-        let mut arguments = Arguments { port: PORT, workers: None };
+        let mut arguments = Arguments { port: PORT, workers: None, target_delay: None, has_admission: true };
         while let Some(word) = words.next() {
             let (name, inline) = match word.split_once('=') {
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
@@ -110,7 +118,11 @@ impl Arguments {
             match name.as_str() {
                 "--port" => arguments.port = number(&name, &value()?, 0, u16::MAX.into())? as u16,
                 "--workers" => arguments.workers = Some(number(&name, &value()?, 1, 1_024)? as usize),
-                "--help" | "-h" => return Ok(None),
+                "--target-delay-ms" => {
+                    arguments.target_delay = Some(Duration::from_millis(number(&name, &value()?, 1, 3_600_000)?));
+                }
+                "--no-admission" if inline.is_none() => arguments.has_admission = false,
+                "--help" | "-h" if inline.is_none() => return Ok(None),
                 _ => return Err(format!("{name:?} is no option")),
             }
         }
@@ -125,10 +137,12 @@ fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64, String> {
 
 const HELP: &str = "A server whose requests burn CPU: GET /?us=5000 takes 5 ms of it.
 
-usage: spin_server [--port N] [--workers N]
+usage: spin_server [--port N] [--workers N] [--target-delay-ms N | --no-admission]
 
   --port N               where to listen on 127.0.0.1; 0 lets the system choose (default 7007)
   --workers N            threads that run handlers (default: one per core)
+  --target-delay-ms N    refuse what would be answered later than this (default 100)
+  --no-admission         refuse nothing
   --help                 this text";
 
 const PORT: u16 = 7007;

@@ -1,10 +1,12 @@
 //! What one can ask of a server, and tell it, while it serves.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use dapple_stage::admission::AdmissionStats;
 use dapple_sync::task::CancellationToken;
 
+use crate::admission::Gate;
 use crate::connections::Connections;
 
 /// Tells a server to end, and what it is doing. Cheap to clone.
@@ -50,6 +52,7 @@ pub struct ServeHandle {
     pub(crate) stop: CancellationToken,
     pub(crate) connections: Arc<Connections>,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) gate: Arc<OnceLock<Arc<Gate>>>,
 }
 
 impl ServeHandle {
@@ -76,6 +79,11 @@ impl ServeHandle {
     /// Connections that were turned away, as there was no room, since the beginning.
     pub fn turned_away(&self) -> u64 {
         self.counts.turned_away.load(Ordering::Relaxed)
+    }
+
+    /// What admission has done, and how it stands; `None` without admission, and until the server is first polled.
+    pub fn admission(&self) -> Option<AdmissionStats> {
+        Some(self.gate.get()?.admission()?.stats())
     }
 
     /// Connections that were cut at the end, as they took longer than [`shutdown_timeout`](crate::Serve::shutdown_timeout).

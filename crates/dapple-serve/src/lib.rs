@@ -13,6 +13,7 @@
 //! | take a reply slowly | the connection, or the stream, ends after [`send_timeout`](Serve::send_timeout), extended alike |
 //! | keep a connection without using it | it is closed after [`idle_timeout`](Serve::idle_timeout) |
 //! | open and reset streams, over and over | the connection ends (`GOAWAY`) |
+//! | ask for more than there is time for | `503` with `Retry-After`, at once, by [admission control](dapple_stage::admission) |
 //!
 //! A handler that panics ends its own request with a `500`, and nothing else. The end has stages, see
 //! [`Serve::with_graceful_shutdown`].
@@ -20,6 +21,8 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod admission;
+mod builder;
 mod connection;
 mod connections;
 mod descriptors;
@@ -30,10 +33,10 @@ mod request;
 mod server;
 mod service;
 
+pub use self::builder::{Serve, Serving, serve};
 pub use self::handle::ServeHandle;
 pub use self::listener::{Listener, Peer};
 pub use self::request::Body;
-pub use self::server::{Serve, serve};
 pub use self::service::HttpService;
 
 /// What a service or a body fails with.

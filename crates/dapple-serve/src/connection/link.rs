@@ -15,7 +15,8 @@ use crate::options::Options;
 #[derive(Debug)]
 pub(crate) struct Link {
     peer: Peer,
-    accepted: Instant,
+    /// By the real clock, as it is compared with the kernel's.
+    accepted: std::time::Instant,
     state: Mutex<State>,
     /// Nanoseconds from `accepted` to when what was read last reached this machine.
     arrived_ns: AtomicU64,
@@ -44,7 +45,7 @@ impl Link {
     pub(crate) fn new(peer: Peer, options: &Options, now: Instant) -> Link {
         Link {
             peer,
-            accepted: now,
+            accepted: std::time::Instant::now(),
             state: Mutex::new(State::new(options, now)),
             arrived_ns: AtomicU64::new(0),
             order: AtomicU8::new(Order::GoOn as u8),
@@ -65,14 +66,14 @@ impl Link {
         self.state().rests_since(now)
     }
 
-    /// What was read just now reached this machine at that time.
-    pub(crate) fn set_arrived(&self, arrived: Instant) {
-        let since = arrived.saturating_duration_since(self.accepted);
+    /// What was read just now reached this machine so long ago.
+    pub(crate) fn set_arrived(&self, ago: Duration) {
+        let since = self.accepted.elapsed().saturating_sub(ago);
         self.arrived_ns.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// When what was read last reached this machine.
-    pub(crate) fn arrived(&self) -> Instant {
+    pub(crate) fn arrived(&self) -> std::time::Instant {
         self.accepted + Duration::from_nanos(self.arrived_ns.load(Ordering::Relaxed))
     }
 

@@ -39,7 +39,7 @@ pub(crate) async fn serve<S: Stream, V: HttpService>(
     link: Arc<Link>,
     shared: Arc<Shared>,
 ) {
-    let (stream, home) = Watched::new(stream, place, link.clone());
+    let (stream, home) = Watched::new(stream, place, link.clone(), shared.clone());
     let end = {
         let (answer_link, answer_shared) = (link.clone(), shared.clone());
         let respond = service_fn(move |request| {

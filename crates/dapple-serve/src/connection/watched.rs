@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use dapple_io::time::Instant;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
@@ -12,6 +13,7 @@ use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use super::link::Link;
 use crate::connections::Place;
 use crate::listener::Stream;
+use crate::server::Shared;
 
 /// Where a stream goes when hyper drops it.
 pub(crate) type Home<S> = Arc<Mutex<Option<(S, Place)>>>;
@@ -21,6 +23,7 @@ pub(crate) struct Watched<S> {
     /// Here until this is dropped.
     stream: Option<(S, Place)>,
     link: Arc<Link>,
+    shared: Arc<Shared>,
     home: Home<S>,
     /// Whether the first bytes may be those of HTTP/2 still.
     preface: usize,
@@ -28,9 +31,9 @@ pub(crate) struct Watched<S> {
 
 impl<S: Stream> Watched<S> {
     /// A stream, and where it will be once hyper has dropped it.
-    pub(crate) fn new(stream: S, place: Place, link: Arc<Link>) -> (Watched<S>, Home<S>) {
+    pub(crate) fn new(stream: S, place: Place, link: Arc<Link>, shared: Arc<Shared>) -> (Watched<S>, Home<S>) {
         let home = Home::default();
-        (Watched { stream: Some((stream, place)), link, home: home.clone(), preface: 0 }, home)
+        (Watched { stream: Some((stream, place)), link, shared, home: home.clone(), preface: 0 }, home)
     }
 
     fn stream(&mut self) -> Pin<&mut S> {
@@ -52,7 +55,11 @@ impl<S: Stream> Watched<S> {
         }
         state.read(bytes.len(), now);
         drop(state);
-        self.link.set_arrived(now);
+        // While every worker was in a handler, it may have waited for long. That takes a call to the kernel, which is worth it only
+        // where requests are.
+        let is_old = self.shared.gate.is_busy() && !bytes.is_empty();
+        let ago = if is_old { self.stream().since_last_received() } else { Duration::ZERO };
+        self.link.set_arrived(ago);
     }
 
     fn note_written(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

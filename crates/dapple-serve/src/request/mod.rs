@@ -60,18 +60,33 @@ async fn serve<V: HttpService>(
     {
         return fault(Fault::TooLarge);
     }
-    let mut request = request.map(|incoming| Body::new(incoming, options, shared_exchange));
-    request.extensions_mut().insert(link.peer());
-    let response = match Caught::new(|| service.answer(request)).await {
-        Ok(Ok(response)) => response.map(Reply::of),
-        Ok(Err(problem)) => match refused(problem.as_ref()) {
+    let (mut parts, incoming) = request.into_parts();
+    let peer = link.peer();
+    let admitted = match shared.gate.admission() {
+        Some(admission) => match admission.offer(shared.gate.offer(&parts, &peer, link.arrived())) {
+            Ok(admitted) => Some(admitted),
+            Err(refused) => return refusal(&refused),
+        },
+        None => None,
+    };
+    parts.extensions.insert(peer);
+    let request = Request::from_parts(parts, Body::new(incoming, options, shared_exchange));
+    let make = || Caught::new(|| service.answer(request));
+    let outcome = match admitted {
+        Some(admitted) => admitted.run(make).await,
+        None => Ok(make().await),
+    };
+    let response = match outcome {
+        Err(refused) => refusal(&refused),
+        Ok(Ok(Ok(response))) => response.map(Reply::of),
+        Ok(Ok(Err(problem))) => match refused(problem.as_ref()) {
             Some(refused) => refusal(refused),
             None => {
                 error!(%problem, "a service failed");
                 text(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.\n")
             }
         },
-        Err(_panic) => {
+        Ok(Err(_panic)) => {
             error!("a handler panicked; its request gets a 500");
             text(StatusCode::INTERNAL_SERVER_ERROR, "The handler failed.\n")
         }
