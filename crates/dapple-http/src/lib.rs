@@ -9,6 +9,7 @@ pub mod cache;
 mod chunked;
 pub mod coding;
 pub mod conditional;
+pub mod frames;
 mod head;
 pub mod range;
 mod refusal;

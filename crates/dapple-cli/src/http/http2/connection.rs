@@ -11,6 +11,7 @@ use bytes::Bytes;
 use dapple::hyper_rt::Timer;
 use dapple::time::sleep;
 use dapple::{Color, Handle};
+use dapple_http::frames::Traffic;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use tracing::debug;
@@ -18,7 +19,6 @@ use tracing::debug;
 use super::answer::answer;
 use super::rewind::Rewind;
 use super::streams::Streams;
-use super::traffic::Traffic;
 use crate::http::http1::Transport;
 use crate::http::{Client, Limits, Service};
 

@@ -18,6 +18,5 @@ mod connection;
 mod progress;
 mod rewind;
 mod streams;
-mod traffic;
 
 pub(crate) use self::connection::serve;

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use dapple_http::frames::{Scanner, Traffic};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
-
-use super::traffic::{Scanner, Traffic};
 
 /// See the module.
 pub(super) struct Rewind<S> {

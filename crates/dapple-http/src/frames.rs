@@ -1,4 +1,4 @@
-//! What goes over a connection: how much a peer asks for without asking for anything.
+//! What goes over a connection of HTTP/2: how much a peer asks for without asking for anything.
 //!
 //! hyper answers as many PING and SETTINGS as come, and takes windows that open by the byte. Here frames are counted as they come in,
 //! and a connection of little else ends. Those that carry nothing are PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones
@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What both sides of a connection have done. Only the connection's task writes it.
-#[derive(Default)]
-pub(super) struct Traffic {
+#[derive(Debug, Default)]
+pub struct Traffic {
     written: AtomicU64,
     /// Bytes of the answers to PING and SETTINGS.
     answers: AtomicU64,
@@ -16,12 +16,12 @@ pub(super) struct Traffic {
 
 impl Traffic {
     /// So many bytes were written.
-    pub(super) fn wrote(&self, len: usize) {
+    pub fn wrote(&self, len: usize) {
         add(&self.written, len as u64);
     }
 
     /// Bytes that were written for another reason than that the peer said something.
-    pub(super) fn written(&self) -> u64 {
+    pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed).saturating_sub(self.answers.load(Ordering::Relaxed))
     }
 }
@@ -31,7 +31,19 @@ fn add(to: &AtomicU64, more: u64) {
 }
 
 /// Looks at the heads of the frames that a peer sends.
-pub(super) struct Scanner {
+///
+/// ```
+/// use dapple_http::frames::{Scanner, Traffic};
+///
+/// let (mut scanner, traffic) = (Scanner::new(), Traffic::default());
+/// assert!(scanner.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &traffic));
+/// // PING, and nothing else.
+/// let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+/// let pings = (0..10_000).take_while(|_| scanner.read(&ping, &traffic)).count();
+/// assert_eq!(pings, 1_000);
+/// ```
+#[derive(Debug)]
+pub struct Scanner {
     /// Of the preface or the frame's payload, what is to come.
     skip: u64,
     head: [u8; HEAD_LEN],
@@ -42,12 +54,17 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    pub(super) fn new() -> Scanner {
+    /// For a connection from its first byte on, the client's preface.
+    #[expect(
+        clippy::new_without_default,
+        reason = "a scanner belongs to a connection, and is never a part of defaults"
+    )]
+    pub fn new() -> Scanner {
         Scanner { skip: PREFACE_LEN, head: [0; HEAD_LEN], head_len: 0, requests: 0, empty: 0 }
     }
 
     /// The next bytes of the peer; false if there are more frames that carry nothing than the rest accounts for.
-    pub(super) fn read(&mut self, mut bytes: &[u8], traffic: &Traffic) -> bool {
+    pub fn read(&mut self, mut bytes: &[u8], traffic: &Traffic) -> bool {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len() as u64);
             self.skip -= skipped;
