@@ -72,6 +72,9 @@ pub(crate) fn make_plot_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// How many groups can be named along the horizontal axis.
+const KEY_POINTS_MAX: usize = 24;
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Groups, RangedCoordf64>>;
 
@@ -194,7 +197,9 @@ impl Chart {
                 points.filter_map(|(index, spread)| Some((index as f64 + aside, (*spread)?))).collect();
             let line = points.iter().map(|&(x, spread)| (x, self.y(spread.median)));
             plane.draw_series(LineSeries::new(line.clone(), ink.stroke_width(width))).map_err(drawing)?;
-            plane.draw_series(line.map(|point| Circle::new(point, 4, ink.filled()))).map_err(drawing)?;
+            // Dots that touch each other would hide the line.
+            let dot = if points.len() > KEY_POINTS_MAX { 1 } else { 4 };
+            plane.draw_series(line.map(|point| Circle::new(point, dot, ink.filled()))).map_err(drawing)?;
             let ends = |x, spread: Spread| [(x, self.y(spread.least)), (x, self.y(spread.most))];
             let spreads = points.iter().map(|&(x, spread)| PathElement::new(ends(x, spread), ink));
             plane.draw_series(spreads).map_err(drawing)?;
@@ -234,7 +239,7 @@ impl Ranged for Groups {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        (0..self.0.len()).map(|index| index as f64).collect()
+        (0..self.0.len()).step_by(self.0.len().div_ceil(KEY_POINTS_MAX).max(1)).map(|index| index as f64).collect()
     }
 
     fn range(&self) -> Range<f64> {

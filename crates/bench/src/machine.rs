@@ -60,6 +60,23 @@ pub(crate) fn pin_to(cores: &[usize]) -> Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on the cores {cores:?}"))
 }
 
+/// Where a server and its load run; nowhere special where that is empty.
+pub(crate) struct Places {
+    pub(crate) server: Vec<usize>,
+    pub(crate) load: Vec<usize>,
+}
+
+impl Places {
+    /// As many cores as workers for each, where there are enough; otherwise they share all.
+    pub(crate) fn of(workers: usize) -> Places {
+        let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
+        if cores < 2 * workers {
+            return Places { server: Vec::new(), load: Vec::new() };
+        }
+        Places { server: (0..workers).collect(), load: (workers..2 * workers).collect() }
+    }
+}
+
 /// Asks the kernel to end this process when the one that started it ends, however that ends.
 pub(crate) fn end_with_parent() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot bind to the parent's life")

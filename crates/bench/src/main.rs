@@ -15,6 +15,7 @@ mod load;
 mod machine;
 mod memory;
 mod output;
+mod overload;
 mod proxy;
 mod reads;
 mod rng;
@@ -49,6 +50,8 @@ enum Command {
     Web(web::Args),
     /// `dapple proxy`: one process with one cache beside as many copies with a share of it each
     Proxy(proxy::Args),
+    /// Servers that are asked for more than they can do: goodput, latency and refusals under an open loop
+    Overload(Box<overload::Args>),
     /// A load generator: closed and open loop, latency from when a request was due, every body compared
     Load(Box<load::Args>),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
@@ -90,6 +93,12 @@ enum Command {
     /// The floor of `web`
     #[command(hide = true)]
     WebFloor(web::FloorArgs),
+    /// One run of `overload`, in a process of its own
+    #[command(hide = true)]
+    OverloadTrial(overload::TrialArgs),
+    /// The peers of `overload` with hyper on tokio
+    #[command(hide = true)]
+    OverloadHyper(overload::HyperArgs),
     /// Becomes another program that ends when this bench ends
     #[command(hide = true)]
     Launch(machine::LaunchArgs),
@@ -107,6 +116,9 @@ fn main() -> ExitCode {
         Command::ProxyTrial(args) => proxy::run_trial(&args),
         Command::WebHyper(args) => web::run_hyper(&args),
         Command::WebFloor(args) => web::run_floor(&args),
+        Command::Overload(args) => overload::run(&args),
+        Command::OverloadTrial(args) => overload::run_trial(&args),
+        Command::OverloadHyper(args) => overload::run_hyper(&args),
         Command::Load(args) => load::run(&args),
         Command::Threads(args) => threads::run(&args),
         Command::ThreadsTrial(args) => threads::run_trial(&args),

@@ -72,6 +72,14 @@ impl Output {
         Ok(all)
     }
 
+    /// Prints lines that sum the runs up, where lines are printed.
+    pub(crate) fn summary(&self, lines: &[serde_json::Value]) -> Result<()> {
+        for line in lines.iter().filter(|_| self.json) {
+            println!("{}", serde_json::to_string(line)?);
+        }
+        Ok(())
+    }
+
     /// All runs have ended.
     pub(crate) fn end(&self, about: &About, report: &Report) {
         if self.markdown {

@@ -30,6 +30,12 @@ impl Rng {
         self.below(len as u64) as usize
     }
 
+    /// A number of mean 1, distributed as the gaps between independent events are.
+    pub(crate) fn exponential(&mut self) -> f64 {
+        let even = ((self.draw() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        -even.ln()
+    }
+
     /// True once in `times`.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0

@@ -70,6 +70,11 @@ pub(crate) trait Experiment {
     fn beside_paper(_rows: &[Row<Self::Case, Self::Figures>], _about: &About) -> BesidePaper {
         BesidePaper::default()
     }
+
+    /// What is printed after the lines of the runs where these are JSON: lines that sum them up.
+    fn summary(_rows: &[Row<Self::Case, Self::Figures>]) -> Vec<serde_json::Value> {
+        Vec::new()
+    }
 }
 
 /// What one trial is told; it travels to its process as JSON.
@@ -101,7 +106,7 @@ pub(crate) struct Row<C, F> {
     pub(crate) run: usize,
     #[serde(flatten)]
     pub(crate) figures: Option<F>,
-    checked: bool,
+    pub(crate) checked: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -110,7 +115,7 @@ pub(crate) struct Row<C, F> {
 #[derive(Default)]
 pub(crate) struct BesidePaper {
     pub(crate) tables: Vec<(String, Table)>,
-    pub(crate) charts: Vec<(&'static str, Chart)>,
+    pub(crate) charts: Vec<(String, Chart)>,
 }
 
 /// What the process of a trial prints.
@@ -171,7 +176,7 @@ impl Session<'_> {
     }
 
     fn obstacle<E: Experiment>(&self, peer: Peer, case: &E::Case) -> Option<String> {
-        if peer == Peer::Go && self.go_program.is_none() {
+        if peer.is_go() && self.go_program.is_none() {
             return Some("`go` is not installed or did not build the peer (https://go.dev/doc/install)".to_owned());
         }
         E::obstacle(peer, case)
@@ -231,6 +236,7 @@ impl Session<'_> {
         }
         let mut tables: Vec<(String, Table)> = table::tables::<E>(rows);
         tables.extend(beside.tables);
+        self.output.summary(&E::summary(rows))?;
         let runs = format!("{}, each in a process of its own, the peers by turns", self.runs);
         self.output.end(self.about, &Report { runs, tables, legend: E::LEGEND });
         Ok(())

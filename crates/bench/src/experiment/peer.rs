@@ -29,6 +29,12 @@ pub(crate) enum Peer {
     Apache,
     /// hyper on tokio, with files in memory (web)
     Hyper,
+    /// hyper on tokio with tower's concurrency limit of 20 and load shedding, handlers in line (overload)
+    HyperTower20,
+    /// hyper on tokio, handlers in a pool of a thread per worker, behind tower's limit of 10 and load shedding (overload)
+    HyperPool10,
+    /// The same with a limit of 20 (overload)
+    HyperPool20,
     /// tokio
     Tokio,
     /// smol
@@ -37,6 +43,8 @@ pub(crate) enum Peer {
     AsyncTask,
     /// Go; needs `go`
     Go,
+    /// Go with a limit of 10 that sheds (overload); needs `go`
+    GoLimit10,
     /// A thread of the kernel for each
     Pthreads,
     /// A bare event loop per worker, on epoll: the floor
@@ -54,18 +62,23 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
+    /// Whether it is a part of the Go program.
+    pub(crate) fn is_go(self) -> bool {
+        matches!(self, Peer::Go | Peer::GoLimit10)
+    }
+
     /// Its place in the palette of the plots, always the same: who compares two plots looks for the color.
     pub(crate) fn style(self) -> usize {
         match self {
             Peer::Dapple => 0,
             Peer::DappleColors | Peer::DappleThreads | Peer::DappleEvents | Peer::DappleCopies => 1,
             Peer::Tokio | Peer::Hyper => 2,
-            Peer::DappleWhen | Peer::Smol | Peer::Compio | Peer::Apache => 3,
-            Peer::AsyncTask | Peer::FastStm | Peer::Pthreads | Peer::Nginx => 4,
+            Peer::DappleWhen | Peer::Smol | Peer::Compio | Peer::Apache | Peer::HyperTower20 => 3,
+            Peer::AsyncTask | Peer::FastStm | Peer::Pthreads | Peer::Nginx | Peer::HyperPool10 => 4,
             Peer::Go => 5,
-            Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial => 6,
+            Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial | Peer::GoLimit10 => 6,
             Peer::Epoll | Peer::Fio => 7,
-            Peer::Mutex => 8,
+            Peer::Mutex | Peer::HyperPool20 => 8,
         }
     }
 }

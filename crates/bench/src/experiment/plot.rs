@@ -66,7 +66,7 @@ fn chart<E: Experiment>(
     for peer in E::PEERS {
         let spread = |x: &usize| {
             let own = rows.iter().filter(|row| row.peer == *peer && (plot.x)(&row.case) == *x);
-            Spread::of(own.filter_map(|row| row.figures.as_ref()).map(plot.figure))
+            Spread::of(own.filter_map(|row| row.figures.as_ref()).map(plot.figure).filter(|figure| figure.is_finite()))
         };
         let points: Vec<Option<Spread>> = groups.iter().map(spread).collect();
         if points.iter().any(Option::is_some) {

@@ -43,6 +43,9 @@ func run() error {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		return serveWeb(os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == "spin" {
+		return serveSpin(os.Args[2:])
+	}
 	if len(os.Args) != 2 {
 		return fmt.Errorf("usage: %s TRIAL, which is JSON", os.Args[0])
 	}

@@ -18,8 +18,8 @@ impl GoPeers {
     /// Builds the program where one of the experiments has Go in it and it was asked for. Where that fails, says why on
     /// standard error.
     pub(crate) fn build_for(asked: &[Peer], offered: &[(String, &[Peer])]) -> Option<GoPeers> {
-        let asked = asked.is_empty() || asked.contains(&Peer::Go);
-        if !asked || offered.iter().all(|(_, peers)| !peers.contains(&Peer::Go)) {
+        let asked = asked.is_empty() || asked.iter().any(|peer| peer.is_go());
+        if !asked || !offered.iter().flat_map(|(_, peers)| *peers).any(|peer| peer.is_go()) {
             return None;
         }
         GoPeers::build().inspect_err(|error| eprintln!("go is left out: {error:#}")).ok()
@@ -77,6 +77,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("fairness.go", include_str!("fairness.go")),
     ("fifo.go", include_str!("fifo.go")),
     ("memory.go", include_str!("memory.go")),
+    ("spin.go", include_str!("spin.go")),
     ("timers.go", include_str!("timers.go")),
     ("web.go", include_str!("web.go")),
 ];

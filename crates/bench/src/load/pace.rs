@@ -40,16 +40,10 @@ impl Pace {
 impl Arrivals {
     fn take(&mut self) -> Instant {
         let due = self.next;
-        let gap = self.random.as_mut().map_or(1.0, exponential);
+        let gap = self.random.as_mut().map_or(1.0, Rng::exponential);
         self.next = due + self.mean.mul_f64(gap);
         due
     }
-}
-
-/// A number of mean 1, distributed as the gaps between independent events are.
-fn exponential(rng: &mut Rng) -> f64 {
-    let even = ((rng.draw() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-    -even.ln()
 }
 
 const SEED: u64 = 0x10ad;

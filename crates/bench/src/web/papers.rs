@@ -131,8 +131,8 @@ fn beside(paper: &Paper, rows: &[WebRow], about: &About) -> BesidePaper {
         row(&format!("{workers} {flash}"), share(nginx, nginx_one), found(paper.flash), "x");
     }
     let charts = vec![
-        (paper.figures.0, speed_up_chart(paper, rows, connections, about)),
-        (paper.figures.1, servers_chart(paper, rows, connections, about)),
+        (paper.figures.0.to_owned(), speed_up_chart(paper, rows, connections, about)),
+        (paper.figures.1.to_owned(), servers_chart(paper, rows, connections, about)),
     ];
     BesidePaper { tables: vec![(paper.title.to_owned(), table)], charts }
 }

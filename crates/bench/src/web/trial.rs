@@ -6,7 +6,7 @@ use super::server::{self, Running, Setting};
 use super::site::{Site, SiteKind};
 use crate::experiment::Trial;
 use crate::load::Summary;
-use crate::machine::{Guard, own_command};
+use crate::machine::{Guard, Places, own_command};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -49,23 +49,6 @@ pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
     let seen = watch(load, &running)?;
     running.still_running()?;
     figures(&seen)
-}
-
-/// Where server and load run; nowhere special where that is empty.
-struct Places {
-    server: Vec<usize>,
-    load: Vec<usize>,
-}
-
-impl Places {
-    /// As many cores as workers for each, where there are enough; otherwise they share all.
-    fn of(workers: usize) -> Places {
-        let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
-        if cores < 2 * workers {
-            return Places { server: Vec::new(), load: Vec::new() };
-        }
-        Places { server: (0..workers).collect(), load: (workers..2 * workers).collect() }
-    }
 }
 
 /// As long as was asked for, but no less than it takes for some answers of a large file.

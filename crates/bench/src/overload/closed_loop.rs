@@ -1,0 +1,121 @@
+//! What a server can do: some clients that ask again as soon as they have an answer.
+
+use super::generator::Course;
+use super::record::{Outcome, Record};
+use super::schedule::Arrival;
+use anyhow::{Context, Result, ensure};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// A course of clients that take the costs by turns.
+pub(super) struct ClosedLoop {
+    costs_us: Vec<u32>,
+    taken: usize,
+    /// When clients that wait for nothing ask again.
+    due: BinaryHeap<Reverse<Duration>>,
+    end: Duration,
+    records: Vec<Record>,
+}
+
+impl ClosedLoop {
+    pub(super) fn new(clients: usize, costs_us: &[u32], length: Duration) -> ClosedLoop {
+        let due = (0..clients).map(|_| Reverse(Duration::ZERO)).collect();
+        ClosedLoop { costs_us: costs_us.to_vec(), taken: 0, due, end: length, records: Vec::new() }
+    }
+
+    /// Requests a second, of costs in equal numbers, from what was done after `warm_up`.
+    ///
+    /// Counted is the work between the first and the last reply rather than replies: which ones of unequal requests happened to
+    /// fall into so short a time would decide otherwise.
+    pub(super) fn capacity_per_s(&self, warm_up: Duration) -> Result<f64> {
+        if let Some(record) = self.records.iter().find(|record| matches!(record.outcome, Outcome::Failed(_))) {
+            let outcome = record.outcome;
+            anyhow::bail!("a request failed before there was any overload: {outcome:?}");
+        }
+        let replies = self.records.iter().filter(|record| record.outcome == Outcome::Right);
+        let at = |record: &Record| record.arrival.due + record.took;
+        let mut replies: Vec<&Record> =
+            replies.filter(|record| at(record) >= warm_up && at(record) <= self.end).collect();
+        replies.sort_by_key(|record| at(record));
+        let (Some(first), Some(last)) = (replies.first(), replies.last()) else {
+            anyhow::bail!("the server answered nothing while its capacity was measured: pass more --secs")
+        };
+        let secs = (at(last) - at(first)).as_secs_f64();
+        ensure!(secs > 0.0, "the server answered once while its capacity was measured: pass more --secs");
+        let work_us: f64 = replies[1..].iter().map(|record| f64::from(record.arrival.cost_us)).sum();
+        let mean_us = self.costs_us.iter().copied().map(f64::from).sum::<f64>() / self.costs_us.len() as f64;
+        Ok(work_us / mean_us / secs)
+    }
+
+    /// CPU time that all right replies asked for.
+    pub(super) fn work(&self) -> Duration {
+        let replies = self.records.iter().filter(|record| record.outcome == Outcome::Right);
+        replies.map(|record| Duration::from_micros(u64::from(record.arrival.cost_us))).sum()
+    }
+}
+
+impl Course for ClosedLoop {
+    fn next_due(&mut self) -> Option<Duration> {
+        self.due.peek().map(|Reverse(due)| *due).filter(|due| *due < self.end)
+    }
+
+    fn take(&mut self) -> Result<Arrival> {
+        let Reverse(due) = self.due.pop().context("no request is due")?;
+        let cost_us = self.costs_us[self.taken % self.costs_us.len()];
+        self.taken += 1;
+        Ok(Arrival { due, cost_us, phase: 0 })
+    }
+
+    fn ended(&mut self, record: Record) {
+        // Who is refused rests: refusals must not take the time that is measured.
+        let rest = if record.outcome == Outcome::Right { Duration::ZERO } else { REST };
+        self.due.push(Reverse(record.arrival.due + record.took + rest));
+        self.records.push(record);
+    }
+}
+
+/// Longer than a refusal takes, shorter than a queue.
+const REST: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets a server of one worker that needs no time but for the work answer the course.
+    fn answered(costs_us: &[u32], length_ms: u64) -> ClosedLoop {
+        let mut course = ClosedLoop::new(2, costs_us, Duration::from_millis(length_ms));
+        let mut free = Duration::ZERO;
+        while course.next_due().is_some() {
+            let arrival = course.take().expect("it is due");
+            free = free.max(arrival.due) + Duration::from_micros(u64::from(arrival.cost_us));
+            let took = free - arrival.due;
+            course.ended(Record { arrival, late: Duration::ZERO, took, outcome: Outcome::Right });
+        }
+        course
+    }
+
+    #[test]
+    fn capacity_is_what_the_work_allows() {
+        for (costs_us, capacity) in [(&[5_000][..], 200.0), (&[50_000], 20.0), (&[1_000, 5_000, 50_000], 3e6 / 56e3)] {
+            let course = answered(costs_us, 777);
+            let found = course.capacity_per_s(Duration::from_millis(100)).expect("there are replies");
+            assert!((found / capacity - 1.0).abs() < 1e-6, "{costs_us:?}: {found}");
+            assert!(course.work() >= Duration::from_millis(770));
+        }
+    }
+
+    #[test]
+    fn who_answers_nothing_or_wrongly_has_no_capacity() {
+        let mut course = ClosedLoop::new(1, &[1], Duration::from_millis(10));
+        assert!(course.capacity_per_s(Duration::ZERO).is_err());
+        let arrival = course.take().expect("it is due");
+        let refused = Outcome::Refused { retry_after: false };
+        let record = Record { arrival, late: Duration::ZERO, took: Duration::from_millis(1), outcome: refused };
+        course.ended(record);
+        assert_eq!(course.next_due(), Some(Duration::from_millis(1) + REST));
+        assert!(course.capacity_per_s(Duration::ZERO).is_err());
+        course.ended(Record { outcome: Outcome::Failed(crate::overload::record::Failure::Broken), ..record });
+        assert!(course.capacity_per_s(Duration::ZERO).is_err_and(|error| error.to_string().contains("Broken")));
+    }
+}

@@ -1,0 +1,353 @@
+//! A load generator that costs little: one thread, and an event loop around connections that know at most one request.
+//!
+//! It begins with each request when that is due, whatever has become of the others, and gives up those that take too long. It
+//! shares processors with the server that it loads, hence no runtime, no task per client and no timer per request.
+
+mod connection;
+mod reply;
+
+use super::record::{Failure, Outcome, Record};
+use super::schedule::Arrival;
+use anyhow::{Context, Result};
+use connection::{Connection, Step};
+use reply::Reply;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Who says when requests are due, and is told what came of them. Times count from the beginning of the load.
+pub(super) trait Course {
+    /// When the next request is due; none where no other is, as long as those under way have not ended.
+    fn next_due(&mut self) -> Option<Duration>;
+
+    /// Takes that request.
+    fn take(&mut self) -> Result<Arrival>;
+
+    /// A request has come to its end.
+    fn ended(&mut self, record: Record);
+}
+
+/// How clients behave.
+pub(super) struct Manners {
+    pub(super) to: SocketAddr,
+    /// Connections are kept for further requests; otherwise each request has its own.
+    pub(super) keeps: bool,
+    pub(super) give_up: Duration,
+    /// From how many addresses they come by turns; 0 leaves it to the kernel, which takes one.
+    pub(super) sources: u32,
+}
+
+/// The replies that are right, by cost.
+pub(super) type Bodies = BTreeMap<u32, Vec<u8>>;
+
+/// A request under way.
+pub(super) struct Request {
+    arrival: Arrival,
+    late: Duration,
+    /// Tells it from others on the same connection.
+    number: u64,
+}
+
+/// The generator.
+pub(super) struct Generator {
+    manners: Manners,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    begin: Instant,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Connections without a request, the one that was used last at the end; some of them have ended since.
+    idle: Vec<usize>,
+    /// When requests are given up, by place and number, in order.
+    give_ups: VecDeque<(Duration, usize, u64)>,
+    bytes: BTreeMap<u32, Vec<u8>>,
+    pub(super) bodies: Bodies,
+    buf: Vec<u8>,
+    number: u64,
+    opened: u64,
+    in_flight: usize,
+    in_flight_max: usize,
+}
+
+impl Generator {
+    /// A generator; `bodies` are the right ones where they are known, otherwise the first of each cost is taken for right.
+    pub(super) fn new(manners: Manners, bodies: Bodies) -> Result<Generator> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // The wait of epoll itself rounds up to milliseconds.
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        Ok(Generator {
+            manners,
+            epoll,
+            timer,
+            begin: Instant::now(),
+            connections: Vec::new(),
+            free: Vec::new(),
+            idle: Vec::new(),
+            give_ups: VecDeque::new(),
+            bytes: BTreeMap::new(),
+            bodies,
+            buf: vec![0; 16 << 10],
+            number: 0,
+            opened: 0,
+            in_flight: 0,
+            in_flight_max: 0,
+        })
+    }
+
+    /// The most requests that were under way at the same time.
+    pub(super) fn in_flight_max(&self) -> usize {
+        self.in_flight_max
+    }
+
+    /// Runs a course to its end.
+    pub(super) fn run(&mut self, course: &mut impl Course) -> Result<()> {
+        self.begin = Instant::now();
+        loop {
+            self.begin_due(course)?;
+            self.give_up(course);
+            let Some(next) = self.next_moment(course) else { return Ok(()) };
+            self.turn(next, course)?;
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// Begins with what is due, but looks at replies now and then if that is a lot.
+    fn begin_due(&mut self, course: &mut impl Course) -> Result<()> {
+        for _ in 0..BEGIN_AT_ONCE_MAX {
+            let Some(due) = course.next_due() else { break };
+            let now = self.now();
+            if due > now {
+                break;
+            }
+            let arrival = course.take()?;
+            self.number += 1;
+            self.in_flight += 1;
+            self.in_flight_max = self.in_flight_max.max(self.in_flight);
+            let request = Request { arrival, late: now - due, number: self.number };
+            self.begin_one(request, course)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a request on a connection that is idle, or a new one.
+    fn begin_one(&mut self, request: Request, course: &mut impl Course) -> Result<()> {
+        let index = match self.idle_connection() {
+            Some(index) => index,
+            None => {
+                let connection = self.open()?;
+                self.place(connection)
+            }
+        };
+        self.give_ups.push_back((request.arrival.due + self.manners.give_up, index, request.number));
+        self.begin_at(index, request, course)
+    }
+
+    /// Puts a request on the connection at that place.
+    fn begin_at(&mut self, index: usize, request: Request, course: &mut impl Course) -> Result<()> {
+        let cost_us = request.arrival.cost_us;
+        let bytes = self.bytes.entry(cost_us).or_insert_with(|| request_of(cost_us, self.manners.keeps));
+        let Some(connection) = self.connections[index].as_mut() else { return Ok(()) };
+        let is_new = !connection.is_used;
+        connection.begin(request);
+        match connection.send(bytes) {
+            Step::Wait { unsent } if is_new => {
+                let data = EventData::new_u64(index as u64);
+                epoll::add(&self.epoll, &connection.socket, data, interest(unsent))?;
+            }
+            Step::Wait { unsent: true } => self.watch(index, true)?,
+            Step::Over(failure) => self.failed(index, failure, course)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn idle_connection(&mut self) -> Option<usize> {
+        while let Some(index) = self.idle.pop() {
+            if self.connections[index].as_ref().is_some_and(|connection| connection.request.is_none()) {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    fn open(&mut self) -> Result<Connection> {
+        let sources = u64::from(self.manners.sources);
+        let from = (sources > 0).then(|| source(self.opened % sources));
+        self.opened += 1;
+        Connection::open(self.manners.to, from)
+    }
+
+    /// Finds a place for a connection.
+    fn place(&mut self, connection: Connection) -> usize {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        self.connections[index] = Some(connection);
+        index
+    }
+
+    fn watch(&self, index: usize, unsent: bool) -> Result<()> {
+        if let Some(connection) = &self.connections[index] {
+            epoll::modify(&self.epoll, &connection.socket, EventData::new_u64(index as u64), interest(unsent))?;
+        }
+        Ok(())
+    }
+
+    /// Ends what has taken too long.
+    fn give_up(&mut self, course: &mut impl Course) {
+        let now = self.now();
+        while let Some(&(end, index, number)) = self.give_ups.front() {
+            let connection = self.connections[index].as_ref();
+            let is_under_way =
+                connection.and_then(|connection| connection.request.as_ref()).is_some_and(|own| own.number == number);
+            if is_under_way && end > now {
+                break;
+            }
+            self.give_ups.pop_front();
+            if is_under_way {
+                self.close(index, Outcome::GivenUp, course);
+            }
+        }
+    }
+
+    /// When there is something to do; none where everything is done.
+    fn next_moment(&mut self, course: &mut impl Course) -> Option<Duration> {
+        let give_up = self.give_ups.front().map(|(end, ..)| *end);
+        match (course.next_due(), give_up) {
+            (Some(due), Some(end)) => Some(due.min(end)),
+            (due, end) => due.or(end),
+        }
+    }
+
+    /// Waits for that moment or an event, and does what the events ask for.
+    fn turn(&mut self, until: Duration, course: &mut impl Course) -> Result<()> {
+        let wait = until.saturating_sub(self.now()).max(Duration::from_nanos(1));
+        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let never_again = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let spec = Itimerspec { it_interval: never_again, it_value: wait };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec).context("cannot set the timer")?;
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for events"),
+        }
+        for event in events {
+            match event.data.u64() {
+                TIMER => {}
+                index => self.go_on(index as usize, course)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, index: usize, course: &mut impl Course) -> Result<()> {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return Ok(()) };
+        let Some(request) = &connection.request else {
+            // Nothing was asked for: the server ends the connection.
+            self.forget(index);
+            return Ok(());
+        };
+        let cost_us = request.arrival.cost_us;
+        let bytes = self.bytes.get(&cost_us).map_or(&[][..], Vec::as_slice);
+        match connection.go_on(bytes, &mut self.buf) {
+            Step::Wait { unsent } => self.watch(index, unsent)?,
+            Step::Over(failure) => self.failed(index, failure, course)?,
+            Step::Replied(reply) => {
+                let outcome = judge(&mut self.bodies, cost_us, &reply, connection.body(&reply));
+                self.replied(index, &reply, outcome, course);
+            }
+        }
+        Ok(())
+    }
+
+    fn replied(&mut self, index: usize, reply: &Reply, outcome: Outcome, course: &mut impl Course) {
+        if !self.manners.keeps || !reply.keeps {
+            return self.close(index, outcome, course);
+        }
+        let Some(connection) = self.connections[index].as_mut() else { return };
+        let request = connection.request.take();
+        connection.end();
+        self.idle.push(index);
+        self.report(request, outcome, course);
+    }
+
+    /// Where a kept connection turns out to have ended before it was used again, a new one takes its place: no client takes that
+    /// for an answer.
+    fn failed(&mut self, index: usize, failure: Failure, course: &mut impl Course) -> Result<()> {
+        let connection = self.connections[index].as_mut();
+        let was_ended = matches!(failure, Failure::Broken | Failure::EndedEarly);
+        if let Some(connection) = connection.filter(|own| own.is_used && !own.has_reply() && was_ended)
+            && let Some(request) = connection.request.take()
+        {
+            self.connections[index] = Some(self.open()?);
+            return self.begin_at(index, request, course);
+        }
+        self.close(index, Outcome::Failed(failure), course);
+        Ok(())
+    }
+
+    /// Ends a connection and the request on it.
+    fn close(&mut self, index: usize, outcome: Outcome, course: &mut impl Course) {
+        let request = self.connections[index].as_mut().and_then(|connection| connection.request.take());
+        self.forget(index);
+        self.report(request, outcome, course);
+    }
+
+    /// Ends a connection without a request.
+    fn forget(&mut self, index: usize) {
+        if self.connections[index].take().is_some() {
+            self.free.push(index);
+        }
+    }
+
+    fn report(&mut self, request: Option<Request>, outcome: Outcome, course: &mut impl Course) {
+        let Some(Request { arrival, late, .. }) = request else { return };
+        self.in_flight -= 1;
+        course.ended(Record { arrival, late, took: self.now().saturating_sub(arrival.due), outcome });
+    }
+}
+
+fn judge(bodies: &mut Bodies, cost_us: u32, reply: &Reply, body: &[u8]) -> Outcome {
+    match reply.status {
+        200 if bodies.entry(cost_us).or_insert_with(|| body.to_vec()) == body => Outcome::Right,
+        200 => Outcome::Failed(Failure::WrongBody),
+        503 => Outcome::Refused { retry_after: reply.retry_after },
+        status => Outcome::Failed(Failure::Status(status)),
+    }
+}
+
+fn request_of(cost_us: u32, keeps: bool) -> Vec<u8> {
+    let close = if keeps { "" } else { "connection: close\r\n" };
+    format!("GET /?us={cost_us} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: dapple-overload\r\n{close}\r\n").into_bytes()
+}
+
+fn interest(unsent: bool) -> EventFlags {
+    if unsent { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+}
+
+/// An address of the loopback network other than its first.
+fn source(number: u64) -> Ipv4Addr {
+    Ipv4Addr::new(127, 1, (number / HOSTS) as u8, (number % HOSTS) as u8 + 1)
+}
+
+/// Addresses for each third number.
+const HOSTS: u64 = 254;
+
+const TIMER: u64 = u64::MAX;
+
+const EVENTS_MAX: usize = 256;
+
+/// How many requests are begun with before events are looked at.
+const BEGIN_AT_ONCE_MAX: usize = 64;

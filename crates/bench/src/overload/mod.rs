@@ -1,0 +1,154 @@
+//! `bench overload`: servers that are asked for more than they can do, beside each other.
+//!
+//! What an overloaded server is worth is its goodput: replies that come while somebody still wants them. The load is an open
+//! loop, as users are: they do not wait for each other, and go away.
+
+mod closed_loop;
+mod experiment;
+mod figures;
+mod generator;
+mod open_loop;
+mod record;
+mod recovery;
+mod scenario;
+mod schedule;
+mod server;
+mod tables;
+mod timeline;
+mod trial;
+
+pub(crate) use server::{HyperArgs, run_hyper};
+
+use crate::experiment::{Offer, Options, answer, experiment_of};
+use anyhow::{Result, bail, ensure};
+use experiment::{Case, Change, Connections, Kind, Overload, Sweep};
+use scenario::Scenario;
+use std::path::PathBuf;
+
+/// Arguments of `bench overload`.
+#[derive(clap::Args)]
+#[command(mut_arg("secs", |secs| secs.default_value("5")))]
+pub(crate) struct Args {
+    /// What requests cost, and what changes: a cost such as 5ms, mixed (1, 5 and 50 ms), cost-change (5 ms, 20 ms, 5 ms at the same
+    /// multiple), load-change (5x, then 0.9x), cost-rise (0.9x of requests that cost five times as much for a while)
+    #[arg(long, value_delimiter = ',', value_name = "WHAT,...", default_value = "5ms,mixed,cost-change,load-change")]
+    scenario: Vec<Scenario>,
+    /// Loads, as multiples of what the server can do; load-change and cost-rise have their own
+    #[arg(long, value_delimiter = ',', value_name = "TIMES,...", default_value = "0.5,0.9,1.2,2,5")]
+    load: Vec<f64>,
+    /// What loads are multiples of: what each server can do itself, or as many requests a second for all
+    #[arg(long, value_name = "own|RATE", default_value = "own")]
+    rate_of: RateOf,
+    /// How clients use connections
+    #[arg(long, default_value = "new")]
+    connections: Connections,
+    /// A reply that takes longer is not good any more
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    deadline_ms: u64,
+    /// Clients close the connection after this time
+    #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    give_up_ms: u64,
+    /// How long the peak of load-change and cost-rise is
+    #[arg(long, value_name = "SECS", default_value_t = 10.0)]
+    peak_secs: f64,
+    /// Addresses of the loopback network that clients come from by turns; 0 for the usual one
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64_000))]
+    sources: u32,
+    /// Of the arrivals, which are the same for all servers, and others in each repetition
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What loads are multiples of.
+#[derive(Clone, Copy)]
+enum RateOf {
+    Own,
+    Rate(f64),
+}
+
+impl std::str::FromStr for RateOf {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<RateOf> {
+        match text.parse::<f64>() {
+            Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(RateOf::Rate(rate)),
+            _ if text == "own" => Ok(RateOf::Own),
+            _ => bail!("write own, or a number of requests a second above 0 and up to 1000000"),
+        }
+    }
+}
+
+/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    for load in &args.load {
+        ensure!(*load > 0.0 && *load <= 100.0, "--load {load} makes no sense: pass a number above 0 and up to 100");
+    }
+    let peak_secs = args.peak_secs;
+    ensure!(
+        peak_secs > 0.0 && peak_secs <= 600.0,
+        "--peak-secs {peak_secs} makes no sense: pass a number above 0 and up to 600"
+    );
+    let (sweeps, changes) = (cases(args, false), cases(args, true));
+    let mut offered: Vec<Offer> = Vec::new();
+    offered.extend((!sweeps.is_empty()).then(|| (Sweep::NAME.to_owned(), server::PEERS)));
+    offered.extend((!changes.is_empty()).then(|| (Change::NAME.to_owned(), server::PEERS)));
+    args.options.run_with(
+        "overload-trial",
+        &offered,
+        || Ok(PathBuf::new()),
+        |session, failures| {
+            let mut trials = 0;
+            if !sweeps.is_empty() {
+                trials += session.run::<Overload<Sweep>>(&sweeps, failures)?;
+            }
+            if !changes.is_empty() {
+                trials += session.run::<Overload<Change>>(&changes, failures)?;
+            }
+            Ok(trials)
+        },
+    )
+}
+
+/// The cases of scenarios with or without a peak.
+fn cases(args: &Args, has_peak: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &scenario in args.scenario.iter().filter(|scenario| scenario.has_peak() == has_peak) {
+        let loads: Vec<Option<f64>> = if has_peak { vec![None] } else { args.load.iter().copied().map(Some).collect() };
+        for workers in args.options.workers() {
+            cases.extend(loads.iter().map(|&load| Case {
+                scenario,
+                load,
+                workers,
+                connections: args.connections,
+                deadline_ms: args.deadline_ms,
+                give_up_ms: args.give_up_ms,
+                rate_of: match args.rate_of {
+                    RateOf::Own => None,
+                    RateOf::Rate(rate) => Some(rate),
+                },
+                peak_secs: args.peak_secs,
+                sources: args.sources,
+                seed: args.seed,
+            }));
+        }
+    }
+    cases
+}
+
+/// Arguments of the hidden `overload-trial` command.
+#[derive(clap::Args)]
+pub(crate) struct TrialArgs {
+    /// What to do, as JSON
+    trial: String,
+}
+
+/// Runs one trial and prints its line.
+pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
+    match experiment_of(&args.trial)?.as_str() {
+        Sweep::NAME => answer::<Overload<Sweep>>(&args.trial),
+        Change::NAME => answer::<Overload<Change>>(&args.trial),
+        other => bail!("no experiment is called {other}"),
+    }
+}

@@ -1,0 +1,222 @@
+//! What requests cost, and whether that or their number changes while it is measured.
+
+use super::schedule::Phase;
+use anyhow::{Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// One course of an overload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(super) enum Scenario {
+    /// Every request costs so much.
+    Fixed { cost_us: u32 },
+    /// Each request costs one of three, which are equally likely.
+    Mixed,
+    /// The cost changes and changes back; the number of requests with it, so that the load is the same multiple throughout.
+    CostChange,
+    /// Five times of what the server can do for a while, and then nine tenths of it.
+    LoadChange,
+    /// As many requests throughout, nine tenths of what the server can do, which for a while cost five times as much.
+    CostRise,
+}
+
+/// Who knows what the server can do: requests a second that cost these by turns.
+pub(super) type Capacity<'a> = &'a dyn Fn(&[u32]) -> f64;
+
+/// How long the parts of a course take, in seconds.
+#[derive(Clone, Copy)]
+pub(super) struct Lengths {
+    /// Measured: all of a sweep; what comes after the peak.
+    pub(super) secs: f64,
+    pub(super) peak_secs: f64,
+    /// How long a client waits: so long the load goes on after what is measured, so that nobody's end is easier than others'.
+    pub(super) give_up_secs: f64,
+}
+
+impl Scenario {
+    /// Whether it has a peak, and what matters is what comes after it. Its load is not varied.
+    pub(super) fn has_peak(self) -> bool {
+        matches!(self, Scenario::LoadChange | Scenario::CostRise)
+    }
+
+    /// All costs that occur, by groups that occur together.
+    pub(super) fn costs(self) -> Vec<Vec<u32>> {
+        match self {
+            Scenario::Fixed { cost_us } => vec![vec![cost_us]],
+            Scenario::Mixed => vec![MIXED_US.to_vec()],
+            Scenario::CostChange => vec![vec![BASE_US], vec![CHANGED_US]],
+            Scenario::LoadChange => vec![vec![BASE_US]],
+            Scenario::CostRise => vec![vec![BASE_US], vec![RISEN_US]],
+        }
+    }
+
+    /// The stretches of the load, at a multiple of what the server can do.
+    pub(super) fn phases(self, times: f64, lengths: Lengths, capacity: Capacity) -> Vec<Phase> {
+        let Lengths { secs, peak_secs, give_up_secs } = lengths;
+        let at = |times: f64, costs: &[u32], secs: f64, measured: bool| Phase {
+            secs,
+            rate_per_s: times * capacity(costs),
+            costs_us: costs.to_vec(),
+            measured,
+        };
+        let warm_up_secs = secs.min(WARM_UP_SECS_MAX);
+        let steady = |costs: &[u32]| {
+            vec![
+                at(times, costs, warm_up_secs, false),
+                at(times, costs, secs, true),
+                at(times, costs, give_up_secs, false),
+            ]
+        };
+        let rest = |secs, measured| at(REST_TIMES, &[BASE_US], secs, measured);
+        let peak = match self {
+            Scenario::Fixed { cost_us } => return steady(&[cost_us]),
+            Scenario::Mixed => return steady(&MIXED_US),
+            Scenario::CostChange => {
+                let part = |cost_us: u32| at(times, &[cost_us], secs / 2.0, true);
+                let (before, after) =
+                    (at(times, &[BASE_US], warm_up_secs, false), at(times, &[BASE_US], give_up_secs, false));
+                return vec![before, part(BASE_US), part(CHANGED_US), part(BASE_US), after];
+            }
+            Scenario::LoadChange => at(PEAK_TIMES, &[BASE_US], peak_secs, true),
+            Scenario::CostRise => Phase { costs_us: vec![RISEN_US], ..rest(peak_secs, true) },
+        };
+        vec![rest(warm_up_secs, false), peak, rest(secs, true), rest(give_up_secs, false)]
+    }
+
+    /// A line above its table.
+    pub(super) fn title(self) -> String {
+        let ms = |us: u32| f64::from(us) / 1e3;
+        match self {
+            Scenario::Fixed { cost_us } => format!("{} ms of CPU a request", ms(cost_us)),
+            Scenario::Mixed => {
+                format!("{}, {} or {} ms of CPU a request", ms(MIXED_US[0]), ms(MIXED_US[1]), ms(MIXED_US[2]))
+            }
+            Scenario::CostChange => {
+                format!(
+                    "{0} ms of CPU a request, then {1}, then {0}, at the same multiple",
+                    ms(BASE_US),
+                    ms(CHANGED_US)
+                )
+            }
+            Scenario::LoadChange => {
+                format!("{PEAK_TIMES}x, then {REST_TIMES}x; {} ms of CPU a request", ms(BASE_US))
+            }
+            Scenario::CostRise => {
+                format!(
+                    "{REST_TIMES}x at {0} ms of CPU a request, which is {1} ms for a while",
+                    ms(BASE_US),
+                    ms(RISEN_US)
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scenario::Fixed { cost_us } => write!(out, "{}ms", f64::from(*cost_us) / 1e3),
+            Scenario::Mixed => write!(out, "mixed"),
+            Scenario::CostChange => write!(out, "cost-change"),
+            Scenario::LoadChange => write!(out, "load-change"),
+            Scenario::CostRise => write!(out, "cost-rise"),
+        }
+    }
+}
+
+impl FromStr for Scenario {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Scenario> {
+        Ok(match text {
+            "mixed" => Scenario::Mixed,
+            "cost-change" => Scenario::CostChange,
+            "load-change" => Scenario::LoadChange,
+            "cost-rise" => Scenario::CostRise,
+            _ => {
+                let Some(Ok(ms)) = text.strip_suffix("ms").map(str::parse::<f64>) else {
+                    bail!("write a cost such as 5ms, or mixed, cost-change, load-change or cost-rise")
+                };
+                ensure!((0.01..=1_000.0).contains(&ms), "a request may cost 0.01ms to 1000ms");
+                Scenario::Fixed { cost_us: (ms * 1e3).round() as u32 }
+            }
+        })
+    }
+}
+
+impl TryFrom<String> for Scenario {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> Result<Scenario> {
+        text.parse()
+    }
+}
+
+impl From<Scenario> for String {
+    fn from(scenario: Scenario) -> String {
+        scenario.to_string()
+    }
+}
+
+const BASE_US: u32 = 5_000;
+const CHANGED_US: u32 = 20_000;
+const RISEN_US: u32 = 25_000;
+const MIXED_US: [u32; 3] = [1_000, 5_000, 50_000];
+
+const PEAK_TIMES: f64 = 5.0;
+const REST_TIMES: f64 = 0.9;
+
+/// Long enough for a queue that is too long to have become so.
+const WARM_UP_SECS_MAX: f64 = 1.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTHS: Lengths = Lengths { secs: 4.0, peak_secs: 10.0, give_up_secs: 1.0 };
+
+    /// A server without overhead.
+    fn ideal(costs: &[u32]) -> f64 {
+        1e6 * costs.len() as f64 / costs.iter().sum::<u32>() as f64
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for name in ["5ms", "0.25ms", "50ms", "mixed", "cost-change", "load-change", "cost-rise"] {
+            assert_eq!(name.parse::<Scenario>().expect(name).to_string(), name);
+        }
+        for wrong in ["5", "0ms", "-1ms", "2000ms", "nanms", "load", ""] {
+            assert!(wrong.parse::<Scenario>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_is_at_its_multiple_throughout() {
+        let phases = Scenario::Fixed { cost_us: 5_000 }.phases(2.0, LENGTHS, &ideal);
+        assert!(phases.iter().all(|phase| phase.rate_per_s == 400.0));
+        assert_eq!(
+            phases.iter().map(|phase| (phase.secs, phase.measured)).collect::<Vec<_>>(),
+            [(1.0, false), (4.0, true), (1.0, false)]
+        );
+        let changing = Scenario::CostChange.phases(2.0, LENGTHS, &ideal);
+        assert_eq!(
+            changing.iter().map(|phase| phase.rate_per_s).collect::<Vec<_>>(),
+            [400.0, 400.0, 100.0, 400.0, 400.0]
+        );
+    }
+
+    #[test]
+    fn a_peak_comes_by_number_or_by_cost() {
+        let rates = |scenario: Scenario| {
+            let phases = scenario.phases(1.0, LENGTHS, &ideal);
+            phases.iter().map(|phase| (phase.rate_per_s, phase.costs_us[0], phase.secs)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            rates(Scenario::LoadChange),
+            [(180.0, 5_000, 1.0), (1_000.0, 5_000, 10.0), (180.0, 5_000, 4.0), (180.0, 5_000, 1.0)]
+        );
+        assert_eq!(rates(Scenario::CostRise)[1], (180.0, 25_000, 10.0));
+    }
+}

@@ -1,0 +1,96 @@
+//! `bench overload` in short: that every request is accounted for. How many were answered in time is not looked at, as tests run
+//! beside others.
+
+mod cli;
+
+use cli::{fails_naming, rows};
+use serde_json::Value;
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} is a number: {row}"))
+}
+
+/// Every request that came is in one of the counts, and there were enough to tell.
+fn adds_up(row: &Value) {
+    let ends = ["good", "late", "refused", "given_up", "errors"].map(|end| number(row, end));
+    assert_eq!(number(row, "arrivals"), ends.iter().sum::<f64>(), "{row}");
+    assert!(number(row, "arrivals") > 0.0 && number(row, "capacity_per_s") > 0.0, "{row}");
+    let phases = row["phases"].as_array().expect("a list");
+    assert_eq!(phases.iter().map(|phase| number(phase, "arrivals")).sum::<f64>(), number(row, "arrivals"), "{row}");
+    assert!(number(row, "server_cpu_percent") >= 0.0 && number(row, "load_late_p99_ms") >= 0.0, "{row}");
+}
+
+/// The lines of single runs, and those that sum them up.
+fn run(args: &[&str]) -> (Vec<Value>, Vec<Value>) {
+    let (summaries, runs) =
+        rows(&[&["overload"][..], args].concat()).into_iter().partition(|row| row["summary"].is_string());
+    (runs, summaries)
+}
+
+#[test]
+fn every_request_is_accounted_for() {
+    let few = ["--scenario", "2ms", "--load", "0.5,3", "--workers", "1", "--secs", "0.5", "--peer", "hyper-pool10"];
+    // The same requests whatever this machine can do at present.
+    let (runs, summaries) = run(&[&few[..], &["--rate-of", "100"]].concat());
+    assert_eq!((runs.len(), summaries.len()), (2, 1), "{runs:#?}");
+    for row in &runs {
+        adds_up(row);
+        assert!(row["scenario"] == "2ms" && row["connections"] == "new", "{row}");
+        assert_eq!(row["refused_without_retry_after"], 0, "{row}");
+    }
+    let arrivals: Vec<f64> = runs.iter().map(|row| number(row, "arrivals")).collect();
+    assert!((10.0..40.0).contains(&arrivals[0]) && (110.0..190.0).contains(&arrivals[1]), "{arrivals:?}");
+    let summary = &summaries[0];
+    assert!(summary["goodput_per_s"]["3x"].is_f64() && summary["runs"] == 1, "{summary}");
+}
+
+#[test]
+fn connections_are_kept_and_costs_are_mixed() {
+    let few = ["--scenario", "mixed,cost-change", "--load", "2", "--workers", "2", "--secs", "0.5"];
+    let (runs, _) = run(&[&few[..], &["--connections", "kept", "--peer", "hyper,hyper-tower20"]].concat());
+    assert_eq!(runs.len(), 4, "{runs:#?}");
+    for row in &runs {
+        adds_up(row);
+        let is_mixed = row["scenario"] == "mixed";
+        assert_eq!(row["phases"].as_array().map(Vec::len), Some(if is_mixed { 1 } else { 3 }), "{row}");
+        assert_eq!(row["per_100_ms"].is_array(), !is_mixed, "{row}");
+    }
+}
+
+#[test]
+fn a_peak_is_followed_by_a_rest_and_drawn() {
+    let plots = tempfile::tempdir().expect("a folder");
+    let folder = plots.path().to_str().expect("its name is text");
+    let few = ["--scenario", "load-change,cost-rise", "--peak-secs", "0.3", "--workers", "1", "--secs", "0.4"];
+    let (runs, summaries) = run(&[&few[..], &["--peer", "hyper", "--plot", folder]].concat());
+    assert_eq!((runs.len(), summaries.len()), (2, 2), "{runs:#?}");
+    for row in &runs {
+        adds_up(row);
+        // Warming up, peak, rest, and the second in which those that came last may be given up.
+        assert_eq!(row["per_100_ms"].as_array().map(Vec::len), Some(21), "{row}");
+        assert!(row["recovered_after_ms"].is_null() || number(row, "recovered_after_ms") <= 400.0, "{row}");
+    }
+    let drawn = plots.path().join("change-over-time-load-change-1-worker.svg");
+    assert!(std::fs::read_to_string(&drawn).is_ok_and(|svg| svg.contains("<svg")), "{}", drawn.display());
+}
+
+#[test]
+fn go_sheds_too() {
+    let few = ["--scenario", "2ms", "--load", "2", "--workers", "1", "--secs", "0.5", "--peer", "hyper,go,go-limit10"];
+    // Go is left out where it is not installed.
+    let (runs, _) = run(&few);
+    assert!(!runs.is_empty());
+    runs.iter().for_each(adds_up);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    fails_naming(&["overload", "--scenario", "nothing"], "write a cost such as 5ms");
+    fails_naming(&["overload", "--load", "0"], "--load 0 makes no sense");
+    fails_naming(&["overload", "--rate-of", "0"], "write own, or a number");
+    fails_naming(&["overload", "--peak-secs", "0"], "--peak-secs 0 makes no sense");
+    fails_naming(&["overload", "--peer", "nginx"], "takes no part");
+    let many =
+        ["overload", "--peer", "hyper", "--rate-of", "1000000", "--load", "100", "--secs", "0.1", "--workers", "1"];
+    fails_naming(&[&many[..], &["--scenario", "1ms", "--runs", "1"]].concat(), "raise `ulimit -n`");
+}
