@@ -3,7 +3,7 @@
 use super::closed_loop::ClosedLoop;
 use super::experiment::{Case, Connections};
 use super::figures::{Figures, Known};
-use super::generator::{Bodies, Generator, Manners};
+use super::generator::{Generator, Manners};
 use super::open_loop::{Look, OpenLoop};
 use super::scenario::Lengths;
 use super::schedule::Phase;
@@ -19,11 +19,10 @@ pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     let case = &trial.case;
     let places = Places::of(case.workers);
     let setting = Setting { workers: case.workers, cores: &places.server, go_program: trial.go_program.as_deref() };
-    let mut bodies = Bodies::new();
     let mut measured = BTreeMap::new();
     let mut running = server::start(trial.peer, &setting)?;
     for costs_us in case.scenario.costs() {
-        let found = on_load_cores(&places, || capacity(trial, &running, &costs_us, &mut bodies));
+        let found = on_load_cores(&places, || capacity(trial, &running, &costs_us));
         measured.insert(costs_us.clone(), found.context("the capacity could not be measured")?);
     }
     running.still_running()?;
@@ -39,7 +38,7 @@ pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     let mut running = server::start(trial.peer, &setting)?;
     let look = || Ok(Look { at: Instant::now(), server: running.cpu()?, own: own_cpu() });
     let mut course = OpenLoop::new(phases, case.seed.wrapping_add(trial.run as u64), look);
-    let mut generator = Generator::new(manners(case, &running, Duration::from_millis(case.give_up_ms)), bodies)?;
+    let mut generator = Generator::new(manners(case, &running, Duration::from_millis(case.give_up_ms)))?;
     on_load_cores(&places, || generator.run(&mut course))?;
     let looks = course.looks()?;
     let book = course.book;
@@ -60,18 +59,17 @@ pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
 }
 
 /// What a server can do: requests a second that cost these by turns. Sees to it that the server does burn what it is asked to.
-fn capacity(trial: &Trial<Case>, running: &Running, costs_us: &[u32], bodies: &mut Bodies) -> Result<f64> {
+fn capacity(trial: &Trial<Case>, running: &Running, costs_us: &[u32]) -> Result<f64> {
     let cost_max = Duration::from_micros(u64::from(costs_us.iter().copied().max().unwrap_or(0)));
     let clients = CLIENTS_PER_WORKER * trial.case.workers;
     let warm_up = CAPACITY_WARM_UP.max(cost_max * 4);
     // Long enough for many requests; short where all is to be short.
     let window = Duration::from_secs_f64(trial.secs.min(1.5)).max((cost_max * 60).min(CAPACITY_MAX));
     let mut course = ClosedLoop::new(clients, costs_us, warm_up + window);
-    let mut generator = Generator::new(manners(&trial.case, running, PATIENCE), std::mem::take(bodies))?;
+    let mut generator = Generator::new(manners(&trial.case, running, PATIENCE))?;
     let before = running.cpu()?;
     generator.run(&mut course)?;
     let burned = running.cpu()?.saturating_sub(before) + CPU_CLOCK_STEP;
-    *bodies = generator.bodies;
     let work = course.work();
     if burned < work.mul_f64(BURNED_SHARE_MIN) {
         bail!("the server had {burned:?} of CPU time for replies that ought to have cost {work:?}");

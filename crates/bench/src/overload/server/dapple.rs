@@ -13,7 +13,10 @@ pub(super) fn program() -> Result<PathBuf> {
         return Ok(program);
     }
     let profile = if cfg!(debug_assertions) { "" } else { "--release " };
-    bail!("{} is not there: build it with `cargo build {profile}--example spin_server`", program.display())
+    bail!(
+        "{} is not there: build it with `cargo build {profile}-p dapple --features serve --example spin_server`",
+        program.display()
+    )
 }
 
 pub(super) fn command(setting: &Setting, port: u16) -> Result<Command> {
