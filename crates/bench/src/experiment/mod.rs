@@ -147,19 +147,21 @@ impl Session<'_> {
         let wanted = |peer: &&Peer| self.peers.is_empty() || self.peers.contains(peer);
         let peers: Vec<Peer> = E::PEERS.iter().filter(wanted).copied().collect();
         let mut possible = Vec::new();
+        let mut left_out = LeftOut::default();
         for (index, case) in cases.iter().enumerate() {
             if cases[..index].contains(case) {
                 continue;
             }
             let runs_here = |peer: &Peer| match self.obstacle::<E>(*peer, case) {
                 Some(why) => {
-                    eprintln!("left out: {} of {}: {why}", name(*peer), case_title::<E>(case));
+                    left_out.add(*peer, case_title::<E>(case), why);
                     false
                 }
                 None => true,
             };
             possible.push((case, peers.iter().copied().filter(runs_here).collect::<Vec<Peer>>()));
         }
+        left_out.lines(possible.len()).iter().for_each(|line| eprintln!("{line}"));
         let rows = self.output.repeat(
             self.runs,
             |run| self.trials::<E>(&possible, run),
@@ -243,6 +245,32 @@ impl Session<'_> {
     }
 }
 
+/// Who cannot run which cases, and why.
+#[derive(Default)]
+struct LeftOut(Vec<(Peer, String, String)>);
+
+impl LeftOut {
+    fn add(&mut self, peer: Peer, case: String, why: String) {
+        self.0.push((peer, case, why));
+    }
+
+    /// A line for each; only one for who can run none of so many cases, for the same reason.
+    fn lines(&self, cases: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (peer, case, why) in &self.0 {
+            let alike = self.0.iter().filter(|(other, _, reason)| other == peer && reason == why).count();
+            let line = match alike == cases {
+                true => format!("left out: {}: {why}", name(*peer)),
+                false => format!("left out: {} of {case}: {why}", name(*peer)),
+            };
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+}
+
 /// Runs the trial of an experiment and prints its line.
 pub(crate) fn answer<E: Experiment>(trial: &str) -> Result<()> {
     end_with_parent()?;
@@ -275,4 +303,20 @@ fn title<E: Experiment>(trial: &Trial<E::Case>) -> String {
 fn case_title<E: Experiment>(case: &E::Case) -> String {
     let labels = E::labels(case).into_iter().map(|(what, value)| format!("; {what} {value}"));
     format!("{}{}", E::title(case), labels.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_can_run_nothing_is_told_of_once() {
+        let mut left_out = LeftOut::default();
+        for case in ["one", "two"] {
+            left_out.add(Peer::Go, case.to_owned(), "it is not installed".to_owned());
+        }
+        left_out.add(Peer::Fio, "two".to_owned(), "too many".to_owned());
+        assert_eq!(left_out.lines(2), ["left out: go: it is not installed", "left out: fio of two: too many"]);
+        assert_eq!(left_out.lines(3).len(), 3);
+    }
 }

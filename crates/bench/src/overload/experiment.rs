@@ -72,7 +72,7 @@ Medians of the runs. Requests burn CPU in the handler and await nothing; they co
 before them, and clients go away after a second (--give-up-ms). Goodput: right replies within the deadline (100 ms, --deadline-ms) a
 second. Latency counts from when a request was due. capacity: replies a second of the same server in a closed loop of two clients a worker,
 before; of it %: goodput; work %: the CPU time asked for by good replies, of what there was. p50, p99: of right replies, late ones
-included. refused: 503. CPU %: user and system time of the server, of one core. load late: how late the generator itself was, p99; figures
+included. refused, ref: 503, in ms. CPU %: user and system time of the server, of one core. load late: how late the generator itself was, p99; figures
 with * are of runs in which that was more than 2 ms. Every body is compared, and every request came to one end.
 One worker: the server has core 0, the load core 1. Two share both cores with the load.";
     type Case = Case;
@@ -177,9 +177,9 @@ fn latencies() -> Vec<Column<Figures>> {
         Column { head: "p50 ms", figure: |of| or_nan(of.accepted_p50_ms), decimals: 1 },
         Column { head: "p99 ms", figure: |of| or_nan(of.accepted_p99_ms), decimals: 1 },
         Column { head: "refused/s", figure: |of| of.refused as f64 / of.secs, decimals: 0 },
-        Column { head: "p50 ms", figure: |of| or_nan(of.refusal_p50_ms), decimals: 1 },
-        Column { head: "p99 ms", figure: |of| or_nan(of.refusal_p99_ms), decimals: 1 },
-        Column { head: "max ms", figure: |of| or_nan(of.refusal_max_ms), decimals: 1 },
+        Column { head: "ref p50", figure: |of| or_nan(of.refusal_p50_ms), decimals: 1 },
+        Column { head: "ref p99", figure: |of| or_nan(of.refusal_p99_ms), decimals: 1 },
+        Column { head: "ref max", figure: |of| or_nan(of.refusal_max_ms), decimals: 1 },
         Column { head: "given up/s", figure: |of| of.given_up as f64 / of.secs, decimals: 0 },
         Column { head: "errors", figure: |of| of.errors as f64, decimals: 0 },
         Column { head: "CPU %", figure: |of| of.server_cpu_percent, decimals: 0 },

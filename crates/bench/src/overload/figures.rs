@@ -164,14 +164,15 @@ impl Known<'_> {
     fn work_share(&self, book: &Book) -> f64 {
         let work_us = |phase: usize| {
             let good = book.of_phase(phase).filter(|record| self.is_good(record));
-            good.map(|record| f64::from(record.arrival.cost_us)).sum::<f64>()
+            // Not `sum`, which is minus zero of nothing.
+            good.fold(0.0, |sum, record| sum + f64::from(record.arrival.cost_us))
         };
         let possible_us = |phase: usize, secs: f64| {
             let costs = &book.phases[phase].costs_us;
             let mean_us = costs.iter().copied().map(f64::from).sum::<f64>() / costs.len() as f64;
             secs * self.capacity_of(book, phase) * mean_us
         };
-        let done: f64 = measured_phases(book).map(|(phase, _)| work_us(phase)).sum();
+        let done = measured_phases(book).fold(0.0, |sum, (phase, _)| sum + work_us(phase));
         done / measured_phases(book).map(|(phase, secs)| possible_us(phase, secs)).sum::<f64>()
     }
 

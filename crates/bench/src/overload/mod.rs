@@ -99,6 +99,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         &offered,
         || Ok(PathBuf::new()),
         |session, failures| {
+            let secs = sweeps.iter().chain(&changes).map(|case| trial::length_secs(case, session.secs)).sum::<f64>();
+            eprintln!("this takes about {:.1} minutes for each peer", secs * f64::from(session.runs) / 60.0);
             let mut trials = 0;
             if !sweeps.is_empty() {
                 trials += session.run::<Overload<Sweep>>(&sweeps, failures)?;

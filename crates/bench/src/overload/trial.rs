@@ -58,13 +58,28 @@ pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     Ok(figures)
 }
 
+/// About how many seconds a trial takes.
+pub(super) fn length_secs(case: &Case, secs: f64) -> f64 {
+    let lengths = Lengths { secs, peak_secs: case.peak_secs, give_up_secs: case.give_up_ms as f64 / 1e3 };
+    let load: f64 = case.scenario.phases(1.0, lengths, &|_| 1.0).iter().map(|phase| phase.secs).sum();
+    let capacity = |costs: &Vec<u32>| {
+        let (warm_up, window) = capacity_lengths(secs, costs);
+        (warm_up + window).as_secs_f64()
+    };
+    START_SECS + load + case.scenario.costs().iter().map(capacity).sum::<f64>()
+}
+
+/// How long the capacity is looked for: unseen, and seen. Long enough for many requests; short where all is to be short.
+fn capacity_lengths(secs: f64, costs_us: &[u32]) -> (Duration, Duration) {
+    let cost_max = Duration::from_micros(u64::from(costs_us.iter().copied().max().unwrap_or(0)));
+    let window = Duration::from_secs_f64(secs.min(CAPACITY_SECS)).max((cost_max * 60).min(CAPACITY_MAX));
+    (CAPACITY_WARM_UP.max(cost_max * 4), window)
+}
+
 /// What a server can do: requests a second that cost these by turns. Sees to it that the server does burn what it is asked to.
 fn capacity(trial: &Trial<Case>, running: &Running, costs_us: &[u32]) -> Result<f64> {
-    let cost_max = Duration::from_micros(u64::from(costs_us.iter().copied().max().unwrap_or(0)));
     let clients = CLIENTS_PER_WORKER * trial.case.workers;
-    let warm_up = CAPACITY_WARM_UP.max(cost_max * 4);
-    // Long enough for many requests; short where all is to be short.
-    let window = Duration::from_secs_f64(trial.secs.min(1.5)).max((cost_max * 60).min(CAPACITY_MAX));
+    let (warm_up, window) = capacity_lengths(trial.secs, costs_us);
     let mut course = ClosedLoop::new(clients, costs_us, warm_up + window);
     let mut generator = Generator::new(manners(&trial.case, running, PATIENCE))?;
     let before = running.cpu()?;
@@ -116,6 +131,10 @@ const REST_PHASE: usize = 2;
 /// One at work, one that waits: the server never waits for a client, and no limit is reached.
 const CLIENTS_PER_WORKER: usize = 2;
 
+/// What starting two servers takes, about.
+const START_SECS: f64 = 0.5;
+
+const CAPACITY_SECS: f64 = 1.5;
 const CAPACITY_WARM_UP: Duration = Duration::from_millis(300);
 const CAPACITY_MAX: Duration = Duration::from_secs(3);
 
