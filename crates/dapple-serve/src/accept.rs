@@ -37,18 +37,11 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     pub(crate) async fn run(self, mut stop: Pin<&mut impl Future<Output = ()>>) -> io::Result<()> {
         let mut full = Full::default();
         for count in 1_u64.. {
-            let (shared, listener) = (&self.shared, &self.listener);
-            let next = async {
-                full.wait(shared).await;
-                listener.accept().await
-            };
-            match unless(stop.as_mut(), next).await {
-                Some(accepted) => {
-                    let (stream, peer) = accepted?;
-                    self.take(stream, peer, &mut full, Order::GoOn);
-                }
-                None => break,
-            }
+            let Some(accepted) = unless(stop.as_mut(), self.listener.accept()).await else { break };
+            let (stream, peer) = accepted?;
+            // Only when somebody is there, so that nobody makes room for nobody.
+            full.wait(&self.shared).await;
+            self.take(stream, peer, &mut full, Order::GoOn);
             if count % BATCH_LEN == 0 {
                 // After a burst there may be thousands more; other work goes in between.
                 dapple_sched::yield_now().await;
@@ -107,7 +100,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
         }
         if let Some(place) = TurnedAway::enter() {
             drop(dapple_sched::spawn(async move {
-                farewell(stream, FULL).await;
+                farewell(stream, FULL, u64::MAX).await;
                 drop(place);
             }));
         }
@@ -120,6 +113,8 @@ struct Full {
     is_told: bool,
     /// When newcomers are turned away rather than wait for a place.
     until: Option<Instant>,
+    /// When it was last looked who might make room.
+    looked: Option<Instant>,
 }
 
 impl Full {
@@ -128,10 +123,14 @@ impl Full {
         let connections = &shared.connections;
         while connections.open() >= connections.max() {
             let now = Instant::now();
+            // It takes a look at all connections, and newcomers may come by the thousand.
+            if self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY) {
+                connections.make_room(now);
+                self.looked = Some(now);
+            }
             if now >= *self.until.get_or_insert(now + WAIT_MAX) {
                 return;
             }
-            connections.make_room(now);
             // Either way it is looked again.
             let _ = timeout(WAIT_STEP, connections.one_ended()).await;
         }
@@ -194,6 +193,8 @@ const TURNED_AWAY_MAX: usize = 256;
 /// How long newcomers wait for a place, and how often it is looked meanwhile.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 const WAIT_STEP: Duration = Duration::from_millis(20);
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How many connections are accepted in one go.
 const BATCH_LEN: u64 = 32;

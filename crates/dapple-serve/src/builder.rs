@@ -109,8 +109,9 @@ impl<L, V> Serve<L, V> {
     /// The most connections at a time; by default what the limit on open files leaves room for, up to 100,000. That limit is raised as
     /// far as the system lets the process.
     ///
-    /// Where all are taken, those are closed that have rested longest: without a request since the last, or without a whole one in the
-    /// first second. Newcomers wait 0.2 s for a place, in the kernel, and are then refused with `503` and `Retry-After`.
+    /// Where all are taken, newcomers make others end that rest, without a request since the last, or without a whole one in the first
+    /// second: those of the client with most connections, and of these who rests longest. If no place is free after 0.2 s, newcomers are
+    /// refused with `503` and `Retry-After`.
     pub fn connections_max(mut self, connections_max: usize) -> Self {
         self.options.connections_max = Some(connections_max.max(1));
         self.connections.set_max(connections_max.clamp(1, descriptors::connections_max()));

@@ -1,5 +1,8 @@
 //! All connections of a server: counted, told to end, and the idle ones found.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -53,21 +56,25 @@ impl Connections {
         Some(Place { connections: self.clone(), key })
     }
 
-    /// Has those end that rest longest, some at a time, as looking for them takes a look at all. Says whether any does.
-    pub(crate) fn make_room(&self, now: Instant) -> bool {
-        let mut resting: Vec<(Instant, Arc<Link>)> = {
-            let open = self.lock();
-            open.iter().filter_map(|(_, link)| Some((link.rests_since(now)?, link.clone()))).collect()
-        };
+    /// Has some of those end that rest: those of the client that has most connections, and of these who rest longest. Some at a time, as
+    /// it takes a look at all.
+    pub(crate) fn make_room(&self, now: Instant) {
+        let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
+        let mut resting: Vec<(Arc<Link>, Instant)> = Vec::new();
+        for (_, link) in self.lock().iter() {
+            *counts.entry(link.peer().network()).or_default() += 1;
+            resting.extend(link.rests_since(now).map(|since| (link.clone(), since)));
+        }
         let count = (self.max() / EVICTED_PART).clamp(1, EVICTED_MAX).min(resting.len());
         if count == 0 {
-            return false;
+            return;
         }
-        resting.select_nth_unstable_by_key(count - 1, |(since, _)| *since);
-        for (_, link) in &resting[..count] {
+        resting.select_nth_unstable_by_key(count - 1, |(link, since)| {
+            (Reverse(counts.get(&link.peer().network()).copied()), *since)
+        });
+        for (link, _) in &resting[..count] {
             link.order(Order::EndIfResting);
         }
-        true
     }
 
     /// Tells all of them.

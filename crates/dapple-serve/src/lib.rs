@@ -4,7 +4,7 @@
 //!
 //! | what a peer can do | what happens |
 //! |---|---|
-//! | open connections without end | beyond [`connections_max`](Serve::connections_max), those that rest longest are closed; where none rests, newcomers get `503` |
+//! | open connections without end | beyond [`connections_max`](Serve::connections_max), those that rest are closed, first of who has most; where none rests, newcomers get `503` |
 //! | take all descriptors | accepting rests until one is free |
 //! | send its request slowly, or not at all | `408` after [`header_timeout`](Serve::header_timeout) |
 //! | send a huge head | `431` beyond [`header_bytes_max`](Serve::header_bytes_max) |
@@ -13,6 +13,7 @@
 //! | take a reply slowly | the connection, or the stream, ends after [`send_timeout`](Serve::send_timeout), extended alike |
 //! | keep a connection without using it | it is closed after [`idle_timeout`](Serve::idle_timeout) |
 //! | open and reset streams, over and over | the connection ends (`GOAWAY`) |
+//! | send frames of HTTP/2 that carry nothing (PING, SETTINGS, windows by the byte …) | beyond 1,000, and some for each request and reply, the connection is cut |
 //! | ask for more than there is time for | `503` with `Retry-After`, at once, by [admission control](dapple_stage::admission) |
 //!
 //! A handler that panics ends its own request with a `500`, and nothing else. The end has stages, see

@@ -5,20 +5,17 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use dapple_io::hyper_rt::Timer;
 use dapple_io::signal::{SIGINT, SIGTERM, Signal, signal};
 use dapple_io::time::timeout;
 use dapple_sched::Handle;
 use dapple_sync::task::CancellationToken;
-use hyper_util::server::conn::auto;
 use tracing::{info, warn};
 
 use crate::accept::{Accepting, unless};
 use crate::admission::Gate;
 use crate::builder::Serve;
-use crate::connection::{Order, Streams};
+use crate::connection::Order;
 use crate::connections::Connections;
 use crate::handle::Counts;
 use crate::listener::Listener;
@@ -31,7 +28,6 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<Connections>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) http: auto::Builder<Streams>,
 }
 
 impl<L: Listener, V: HttpService> Serve<L, V> {
@@ -53,13 +49,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         let gate = Arc::new(Gate::new(self.admission, self.describe));
         let _ = self.gate.set(gate.clone());
         let options = Arc::new(self.options);
-        let shared = Arc::new(Shared {
-            http: builder(&options),
-            options,
-            connections: self.connections,
-            counts: self.counts,
-            gate,
-        });
+        let shared = Arc::new(Shared { options, connections: self.connections, counts: self.counts, gate });
         let accepting = Accepting {
             listener: self.listener,
             service: self.service,
@@ -134,40 +124,3 @@ async fn any([a, b]: &mut [Signal; 2]) {
     let (mut a, mut b) = (pin!(a.recv()), pin!(b.recv()));
     poll_fn(|cx| if a.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { b.as_mut().poll(cx) }).await;
 }
-
-fn builder(options: &Arc<Options>) -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(Streams(options.clone()));
-    builder
-        .http1()
-        .timer(Timer::new())
-        // The connection's own task sees to that.
-        .header_read_timeout(None)
-        .max_buf_size(options.header_bytes_max);
-    builder
-        .http2()
-        .timer(Timer::new())
-        .max_concurrent_streams(options.streams_max)
-        .max_pending_accept_reset_streams(RESETS_MAX)
-        .max_local_error_reset_streams(ERRORS_MAX)
-        .max_header_list_size(u32::try_from(options.header_bytes_max).unwrap_or(u32::MAX))
-        .max_send_buf_size(SEND_BUFFER_MAX)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(4 * WINDOW)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PONG_MAX);
-    builder
-}
-
-/// Streams that were reset before anybody looked at them ("rapid reset"), and those that were reset for an error of the peer.
-const RESETS_MAX: usize = 20;
-const ERRORS_MAX: usize = 128;
-
-/// What of one stream waits in hyper's buffer to be sent.
-const SEND_BUFFER_MAX: usize = 64 << 10;
-
-/// What of a request's body the peer may send before somebody reads it.
-const WINDOW: u32 = 64 << 10;
-
-/// A peer that answers no PING is gone.
-const PING_EVERY: Duration = Duration::from_secs(15);
-const PONG_MAX: Duration = Duration::from_secs(10);

@@ -10,7 +10,9 @@ use dapple_io::time::timeout;
 use hyper::rt::{Read, ReadBuf, Write};
 
 /// Says something and closes, so that it arrives. Whatever goes wrong here, the connection is over.
-pub(crate) async fn farewell<S: Read + Write + Unpin>(mut stream: S, words: &[u8]) {
+///
+/// What the peer sends meanwhile is read, up to `len_max`, and not looked at.
+pub(crate) async fn farewell<S: Read + Write + Unpin>(mut stream: S, words: &[u8], len_max: u64) {
     let talk = async {
         let mut rest = words;
         while !rest.is_empty() {
@@ -23,7 +25,13 @@ pub(crate) async fn farewell<S: Read + Write + Unpin>(mut stream: S, words: &[u8
         poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await?;
         // Closing with unread bytes would reset the connection, and the words could be lost on their way.
-        while read_some(&mut stream).await? > 0 {}
+        let mut left = len_max;
+        while left > 0 {
+            match read_some(&mut stream).await? {
+                0 => break,
+                len => left = left.saturating_sub(len as u64),
+            }
+        }
         io::Result::Ok(())
     };
     let _ = timeout(FAREWELL_MAX, talk).await;

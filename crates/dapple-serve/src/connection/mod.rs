@@ -1,6 +1,7 @@
 //! The life of a connection.
 
 mod farewell;
+mod http;
 mod link;
 pub(crate) mod pace;
 pub(crate) mod progress;
@@ -21,7 +22,6 @@ use tracing::debug;
 pub(crate) use self::farewell::farewell;
 pub(crate) use self::link::{Link, Order};
 use self::state::Expired;
-pub(crate) use self::streams::Streams;
 use self::watched::Watched;
 use crate::BoxError;
 use crate::connections::Place;
@@ -46,7 +46,8 @@ pub(crate) async fn serve<S: Stream, V: HttpService>(
             let reply = answer(service.clone(), request, answer_link.clone(), answer_shared.clone());
             async move { Ok::<_, Infallible>(reply.await) }
         });
-        let mut http = pin!(shared.http.serve_connection_with_upgrades(stream, respond));
+        let builder = http::http(&shared.options, &link);
+        let mut http = pin!(builder.serve_connection_with_upgrades(stream, respond));
         let mut watch = Watch::new(&link, &shared);
         poll_fn(|cx| {
             loop {
@@ -82,18 +83,20 @@ enum End {
 }
 
 async fn close<S: Stream>(stream: S, end: &End, link: &Link) {
-    let (is_reading_head, is_read) = {
+    let (is_reading_head, is_read, len_max) = {
         let state = link.state();
-        (state.is_reading_head(), state.has_ended() || !state.has_unread())
+        // Of frames nothing more is needed, and there may be many; of a body that was not wanted much may be on its way.
+        let len_max = if state.is_http2() { FRAMES_LEN_MAX } else { u64::MAX };
+        (state.is_reading_head(), state.has_ended() || !state.has_unread(), len_max)
     };
     match end {
         End::Done(Ok(())) if is_read => {}
-        End::Done(Ok(())) => farewell(stream, &[]).await,
+        End::Done(Ok(())) => farewell(stream, &[], len_max).await,
         End::Done(Err(error)) => {
             debug!(%error, "a connection ended early");
-            farewell(stream, &[]).await;
+            farewell(stream, &[], len_max).await;
         }
-        End::Expired(Expired::Head) if is_reading_head => farewell(stream, TOO_SLOW).await,
+        End::Expired(Expired::Head) if is_reading_head => farewell(stream, TOO_SLOW, len_max).await,
         End::Expired(expired) => debug!(?expired, "a connection met a limit"),
         End::Evicted => debug!("a connection that rested was closed, as there was no room for more"),
         End::Cut => {}
@@ -169,6 +172,9 @@ impl<'a> Watch<'a> {
         }
     }
 }
+
+/// What is read of a connection of HTTP/2 after its end, so that `GOAWAY` arrives.
+const FRAMES_LEN_MAX: u64 = 16 << 10;
 
 const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 33\r\n\r\nThe request did not come in time\n";

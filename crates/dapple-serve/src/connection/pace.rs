@@ -90,7 +90,7 @@ mod tests {
             pace.moved(1, now);
             count += 1;
         }
-        assert_eq!(count, 9, "a hundredth of a second for each");
+        assert_eq!(count, 10, "a hundredth of a second for each");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) struct State {
     /// Requests whose head came, and whose reply has not ended.
     open: u32,
     is_http2: bool,
+    /// Whether anything was read.
+    has_read: bool,
     /// Whether the peer has ended its direction.
     has_ended: bool,
     /// Whether anything was written.
@@ -34,6 +36,7 @@ pub(crate) struct State {
     /// Whether a request's body was left unread: closing at once would reset the connection, and what was said last would be lost.
     has_unread: bool,
     sending: Pace,
+    slow_streams: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +66,12 @@ impl State {
             since: now,
             open: 0,
             is_http2: false,
+            has_read: false,
             has_ended: false,
             has_written: false,
             has_unread: false,
             sending: Pace::new(options.send_timeout, options.rate_min),
+            slow_streams: 0,
         }
     }
 
@@ -81,6 +86,7 @@ impl State {
 
     /// Bytes came; none is the end.
     pub(crate) fn read(&mut self, len: usize, now: Instant) {
+        self.has_read |= len > 0;
         self.has_ended |= len == 0;
         if self.phase == Phase::Resting && !self.is_http2 && len > 0 {
             self.enter(Phase::Head, now);
@@ -113,6 +119,12 @@ impl State {
         }
     }
 
+    /// A stream was reset, as the peer took too little of it. Returns how many there were.
+    pub(crate) fn slow_stream(&mut self) -> u32 {
+        self.slow_streams += 1;
+        self.slow_streams
+    }
+
     fn enter(&mut self, phase: Phase, now: Instant) {
         if self.phase != phase {
             self.phase = phase;
@@ -132,7 +144,8 @@ impl State {
 
     /// Whether a client is at it that speaks HTTP/1.1, has sent a part of a head and got no reply to it.
     pub(crate) fn is_reading_head(&self) -> bool {
-        !self.is_http2 && (self.phase == Phase::Head || self.phase == Phase::Fresh && !self.has_written)
+        !self.is_http2
+            && (self.phase == Phase::Head || self.phase == Phase::Fresh && self.has_read && !self.has_written)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -178,6 +191,7 @@ mod tests {
     #[test]
     fn a_head_has_its_time_however_it_trickles() {
         let (mut state, options, begin) = fresh();
+        assert!(!state.is_reading_head(), "who says nothing is told nothing");
         state.read(1, begin + 3 * SECOND);
         state.read(1, begin + 9 * SECOND);
         assert_eq!(state.deadline(&options), Some((begin + 10 * SECOND, Expired::Head)));

@@ -9,23 +9,34 @@ use dapple_io::time::{Instant, Sleep, sleep_until};
 use hyper::rt::Executor;
 use tracing::debug;
 
+use super::link::{Link, Order};
 use super::pace::Pace;
 use super::progress::{Progress, watch};
 use crate::options::Options;
 
-/// Runs what hyper gives it: the future of each stream.
+/// Runs what hyper gives it: the futures of a connection's streams.
 #[derive(Clone, Debug)]
-pub(crate) struct Streams(pub(crate) Arc<Options>);
+pub(crate) struct Streams {
+    options: Arc<Options>,
+    link: Arc<Link>,
+}
+
+impl Streams {
+    pub(super) fn new(options: Arc<Options>, link: Arc<Link>) -> Streams {
+        Streams { options, link }
+    }
+}
 
 impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         // hyper does not wait for it.
-        drop(dapple_sched::spawn(in_time(stream, self.0.clone())));
+        drop(dapple_sched::spawn(in_time(stream, self.options.clone(), self.link.clone())));
     }
 }
 
-/// Runs a stream until its end, or until the peer is too slow; dropping it resets it.
-async fn in_time(stream: impl Future, options: Arc<Options>) {
+/// Runs a stream until its end, or until the peer is too slow; dropping it resets it, and the connection takes no new ones. One on which
+/// that happens over and over ends at once.
+async fn in_time(stream: impl Future, options: Arc<Options>, link: Arc<Link>) {
     let mut stream = pin!(stream);
     let mut progress = Progress::default();
     let mut pace = Pace::new(options.send_timeout, options.rate_min);
@@ -55,5 +66,10 @@ async fn in_time(stream: impl Future, options: Arc<Options>) {
     });
     if !is_done.await {
         debug!("a stream was reset, because its client takes too little of it");
+        let count = link.state().slow_stream();
+        link.order(if count < SLOW_MAX { Order::Finish } else { Order::Cut });
     }
 }
+
+/// Streams of a connection that were too slow, before all of it ends.
+const SLOW_MAX: u32 = 16;

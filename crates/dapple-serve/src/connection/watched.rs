@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use dapple_http::frames::{Scanner, Traffic};
 use dapple_io::time::Instant;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
@@ -25,15 +26,18 @@ pub(crate) struct Watched<S> {
     link: Arc<Link>,
     shared: Arc<Shared>,
     home: Home<S>,
-    /// Whether the first bytes may be those of HTTP/2 still.
+    /// How many of the first bytes were those of HTTP/2's preface; more than there are once others came.
     preface: usize,
+    /// Looks at the frames of HTTP/2.
+    frames: Option<(Scanner, Traffic)>,
 }
 
 impl<S: Stream> Watched<S> {
     /// A stream, and where it will be once hyper has dropped it.
     pub(crate) fn new(stream: S, place: Place, link: Arc<Link>, shared: Arc<Shared>) -> (Watched<S>, Home<S>) {
         let home = Home::default();
-        (Watched { stream: Some((stream, place)), link, shared, home: home.clone(), preface: 0 }, home)
+        let frames = Some((Scanner::new(), Traffic::default()));
+        (Watched { stream: Some((stream, place)), link, shared, home: home.clone(), preface: 0, frames }, home)
     }
 
     fn stream(&mut self) -> Pin<&mut S> {
@@ -41,7 +45,12 @@ impl<S: Stream> Watched<S> {
         Pin::new(stream)
     }
 
-    fn note_read(&mut self, bytes: &[u8]) {
+    /// What was read.
+    ///
+    /// # Errors
+    ///
+    /// The peer sends much that means nothing, and the connection is to end.
+    fn note_read(&mut self, bytes: &[u8]) -> io::Result<()> {
         let now = Instant::now();
         let mut state = self.link.state();
         if self.preface < PREFACE.len() {
@@ -52,6 +61,9 @@ impl<S: Stream> Watched<S> {
             if self.preface == PREFACE.len() {
                 state.set_http2();
             }
+            if !is_preface {
+                self.frames = None;
+            }
         }
         state.read(bytes.len(), now);
         drop(state);
@@ -60,11 +72,22 @@ impl<S: Stream> Watched<S> {
         let is_old = self.shared.gate.is_busy() && !bytes.is_empty();
         let ago = if is_old { self.stream().since_last_received() } else { Duration::ZERO };
         self.link.set_arrived(ago);
+        let is_good = self.frames.as_mut().is_none_or(|(scanner, traffic)| scanner.read(bytes, traffic));
+        if is_good {
+            Ok(())
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "too many frames that carry nothing"))
+        }
     }
 
     fn note_written(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &result {
-            Poll::Ready(Ok(len)) => self.link.state().wrote(*len, Instant::now()),
+            Poll::Ready(Ok(len)) => {
+                self.link.state().wrote(*len, Instant::now());
+                if let Some((_, traffic)) = &self.frames {
+                    traffic.wrote(*len);
+                }
+            }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => self.link.state().is_blocked(Instant::now()),
         }
@@ -83,7 +106,7 @@ impl<S: Stream> Read for Watched<S> {
             let len = passing.len().min(buf.remaining());
             let mut read = ReadBuf::new(&mut passing[..len]);
             ready!(self.stream().poll_read(cx, read.unfilled()))?;
-            self.note_read(read.filled());
+            self.note_read(read.filled())?;
             buf.put_slice(read.filled());
             Poll::Ready(Ok(()))
         })

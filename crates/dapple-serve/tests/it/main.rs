@@ -1,1 +1,11 @@
 //! Servers on real sockets, with clients who behave and clients who do not.
+
+mod admission;
+mod basics;
+mod bodies;
+mod end;
+mod hostile;
+mod room;
+mod site;
+mod slow;
+mod support;

@@ -16,7 +16,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-tls", Some(&["dapple-sched", "dapple-io"])),
     ("dapple-http", Some(&[])),
     ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls"])),
-    ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-stage", "dapple-tls"])),
+    ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-stage", "dapple-tls", "dapple-http"])),
     (
         "dapple",
         Some(&[

@@ -1,0 +1,163 @@
+//! What a server does for clients who behave.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use dapple::hyper_rt::Executor;
+use dapple::net::{TcpListener, TcpStream, UnixListener};
+use dapple::tls::{Certificates, TlsAcceptor, TlsConnector};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2;
+use hyper::rt::{Read as HyperRead, Write as HyperWrite};
+
+use crate::support::{Client, LIMIT, ask, connect, end, outside, reply, service, start};
+
+/// The status and the body of replies by HTTP/2, asked for at the same time on one connection.
+async fn by_http2<S>(stream: S, paths: &[&str]) -> Vec<Result<(StatusCode, Bytes), hyper::Error>>
+where
+    S: HyperRead + HyperWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http2::handshake(Executor::new(), stream).await.unwrap();
+    dapple::spawn(connection);
+    let mut tasks = Vec::new();
+    for path in paths {
+        let mut sender = sender.clone();
+        let request = Request::get(format!("http://a{path}")).body(Full::<Bytes>::default()).unwrap();
+        tasks.push(dapple::spawn(async move {
+            let response = sender.send_request(request).await?;
+            Ok((response.status(), response.into_body().collect().await?.to_bytes()))
+        }));
+    }
+    let mut replies = Vec::new();
+    for task in tasks {
+        replies.push(task.await.unwrap());
+    }
+    replies
+}
+
+#[test]
+fn a_connection_serves_many_requests() {
+    let (runtime, server) = outside!();
+    let mut client = connect(server.addr);
+    for _ in 0..3 {
+        let (head, body) = ask(&mut client, "/hello");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("\r\ndate: "), "{head}");
+        assert_eq!(body, "hello");
+    }
+    // Two at once.
+    client.write_all(b"GET /hello HTTP/1.1\r\nhost: a\r\n\r\nGET /nothing HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    assert_eq!(reply(&mut client).1, "hello");
+    assert!(reply(&mut client).0.starts_with("HTTP/1.1 404"));
+    assert_eq!(server.handle.requests(), 5);
+    assert_eq!(server.handle.connections(), 1);
+    let addr = client.local_addr().unwrap();
+    assert_eq!(ask(&mut client, "/peer").1, format!("Some(Tcp({addr}))"));
+    drop(client);
+    end(runtime, server);
+}
+
+#[dapple::test]
+async fn http2_is_told_apart_on_the_same_port() {
+    let server = start!();
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let replies = by_http2(stream, &["/hello", "/nothing", "/panic", "/error", "/panic-in-body", "/hello"]).await;
+    let statuses: Vec<u16> = replies.iter().map(|reply| reply.as_ref().map_or(0, |reply| reply.0.as_u16())).collect();
+    assert_eq!(statuses, [200, 404, 500, 500, 0, 200], "a body that panics ends its own stream only");
+    assert_eq!(replies[5].as_ref().unwrap().1, "hello");
+}
+
+#[test]
+fn what_fails_ends_its_own_request_only() {
+    let (runtime, server) = outside!();
+    let mut client = connect(server.addr);
+    for (path, says) in [("/panic", "The handler failed.\n"), ("/error", "The service failed.\n")] {
+        let (head, body) = ask(&mut client, path);
+        assert!(head.starts_with("HTTP/1.1 500"), "{head}");
+        assert_eq!(body, says);
+    }
+    let (head, body) = ask(&mut client, "/refuse");
+    assert!(head.starts_with("HTTP/1.1 503") && head.contains("\r\nretry-after: 3\r\n"), "{head}");
+    assert!(head.contains("\r\ncontent-type: text/plain"), "{head}");
+    assert_eq!(body, "refused: the rate limit is reached\n");
+    assert_eq!(ask(&mut client, "/hello").1, "hello", "and the connection goes on");
+    end(runtime, server);
+}
+
+#[dapple::test]
+async fn unix_sockets_are_served_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let server = dapple::serve(UnixListener::bind(&path).unwrap(), service());
+    let handle = server.handle();
+    let task = dapple::spawn(async move { server.await });
+    let stream = dapple::net::UnixStream::connect(&path).await.unwrap();
+    assert_eq!(by_http2(stream, &["/peer"]).await[0].as_ref().unwrap().1, "Some(Unix)");
+    handle.stop();
+    task.await.unwrap().unwrap();
+}
+
+#[dapple::test(clock = "real")]
+async fn tls_is_spoken_with_an_acceptor() {
+    let certificates = Certificates::self_signed(["localhost"]).unwrap();
+    let root = certificates.first().clone();
+    let acceptor = TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"]).unwrap();
+    let server = start!(server => server.tls(acceptor));
+    let connector = TlsConnector::with_roots([root]).unwrap().alpn(["h2"]);
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let stream = connector.connect("localhost", stream, LIMIT).await.unwrap();
+    assert_eq!(stream.alpn(), Some(&b"h2"[..]));
+    assert_eq!(by_http2(stream, &["/hello"]).await[0].as_ref().unwrap().1, "hello");
+    // Whoever does not speak it is let go, and nobody is the worse for it.
+    let client = Client::connect(server.addr).await;
+    client.say("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    client.rest().await;
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let stream = connector.connect("localhost", stream, LIMIT).await.unwrap();
+    assert_eq!(by_http2(stream, &["/hello"]).await[0].as_ref().unwrap().0, 200);
+}
+
+/// A service that takes one request at a time, and is not ready meanwhile.
+#[derive(Clone)]
+struct One(std::sync::Arc<dapple::sync::Semaphore>, Option<std::sync::Arc<dapple::sync::OwnedSemaphorePermit>>);
+
+impl tower::Service<Request<dapple::serve::Body>> for One {
+    type Response = http::Response<String>;
+    type Error = std::convert::Infallible;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+        match self.0.clone().try_acquire_owned() {
+            Ok(permit) => {
+                self.1 = Some(std::sync::Arc::new(permit));
+                std::task::Poll::Ready(Ok(()))
+            }
+            Err(_) => {
+                cx.waker().wake_by_ref();
+                std::task::Poll::Pending
+            }
+        }
+    }
+
+    fn call(&mut self, _: Request<dapple::serve::Body>) -> Self::Future {
+        let permit = self.1.take().expect("it was ready");
+        Box::pin(async move {
+            for _ in 0..10 {
+                dapple::yield_now().await;
+            }
+            drop(permit);
+            Ok(http::Response::new("alone".to_owned()))
+        })
+    }
+}
+
+#[dapple::test]
+async fn a_service_that_is_not_ready_keeps_requests_waiting() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let one = One(std::sync::Arc::new(dapple::sync::Semaphore::new(1)), None);
+    let _task = dapple::spawn(async move { dapple::serve(listener, one).no_admission().await });
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let replies = by_http2(stream, &["/"; 20]).await;
+    assert!(replies.iter().all(|reply| reply.as_ref().is_ok_and(|(status, body)| *status == 200 && body == "alone")));
+}

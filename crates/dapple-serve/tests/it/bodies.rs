@@ -1,0 +1,120 @@
+//! Requests that are too large.
+
+use std::io::Write;
+
+use crate::support::{ask, connect, end, get, outside, reply, rest};
+
+#[test]
+fn large_heads_are_refused() {
+    let (runtime, server) = outside!(server => server.header_bytes_max(16 << 10));
+    // What is allowed.
+    let mut client = connect(server.addr);
+    let some = format!("GET /hello HTTP/1.1\r\nhost: a\r\nx-long: {}\r\n\r\n", "x".repeat(12 << 10));
+    client.write_all(some.as_bytes()).unwrap();
+    assert_eq!(reply(&mut client).1, "hello");
+    for head in [
+        format!("GET /hello HTTP/1.1\r\nhost: a\r\nx-long: {}\r\n\r\n", "x".repeat(64 << 10)),
+        format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(64 << 10)),
+        format!("GET /hello HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(101)),
+    ] {
+        let mut client = connect(server.addr);
+        // The server may have closed before all has been sent.
+        let _ = client.write_all(head.as_bytes());
+        let reply = rest(&mut client);
+        assert!(reply.starts_with("HTTP/1.1 431 ") || reply.starts_with("HTTP/1.1 414 "), "{reply:?}");
+    }
+    drop(client);
+    end(runtime, server);
+}
+
+#[test]
+fn nonsense_is_answered_and_not_served() {
+    let (runtime, server) = outside!();
+    for nonsense in [
+        "nonsense\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        "\u{16}\u{3}\u{1}xyz\r\n\r\n",
+    ] {
+        let mut client = connect(server.addr);
+        client.write_all(nonsense.as_bytes()).unwrap();
+        let reply = rest(&mut client);
+        assert!(reply.starts_with("HTTP/1.1 400 "), "{nonsense:?}: {reply:?}");
+    }
+    assert_eq!(server.handle.requests(), 0);
+    end(runtime, server);
+}
+
+#[test]
+fn half_a_request_and_gone() {
+    let (runtime, server) = outside!();
+    for half in [
+        "",
+        "G",
+        "GET /hello HTTP/1.1\r\nhos",
+        "POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf",
+        "PRI * HTT",
+    ] {
+        let mut client = connect(server.addr);
+        client.write_all(half.as_bytes()).unwrap();
+        drop(client);
+    }
+    let mut client = connect(server.addr);
+    assert_eq!(ask(&mut client, "/hello").1, "hello");
+    drop(client);
+    crate::support::eventually("nobody is left", || server.handle.connections() == 0);
+    end(runtime, server);
+}
+
+#[test]
+fn a_body_that_says_it_is_too_large_is_not_read() {
+    let (runtime, server) = outside!(server => server.body_bytes_max(1_000));
+    let mut client = connect(server.addr);
+    client.write_all(b"POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: 1001\r\n\r\n").unwrap();
+    let (head, body) = reply(&mut client);
+    assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("connection: close"), "{head}");
+    assert_eq!(body, "The request's body is larger than is taken here.\n");
+    assert_eq!(rest(&mut client), "");
+    // As large as it may be.
+    let mut client = connect(server.addr);
+    client
+        .write_all(
+            format!("POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{}", "x".repeat(1_000)).as_bytes(),
+        )
+        .unwrap();
+    assert_eq!(reply(&mut client).1, "1000 bytes");
+    assert_eq!(ask(&mut client, "/hello").1, "hello");
+    drop(client);
+    end(runtime, server);
+}
+
+#[test]
+fn a_body_that_gets_too_large_ends_there() {
+    let (runtime, server) = outside!(server => server.body_bytes_max(1_000));
+    let mut client = connect(server.addr);
+    client.write_all(b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+    // More than buffers hold: the reply has to arrive although the server reads no further.
+    for _ in 0..500 {
+        if client.write_all(format!("3e8\r\n{}\r\n", "x".repeat(1_000)).as_bytes()).is_err() {
+            break;
+        }
+    }
+    let (head, _) = reply(&mut client);
+    assert!(head.starts_with("HTTP/1.1 413 "), "the handler says 418, and the client is told why: {head}");
+    drop(client);
+    end(runtime, server);
+}
+
+/// A handler that answers without a look at the body: the reply arrives, and what the body brought is no request.
+#[test]
+fn a_body_that_nobody_reads_is_no_request() {
+    let (runtime, server) = outside!();
+    let mut client = connect(server.addr);
+    client.write_all(b"POST /hello HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n").unwrap();
+    let smuggled = get("/panic").repeat(2_000);
+    let _ = client.write_all(smuggled.as_bytes());
+    assert_eq!(reply(&mut client).1, "hello");
+    assert_eq!(rest(&mut client), "");
+    assert_eq!(server.handle.requests(), 1);
+    end(runtime, server);
+}

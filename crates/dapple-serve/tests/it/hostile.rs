@@ -1,0 +1,95 @@
+//! Peers of HTTP/2 that do what nobody should: they are let go, others are served meanwhile, and nothing of them stays.
+
+use std::time::Duration;
+
+use dapple::tls::{Certificates, TlsAcceptor};
+use soak::{Attack, Frames, HEADERS, Trust, Wire};
+
+use crate::support::{Server, ask, connect, end, eventually, outside};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A server that is not patient.
+macro_rules! impatient {
+    ($server:expr) => {
+        $server
+            .idle_timeout(2 * SECOND)
+            .header_timeout(2 * SECOND)
+            .body_timeout(SECOND)
+            .send_timeout(SECOND)
+            .no_admission()
+    };
+}
+
+fn attack(server: &Server, connect_http2: impl Fn() -> Wire) {
+    for attack in Attack::ALL {
+        let mut peer = Frames::begin(connect_http2(), attack.window()).unwrap();
+        let path = if attack == Attack::StandingBodies { "/read" } else { "/zeros" };
+        let is_ended = attack.play(&mut peer, path, STEPS).unwrap();
+        assert!(is_ended, "{attack:?}: the server put up with it");
+        // It is still there: whatever is left of it, the server is to give up.
+        eventually(&format!("{attack:?}: the connection stays"), || server.handle.connections() == 0);
+        drop(peer);
+    }
+}
+
+#[test]
+fn attacks_by_http2_end_and_leave_nothing() {
+    let (runtime, server) = outside!(server => impatient!(server));
+    attack(&server, || Wire::plain(server.addr.port()).unwrap());
+    assert_eq!(ask(&mut connect(server.addr), "/hello").1, "hello");
+    end(runtime, server);
+}
+
+#[test]
+fn so_they_do_within_tls() {
+    let certificates = Certificates::self_signed([NAME]).unwrap();
+    let trust = Trust::new(certificates.first().clone(), "h2").unwrap();
+    let acceptor = TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"]).unwrap();
+    let (runtime, server) = outside!(server => impatient!(server.tls(acceptor)));
+    attack(&server, || Wire::tls(server.addr.port(), NAME, &trust).unwrap());
+    end(runtime, server);
+}
+
+/// A hundred streams each, within what is allowed, that the peer never goes on with.
+#[test]
+fn streams_that_stand_still_are_ended() {
+    let (runtime, server) = outside!(server => impatient!(server));
+    for (attack, path) in [(Attack::ClosedWindows, "/zeros"), (Attack::StandingBodies, "/read")] {
+        let mut peer = Frames::begin(Wire::plain(server.addr.port()).unwrap(), attack.window()).unwrap();
+        assert!(!attack.play(&mut peer, path, 1).unwrap(), "{attack:?}: so many streams are allowed");
+        let mut replies = 0;
+        while let Some(frame) = peer.receive().unwrap() {
+            replies += u32::from(frame.kind == HEADERS);
+        }
+        assert_eq!(replies, 100, "{attack:?}");
+    }
+    end(runtime, server);
+}
+
+/// A thousand heads that never end do not keep anybody else from being served.
+#[test]
+fn slow_heads_by_the_thousand_keep_nobody_out() {
+    let (runtime, server) = outside!(server => server.connections_max(200).header_timeout(600 * SECOND));
+    let mut slow = Vec::new();
+    for _ in 0..1_000 {
+        let mut client = connect(server.addr);
+        let _ = std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\nx-slow: ");
+        slow.push(client);
+    }
+    // Those that have had a second give way.
+    eventually("a client who behaves is served", || {
+        let mut client = connect(server.addr);
+        let _ = std::io::Write::write_all(&mut client, crate::support::get("/hello").as_bytes());
+        client.set_read_timeout(Some(SECOND)).unwrap();
+        let mut reply = [0; 15];
+        std::io::Read::read_exact(&mut client, &mut reply).is_ok() && reply.starts_with(b"HTTP/1.1 200 OK")
+    });
+    drop(slow);
+    end(runtime, server);
+}
+
+const NAME: &str = "localhost";
+
+/// Of a hundred frames each, beyond what any of them may do.
+const STEPS: u32 = 300;

@@ -1,0 +1,89 @@
+//! What the servers of these tests serve.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dapple::serve::{Body, BoxError, Peer};
+use dapple::stage::{Reason, Refused};
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as HttpBody, Frame};
+
+pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+/// The service: what it does is in the path.
+pub(crate) async fn site(request: Request<Body>) -> Result<Reply, BoxError> {
+    let number = || request.uri().query().and_then(|query| query.parse::<u64>().ok()).unwrap_or(0);
+    match request.uri().path() {
+        "/hello" | "/health" => Ok(text("hello")),
+        "/peer" => Ok(text(format!("{:?}", request.extensions().get::<Peer>()))),
+        "/panic" => panic!("on purpose"),
+        "/panic-in-body" => Ok(Response::new(Endless::Panics.map_err(BoxError::from).boxed_unsync())),
+        "/error" => Err(io::Error::other("on purpose").into()),
+        "/refuse" => Err(Box::new(Refused::new(Reason::Rate, Duration::from_millis(2_500)))),
+        "/read" => Ok(match request.into_body().collect().await {
+            Ok(body) => text(format!("{} bytes", body.to_bytes().len())),
+            Err(error) => with(StatusCode::IM_A_TEAPOT, format!("{error}")),
+        }),
+        "/late" => {
+            let ms = number();
+            dapple::time::sleep(Duration::from_millis(ms)).await;
+            let body = request.into_body().collect().await?;
+            Ok(text(format!("{} bytes after {ms} ms", body.to_bytes().len())))
+        }
+        "/echo" => Ok(Response::new(request.into_body().boxed_unsync())),
+        "/zeros" => Ok(Response::new(Endless::Zeros.map_err(BoxError::from).boxed_unsync())),
+        "/sleep" => {
+            dapple::time::sleep(Duration::from_millis(number())).await;
+            Ok(text("awake"))
+        }
+        "/never" => std::future::pending().await,
+        "/spin" => {
+            let (begin, us) = (Instant::now(), number());
+            while begin.elapsed() < Duration::from_micros(us) {
+                std::hint::spin_loop();
+            }
+            Ok(text("spun"))
+        }
+        _ => Ok(with(StatusCode::NOT_FOUND, "nothing is here")),
+    }
+}
+
+fn text(text: impl Into<Bytes>) -> Reply {
+    with(StatusCode::OK, text)
+}
+
+fn with(status: StatusCode, text: impl Into<Bytes>) -> Reply {
+    let mut response = Response::new(Full::new(text.into()).map_err(BoxError::from).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+/// Bodies without an end of their own.
+enum Endless {
+    Zeros,
+    /// After the first piece.
+    Panics,
+    Panicking,
+}
+
+impl HttpBody for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match *self {
+            Endless::Zeros => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 16 << 10]))))),
+            Endless::Panics => {
+                *self = Endless::Panicking;
+                Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"a piece")))))
+            }
+            Endless::Panicking => panic!("on purpose"),
+        }
+    }
+}
