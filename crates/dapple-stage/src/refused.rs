@@ -34,6 +34,9 @@ pub enum Reason {
         /// How many wait.
         len: usize,
     },
+    /// As many requests are in service as may be.
+    #[error("as many requests are in service as may be")]
+    Busy,
     /// Its client has more than a fair share of what waits.
     #[error("this client has its fair share already, with {len} requests waiting")]
     Share {

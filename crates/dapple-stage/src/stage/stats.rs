@@ -108,10 +108,12 @@ fn kind(reason: &Reason) -> usize {
         Reason::Class => 6,
         Reason::Unavailable => 7,
         Reason::Stopping => 8,
+        Reason::Busy => 9,
     }
 }
 
-const REASONS: [&str; 9] = ["full", "deadline", "memory", "rate", "delay", "share", "class", "unavailable", "stopping"];
+const REASONS: [&str; 10] =
+    ["full", "deadline", "memory", "rate", "delay", "share", "class", "unavailable", "stopping", "busy"];
 
 /// A mean in which the last sixteen samples count most.
 #[derive(Clone, Copy, Debug, Default)]

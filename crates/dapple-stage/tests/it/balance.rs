@@ -12,7 +12,7 @@ use dapple_stage::balance::{Balance, Balancer, Change, Config, Outcome, Probe, R
 use dapple_stage::{Backoff, BoxError, Reason, Refused};
 use tower::{Service, ServiceExt, service_fn};
 
-use crate::executors::on_each;
+use crate::executors::{on_each, poll_once};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -283,8 +283,4 @@ fn checks_take_replicas_out_and_bring_them_back() {
         drop(balancer);
         checks.await;
     });
-}
-
-fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -1,7 +1,9 @@
 //! The executors on which everything here has to work.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// Longer than anything should take on a loaded machine.
@@ -28,6 +30,10 @@ where
     within_limit("block_on", move || dapple_sched::block_on(task));
     let task = future();
     within_limit("parked thread", move || park_on(task));
+}
+
+pub(crate) fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 fn within_limit(name: &str, work: impl FnOnce() + Send + 'static) {

@@ -2,8 +2,10 @@
 
 mod admission;
 mod balance;
+mod buffer;
 mod deadline;
 mod executors;
+mod middleware;
 #[cfg(feature = "remote")]
 mod remote;
 mod retry;

@@ -1,0 +1,238 @@
+//! The queue, and how whoever waits in it moves it on.
+//!
+//! | the service is | `service` | `driver` | next |
+//! |---|---|---|---|
+//! | at rest | `Some` | `None` | driven, by the first ticket that is polled |
+//! | being driven | `None` | that ticket | at rest (nobody waits), awaited (it is not ready), failed |
+//! | awaited: it wakes the driver | `Some` | that ticket | driven, by any ticket that is polled; handed on, when the driver is served or dropped |
+//! | handed on | `Some` | the ticket that was woken for it | as awaited |
+//! | failed | gone | any | |
+//!
+//! What belongs to others (the service, wakers, requests) is called and dropped outside of the lock.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use dapple_sync::sync::OwnedSemaphorePermit;
+use tower_service::Service;
+
+use super::ServiceError;
+use crate::BoxError;
+use crate::switch::{Mutex, lock};
+
+/// What the queue needs of a service, whose type nobody has to name.
+trait Inner<Req, F>: Send {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
+    fn call(&mut self, request: Req) -> F;
+}
+
+impl<Req, S> Inner<Req, S::Future> for S
+where
+    S: Service<Req> + Send,
+    S::Error: Into<BoxError>,
+{
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Service::poll_ready(self, cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Req) -> S::Future {
+        Service::call(self, request)
+    }
+}
+
+pub(super) struct Queue<Req, F> {
+    state: Mutex<State<Req, F>>,
+}
+
+struct State<Req, F> {
+    service: Option<Box<dyn Inner<Req, F>>>,
+    /// Whoever is woken when the service is ready.
+    driver: Option<u64>,
+    failure: Option<ServiceError>,
+    /// In the order of their calls.
+    waiting: BTreeMap<u64, Waiting<Req>>,
+    /// Those whose request has reached the service, and who have not looked yet.
+    called: HashMap<u64, F>,
+    next_number: u64,
+}
+
+struct Waiting<Req> {
+    request: Req,
+    /// Its place in the queue, which is free when the request has reached the service.
+    permit: OwnedSemaphorePermit,
+    waker: Option<Waker>,
+}
+
+impl<Req, F> Queue<Req, F> {
+    pub(super) fn new<S>(service: S) -> Queue<Req, F>
+    where
+        S: Service<Req, Future = F> + Send + 'static,
+        S::Error: Into<BoxError>,
+    {
+        let service: Option<Box<dyn Inner<Req, F>>> = Some(Box::new(service));
+        let state = State {
+            service,
+            driver: None,
+            failure: None,
+            waiting: BTreeMap::new(),
+            called: HashMap::new(),
+            next_number: 0,
+        };
+        Queue { state: Mutex::new(state) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.state).waiting.len()
+    }
+
+    pub(super) fn failure(&self) -> Option<ServiceError> {
+        lock(&self.state).failure.clone()
+    }
+
+    fn push(&self, request: Req, permit: OwnedSemaphorePermit) -> u64 {
+        let mut state = lock(&self.state);
+        let number = state.next_number;
+        state.next_number += 1;
+        state.waiting.insert(number, Waiting { request, permit, waker: None });
+        number
+    }
+
+    /// Hands requests over until the service is not ready, or nobody waits.
+    fn drive(&self, mut driving: Driving<'_, Req, F>, cx: &mut Context<'_>) {
+        loop {
+            match driving.service().poll_ready(cx) {
+                Poll::Pending => return driving.rest(true),
+                Poll::Ready(Err(error)) => return driving.fail(ServiceError::new(error)),
+                Poll::Ready(Ok(())) => {}
+            }
+            let Some((number, Waiting { request, permit, waker })) = lock(&self.state).waiting.pop_first() else {
+                return driving.rest(false);
+            };
+            let response = driving.service().call(request);
+            lock(&self.state).called.insert(number, response);
+            drop(permit);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            if lock(&self.state).waiting.is_empty() {
+                return driving.rest(false);
+            }
+        }
+    }
+
+    /// Wakes somebody who waits to become the driver, as the present one stops being it.
+    fn hand_on(&self) {
+        let mut state = lock(&self.state);
+        let next = state.waiting.iter().find_map(|(number, waiting)| Some((*number, waiting.waker.clone()?)));
+        state.driver = next.as_ref().map(|(number, _)| *number);
+        drop(state);
+        if let Some((_, waker)) = next {
+            waker.wake();
+        }
+    }
+}
+
+/// The service, out of the queue for as long as it is driven.
+struct Driving<'queue, Req, F> {
+    queue: &'queue Queue<Req, F>,
+    service: Option<Box<dyn Inner<Req, F>>>,
+}
+
+impl<Req, F> Driving<'_, Req, F> {
+    fn service(&mut self) -> &mut dyn Inner<Req, F> {
+        &mut **self.service.as_mut().expect("it is here until it is put back")
+    }
+
+    /// Puts the service back; it wakes the driver, or nobody is to be woken.
+    fn rest(mut self, is_awaited: bool) {
+        let mut state = lock(&self.queue.state);
+        state.service = self.service.take();
+        // Who came meanwhile relies on whoever drives.
+        if !is_awaited && !state.waiting.is_empty() {
+            drop(state);
+            return self.queue.hand_on();
+        }
+        if !is_awaited {
+            state.driver = None;
+        }
+    }
+
+    fn fail(&mut self, failure: ServiceError) {
+        let service = self.service.take();
+        let mut state = lock(&self.queue.state);
+        state.failure = Some(failure);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        drop(service);
+        for waiting in waiting.into_values() {
+            if let Some(waker) = waiting.waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl<Req, F> Drop for Driving<'_, Req, F> {
+    fn drop(&mut self) {
+        if self.service.is_some() {
+            self.fail(ServiceError::new("it panicked".into()));
+        }
+    }
+}
+
+/// One request's place in the queue. Dropped, it takes the request out.
+pub(super) struct Ticket<Req, F> {
+    queue: Arc<Queue<Req, F>>,
+    number: u64,
+}
+
+impl<Req, F> Ticket<Req, F> {
+    pub(super) fn new(queue: Arc<Queue<Req, F>>, request: Req, permit: OwnedSemaphorePermit) -> Ticket<Req, F> {
+        let number = queue.push(request, permit);
+        Ticket { queue, number }
+    }
+
+    /// Ready with the response's future when the request has reached the service.
+    pub(super) fn poll_called(&mut self, cx: &mut Context<'_>) -> Poll<Result<F, ServiceError>> {
+        let waker = cx.waker().clone();
+        let mut state = lock(&self.queue.state);
+        if let Some(poll) = self.look(&mut state) {
+            drop(state);
+            return poll;
+        }
+        let before = state.waiting.get_mut(&self.number).and_then(|waiting| waiting.waker.replace(waker));
+        let service = state.service.take();
+        if service.is_some() {
+            state.driver = Some(self.number);
+        }
+        drop(state);
+        drop(before);
+        // Whoever drives at this moment finds this request before he puts the service back.
+        let Some(service) = service else { return Poll::Pending };
+        self.queue.drive(Driving { queue: &self.queue, service: Some(service) }, cx);
+        let mut state = lock(&self.queue.state);
+        self.look(&mut state).unwrap_or(Poll::Pending)
+    }
+
+    fn look(&self, state: &mut State<Req, F>) -> Option<Poll<Result<F, ServiceError>>> {
+        if let Some(response) = state.called.remove(&self.number) {
+            return Some(Poll::Ready(Ok(response)));
+        }
+        state.failure.clone().map(|failure| Poll::Ready(Err(failure)))
+    }
+}
+
+impl<Req, F> Drop for Ticket<Req, F> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.queue.state);
+        let waiting = state.waiting.remove(&self.number);
+        let called = state.called.remove(&self.number);
+        let hands_on = state.driver == Some(self.number) && state.service.is_some();
+        drop(state);
+        drop((waiting, called));
+        if hands_on {
+            self.queue.hand_on();
+        }
+    }
+}

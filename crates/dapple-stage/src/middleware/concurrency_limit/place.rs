@@ -1,0 +1,73 @@
+//! A place among a limited number, taken by polling.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use dapple_sync::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+use crate::Refused;
+use crate::middleware::shedding;
+
+/// Waits in line for a permit, and keeps it until it is taken. Dropped, it gives up either.
+pub(in crate::middleware) struct Place {
+    semaphore: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+    acquires: Option<Acquire>,
+}
+
+type Acquire = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
+
+impl Place {
+    pub(in crate::middleware) fn new(semaphore: Arc<Semaphore>) -> Place {
+        Place { semaphore, permit: None, acquires: None }
+    }
+
+    /// Ready when this has a permit. Inside of a `Shed` it stands in no line, and declines with `refused`.
+    pub(in crate::middleware) fn poll_taken(
+        &mut self,
+        cx: &mut Context<'_>,
+        refused: impl FnOnce() -> Refused,
+    ) -> Poll<()> {
+        if self.permit.is_some() {
+            return Poll::Ready(());
+        }
+        // Whoever stands in line has his permit from there: it may have been granted by now.
+        if self.acquires.is_none() {
+            self.permit = self.semaphore.clone().try_acquire_owned().ok();
+            if self.permit.is_some() {
+                return Poll::Ready(());
+            }
+            if !shedding::would_wait() {
+                shedding::decline(refused());
+                return Poll::Pending;
+            }
+        }
+        let acquires = self.acquires.get_or_insert_with(|| Box::pin(self.semaphore.clone().acquire_owned()));
+        let permit = ready!(acquires.as_mut().poll(cx));
+        self.acquires = None;
+        self.permit = permit.ok();
+        // `None` where the semaphore was closed, by its other owners; no permit comes any more.
+        if self.permit.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The permit, for the request that begins now.
+    pub(in crate::middleware) fn take(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.permit.take()
+    }
+}
+
+/// In the same line, and at its end.
+impl Clone for Place {
+    fn clone(&self) -> Place {
+        Place::new(self.semaphore.clone())
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("free", &self.semaphore.available_permits()).finish_non_exhaustive()
+    }
+}
