@@ -14,6 +14,7 @@ pub mod balance;
 mod deadline;
 pub mod graph;
 pub mod middleware;
+pub mod operators;
 mod random;
 mod refused;
 #[cfg(feature = "remote")]

@@ -3,6 +3,7 @@
 mod admission;
 mod balance;
 mod buffer;
+mod commit_kills;
 mod deadline;
 mod executors;
 mod middleware;

@@ -1,0 +1,325 @@
+//! The coordinator's share of the protocol, as a state machine.
+//!
+//! ```text
+//!             yes of all            on disk                    Done of all
+//!   Voting ──────────────► Deciding ──────────► Committed ──────────────────► (forgotten)
+//!     │ a no, or too late     │ surely not        tells all, again and again
+//!     ▼                       ▼ on disk
+//!   (forgotten)           (forgotten)      whoever asks for what is forgotten is told that it is aborted
+//! ```
+//!
+//! This is *presumed abort*: aborts cost no log and no replies. It is right because a commit is only forgotten when nobody can
+//! ask for it any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::machine::{Machine, Output, Outputs, Timers};
+use super::record::Record;
+use super::{Message, NodeId, Outcome, Packet, Position, Settings, TransactionId};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// `missing`: whose vote is not there yet.
+    Voting { missing: BTreeSet<NodeId>, payload: Arc<[u8]> },
+    /// All said yes; that is being written.
+    Deciding,
+    /// It is committed. `missing`: who has not said that it knows.
+    Committed { missing: BTreeSet<NodeId> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Transaction {
+    participants: Arc<[NodeId]>,
+    state: State,
+}
+
+/// See the [module](self). It is exported for simulations; [`Coordinator`](super::Coordinator) runs it.
+#[derive(Clone, Debug)]
+#[doc(hidden)]
+pub struct CoordinatorMachine {
+    me: NodeId,
+    settings: Settings,
+    next: Position,
+    transactions: BTreeMap<Position, Transaction>,
+    deadlines: BTreeMap<Position, Duration>,
+    timers: Timers,
+    outputs: Outputs,
+}
+
+impl CoordinatorMachine {
+    /// Starts with what the log says: a new epoch, which is to be [written](Machine::written) before anything can begin, and
+    /// all are told of commits that not all have said to know.
+    pub fn recover(me: NodeId, settings: Settings, log: &[Record]) -> CoordinatorMachine {
+        let mut epoch = 0;
+        let mut transactions = BTreeMap::new();
+        for record in log {
+            match record {
+                Record::Epoch { epoch: written } => epoch = epoch.max(*written),
+                Record::Decided { id, participants } => {
+                    let missing = participants.iter().copied().collect();
+                    let state = State::Committed { missing };
+                    transactions.insert(id.position, Transaction { participants: participants.clone(), state });
+                }
+                Record::Ended { id } => drop(transactions.remove(&id.position)),
+                _ => {}
+            }
+        }
+        let mut timers = Timers::default();
+        for position in transactions.keys() {
+            timers.set(TransactionId { coordinator: me, position: *position }, Duration::ZERO, settings.resend_first);
+        }
+        let next = Position { epoch: epoch + 1, number: 0 };
+        let mut outputs = Outputs::default();
+        outputs.push(Output::Write { record: Record::Epoch { epoch: next.epoch }, sync: true });
+        CoordinatorMachine { me, settings, next, transactions, deadlines: BTreeMap::new(), timers, outputs }
+    }
+
+    /// Asks all of `participants` to commit `payload`; [`Output::Decided`] says how it ended.
+    ///
+    /// # Errors
+    /// With the reason, where it cannot begin; nobody is told anything then.
+    pub fn begin(
+        &mut self,
+        now: Duration,
+        participants: impl IntoIterator<Item = NodeId>,
+        payload: Arc<[u8]>,
+    ) -> Result<TransactionId, Refusal> {
+        let all: BTreeSet<_> = participants.into_iter().collect();
+        if all.is_empty() || all.contains(&self.me) {
+            return Err(Refusal::Participants);
+        }
+        if payload.len() > self.settings.payload_len_max {
+            return Err(Refusal::Long { len: payload.len(), len_max: self.settings.payload_len_max });
+        }
+        // What participants remember reaches from the oldest to the newest, not only over those that are open.
+        let oldest = self.oldest();
+        let span = if oldest.epoch == self.next.epoch { self.next.number - oldest.number } else { self.next.number };
+        let max = self.settings.transactions_max;
+        if self.transactions.len() >= max || span >= max as u64 {
+            return Err(Refusal::Full { len: self.transactions.len(), oldest: self.waits_for() });
+        }
+        let id = TransactionId { coordinator: self.me, position: self.next };
+        self.next.number += 1;
+        let participants: Arc<[_]> = all.iter().copied().collect();
+        let state = State::Voting { missing: all, payload };
+        self.transactions.insert(id.position, Transaction { participants, state });
+        self.deadlines.insert(id.position, now + self.settings.vote_timeout);
+        self.timers.set(id, now + self.settings.resend_first, self.settings.resend_first * 2);
+        self.resend(id);
+        Ok(id)
+    }
+
+    /// A node is gone for good and is not waited for any more. Those who have its log must never start again.
+    pub fn forget_node(&mut self, now: Duration, node: NodeId) {
+        let open: Vec<_> = self.transactions.keys().copied().collect();
+        for position in open {
+            let id = TransactionId { coordinator: self.me, position };
+            match self.transactions[&position].state {
+                State::Voting { .. } if self.transactions[&position].participants.contains(&node) => {
+                    self.abort(id, format!("{node} is gone").into());
+                }
+                State::Committed { .. } => self.done(now, id, node),
+                _ => {}
+            }
+        }
+    }
+
+    /// Those whom the oldest open transaction waits for.
+    pub fn waits_for(&self) -> Vec<NodeId> {
+        match self.transactions.values().next().map(|transaction| &transaction.state) {
+            Some(State::Voting { missing, .. } | State::Committed { missing }) => missing.iter().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is remembered, apart from times.
+    pub fn fingerprint(&self) -> String {
+        format!("{:?}{:?}{:?}", self.next, self.transactions, self.outputs)
+    }
+
+    /// How many transactions are open.
+    pub fn open_len(&self) -> usize {
+        self.transactions.len()
+    }
+
+    fn oldest(&self) -> Position {
+        self.transactions.keys().next().copied().unwrap_or(self.next)
+    }
+
+    fn vote(&mut self, id: TransactionId, from: NodeId, refusal: Option<Arc<str>>) {
+        let Some(transaction) = self.transactions.get_mut(&id.position) else {
+            return self.tell(from, id, Outcome::Aborted);
+        };
+        let participants = transaction.participants.clone();
+        match &mut transaction.state {
+            State::Voting { missing, .. } => match refusal {
+                Some(refusal) if participants.contains(&from) => {
+                    self.abort(id, format!("{from} refused: {refusal}").into());
+                }
+                Some(_) => {}
+                None => {
+                    missing.remove(&from);
+                    if missing.is_empty() {
+                        transaction.state = State::Deciding;
+                        self.timers.clear(id);
+                        self.deadlines.remove(&id.position);
+                        self.outputs.push(Output::Write { record: Record::Decided { id, participants }, sync: true });
+                    }
+                }
+            },
+            State::Deciding => {}
+            State::Committed { missing } => {
+                if missing.contains(&from) {
+                    self.tell(from, id, Outcome::Committed);
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, _now: Duration, id: TransactionId, from: NodeId) {
+        let Some(transaction) = self.transactions.get_mut(&id.position) else { return };
+        let State::Committed { missing } = &mut transaction.state else { return };
+        missing.remove(&from);
+        if missing.is_empty() {
+            self.timers.clear(id);
+            self.transactions.remove(&id.position);
+            self.outputs.push(Output::Write { record: Record::Ended { id }, sync: false });
+        }
+    }
+
+    fn answer(&mut self, id: TransactionId, asker: NodeId) {
+        match self.transactions.get(&id.position).map(|transaction| &transaction.state) {
+            None => self.tell(asker, id, Outcome::Aborted),
+            Some(State::Committed { .. }) => self.tell(asker, id, Outcome::Committed),
+            // Who asks has voted, so it is told soon.
+            Some(State::Voting { .. } | State::Deciding) => {}
+        }
+    }
+
+    fn abort(&mut self, id: TransactionId, refusal: Arc<str>) {
+        let Some(transaction) = self.transactions.remove(&id.position) else { return };
+        self.timers.clear(id);
+        self.deadlines.remove(&id.position);
+        for to in transaction.participants.iter() {
+            self.tell(*to, id, Outcome::Aborted);
+        }
+        self.outputs.push(Output::Decided { id, refusal: Some(refusal) });
+    }
+
+    fn tell(&mut self, to: NodeId, id: TransactionId, outcome: Outcome) {
+        let oldest = Some(self.oldest());
+        self.outputs.send(self.me, to, Message::Decision { id, outcome, oldest });
+    }
+
+    /// Sends what those who are missing have to know or answer.
+    fn resend(&mut self, id: TransactionId) {
+        let oldest = self.oldest();
+        let Some(transaction) = self.transactions.get(&id.position) else { return };
+        match &transaction.state {
+            State::Voting { missing, payload } => {
+                for to in missing {
+                    let (participants, payload) = (transaction.participants.clone(), payload.clone());
+                    self.outputs.send(self.me, *to, Message::Prepare { id, oldest, participants, payload });
+                }
+            }
+            State::Committed { missing } => {
+                for to in missing.clone() {
+                    self.tell(to, id, Outcome::Committed);
+                }
+            }
+            State::Deciding => {}
+        }
+    }
+}
+
+impl Machine for CoordinatorMachine {
+    fn receive(&mut self, now: Duration, packet: Packet) {
+        if packet.message.id().coordinator != self.me {
+            return;
+        }
+        match packet.message {
+            Message::Vote { id, refusal } => self.vote(id, packet.from, refusal),
+            Message::Done { id } => self.done(now, id, packet.from),
+            Message::Ask { id } => self.answer(id, packet.from),
+            Message::Prepare { .. } | Message::Decision { .. } => {}
+        }
+    }
+
+    fn written(&mut self, now: Duration, record: &Record, outcome: Result<(), Arc<str>>) {
+        let Record::Decided { id, .. } = record else { return };
+        let Some(transaction) = self.transactions.get_mut(&id.position) else { return };
+        match outcome {
+            Ok(()) => {
+                transaction.state = State::Committed { missing: transaction.participants.iter().copied().collect() };
+                self.outputs.push(Output::Decided { id: *id, refusal: None });
+                self.timers.set(*id, now + self.settings.resend_first, self.settings.resend_first * 2);
+                self.resend(*id);
+            }
+            Err(refusal) => self.abort(*id, refusal),
+        }
+    }
+
+    fn tick(&mut self, now: Duration) {
+        let late: Vec<_> = self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(position, _)| *position).collect();
+        for position in late {
+            let missing = match &self.transactions[&position].state {
+                State::Voting { missing, .. } => missing.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", "),
+                _ => String::new(),
+            };
+            let id = TransactionId { coordinator: self.me, position };
+            self.abort(id, format!("no vote in time from {missing}").into());
+        }
+        for id in self.timers.fire(now, self.settings.resend_max) {
+            self.resend(id);
+        }
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.deadlines.values().copied().chain(self.timers.due()).min()
+    }
+
+    fn next_output(&mut self) -> Option<Output> {
+        self.outputs.pop()
+    }
+
+    fn snapshot(&self) -> Vec<Record> {
+        let decided = self.transactions.iter().filter_map(|(position, transaction)| match transaction.state {
+            State::Committed { .. } => {
+                let id = TransactionId { coordinator: self.me, position: *position };
+                Some(Record::Decided { id, participants: transaction.participants.clone() })
+            }
+            _ => None,
+        });
+        [Record::Epoch { epoch: self.next.epoch }].into_iter().chain(decided).collect()
+    }
+}
+
+/// Why a transaction cannot begin. Nobody has been told of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// None takes part, or the coordinator itself, which needs a participant with a name and a log of its own.
+    #[error("a transaction needs one participant at least, and its coordinator cannot be one of them")]
+    Participants,
+    /// The message is longer than the settings allow.
+    #[error("the message has {len} bytes, and {len_max} is the most")]
+    Long {
+        /// Its length.
+        len: usize,
+        /// The limit.
+        len_max: usize,
+    },
+    /// As many are open as may be, or the oldest is open for too long.
+    #[error("as many transactions as may be are remembered, {len} of them open; the oldest waits for {oldest:?}")]
+    Full {
+        /// How many are open.
+        len: usize,
+        /// Whom the oldest waits for.
+        oldest: Vec<NodeId>,
+    },
+    /// The coordinator has stopped, as its log could not be written.
+    #[error("the coordinator has stopped: {0}")]
+    Stopped(Arc<str>),
+}

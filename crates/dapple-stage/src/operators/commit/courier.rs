@@ -1,0 +1,168 @@
+//! What takes packets to where they are to go.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tower_service::Service;
+
+use super::{NodeId, Packet};
+use crate::operators::flights::Flights;
+use crate::switch::{Mutex, lock};
+
+/// Packets on their way out.
+#[derive(Default)]
+pub(super) struct Outbox {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    packets: VecDeque<Packet>,
+    peers: BTreeMap<NodeId, Box<dyn Peer>>,
+    waker: Option<Waker>,
+    is_over: bool,
+    lost: u64,
+}
+
+impl Outbox {
+    pub(super) fn push(&self, packet: Packet) {
+        let waker = {
+            let mut state = lock(&self.state);
+            if state.packets.len() >= PACKETS_MAX {
+                state.lost += 1;
+                return;
+            }
+            state.packets.push_back(packet);
+            state.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn connect(&self, node: NodeId, peer: Box<dyn Peer>) {
+        let old = lock(&self.state).peers.insert(node, peer);
+        drop(old);
+    }
+
+    pub(super) fn disconnect(&self, node: NodeId) {
+        let old = lock(&self.state).peers.remove(&node);
+        drop(old);
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        lock(&self.state).lost
+    }
+
+    /// Ends the courier when what this returns is dropped, also by a panic.
+    pub(super) fn end_when_dropped(self: Arc<Outbox>) -> impl Drop {
+        struct End(Arc<Outbox>);
+        impl Drop for End {
+            fn drop(&mut self) {
+                let waker = {
+                    let mut state = lock(&self.0.state);
+                    state.is_over = true;
+                    state.waker.take()
+                };
+                waker.into_iter().for_each(Waker::wake);
+            }
+        }
+        End(self)
+    }
+}
+
+type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Somebody who takes packets.
+pub(super) trait Peer: Send {
+    fn send(&mut self, packet: Packet) -> Sending;
+}
+
+impl<S> Peer for S
+where
+    S: Service<Packet> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    fn send(&mut self, packet: Packet) -> Sending {
+        let mut service = self.clone();
+        Box::pin(async move {
+            // What fails is lost, and sent again by the protocol.
+            if poll_fn(|cx| service.poll_ready(cx)).await.is_ok() {
+                let _answered = service.call(packet).await;
+            }
+        })
+    }
+}
+
+/// Takes a node's packets to the others. **Spawn it**, on any executor: without it nothing is sent.
+///
+/// It calls the services that were connected, with up to 64 packets to each at once; of one that does not answer, the
+/// oldest is given up for the newest. It resolves when the last handle to its node is dropped. Cancel safe in that nothing is
+/// half-applied without it; but nobody hears of this node any more.
+#[must_use = "nothing is sent unless it is spawned"]
+pub struct Courier {
+    outbox: Arc<Outbox>,
+    flights: Flights<Sending>,
+    under_way: BTreeMap<NodeId, VecDeque<u64>>,
+    targets: BTreeMap<u64, NodeId>,
+}
+
+impl Courier {
+    pub(super) fn new(outbox: Arc<Outbox>) -> Courier {
+        Courier { outbox, flights: Flights::new(), under_way: BTreeMap::new(), targets: BTreeMap::new() }
+    }
+
+    /// Begins to send what waits; whether the node is over.
+    fn take(&mut self, cx: &mut Context<'_>) -> bool {
+        let outbox = self.outbox.clone();
+        let mut state = lock(&outbox.state);
+        while let Some(packet) = state.packets.pop_front() {
+            let node = packet.to;
+            let Some(peer) = state.peers.get_mut(&node) else {
+                state.lost += 1;
+                continue;
+            };
+            let key = self.flights.push(peer.send(packet));
+            self.targets.insert(key, node);
+            let keys = self.under_way.entry(node).or_default();
+            keys.push_back(key);
+            if keys.len() > UNDER_WAY_MAX
+                && let Some(oldest) = keys.pop_front()
+            {
+                self.flights.remove(oldest);
+                self.targets.remove(&oldest);
+                state.lost += 1;
+            }
+        }
+        state.waker = Some(cx.waker().clone());
+        state.is_over
+    }
+}
+
+impl Future for Courier {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let is_over = self.take(cx);
+        while let Poll::Ready(Some((key, ()))) = self.flights.poll_next(cx) {
+            let node = self.targets.remove(&key);
+            if let Some(keys) = node.and_then(|node| self.under_way.get_mut(&node)) {
+                keys.retain(|other| *other != key);
+            }
+        }
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl fmt::Debug for Courier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Courier").field("under_way", &self.targets.len()).finish_non_exhaustive()
+    }
+}
+
+/// Packets that wait for the courier.
+const PACKETS_MAX: usize = 65_536;
+/// Packets to one node that it has not answered.
+const UNDER_WAY_MAX: usize = 64;

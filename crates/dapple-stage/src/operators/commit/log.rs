@@ -1,0 +1,464 @@
+//! The log of a node: a file that is only appended to, and made shorter now and then by writing a new one.
+//!
+//! ```text
+//! header   magic, role, node, checksum                        32 bytes
+//! frame    len u32, checksum u32, synced u64, record          the next begins where this ends
+//! ...
+//! zeros    room that the disk has given already
+//! ```
+//!
+//! * A frame counts once `sync` has returned. What a crash left behind the last whole frame is overwritten at the next start.
+//! * `synced` says how much of the file was on disk for sure when the frame was written. So a frame that is damaged although
+//!   it had been synced is told apart from one that was torn by a crash: the first is an error, since a promise would be
+//!   forgotten.
+//! * Room is taken from the disk before it is needed, with two more frames for each promise that is open. A disk that is full
+//!   refuses new work; what was promised can still be brought to its end. (File systems that copy what is overwritten can
+//!   break this; then the node stops, and goes on when it is started with room.)
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::bytes::crc32c;
+use super::record::Record;
+use super::{NodeId, TransactionId};
+
+/// Where records go.
+#[doc(hidden)]
+pub trait Storage: Send + 'static {
+    /// Appends a record.
+    fn append(&mut self, record: &Record) -> Result<(), WriteError>;
+    /// What was appended outlives a crash when this has returned.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Whether much of it is of no use any more.
+    fn is_long(&self) -> bool;
+    /// Replaces all of it. Where that fails, what was there stays.
+    fn replace(&mut self, records: &[Record]) -> io::Result<()>;
+}
+
+/// Why a record was not written.
+#[derive(Debug)]
+#[doc(hidden)]
+pub enum WriteError {
+    /// It surely is not in the log, which is as it was.
+    Full(io::Error),
+    /// Nobody knows what is in the log until it is read again.
+    Broken(io::Error),
+}
+
+impl WriteError {
+    pub(super) fn into_inner(self) -> io::Error {
+        match self {
+            WriteError::Full(error) | WriteError::Broken(error) => error,
+        }
+    }
+}
+
+/// Whose log it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Coordinator,
+    Participant,
+}
+
+/// A [`Storage`] in a file.
+#[derive(Debug)]
+pub(super) struct Log {
+    file: File,
+    path: PathBuf,
+    header: [u8; HEADER_LEN],
+    end: u64,
+    /// How long the file is.
+    room: u64,
+    synced: u64,
+    len_max: u64,
+    /// `end` when it was last made shorter.
+    kept: u64,
+    promised: BTreeSet<TransactionId>,
+    _lock: File,
+}
+
+impl Log {
+    /// Opens the log of a node, or makes one, and reads what is in it. No other process can open it meanwhile.
+    ///
+    /// # Errors
+    /// Where another has it open, it is another node's, or it is damaged; and those of the disk.
+    pub(super) fn open(path: &Path, owner: Owner, node: NodeId, len_max: u64) -> io::Result<(Log, Vec<Record>)> {
+        let lock = lock(path)?;
+        let header = header(owner, node);
+        if !path.try_exists()? {
+            drop(create(path, &header, &[])?);
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let bytes = fs::read(path).map_err(|error| about(path, error))?;
+        if bytes.len() < HEADER_LEN || bytes[..HEADER_LEN] != header {
+            return Err(whose(path, &bytes, owner, node));
+        }
+        let (records, end) = read(&bytes).map_err(|at| {
+            let text = format!(
+                "{}: the record at byte {at} is damaged although it was on disk: restore the log from a copy, or the promises \
+                 of this node are forgotten",
+                path.display()
+            );
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })?;
+        let room = bytes.len() as u64;
+        let promised = promises(&records);
+        let path = path.to_owned();
+        let mut log = Log { file, path, header, end, room, synced: 0, len_max, kept: end, promised, _lock: lock };
+        log.blank_rest(&bytes)?;
+        log.sync()?;
+        Ok((log, records))
+    }
+
+    /// Makes zeros of what a crash left behind the end, so that no frame that comes later can be followed by half an old one.
+    fn blank_rest(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let rest = &bytes[self.end as usize..];
+        if rest.iter().any(|byte| *byte != 0) {
+            self.file.write_all_at(&vec![0; rest.len()], self.end)?;
+        }
+        Ok(())
+    }
+
+    /// Takes room from the disk, so that `end` is within the file.
+    fn reserve(&mut self, end: u64) -> Result<(), WriteError> {
+        if end <= self.room {
+            return Ok(());
+        }
+        if end > self.len_max {
+            let text = format!("{}: the log has the {} bytes that it may have", self.path.display(), self.len_max);
+            return Err(WriteError::Full(io::Error::new(io::ErrorKind::StorageFull, text)));
+        }
+        let room = end.next_multiple_of(ROOM_STEP).min(self.len_max.max(self.room));
+        let zeros = vec![0; (room - self.room) as usize];
+        match self.file.write_all_at(&zeros, self.room).and_then(|()| self.file.sync_all()) {
+            Ok(()) => {
+                self.room = room;
+                Ok(())
+            }
+            Err(error) => match self.file.set_len(self.room) {
+                Ok(()) => Err(WriteError::Full(about(&self.path, error))),
+                Err(error) => Err(WriteError::Broken(about(&self.path, error))),
+            },
+        }
+    }
+}
+
+impl Storage for Log {
+    fn append(&mut self, record: &Record) -> Result<(), WriteError> {
+        let frame = frame(record, self.synced);
+        let end = self.end + frame.len() as u64;
+        let (promise, settles) = match record {
+            Record::Prepared { id, .. } => (Some(*id), None),
+            Record::Applied { id } | Record::Aborted { id } => (None, Some(*id)),
+            _ => (None, None),
+        };
+        // What has room kept for it uses that; all else must leave it alone.
+        let open = self.promised.len() as u64 + u64::from(promise.is_some());
+        let uses_room = matches!(record, Record::Committed { .. } | Record::Applied { .. } | Record::Aborted { .. })
+            && self.promised.contains(&record_id(record));
+        self.reserve(if uses_room { end } else { end + open * ROOM_OF_PROMISE })?;
+        self.file.write_all_at(&frame, self.end).map_err(|error| WriteError::Broken(about(&self.path, error)))?;
+        self.end = end;
+        self.promised.extend(promise);
+        if let Some(id) = settles {
+            self.promised.remove(&id);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data().map_err(|error| about(&self.path, error))?;
+        self.synced = self.end;
+        Ok(())
+    }
+
+    fn is_long(&self) -> bool {
+        self.end > (self.kept * 4).max(SHORT)
+    }
+
+    fn replace(&mut self, records: &[Record]) -> io::Result<()> {
+        self.kept = self.end;
+        let (file, end) = create(&self.path, &self.header, records)?;
+        self.promised = promises(records);
+        (self.file, self.end, self.synced, self.kept, self.room) = (file, end, end, end, end);
+        // Promises that are open need their room in the new file, too: taken now, or there is none for what is new.
+        let _later = self.reserve(end + self.promised.len() as u64 * ROOM_OF_PROMISE);
+        Ok(())
+    }
+}
+
+/// Writes a whole log beside the old one and puts it in its place.
+fn create(path: &Path, header: &[u8; HEADER_LEN], records: &[Record]) -> io::Result<(File, u64)> {
+    let new = with_suffix(path, ".new");
+    let mut bytes = header.to_vec();
+    records.iter().for_each(|record| bytes.extend(frame(record, HEADER_LEN as u64)));
+    let write = || {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()?;
+        Ok(file)
+    };
+    match write() {
+        Ok(file) => Ok((file, bytes.len() as u64)),
+        Err(error) => {
+            let _gone = fs::remove_file(&new);
+            Err(about(path, error))
+        }
+    }
+}
+
+fn lock(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(with_suffix(path, ".lock"));
+    let file = file.map_err(|error| about(path, error))?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        let text = format!("{}: another process or node has this log open; each needs one of its own", path.display());
+        io::Error::new(io::ErrorKind::WouldBlock, text)
+    })?;
+    Ok(file)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn about(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn header(owner: Owner, node: NodeId) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    header[..8].copy_from_slice(MAGIC);
+    header[8] = owner as u8;
+    header[16..24].copy_from_slice(&node.0.to_le_bytes());
+    let checksum = crc32c(&[&header[..24]]);
+    header[24..28].copy_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+fn whose(path: &Path, bytes: &[u8], owner: Owner, node: NodeId) -> io::Error {
+    let found = bytes.first_chunk::<HEADER_LEN>();
+    let is = found.and_then(|found| {
+        let node = NodeId(u64::from_le_bytes(*found[16..].first_chunk()?));
+        [Owner::Coordinator, Owner::Participant]
+            .into_iter()
+            .find(|owner| header(*owner, node) == *found)
+            .map(|owner| (owner, node))
+    });
+    let text = match is {
+        Some((other, other_node)) => {
+            format!("{}: this is the log of {other:?} {}, not of {owner:?} {}", path.display(), other_node.0, node.0)
+        }
+        None => format!("{}: this is not a log of two-phase commit", path.display()),
+    };
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn frame(record: &Record, synced: u64) -> Vec<u8> {
+    let body = record.to_bytes();
+    let mut frame = Vec::with_capacity(FRAME_HEAD_LEN + body.len());
+    frame.extend_from_slice(&u32::try_from(body.len()).expect("payloads are shorter than 4 GiB").to_le_bytes());
+    frame.extend_from_slice(&crc32c(&[&synced.to_le_bytes(), &body]).to_le_bytes());
+    frame.extend_from_slice(&synced.to_le_bytes());
+    frame.extend_from_slice(&body);
+    frame
+}
+
+/// The frame at the front: its record, what was synced, and its length.
+fn parse(bytes: &[u8]) -> Option<(Record, u64, usize)> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (checksum, rest) = rest.split_first_chunk()?;
+    let (synced, rest) = rest.split_first_chunk()?;
+    let body = rest.get(..u32::from_le_bytes(*len) as usize).filter(|body| !body.is_empty())?;
+    if crc32c(&[synced, body]) != u32::from_le_bytes(*checksum) {
+        return None;
+    }
+    Some((Record::from_bytes(body)?, u64::from_le_bytes(*synced), FRAME_HEAD_LEN + body.len()))
+}
+
+/// The whole frames and where they end, or where one is damaged that had been synced.
+fn read(bytes: &[u8]) -> Result<(Vec<Record>, u64), usize> {
+    let (mut records, mut at) = (Vec::new(), HEADER_LEN);
+    while let Some((record, _, len)) = parse(&bytes[at..]) {
+        records.push(record);
+        at += len;
+    }
+    // Behind a torn frame there may be whole ones of the same sync; one of a later sync means damage.
+    let mut rest = at + 1;
+    while rest < bytes.len() {
+        let tail = &bytes[rest..];
+        let is_blank = tail.first_chunk() == Some(&[0; 4]);
+        if !is_blank && parse(tail).is_some_and(|(_, synced, _)| synced > at as u64) {
+            return Err(at);
+        }
+        rest += 1;
+    }
+    Ok((records, at as u64))
+}
+
+fn record_id(record: &Record) -> TransactionId {
+    match record {
+        Record::Prepared { id, .. }
+        | Record::Committed { id }
+        | Record::Aborted { id }
+        | Record::Applied { id }
+        | Record::Decided { id, .. }
+        | Record::Ended { id } => *id,
+        Record::Floor { coordinator, oldest } => TransactionId { coordinator: *coordinator, position: *oldest },
+        Record::Epoch { .. } => TransactionId { coordinator: NodeId(0), position: super::Position::default() },
+    }
+}
+
+/// What is promised and neither applied nor aborted.
+fn promises(records: &[Record]) -> BTreeSet<TransactionId> {
+    let mut open = BTreeSet::new();
+    for record in records {
+        match record {
+            Record::Prepared { id, .. } => drop(open.insert(*id)),
+            Record::Applied { id } | Record::Aborted { id } => drop(open.remove(id)),
+            _ => {}
+        }
+    }
+    open
+}
+
+const MAGIC: &[u8; 8] = b"dapple2\n";
+const HEADER_LEN: usize = 32;
+const FRAME_HEAD_LEN: usize = 16;
+/// A frame of `Committed` and one of `Applied`: each a head, a byte for the kind, and an id of 24.
+const ROOM_OF_PROMISE: u64 = 2 * (FRAME_HEAD_LEN as u64 + 1 + 24);
+/// Room is taken in steps of so many bytes.
+const ROOM_STEP: u64 = 64 * 1024;
+/// A log of up to so many bytes is not worth making shorter.
+const SHORT: u64 = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operators::commit::Position;
+    use proptest::prelude::*;
+
+    fn id(number: u64) -> TransactionId {
+        TransactionId { coordinator: NodeId(1), position: Position { epoch: 1, number } }
+    }
+
+    fn prepared(number: u64, len: usize) -> Record {
+        Record::Prepared { id: id(number), participants: [NodeId(7)].into(), payload: vec![7; len].into() }
+    }
+
+    fn open(path: &Path, len_max: u64) -> io::Result<(Log, Vec<Record>)> {
+        Log::open(path, Owner::Participant, NodeId(7), len_max)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        // Whatever a crash leaves behind what was synced, what was synced is read, and perhaps whole records behind it.
+        #[test]
+        fn a_torn_tail_is_cut_off(lens in prop::collection::vec(0_usize..200, 1..12), synced in 0_usize..12, cut in 0_usize..3000, junk in any::<[u8; 8]>()) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            let (mut log, _) = open(&path, 1 << 20).unwrap();
+            let mut safe = 0;
+            for (number, len) in lens.iter().enumerate() {
+                log.append(&prepared(number as u64, *len)).unwrap();
+                if number < synced {
+                    log.sync().unwrap();
+                    safe = number + 1;
+                }
+            }
+            let (synced_len, end) = (log.synced as usize, log.end as usize);
+            drop(log);
+            let mut bytes = fs::read(&path).unwrap();
+            let cut = synced_len + cut % (end - synced_len + 1);
+            bytes.truncate(cut);
+            bytes.extend(junk);
+            fs::write(&path, &bytes).unwrap();
+            let (mut log, records) = open(&path, 1 << 20).unwrap();
+            prop_assert!(records.len() >= safe);
+            for (number, record) in records.iter().enumerate() {
+                prop_assert_eq!(record, &prepared(number as u64, lens[number]));
+            }
+            let mut expected = records;
+            expected.push(prepared(99, 3));
+            log.append(&expected[expected.len() - 1]).unwrap();
+            log.sync().unwrap();
+            drop(log);
+            prop_assert_eq!(open(&path, 1 << 20).unwrap().1, expected);
+        }
+    }
+
+    #[test]
+    fn damage_in_what_was_synced_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (mut log, _) = open(&path, 1 << 20).unwrap();
+        for number in 0..3 {
+            log.append(&prepared(number, 50)).unwrap();
+            log.sync().unwrap();
+        }
+        drop(log);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[HEADER_LEN + 40] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let error = open(&path, 1 << 20).unwrap_err();
+        assert!(error.to_string().contains("damaged"), "{error}");
+    }
+
+    #[test]
+    fn a_full_log_refuses_promises_and_keeps_those_it_has_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (mut log, _) = open(&path, 4096).unwrap();
+        let mut given = 0;
+        let error = loop {
+            match log.append(&prepared(given, 100)) {
+                Ok(()) => given += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(&error, WriteError::Full(error) if error.kind() == io::ErrorKind::StorageFull), "{error:?}");
+        assert!(given > 10);
+        for number in 0..given {
+            log.append(&Record::Committed { id: id(number) }).unwrap();
+            log.append(&Record::Applied { id: id(number) }).unwrap();
+        }
+        log.sync().unwrap();
+        drop(log);
+        assert_eq!(open(&path, 4096).unwrap().1.len() as u64, 3 * given);
+    }
+
+    #[test]
+    fn one_log_has_one_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (log, _) = open(&path, 1 << 20).unwrap();
+        assert_eq!(open(&path, 1 << 20).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(log);
+        let error = Log::open(&path, Owner::Coordinator, NodeId(3), 1 << 20).unwrap_err().to_string();
+        assert!(error.contains("this is the log of Participant 7, not of Coordinator 3"), "{error}");
+        fs::write(&path, "text").unwrap();
+        assert!(open(&path, 1 << 20).unwrap_err().to_string().contains("not a log"));
+    }
+
+    #[test]
+    fn a_log_that_was_replaced_holds_what_is_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (mut log, _) = open(&path, 1 << 20).unwrap();
+        (0..9).for_each(|number| log.append(&prepared(number, 50)).unwrap());
+        log.replace(&[prepared(8, 50)]).unwrap();
+        log.append(&Record::Committed { id: id(8) }).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        assert_eq!(open(&path, 1 << 20).unwrap().1, [prepared(8, 50), Record::Committed { id: id(8) }]);
+    }
+}

@@ -1,0 +1,183 @@
+//! What nodes say to one another, and the names in it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::bytes::{Reader, Writer};
+
+/// The name of a coordinator or participant. Each has its own, for as long as its log lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+/// Where a transaction stands in the order of its coordinator: first by the start of the coordinator, then by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// How many times the coordinator had started.
+    pub epoch: u64,
+    /// The number within the epoch, from 0.
+    pub number: u64,
+}
+
+/// The name of one transaction. No coordinator gives the same twice, also when it was killed in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId {
+    /// Who decides.
+    pub coordinator: NodeId,
+    /// Where it stands in the coordinator's order.
+    pub position: Position,
+}
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.coordinator.0, self.position.epoch, self.position.number)
+    }
+}
+
+/// How a transaction ended. It is the same at all who took part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// All have it.
+    Committed,
+    /// None has it.
+    Aborted,
+}
+
+/// One message of the protocol, with who sends it and whom it is for.
+///
+/// It is what the receivers of [`Courier`](super::Courier) take. Packets may be lost, doubled, late, and out of order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Packet {
+    /// Who sends it.
+    pub from: NodeId,
+    /// Whom it is for.
+    pub to: NodeId,
+    /// What it says.
+    pub message: Message,
+}
+
+/// What a [`Packet`] says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Message {
+    /// From the coordinator: can you promise to commit this?
+    Prepare {
+        /// The transaction.
+        id: TransactionId,
+        /// Whatever the coordinator began before this is settled, and need not be remembered.
+        oldest: Position,
+        /// All who take part: whom to ask when the coordinator is gone.
+        participants: Arc<[NodeId]>,
+        /// What is to be delivered.
+        payload: Arc<[u8]>,
+    },
+    /// From a participant: the answer to `Prepare`. A yes is a promise that outlives crashes.
+    Vote {
+        /// The transaction.
+        id: TransactionId,
+        /// Why not; none for a yes.
+        refusal: Option<Arc<str>>,
+    },
+    /// From whoever knows it: how the transaction ended.
+    Decision {
+        /// The transaction.
+        id: TransactionId,
+        /// How it ended.
+        outcome: Outcome,
+        /// From the coordinator: see `Prepare`.
+        oldest: Option<Position>,
+    },
+    /// From a participant to the coordinator: it is committed here, and need not be said again.
+    Done {
+        /// The transaction.
+        id: TransactionId,
+    },
+    /// From a participant that voted yes and waits: how did it end?
+    Ask {
+        /// The transaction.
+        id: TransactionId,
+    },
+}
+
+impl Message {
+    /// The transaction that it is about.
+    pub fn id(&self) -> TransactionId {
+        match self {
+            Message::Prepare { id, .. }
+            | Message::Vote { id, .. }
+            | Message::Decision { id, .. }
+            | Message::Done { id }
+            | Message::Ask { id } => *id,
+        }
+    }
+}
+
+impl Packet {
+    /// A compact form, for pipes and files; [`from_bytes`](Packet::from_bytes) reads it.
+    ///
+    /// ```
+    /// use dapple_stage::operators::commit::{Message, NodeId, Packet, Position, TransactionId};
+    ///
+    /// let id = TransactionId { coordinator: NodeId(1), position: Position { epoch: 1, number: 7 } };
+    /// let packet = Packet { from: NodeId(2), to: NodeId(1), message: Message::Done { id } };
+    /// assert_eq!(Packet::from_bytes(&packet.to_bytes()), Some(packet));
+    /// assert_eq!(Packet::from_bytes(b"something else"), None);
+    /// ```
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u64(self.from.0).u64(self.to.0);
+        match &self.message {
+            Message::Prepare { id, oldest, participants, payload } => {
+                out.u8(0).id(*id).position(*oldest).nodes(participants).bytes(payload);
+            }
+            Message::Vote { id, refusal } => {
+                out.u8(1).id(*id).u8(refusal.is_some().into()).bytes(refusal.as_deref().unwrap_or_default().as_bytes());
+            }
+            Message::Decision { id, outcome, oldest } => {
+                out.u8(2).id(*id).u8((*outcome == Outcome::Committed).into()).u8(oldest.is_some().into());
+                out.position(oldest.unwrap_or_default());
+            }
+            Message::Done { id } => {
+                out.u8(3).id(*id);
+            }
+            Message::Ask { id } => {
+                out.u8(4).id(*id);
+            }
+        }
+        out.0
+    }
+
+    /// Reads what [`to_bytes`](Packet::to_bytes) wrote; nothing where it is anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Packet> {
+        let mut from = Reader(bytes);
+        let (sender, to) = (NodeId(from.u64()?), NodeId(from.u64()?));
+        let message = match from.u8()? {
+            0 => Message::Prepare {
+                id: from.id()?,
+                oldest: from.position()?,
+                participants: from.nodes()?,
+                payload: from.bytes()?.into(),
+            },
+            1 => {
+                let (id, refused) = (from.id()?, from.flag()?);
+                let text = std::str::from_utf8(from.bytes()?).ok()?;
+                Message::Vote { id, refusal: refused.then(|| text.into()) }
+            }
+            2 => {
+                let (id, committed, told) = (from.id()?, from.flag()?, from.flag()?);
+                let oldest = from.position()?;
+                let outcome = if committed { Outcome::Committed } else { Outcome::Aborted };
+                Message::Decision { id, outcome, oldest: told.then_some(oldest) }
+            }
+            3 => Message::Done { id: from.id()? },
+            4 => Message::Ask { id: from.id()? },
+            _ => return None,
+        };
+        from.0.is_empty().then_some(Packet { from: sender, to, message })
+    }
+}

@@ -1,0 +1,241 @@
+//! What runs a machine: a thread of its own, which takes what comes, writes the log, and hands packets to the courier.
+//!
+//! It is a thread and no task, as it waits for the disk and calls the user's resource, which may wait as well. All that came
+//! while it waited is written together, with one wait for the disk.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Packet;
+use super::courier::Outbox;
+use super::log::{Storage, WriteError};
+use super::machine::{Machine, Output};
+use crate::switch::{Condvar, JoinHandle, Mutex, lock, spawn_thread, this_thread, wait_for};
+
+/// A machine with what is around it.
+pub(super) trait Role: Send + 'static {
+    type Machine: Machine;
+    /// What callers ask for.
+    type Call: Send;
+
+    fn machine(&mut self) -> &mut Self::Machine;
+    fn call(&mut self, now: Duration, call: Self::Call);
+    /// Does what is neither sending nor writing.
+    fn act(&mut self, now: Duration, output: Output);
+    /// The log cannot be written any more, and no call will be answered.
+    fn fail(&mut self, error: &Arc<io::Error>);
+}
+
+enum Input<C> {
+    Packet(Packet),
+    Call(C),
+}
+
+struct Inbox<C> {
+    inputs: VecDeque<Input<C>>,
+    state: Running,
+}
+
+#[derive(Clone, Debug)]
+enum Running {
+    Yes,
+    Stopping,
+    Failed(Arc<io::Error>),
+}
+
+struct Shared<C> {
+    inbox: Mutex<Inbox<C>>,
+    changed: Condvar,
+}
+
+/// A handle to the thread, which it stops and waits for when it is dropped.
+pub(super) struct Node<C: Send + 'static> {
+    shared: Arc<Shared<C>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Why something was not taken.
+pub(super) enum NotTaken {
+    /// So many wait.
+    Full(usize),
+    Failed(Arc<io::Error>),
+    /// All handles were dropped.
+    Gone,
+}
+
+impl<C: Send + 'static> Node<C> {
+    pub(super) fn start<R, S>(name: String, role: R, storage: S, outbox: Arc<Outbox>) -> io::Result<Node<C>>
+    where
+        R: Role<Call = C>,
+        S: Storage,
+    {
+        let inbox = Inbox { inputs: VecDeque::new(), state: Running::Yes };
+        let shared = Arc::new(Shared { inbox: Mutex::new(inbox), changed: Condvar::new() });
+        let engine = Engine { shared: shared.clone(), role, storage, outbox, start: Instant::now() };
+        let thread = spawn_thread(name, move || engine.run())?;
+        Ok(Node { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(super) fn packet(&self, packet: Packet) -> Result<(), NotTaken> {
+        self.push(Input::Packet(packet))
+    }
+
+    pub(super) fn call(&self, call: C) -> Result<(), NotTaken> {
+        self.push(Input::Call(call))
+    }
+
+    /// Why it has stopped, where it could not go on.
+    pub(super) fn error(&self) -> Option<Arc<io::Error>> {
+        match &lock(&self.shared.inbox).state {
+            Running::Failed(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    fn push(&self, input: Input<C>) -> Result<(), NotTaken> {
+        let mut inbox = lock(&self.shared.inbox);
+        if let Running::Failed(error) = &inbox.state {
+            return Err(NotTaken::Failed(error.clone()));
+        }
+        if inbox.inputs.len() >= INPUTS_MAX {
+            return Err(NotTaken::Full(inbox.inputs.len()));
+        }
+        inbox.inputs.push_back(input);
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+}
+
+impl<C: Send + 'static> Drop for Node<C> {
+    fn drop(&mut self) {
+        {
+            let mut inbox = lock(&self.shared.inbox);
+            if matches!(inbox.state, Running::Yes) {
+                inbox.state = Running::Stopping;
+            }
+            self.shared.changed.notify_one();
+        }
+        let thread = lock(&self.thread).take();
+        // A resource may have the last handle to its own node.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != this_thread()) {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+struct Engine<R: Role, S> {
+    shared: Arc<Shared<R::Call>>,
+    role: R,
+    storage: S,
+    outbox: Arc<Outbox>,
+    start: Instant,
+}
+
+impl<R: Role, S: Storage> Engine<R, S> {
+    fn run(mut self) {
+        let end = self.outbox.clone().end_when_dropped();
+        let mut result = self.outputs();
+        while result.is_ok() {
+            let Some(inputs) = self.wait() else { break };
+            result = self.round(inputs);
+        }
+        if let Err(error) = result {
+            tracing::error!(%error, "a node of two-phase commit has stopped: its log cannot be written");
+            let error = Arc::new(error);
+            let dropped = {
+                let mut inbox = lock(&self.shared.inbox);
+                inbox.state = Running::Failed(error.clone());
+                std::mem::take(&mut inbox.inputs)
+            };
+            drop(dropped);
+            self.role.fail(&error);
+        }
+        drop(end);
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// What has come, perhaps nothing because it is time for something else; none when the node is to stop.
+    fn wait(&mut self) -> Option<VecDeque<Input<R::Call>>> {
+        let due = self.role.machine().due();
+        let shared = self.shared.clone();
+        let mut inbox = lock(&shared.inbox);
+        loop {
+            if !inbox.inputs.is_empty() {
+                return Some(std::mem::take(&mut inbox.inputs));
+            }
+            if matches!(inbox.state, Running::Stopping) {
+                return None;
+            }
+            let rest = due.map(|due| due.saturating_sub(self.now()));
+            if rest == Some(Duration::ZERO) {
+                return Some(VecDeque::new());
+            }
+            inbox = wait_for(&shared.changed, inbox, rest);
+        }
+    }
+
+    fn round(&mut self, inputs: VecDeque<Input<R::Call>>) -> io::Result<()> {
+        let now = self.now();
+        for input in inputs {
+            match input {
+                Input::Packet(packet) => self.role.machine().receive(now, packet),
+                Input::Call(call) => self.role.call(now, call),
+            }
+        }
+        if self.role.machine().due().is_some_and(|due| due <= now) {
+            self.role.machine().tick(now);
+        }
+        self.outputs()?;
+        if self.storage.is_long() {
+            let records = self.role.machine().snapshot();
+            if let Err(error) = self.storage.replace(&records) {
+                tracing::warn!(%error, "a log of two-phase commit cannot be made shorter now");
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the machine wants until it wants nothing more. What it wants after something is on disk it wants only when
+    /// it was told so; so all that is to be written now needs one `sync`.
+    fn outputs(&mut self) -> io::Result<()> {
+        loop {
+            let (mut written, mut wants_sync) = (Vec::new(), false);
+            while let Some(output) = self.role.machine().next_output() {
+                match output {
+                    Output::Send(packet) => self.outbox.push(packet),
+                    Output::Write { record, sync } => match self.storage.append(&record) {
+                        Ok(()) => {
+                            written.push(record);
+                            wants_sync |= sync;
+                        }
+                        Err(WriteError::Full(error)) => {
+                            let now = self.now();
+                            self.role.machine().written(now, &record, Err(error.to_string().into()));
+                        }
+                        Err(WriteError::Broken(error)) => return Err(error),
+                    },
+                    other => {
+                        let now = self.now();
+                        self.role.act(now, other);
+                    }
+                }
+            }
+            if written.is_empty() {
+                return Ok(());
+            }
+            if wants_sync {
+                self.storage.sync()?;
+            }
+            let now = self.now();
+            written.iter().for_each(|record| self.role.machine().written(now, record, Ok(())));
+        }
+    }
+}
+
+/// Packets and calls that wait for the thread. What does not fit is refused; packets are sent again by those who need them.
+const INPUTS_MAX: usize = 4096;

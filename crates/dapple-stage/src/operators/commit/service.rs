@@ -1,0 +1,436 @@
+//! Coordinators and participants as one starts and uses them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, Ready, ready};
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dapple_sync::sync::oneshot;
+use tower_service::Service;
+
+use super::coordinator::{CoordinatorMachine, Refusal};
+use super::courier::{Courier, Outbox};
+use super::log::{Log, Owner, Storage};
+use super::machine::{Machine, Output, Settings};
+use super::node::{Node, NotTaken, Role};
+use super::participant::ParticipantMachine;
+use super::record::Record;
+use super::{NodeId, Packet, Resource, TransactionId};
+use crate::{BoxError, Reason, Refused};
+
+/// Why a message was not delivered, or perhaps not.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// No participant has it, and none ever will.
+    #[error("transaction {id} is aborted: {reason}")]
+    Aborted {
+        /// The transaction.
+        id: TransactionId,
+        /// Who or what made it so.
+        reason: Arc<str>,
+    },
+    /// It was not begun.
+    #[error("the transaction was not begun: {0}")]
+    NotBegun(#[from] Refusal),
+    /// It was not begun, as too much waits already.
+    #[error("the transaction was not begun: {0}")]
+    Refused(#[from] Refused),
+    /// The coordinator has stopped. Participants will agree on how it ended, and which way is not known here.
+    #[error("the coordinator has stopped, and how the transaction ended is not known here: {0}")]
+    Unknown(Arc<str>),
+}
+
+/// Delivers to all or none: the coordinator of two-phase commit. A handle, cheap to clone. When the last is dropped, the
+/// node stops, as if its process had died, and that drop waits for it.
+///
+/// See the [module](super) for what is promised, and an example.
+#[derive(Clone)]
+pub struct Coordinator {
+    me: NodeId,
+    node: Arc<Node<Call>>,
+    outbox: Arc<Outbox>,
+}
+
+enum Call {
+    Begin { participants: Vec<NodeId>, payload: Arc<[u8]>, reply: oneshot::Sender<Result<TransactionId, CommitError>> },
+    ForgetNode(NodeId),
+    Unfinished(oneshot::Sender<(usize, Vec<NodeId>)>),
+}
+
+struct Coordinating {
+    machine: CoordinatorMachine,
+    replies: BTreeMap<TransactionId, oneshot::Sender<Result<TransactionId, CommitError>>>,
+}
+
+impl Role for Coordinating {
+    type Machine = CoordinatorMachine;
+    type Call = Call;
+
+    fn machine(&mut self) -> &mut CoordinatorMachine {
+        &mut self.machine
+    }
+
+    fn call(&mut self, now: Duration, call: Call) {
+        match call {
+            Call::Begin { participants, payload, reply } => match self.machine.begin(now, participants, payload) {
+                Ok(id) => drop(self.replies.insert(id, reply)),
+                Err(refusal) => drop(reply.send(Err(refusal.into()))),
+            },
+            Call::ForgetNode(node) => self.machine.forget_node(now, node),
+            Call::Unfinished(reply) => drop(reply.send((self.machine.open_len(), self.machine.waits_for()))),
+        }
+    }
+
+    fn act(&mut self, _now: Duration, output: Output) {
+        let Output::Decided { id, refusal } = output else { unreachable!("coordinators have no resource") };
+        if let Some(reply) = self.replies.remove(&id) {
+            let _given_up = reply.send(match refusal {
+                None => Ok(id),
+                Some(reason) => Err(CommitError::Aborted { id, reason }),
+            });
+        }
+    }
+
+    fn fail(&mut self, error: &Arc<io::Error>) {
+        for (_, reply) in std::mem::take(&mut self.replies) {
+            let _given_up = reply.send(Err(CommitError::Unknown(error.to_string().into())));
+        }
+    }
+}
+
+impl Coordinator {
+    /// Opens or makes the log at `path` and starts, telling participants of what an earlier run has decided.
+    ///
+    /// It waits for the disk. The [`Courier`] is to be spawned.
+    ///
+    /// # Errors
+    /// Where the log is in use, another node's or damaged, the disk is full, or no thread can be had.
+    pub fn open(me: NodeId, path: impl AsRef<Path>, settings: Settings) -> io::Result<(Coordinator, Courier)> {
+        let (log, records) = Log::open(path.as_ref(), Owner::Coordinator, me, settings.log_len_max)?;
+        Coordinator::start(me, settings, log, &records)
+    }
+
+    /// As [`open`](Coordinator::open), with a log that is not a file: for models.
+    #[doc(hidden)]
+    pub fn start(
+        me: NodeId,
+        settings: Settings,
+        mut storage: impl Storage,
+        records: &[Record],
+    ) -> io::Result<(Coordinator, Courier)> {
+        let mut machine = CoordinatorMachine::recover(me, settings, records);
+        // The epoch is on disk before a number of it is given.
+        while let Some(output) = machine.next_output() {
+            let Output::Write { record, .. } = output else { unreachable!("nothing has begun") };
+            storage.append(&record).map_err(super::log::WriteError::into_inner)?;
+            storage.sync()?;
+            machine.written(Duration::ZERO, &record, Ok(()));
+        }
+        let outbox = Arc::new(Outbox::default());
+        let role = Coordinating { machine, replies: BTreeMap::new() };
+        let node = Node::start(format!("commit-{}", me.0), role, storage, outbox.clone())?;
+        Ok((Coordinator { me, node: Arc::new(node), outbox: outbox.clone() }, Courier::new(outbox)))
+    }
+
+    /// Its name.
+    pub fn id(&self) -> NodeId {
+        self.me
+    }
+
+    /// Where packets for it are to go.
+    pub fn inlet(&self) -> Inlet {
+        Inlet::new(self.me, &self.node)
+    }
+
+    /// Says how a participant is reached; in place of what was said of it before.
+    pub fn connect<S>(&self, node: NodeId, service: S)
+    where
+        S: Service<Packet> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        self.outbox.connect(node, Box::new(service));
+    }
+
+    /// Delivers `message` to all of `participants`, or to none of them.
+    ///
+    /// Resolves when it is decided, which is when all have promised and that is on disk; they may have it a moment later.
+    /// Cancel safe: what is begun goes on when the future is dropped, and then nobody is told how it ended.
+    ///
+    /// # Errors
+    /// See [`CommitError`]: it says which of *no*, *not begun* and *unknown* it is.
+    pub async fn commit(
+        &self,
+        participants: impl IntoIterator<Item = NodeId>,
+        message: impl Into<Arc<[u8]>>,
+    ) -> Result<TransactionId, CommitError> {
+        let (reply, answer) = oneshot::channel();
+        let call = Call::Begin { participants: participants.into_iter().collect(), payload: message.into(), reply };
+        self.node.call(call).map_err(|error| match error {
+            NotTaken::Full(len) => Refused::new(Reason::Full { len }, FULL_RETRY).into(),
+            NotTaken::Failed(error) => CommitError::NotBegun(Refusal::Stopped(error.to_string().into())),
+            NotTaken::Gone => unreachable!("this handle keeps it running"),
+        })?;
+        answer.await.unwrap_or_else(|_| Err(CommitError::Unknown("it was stopped".into())))
+    }
+
+    /// A service that delivers to these participants, all or none.
+    pub fn to(&self, participants: impl IntoIterator<Item = NodeId>) -> AllOrNone {
+        AllOrNone { coordinator: self.clone(), participants: participants.into_iter().collect() }
+    }
+
+    /// How many transactions are not settled with everybody, and whom the oldest of them waits for.
+    ///
+    /// # Errors
+    /// Where the coordinator has stopped. Cancel safe.
+    pub async fn unfinished(&self) -> io::Result<(usize, Vec<NodeId>)> {
+        let (reply, answer) = oneshot::channel();
+        let _failed = self.node.call(Call::Unfinished(reply));
+        answer.await.map_err(|_| self.stopped())
+    }
+
+    /// A participant is gone for good, and what it promised is not waited for any more. It must never start again with its
+    /// old log: it could ask for what everybody has forgotten.
+    pub fn forget_node(&self, node: NodeId) {
+        let _failed = self.node.call(Call::ForgetNode(node));
+        self.outbox.disconnect(node);
+    }
+
+    /// Why it has stopped, if it had to: its log could not be written. Nothing is lost; open it again when the disk is well.
+    pub fn error(&self) -> Option<Arc<io::Error>> {
+        self.node.error()
+    }
+
+    /// Packets that were not sent, as nobody was connected or too many waited. The protocol sends them again.
+    pub fn lost_packets(&self) -> u64 {
+        self.outbox.lost()
+    }
+
+    fn stopped(&self) -> io::Error {
+        let text = self.node.error().map_or_else(|| "it is too busy".to_owned(), |error| error.to_string());
+        io::Error::other(format!("the coordinator does not answer: {text}"))
+    }
+}
+
+impl fmt::Debug for Coordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coordinator").field("id", &self.me).finish_non_exhaustive()
+    }
+}
+
+/// Delivers what it is called with to all of some participants or to none: [`Coordinator::to`].
+#[derive(Clone, Debug)]
+pub struct AllOrNone {
+    coordinator: Coordinator,
+    participants: Arc<[NodeId]>,
+}
+
+impl<M: Into<Arc<[u8]>>> Service<M> for AllOrNone {
+    type Response = TransactionId;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<TransactionId, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, message: M) -> Self::Future {
+        let (coordinator, participants, message) =
+            (self.coordinator.clone(), self.participants.clone(), message.into());
+        Box::pin(async move { Ok(coordinator.commit(participants.iter().copied(), message).await?) })
+    }
+}
+
+/// Takes part in two-phase commit with a [`Resource`]. A handle, cheap to clone; it is also the [`Service`] that takes the
+/// packets for it.
+#[derive(Clone)]
+pub struct Participant {
+    me: NodeId,
+    node: Arc<Node<Doubts>>,
+    outbox: Arc<Outbox>,
+}
+
+type Doubts = oneshot::Sender<Vec<TransactionId>>;
+
+struct Participating<R> {
+    machine: ParticipantMachine,
+    resource: R,
+    violations: u64,
+}
+
+impl<R: Resource> Role for Participating<R> {
+    type Machine = ParticipantMachine;
+    type Call = Doubts;
+
+    fn machine(&mut self) -> &mut ParticipantMachine {
+        &mut self.machine
+    }
+
+    fn call(&mut self, _now: Duration, reply: Doubts) {
+        let _given_up = reply.send(self.machine.in_doubt().map(|(id, _)| id).collect());
+    }
+
+    fn act(&mut self, now: Duration, output: Output) {
+        match output {
+            Output::Check { id, payload } => {
+                let answer = self.resource.prepare(id, &payload);
+                self.machine.checked(now, id, answer.map_err(Into::into));
+            }
+            Output::Apply { id, payload } => {
+                let result = self.resource.commit(id, &payload);
+                if let Err(error) = &result {
+                    tracing::error!(%id, error, "what is decided cannot be committed yet; it is tried again");
+                }
+                self.machine.applied(now, id, result.is_ok());
+            }
+            Output::Undo { id, payload } => self.resource.abort(id, &payload),
+            Output::Send(_) | Output::Write { .. } | Output::Decided { .. } => unreachable!("not for a resource"),
+        }
+        if self.machine.violations() > self.violations {
+            self.violations = self.machine.violations();
+            tracing::error!("told to commit what was not promised: a log was lost, or two nodes have the same name");
+        }
+    }
+
+    fn fail(&mut self, _error: &Arc<io::Error>) {}
+}
+
+impl Participant {
+    /// Opens or makes the log at `path` and starts: it asks how transactions ended that an earlier run had promised, and
+    /// commits again what may not have been committed to the end.
+    ///
+    /// It waits for the disk. The [`Courier`] is to be spawned.
+    ///
+    /// # Errors
+    /// Where the log is in use, another node's or damaged, or no thread can be had.
+    pub fn open(
+        me: NodeId,
+        path: impl AsRef<Path>,
+        settings: Settings,
+        resource: impl Resource,
+    ) -> io::Result<(Participant, Courier)> {
+        let (log, records) = Log::open(path.as_ref(), Owner::Participant, me, settings.log_len_max)?;
+        Participant::start(me, settings, log, &records, resource)
+    }
+
+    /// As [`open`](Participant::open), with a log that is not a file: for models.
+    #[doc(hidden)]
+    pub fn start(
+        me: NodeId,
+        settings: Settings,
+        storage: impl Storage,
+        records: &[Record],
+        mut resource: impl Resource,
+    ) -> io::Result<(Participant, Courier)> {
+        let machine = ParticipantMachine::recover(me, settings, records);
+        let in_doubt: Vec<_> = machine.in_doubt().map(|(id, payload)| (id, payload.clone())).collect();
+        resource.recovered(&in_doubt);
+        let outbox = Arc::new(Outbox::default());
+        let role = Participating { machine, resource, violations: 0 };
+        let node = Node::start(format!("commit-{}", me.0), role, storage, outbox.clone())?;
+        Ok((Participant { me, node: Arc::new(node), outbox: outbox.clone() }, Courier::new(outbox)))
+    }
+
+    /// Its name.
+    pub fn id(&self) -> NodeId {
+        self.me
+    }
+
+    /// Where packets for it are to go.
+    pub fn inlet(&self) -> Inlet {
+        Inlet::new(self.me, &self.node)
+    }
+
+    /// Says how the coordinator or another participant is reached; in place of what was said of it before.
+    pub fn connect<S>(&self, node: NodeId, service: S)
+    where
+        S: Service<Packet> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        self.outbox.connect(node, Box::new(service));
+    }
+
+    /// What it has promised and does not know the end of.
+    ///
+    /// # Errors
+    /// Where it has stopped. Cancel safe.
+    pub async fn in_doubt(&self) -> io::Result<Vec<TransactionId>> {
+        let (reply, answer) = oneshot::channel();
+        let _failed = self.node.call(reply);
+        answer.await.map_err(|_| io::Error::other("the participant has stopped, or is too busy to answer"))
+    }
+
+    /// Why it has stopped, if it had to: its log could not be written. Nothing is lost; open it again when the disk is well.
+    pub fn error(&self) -> Option<Arc<io::Error>> {
+        self.node.error()
+    }
+
+    /// Packets that were not sent, as nobody was connected or too many waited. The protocol sends them again.
+    pub fn lost_packets(&self) -> u64 {
+        self.outbox.lost()
+    }
+}
+
+impl fmt::Debug for Participant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Participant").field("id", &self.me).finish_non_exhaustive()
+    }
+}
+
+/// The [`Service`] that takes packets for a node, to be given to the others, or to what takes messages from other processes.
+///
+/// It does not keep the node running. A packet for another node is an error; one that finds too many waiting is refused, and
+/// the protocol sends it again.
+#[derive(Clone)]
+pub struct Inlet {
+    me: NodeId,
+    push: Arc<dyn Fn(Packet) -> Result<(), NotTaken> + Send + Sync>,
+}
+
+impl Inlet {
+    fn new<C: Send + 'static>(me: NodeId, node: &Arc<Node<C>>) -> Inlet {
+        let node = Arc::downgrade(node);
+        let push = move |packet| node.upgrade().ok_or(NotTaken::Gone)?.packet(packet);
+        Inlet { me, push: Arc::new(push) }
+    }
+
+    fn take(&self, packet: Packet) -> Result<(), BoxError> {
+        let me = self.me;
+        if packet.to != me {
+            let text = format!("a packet for {} came to {me}: connect each node to the inlet of that name", packet.to);
+            return Err(text.into());
+        }
+        (self.push)(packet).map_err(|error| match error {
+            NotTaken::Full(len) => Refused::new(Reason::Full { len }, FULL_RETRY).into(),
+            NotTaken::Failed(error) => format!("{me} has stopped: {error}").into(),
+            NotTaken::Gone => format!("{me} was stopped").into(),
+        })
+    }
+}
+
+impl Service<Packet> for Inlet {
+    type Response = ();
+    type Error = BoxError;
+    type Future = Ready<Result<(), BoxError>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, packet: Packet) -> Self::Future {
+        ready(self.take(packet))
+    }
+}
+
+impl fmt::Debug for Inlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inlet").field("id", &self.me).finish_non_exhaustive()
+    }
+}
+
+const FULL_RETRY: Duration = Duration::from_millis(100);

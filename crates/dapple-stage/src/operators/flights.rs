@@ -1,0 +1,98 @@
+//! Many futures that one future waits for, polled only when they were woken.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::switch::{Mutex, lock};
+
+/// Futures under way. They are dropped with it.
+pub(crate) struct Flights<F> {
+    futures: BTreeMap<u64, (Pin<Box<F>>, Waker)>,
+    next: u64,
+    woken: Arc<Woken>,
+}
+
+#[derive(Default)]
+struct Woken {
+    state: Mutex<WokenState>,
+}
+
+#[derive(Default)]
+struct WokenState {
+    /// In the order of their wakes; those that have ended meanwhile are passed over.
+    keys: Vec<u64>,
+    waker: Option<Waker>,
+}
+
+struct FlightWaker {
+    key: u64,
+    woken: Arc<Woken>,
+}
+
+impl Wake for FlightWaker {
+    fn wake(self: Arc<FlightWaker>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<FlightWaker>) {
+        let waker = {
+            let mut state = lock(&self.woken.state);
+            if !state.keys.contains(&self.key) {
+                state.keys.push(self.key);
+            }
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<F: Future> Flights<F> {
+    pub(crate) fn new() -> Flights<F> {
+        Flights { futures: BTreeMap::new(), next: 0, woken: Arc::default() }
+    }
+
+    /// Adds a future and names it. It is polled by the next [`poll_next`](Flights::poll_next), which is to follow.
+    pub(crate) fn push(&mut self, future: F) -> u64 {
+        let key = self.next;
+        self.next += 1;
+        let waker = Waker::from(Arc::new(FlightWaker { key, woken: self.woken.clone() }));
+        self.futures.insert(key, (Box::pin(future), waker));
+        lock(&self.woken.state).keys.push(key);
+        key
+    }
+
+    /// Drops a future.
+    pub(crate) fn remove(&mut self, key: u64) -> bool {
+        self.futures.remove(&key).is_some()
+    }
+
+    /// One that has ended, with its name; ready with none where nothing is under way. Cancel safe.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, F::Output)>> {
+        loop {
+            if self.futures.is_empty() {
+                return Poll::Ready(None);
+            }
+            let keys = {
+                let mut state = lock(&self.woken.state);
+                if state.keys.is_empty() {
+                    state.waker = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                std::mem::take(&mut state.keys)
+            };
+            for (at, key) in keys.iter().enumerate() {
+                let Some((future, waker)) = self.futures.get_mut(key) else { continue };
+                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker)) {
+                    self.futures.remove(key);
+                    lock(&self.woken.state).keys.extend(&keys[at + 1..]);
+                    return Poll::Ready(Some((*key, output)));
+                }
+            }
+        }
+    }
+}

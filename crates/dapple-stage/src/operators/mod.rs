@@ -1,0 +1,4 @@
+//! How stages are put together.
+
+pub mod commit;
+mod flights;
