@@ -11,6 +11,7 @@
 
 mod backoff;
 mod deadline;
+mod discovery;
 mod encoding;
 mod error;
 mod exchange;
@@ -25,9 +26,12 @@ mod stage;
 mod wire;
 
 pub use deadline::{deadline, within};
+pub use discovery::{Discovery, DiscoveryError, Member, Members, Registration};
 pub use encoding::{Encoding, EncodingError};
 pub use error::{Fate, RemoteError};
-pub use host::{Host, HostBuilder, HostLimits, Report, Stopper};
+pub use host::{
+    Host, HostBuilder, HostCommand, HostError, HostLimits, HostOptions, Report, Stopper, host_main, host_run,
+};
 pub use peer::{Peer, PeerBuilder};
 pub use schema::schema_of;
 pub use stage::{RemoteStage, ReplyFuture};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dapple_io::net::TcpListener;
 use serde::Serialize;
@@ -116,6 +117,37 @@ impl HostBuilder {
     pub fn tls(mut self, acceptor: dapple_tls::TlsAcceptor) -> Self {
         self.tls = Some(acceptor);
         self
+    }
+
+    /// How long the end may take: [`HostLimits::drain`].
+    #[must_use]
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.limits.drain = drain;
+        self
+    }
+
+    /// Keeps only the stages of these names; all where there are none.
+    ///
+    /// # Errors
+    ///
+    /// One of them is not registered; the message has those that are.
+    pub fn only<N: AsRef<str>>(mut self, names: &[N]) -> Result<Self, String> {
+        let wanted: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        for name in &wanted {
+            if !self.stages.contains_key(*name) {
+                let known: Vec<&str> = self.stages.keys().map(String::as_str).collect();
+                return Err(format!("there is no stage `{name}`; there is {}", known.join(", ")));
+            }
+        }
+        if !wanted.is_empty() {
+            self.stages.retain(|name, _| wanted.contains(&name.as_str()));
+        }
+        Ok(self)
+    }
+
+    /// The names that are registered and their schemas, a line each, with a tab in between.
+    pub fn list_text(&self) -> String {
+        self.registered().map(|(name, schema)| format!("{name}\t{schema}\n")).collect()
     }
 
     /// The names that are registered, each with its schema, in order.

@@ -5,10 +5,13 @@ mod body;
 mod builder;
 mod connection;
 mod limits;
+mod main;
+mod options;
 mod registered;
 mod replicas;
 mod serve;
 mod stopper;
+mod takeover;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +22,8 @@ use dapple_io::net::TcpListener;
 
 pub use self::builder::HostBuilder;
 pub use self::limits::HostLimits;
+pub use self::main::{HostError, host_main, host_run};
+pub use self::options::{HostCommand, HostOptions};
 pub use self::serve::Report;
 pub use self::stopper::Stopper;
 

@@ -1,0 +1,62 @@
+//! Hosts by a name in the DNS.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use dapple_io::net::resolve;
+use dapple_io::time::sleep;
+
+use super::members::Publisher;
+use crate::remote::race::{First, race};
+
+/// Looks the name up again and again, until nobody wants to know.
+pub(super) async fn look_up(host: String, port: u16, every: Duration, mut publisher: Publisher) {
+    let mut is_told = false;
+    while !publisher.is_forsaken() {
+        match race(publisher.forsaken(), resolve(host.trim_matches(['[', ']']))).await {
+            First::Left(()) => return,
+            First::Right(answer) => {
+                if let Some(addresses) = addresses(answer, &host, &mut is_told) {
+                    publisher.set(addresses.into_iter().map(|ip| SocketAddr::new(ip, port).to_string())).await;
+                }
+            }
+        }
+        if let First::Left(()) = race(publisher.forsaken(), sleep(every)).await {
+            return;
+        }
+    }
+}
+
+/// What an answer says about who is there; `None` where it says nothing, so that all stays as it is.
+fn addresses(answer: io::Result<Vec<IpAddr>>, host: &str, is_told: &mut bool) -> Option<Vec<IpAddr>> {
+    let (addresses, error) = match answer {
+        Ok(addresses) => {
+            *is_told = false;
+            return Some(addresses);
+        }
+        // Somebody who knows has said so.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (Some(Vec::new()), error),
+        Err(error) => (None, error),
+    };
+    if !std::mem::replace(is_told, true) {
+        tracing::warn!(host, %error, "hosts of a stage cannot be looked up; it is tried again");
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::addresses;
+    use std::io;
+
+    #[test]
+    fn no_answer_changes_nothing_and_no_such_name_is_an_answer() {
+        let mut is_told = false;
+        let timed_out = addresses(Err(io::ErrorKind::TimedOut.into()), "a", &mut is_told);
+        assert_eq!((timed_out, is_told), (None, true));
+        assert_eq!(addresses(Err(io::ErrorKind::NotFound.into()), "a", &mut is_told), Some(Vec::new()));
+        let known = addresses(Ok(vec![[127, 0, 0, 1].into()]), "a", &mut is_told);
+        assert_eq!((known.map(|known| known.len()), is_told), (Some(1), false));
+    }
+}
