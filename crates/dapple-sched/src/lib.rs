@@ -90,7 +90,7 @@ pub use callback::{Callback, Posted};
 pub use closing::Closed;
 pub use color::{Color, PostError, Priority};
 pub use colored::{Colored, TryWithError, With};
-pub use context::on_worker;
+pub use context::{count_time, on_worker};
 pub use driver::{Driver, Outside};
 pub use dump::{ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, WorkerDump};
 pub use join_error::JoinError;

@@ -206,6 +206,8 @@ impl Worker {
             self.turns_to_look.set(to_look - 1);
             self.run_one(color);
             self.conclude(color, Cut::No, false);
+            // The callback may have counted what it took.
+            self.poll_if_due();
         } else {
             self.run_many(color, &plan);
             self.conclude(color, Cut::slice_if(self.ran.get() < plan.batch), to_look == 0);
@@ -320,6 +322,11 @@ impl Worker {
         let turns = if mean < LONG_TURN_NS { TURNS_BETWEEN_LOOKS_MAX } else { 4 };
         self.turns_to_look.set(turns - 1);
         (u64::from(turns) * u64::from(mean)).max(POLL_EVERY_NS / LOOKS_TO_POLL)
+    }
+
+    /// Counts time that has passed in the callback that runs, so that the kernel is looked at when it is over.
+    pub(crate) fn count_time(&self, ns: u64) {
+        self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(ns));
     }
 
     /// Looks at the kernel, if enough time has passed.

@@ -79,7 +79,7 @@ pub use dapple_sched::{
     EnterGuard, Handle, JoinError, JoinHandle, NamedDump, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError,
     Posted, Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump, Runtime,
     RuntimeStats, SeededRandom, Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With,
-    WithAll, WorkerDump, WorkerStats, YieldNow, on_worker, spawn, when, yield_now,
+    WithAll, WorkerDump, WorkerStats, YieldNow, count_time, on_worker, spawn, when, yield_now,
 };
 #[doc(inline)]
 pub use dapple_sync::{sync, task, task_local};

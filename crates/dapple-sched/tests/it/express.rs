@@ -4,7 +4,7 @@
 //! a million yielding tasks on two workers waited 160 ms (median) while it stood at the end of the one list; now less
 //! than one.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -254,4 +254,58 @@ fn an_event_waits_for_few_turns() {
         let waited = seen.next();
         assert!(waited <= 2, "{waited} tasks were polled first");
     }
+}
+
+/// A driver that counts how often it is looked at.
+#[derive(Default)]
+struct Looks(AtomicUsize);
+
+impl Driver for Looks {
+    fn park(&self, _worker: usize, timeout: Option<Duration>) {
+        std::thread::sleep(timeout.unwrap_or(LONG).min(Duration::from_millis(1)));
+    }
+
+    fn poll(&self, _worker: usize) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        false
+    }
+
+    fn unpark(&self, _worker: usize) {}
+
+    fn shutdown(&self) {}
+}
+
+#[test]
+fn time_that_a_callback_counts_lets_its_worker_look_for_events() {
+    let driver = Arc::new(Looks::default());
+    let given = driver.clone();
+    let runtime = Runtime::builder().workers(1).driver(move |_| Ok(given)).build().unwrap();
+    let _entered = runtime.enter();
+    // Beside it are polls that take next to nothing, so that the worker does not look at the clock for each.
+    let yielders = Yielders::start(&runtime, 3);
+    let looks = driver.clone();
+    let task = runtime.spawn(async move {
+        let before = looks.0.load(Ordering::SeqCst);
+        for _ in 0..1_000 {
+            dapple_sched::count_time(Duration::from_millis(5));
+            dapple_sched::yield_now().await;
+        }
+        looks.0.load(Ordering::SeqCst) - before
+    });
+    let looked = block_on(task).unwrap();
+    assert!(looked >= 1_000, "{looked} times in 1,000 polls that took long");
+    drop(yielders);
+    let (tx, seen) = collector();
+    let looks = driver.clone();
+    let color = Color::new();
+    for _ in 0..1_000 {
+        let (tx, looks) = (tx.clone(), looks.clone());
+        color.post(move || {
+            dapple_sched::count_time(Duration::from_millis(5));
+            tx.send(looks.0.load(Ordering::SeqCst)).unwrap();
+        });
+    }
+    drop(tx);
+    let at = seen.all();
+    assert!(at[999] > at[0], "a turn of many callbacks is one");
 }

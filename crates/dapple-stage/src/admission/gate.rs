@@ -169,6 +169,7 @@ impl Admitted {
 
     fn suspend(&self, began: Instant) {
         let now = Instant::now();
+        dapple_sched::count_time(now - began);
         let mut core = self.shared.lock();
         core.controller.suspend(self.key, now - began, now);
         core.settle();
@@ -180,8 +181,10 @@ impl Admitted {
         core.settle();
     }
 
+    /// It has run since `began`, in this poll unless it is counted as a whole.
     fn finish(&mut self, began: Instant) {
         let now = Instant::now();
+        dapple_sched::count_time(now - began);
         let mut core = self.shared.lock();
         core.controller.finish(self.key, now - began, now);
         core.forget(self.key);
