@@ -22,6 +22,7 @@ pub mod remote;
 mod stage;
 mod supervise;
 mod switch;
+pub mod throttle;
 mod time;
 
 pub use self::backoff::Backoff;

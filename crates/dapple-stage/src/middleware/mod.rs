@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`TimeoutLayer`] | gives up on a response after a while | the same |
 //! | [`ConcurrencyLimitLayer`] | lets so many requests in at a time | the same |
+//! | [`RateLimitLayer`] | lets so many requests in in each stretch of time | clones share the limit |
 //! | [`ShedLayer`] | refuses what finds no room, instead of letting it wait | `LoadShed`: typed, and without false refusals |
 //! | [`RetryLayer`] | sends a request again, as its policy says, within a budget | a policy that is ready: [`retry::Attempts`] |
 //! | [`BufferLayer`] | a bounded queue for a service that cannot be cloned | no worker to be spawned |
@@ -15,6 +16,7 @@
 
 pub mod buffer;
 pub mod concurrency_limit;
+pub mod rate_limit;
 pub mod retry;
 pub mod shed;
 mod shedding;
@@ -22,6 +24,7 @@ pub mod timeout;
 
 pub use self::buffer::{Buffer, BufferLayer};
 pub use self::concurrency_limit::{ConcurrencyLimit, ConcurrencyLimitLayer, GlobalConcurrencyLimitLayer};
+pub use self::rate_limit::{RateLimit, RateLimitLayer};
 pub use self::retry::{Retry, RetryLayer};
 pub use self::shed::{Shed, ShedLayer};
 pub use self::timeout::{Timeout, TimeoutLayer};

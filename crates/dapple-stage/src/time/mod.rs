@@ -7,12 +7,14 @@
 //!
 //! A runtime that runs elsewhere in the process is not used: it may shut down while its timers are waited for.
 
+mod alarm;
 mod sleep;
 mod thread;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::alarm::{Alarm, Ring};
 pub(crate) use self::sleep::Sleep;
 
 use std::time::{Duration, Instant};
@@ -28,6 +30,11 @@ pub(crate) fn now() -> Instant {
 pub(crate) fn now() -> Instant {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     *START.get_or_init(Instant::now)
+}
+
+/// Whether this thread's runtime has a clock that stands still.
+fn stands_still() -> bool {
+    dapple_io::time::Instant::of_thread().is_some_and(|(_, stands)| stands)
 }
 
 /// As late as that, but no later than clocks can tell.

@@ -11,3 +11,4 @@ mod middleware;
 mod remote;
 mod retry;
 mod stage;
+mod throttle;

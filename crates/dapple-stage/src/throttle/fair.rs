@@ -1,0 +1,142 @@
+//! A line for each key, and turns.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Instant;
+
+use super::discipline::{Charge, Discipline, Line, Next, Ticket, UnknownKey};
+use super::rate::{Bucket, Rate};
+
+/// Deficit round robin (M. Shreedhar, G. Varghese, *Efficient Fair Queuing Using Deficit Round Robin*, SIGCOMM 1995) in front of a token
+/// bucket: each key that waits gets the same share of the rate, measured in cost, whatever the others ask for.
+pub(super) struct Fair<K> {
+    bucket: Bucket,
+    lines: HashMap<K, Turns>,
+    /// Keys that wait, in the order of their turns; the first one has it.
+    turns: VecDeque<K>,
+    /// The first one has been given what its turn is worth.
+    is_credited: bool,
+}
+
+#[derive(Default)]
+struct Turns {
+    line: Line,
+    /// What it may spend yet.
+    deficit: u64,
+}
+
+impl<K: Clone + Eq + Hash> Fair<K> {
+    pub(super) fn new(rate: Rate, burst: u64, now: Instant) -> Fair<K> {
+        let bucket = Bucket::new(rate, burst, (1, 1), now);
+        Fair { bucket, lines: HashMap::new(), turns: VecDeque::new(), is_credited: false }
+    }
+
+    /// Whose turn it is, after as many rounds as that takes.
+    fn turn(&mut self) -> Option<(K, Ticket, u64)> {
+        let mut looked_at = 0;
+        loop {
+            let key = self.turns.front()?.clone();
+            let turns = self.lines.get_mut(&key).expect(WAITS);
+            let (ticket, cost) = turns.line.first().expect(WAITS);
+            if !self.is_credited {
+                turns.deficit = turns.deficit.saturating_add(QUANTUM);
+                self.is_credited = true;
+            }
+            if turns.deficit >= cost {
+                return Some((key, ticket, cost));
+            }
+            self.pass();
+            looked_at += 1;
+            if looked_at == self.turns.len() {
+                self.skip_rounds();
+                looked_at = 0;
+            }
+        }
+    }
+
+    fn pass(&mut self) {
+        self.turns.rotate_left(1);
+        self.is_credited = false;
+    }
+
+    /// Nobody could spend anything in a whole round: all the rounds in which that stays so, at once.
+    fn skip_rounds(&mut self) {
+        let missing = |turns: &Turns| turns.line.first().map(|(_, cost)| cost.saturating_sub(turns.deficit));
+        let fewest = self.lines.values().filter_map(missing).min().unwrap_or(0);
+        let rounds = fewest.div_ceil(QUANTUM).saturating_sub(1);
+        for turns in self.lines.values_mut() {
+            turns.deficit = turns.deficit.saturating_add(rounds.saturating_mul(QUANTUM));
+        }
+    }
+
+    /// The key at the front waits no more: what it has not spent is gone.
+    fn leave(&mut self, key: &K) {
+        self.lines.remove(key);
+        if self.turns.front() == Some(key) {
+            self.is_credited = false;
+        }
+        self.turns.retain(|other| other != key);
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send> Discipline<K> for Fair<K> {
+    fn push(&mut self, ticket: Ticket, key: &K, cost: u64, _: Instant) -> Result<(), UnknownKey> {
+        let turns = self.lines.entry(key.clone()).or_insert_with(|| {
+            self.turns.push_back(key.clone());
+            Turns::default()
+        });
+        turns.line.push(ticket, cost);
+        Ok(())
+    }
+
+    fn cancel(&mut self, ticket: Ticket, key: &K) {
+        let Some(turns) = self.lines.get_mut(key) else { return };
+        turns.line.cancel(ticket);
+        if turns.line.len() == 0 {
+            self.leave(key);
+        }
+    }
+
+    fn put_back(&mut self, _: &K, cost: u64, _: Charge) {
+        self.bucket.put_back(cost);
+    }
+
+    fn next(&mut self, now: Instant) -> Next {
+        let Some((key, ticket, cost)) = self.turn() else { return Next::Nobody };
+        let ready = self.bucket.ready_at(cost, now);
+        if ready > now {
+            return Next::At(ready);
+        }
+        self.bucket.take(cost);
+        let turns = self.lines.get_mut(&key).expect(WAITS);
+        turns.line.pop();
+        turns.deficit -= cost;
+        if turns.line.len() == 0 {
+            self.leave(&key);
+        } else if turns.deficit == 0 {
+            self.pass();
+        }
+        Next::Goes(ticket, Charge::Own)
+    }
+
+    fn len_of(&self, key: &K) -> usize {
+        self.lines.get(key).map_or(0, |turns| turns.line.len())
+    }
+
+    fn longest_len(&self) -> usize {
+        self.lines.values().map(|turns| turns.line.len()).max().unwrap_or(0)
+    }
+
+    fn cut_longest(&mut self) -> Option<Ticket> {
+        let (key, turns) = self.lines.iter_mut().max_by_key(|(_, turns)| turns.line.len())?;
+        let (key, ticket) = (key.clone(), turns.line.cut());
+        if turns.line.len() == 0 {
+            self.leave(&key);
+        }
+        ticket
+    }
+}
+
+const WAITS: &str = "a key that has turns waits";
+/// What a turn is worth: one, so that those whose requests cost one go one by one.
+const QUANTUM: u64 = 1;

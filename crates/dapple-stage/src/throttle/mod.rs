@@ -1,0 +1,36 @@
+//! Throttles: so much in each stretch of time, shared by lines, keys or classes, for any sink or service.
+//!
+//! | part | is |
+//! |---|---|
+//! | [`Throttle`] | the handle: `try_take`, `until_ready`; one line, fair among keys, or by classes |
+//! | [`ThrottleLayer`], [`Throttled`] | a service behind one, by the key and cost of its requests |
+//! | `rate` | the token bucket |
+//! | `plain`, `fair`, `classes` | who goes next, without locks and clocks |
+//! | `shared` | those who wait, and the alarm that wakes them |
+//!
+//! The throttles that the thesis puts between stages (Gribble, chapter 10). [`RateLimit`](crate::middleware::RateLimit) is the one of tower's name.
+
+mod classes;
+mod discipline;
+mod fair;
+mod future;
+mod grant;
+mod key;
+mod plain;
+mod rate;
+mod service;
+mod shared;
+mod until;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::grant::Grant;
+
+pub use self::classes::Class;
+pub use self::future::ResponseFuture;
+pub use self::key::Key;
+pub use self::rate::Rate;
+pub use self::service::{ThrottleLayer, Throttled};
+pub use self::shared::Throttle;
+pub use self::until::UntilReady;
