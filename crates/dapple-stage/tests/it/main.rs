@@ -7,6 +7,7 @@ mod commit_kills;
 mod deadline;
 mod executors;
 mod middleware;
+mod operators;
 #[cfg(feature = "remote")]
 mod remote;
 mod retry;

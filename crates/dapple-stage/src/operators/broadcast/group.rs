@@ -1,0 +1,336 @@
+//! The members of a group and what is sent to them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tower_service::Service;
+
+use crate::operators::credits::{Claim, Credits};
+use crate::operators::direct::{Delivery, DeliveryError, Link, Order, Receipt, Receiver, Retransmit, Sender};
+use crate::operators::flights::Flights;
+use crate::switch::{Mutex, lock};
+use crate::{Backoff, BoxError};
+
+/// In which order each member sees the messages of one [`Broadcast`] and its clones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ordering {
+    /// In any, several at once.
+    #[default]
+    Unordered,
+    /// In that of the calls, one after the other.
+    PerSender,
+}
+
+/// What a [`Broadcast`] promises.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Whether a message is sent again until every member of the view has answered. Default: yes.
+    pub is_reliable: bool,
+    /// Default: unordered.
+    pub ordering: Ordering,
+    /// How often and when it is sent again. Default: 8 times, from 100 ms to 2 s.
+    pub attempts: u32,
+    /// How long an answer is waited for before it is sent again; for best effort, the first of these waits is all.
+    pub backoff: Backoff,
+    /// How many messages may be under way, up to 1,024; more wait in `poll_ready`. So the slowest member slows the sender
+    /// down. Default: 64.
+    pub window: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            is_reliable: true,
+            ordering: Ordering::Unordered,
+            attempts: 8,
+            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(2)),
+            window: 64,
+        }
+    }
+}
+
+impl Settings {
+    /// Sent once, in any order.
+    pub fn best_effort() -> Settings {
+        Settings { is_reliable: false, ..Settings::default() }
+    }
+
+    /// With this order.
+    pub fn ordered(self, ordering: Ordering) -> Settings {
+        Settings { ordering, ..self }
+    }
+
+    fn retransmit(&self) -> Retransmit {
+        let order = match (self.ordering, self.is_reliable) {
+            (Ordering::Unordered, _) => Order::Any,
+            (Ordering::PerSender, true) => Order::Gapless,
+            (Ordering::PerSender, false) => Order::Skipping,
+        };
+        Retransmit {
+            attempts: if self.is_reliable { self.attempts } else { 1 },
+            backoff: self.backoff.clone(),
+            settle: self.is_reliable,
+            order,
+            ..Retransmit::default()
+        }
+    }
+}
+
+/// What became of a message at each member that was in the view when it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Delivered<K, R> {
+    /// Who has it, with what it answered.
+    pub delivered: Vec<(K, R)>,
+    /// Who may not have it, or failed at it, and which of these.
+    pub failed: Vec<(K, DeliveryError)>,
+    /// Those of `failed` that are out of the view now.
+    pub removed: Vec<K>,
+}
+
+impl<K, R> Delivered<K, R> {
+    /// Whether all that are left in the view have it.
+    pub fn is_whole(&self) -> bool {
+        self.failed.len() == self.removed.len()
+    }
+}
+
+/// Sends each message to all members. A handle; its clones are the same sender with the same view.
+///
+/// What is promised stands in the [module](super). A message costs a clone for each member and attempt. With the response
+/// future dropped, it is not sent again, and some may have it: spawn the future where that matters.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use dapple_stage::operators::broadcast::{Broadcast, Ordering, Settings};
+/// use tower::{ServiceExt, service_fn};
+///
+/// let broadcast = Broadcast::new(Settings::default().ordered(Ordering::PerSender));
+/// broadcast.join_local("a", service_fn(async |n: u32| Ok::<_, Infallible>(n + 1)));
+/// broadcast.join_local("b", service_fn(async |n: u32| Ok::<_, Infallible>(n + 2)));
+/// let result = dapple_sched::block_on(broadcast.oneshot(10))?;
+/// assert_eq!(result.delivered, [("a", 11), ("b", 12)]);
+/// # Ok::<(), Infallible>(())
+/// ```
+pub struct Broadcast<K, M, R> {
+    shared: Arc<Shared<K, M, R>>,
+    claim: Claim,
+}
+
+struct Shared<K, M, R> {
+    settings: Settings,
+    view: Mutex<View<K, M, R>>,
+}
+
+struct View<K, M, R> {
+    members: BTreeMap<K, (u64, BoxLink<M, R>)>,
+    joined: u64,
+    sent: u64,
+}
+
+/// A member, as it is known from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member<K> {
+    /// Its name.
+    pub name: K,
+    /// The how-manieth it was to join: a member that joins again is another.
+    pub joined: u64,
+}
+
+type Sending<R> = Pin<Box<dyn Future<Output = Result<R, DeliveryError>> + Send>>;
+
+type BoxLink<M, R> = Box<dyn Linked<M, R>>;
+
+/// A link to a member, whatever its service is.
+trait Linked<M, R>: Send {
+    fn send(&self, message: M) -> Sending<R>;
+}
+
+struct To<S> {
+    sink: S,
+    link: Arc<Link>,
+}
+
+impl<M, R, S> Linked<M, R> for To<S>
+where
+    M: Clone + Send + 'static,
+    R: Send + 'static,
+    S: Service<Delivery<M>, Response = Receipt<R>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+{
+    fn send(&self, message: M) -> Sending<R> {
+        let sender = Sender::new(self.sink.clone(), &self.link);
+        Box::pin(sender.run(message))
+    }
+}
+
+impl<K, M, R> Broadcast<K, M, R>
+where
+    K: Ord + Clone,
+    M: Clone + Send + 'static,
+    R: Send + 'static,
+{
+    /// To a group without members.
+    pub fn new(settings: Settings) -> Broadcast<K, M, R> {
+        let window = settings.window.clamp(1, WINDOW_MAX);
+        let view = View { members: BTreeMap::new(), joined: 0, sent: 0 };
+        let shared = Arc::new(Shared { settings, view: Mutex::new(view) });
+        Broadcast { shared, claim: Claim::new(Credits::new(window)) }
+    }
+
+    /// Takes a member into the view, in place of one of that name. It gets what is sent from now on. `sink` leads to a
+    /// [`Receiver`], here or elsewhere.
+    pub fn join<S>(&self, name: K, sink: S)
+    where
+        S: Service<Delivery<M>, Response = Receipt<R>> + Clone + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+    {
+        let link = Link::new(self.shared.settings.retransmit());
+        let old = {
+            let mut view = lock(&self.shared.view);
+            view.joined += 1;
+            let joined = view.joined;
+            view.members.insert(name, (joined, Box::new(To { sink, link })))
+        };
+        drop(old);
+    }
+
+    /// As [`join`](Broadcast::join), for a service in this process, with a [`Receiver`] of its own.
+    pub fn join_local<S>(&self, name: K, service: S)
+    where
+        R: Clone,
+        S: Service<M, Response = R> + Clone + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+    {
+        self.join(name, Receiver::new(service));
+    }
+
+    /// Takes a member out of the view; whether it was there. What is on its way to it goes on.
+    pub fn leave(&self, name: &K) -> bool {
+        let old = lock(&self.shared.view).members.remove(name);
+        old.is_some()
+    }
+
+    /// The view, in the order of names.
+    pub fn members(&self) -> Vec<Member<K>> {
+        let view = lock(&self.shared.view);
+        view.members.iter().map(|(name, (joined, _))| Member { name: name.clone(), joined: *joined }).collect()
+    }
+
+    /// Sends what `message` makes of the number of messages sent before. The order of these calls is that of all members.
+    pub(super) fn send(&self, message: impl FnOnce(u64) -> M) -> Pin<Box<dyn Future<Output = Delivered<K, R>> + Send>>
+    where
+        K: Send + 'static,
+    {
+        let mut flights = Flights::new();
+        let mut names = BTreeMap::new();
+        {
+            // Under one lock for all members, so that two messages have the same order on each link.
+            let mut view = lock(&self.shared.view);
+            let message = message(view.sent);
+            view.sent += 1;
+            for (name, (joined, link)) in &view.members {
+                let key = flights.push(link.send(message.clone()));
+                names.insert(key, Member { name: name.clone(), joined: *joined });
+            }
+        }
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let mut results = BTreeMap::new();
+            while let Some((key, result)) = poll_fn(|cx| flights.poll_next(cx)).await {
+                results.insert(key, result);
+            }
+            let results = results.into_iter().filter_map(|(key, result)| Some((names.remove(&key)?, result)));
+            shared.result(results)
+        })
+    }
+}
+
+impl<K: Ord + Clone, M, R> Shared<K, M, R> {
+    fn result(&self, results: impl Iterator<Item = (Member<K>, Result<R, DeliveryError>)>) -> Delivered<K, R> {
+        let mut all = Delivered { delivered: Vec::new(), failed: Vec::new(), removed: Vec::new() };
+        for (member, result) in results {
+            match result {
+                Ok(response) => all.delivered.push((member.name, response)),
+                Err(error) => {
+                    let lacks_it = !matches!(error, DeliveryError::Failed(_));
+                    if lacks_it && self.settings.is_reliable {
+                        self.remove(&member);
+                        all.removed.push(member.name.clone());
+                    }
+                    all.failed.push((member.name, error));
+                }
+            }
+        }
+        all
+    }
+
+    /// Takes a member out that lacks a message, unless it has joined again meanwhile.
+    fn remove(&self, member: &Member<K>) {
+        let mut view = lock(&self.view);
+        let is_same = view.members.get(&member.name).is_some_and(|(joined, _)| *joined == member.joined);
+        let old = if is_same { view.members.remove(&member.name) } else { None };
+        drop(view);
+        drop(old);
+    }
+}
+
+impl<K, M, R> Service<M> for Broadcast<K, M, R>
+where
+    K: Ord + Clone + Send + 'static,
+    M: Clone + Send + 'static,
+    R: Send + 'static,
+{
+    type Response = Delivered<K, R>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Delivered<K, R>, std::convert::Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.claim.poll_ready(cx).map(Ok)
+    }
+
+    /// # Panics
+    /// Unless `poll_ready` was ready.
+    fn call(&mut self, message: M) -> Self::Future {
+        let credit = self.claim.take().expect("`poll_ready` is to be awaited before each `call`");
+        let sending = self.send(|_| message);
+        Box::pin(async move {
+            let _credit = credit;
+            Ok(sending.await)
+        })
+    }
+}
+
+impl<K, M, R> Broadcast<K, M, R> {
+    pub(super) fn claim(&mut self) -> &mut Claim {
+        &mut self.claim
+    }
+}
+
+impl<K, M, R> Clone for Broadcast<K, M, R> {
+    fn clone(&self) -> Broadcast<K, M, R> {
+        Broadcast { shared: self.shared.clone(), claim: self.claim.clone() }
+    }
+}
+
+impl<K: fmt::Debug, M, R> fmt::Debug for Broadcast<K, M, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let view = lock(&self.shared.view);
+        let names: Vec<_> = view.members.keys().collect();
+        f.debug_struct("Broadcast").field("settings", &self.shared.settings).field("members", &names).finish()
+    }
+}
+
+/// As far apart as a receiver lets messages of one sender be.
+const WINDOW_MAX: usize = 1024;

@@ -1,0 +1,174 @@
+//! One way, and what does not fit is lost.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::operators::credits::{Credit, Credits};
+
+/// Sends without waiting and without a reply: what the sink has no room for, or fails at, is lost and counted.
+///
+/// | when | then |
+/// |---|---|
+/// | the sink is not ready | the message is lost at once; nobody waits |
+/// | the sink refuses, fails or dies | the message is lost |
+/// | it is sent twice | never |
+///
+/// The best-effort operator of Gribble's direct composition (4.2). Clones count together; a call costs what the sink's does.
+///
+/// ```
+/// use dapple_stage::operators::direct::BestEffort;
+/// use tower::{ServiceExt, service_fn};
+///
+/// let only_even = service_fn(async |n: u32| if n % 2 == 0 { Ok(()) } else { Err("odd") });
+/// let sink = BestEffort::new(only_even);
+/// for n in 0..5 {
+///     dapple_sched::block_on(sink.clone().oneshot(n)).unwrap();
+/// }
+/// assert_eq!((sink.delivered(), sink.lost()), (3, 2));
+/// ```
+#[derive(Clone)]
+pub struct BestEffort<S> {
+    sink: S,
+    counts: Arc<Counts>,
+    under_way: Arc<Credits>,
+}
+
+#[derive(Default)]
+struct Counts {
+    delivered: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl<S> BestEffort<S> {
+    /// Sends to `sink`.
+    pub fn new(sink: S) -> BestEffort<S> {
+        BestEffort { sink, counts: Arc::default(), under_way: Credits::new(UNDER_WAY_MAX) }
+    }
+
+    /// How many the sink has answered without an error.
+    pub fn delivered(&self) -> u64 {
+        self.counts.delivered.load(Ordering::Relaxed)
+    }
+
+    /// How many were lost: found no room, failed, or were given up.
+    pub fn lost(&self) -> u64 {
+        self.counts.lost.load(Ordering::Relaxed)
+    }
+
+    /// Sends from a task of its own on the current Dapple runtime, so that there is nothing to await. More than 1,024 at once
+    /// are lost, and so is all where there is no runtime. Says whether it is under way.
+    pub fn post<M>(&mut self, message: M) -> bool
+    where
+        S: Service<M>,
+        S::Future: Send + 'static,
+        S::Response: 'static,
+        S::Error: 'static,
+    {
+        let handle = dapple_sched::Handle::try_current();
+        let place = self.under_way.try_take();
+        let (Some(handle), Some(place)) = (handle, place) else {
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
+        let sending = self.call(message);
+        let is_under_way = sending.future.is_some();
+        drop(handle.spawn(with(place, sending)));
+        is_under_way
+    }
+}
+
+async fn with<F: Future>(place: Credit, future: F) {
+    let _place = place;
+    future.await;
+}
+
+impl<S, M> Service<M> for BestEffort<S>
+where
+    S: Service<M>,
+{
+    type Response = ();
+    type Error = Infallible;
+    type Future = Sending<S::Future>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, message: M) -> Self::Future {
+        let mut cx = Context::from_waker(Waker::noop());
+        let is_ready = matches!(self.sink.poll_ready(&mut cx), Poll::Ready(Ok(())));
+        let future = is_ready.then(|| self.sink.call(message));
+        Sending { future, end: End { counts: Some(self.counts.clone()) } }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for BestEffort<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("BestEffort");
+        text.field("sink", &self.sink).field("delivered", &self.delivered()).field("lost", &self.lost()).finish()
+    }
+}
+
+pin_project! {
+    /// A message on its way. Dropped before it resolves, it counts as lost; whether the sink has it is not known then.
+    #[must_use = "a message goes on only while it is awaited"]
+    pub struct Sending<F> {
+        #[pin]
+        future: Option<F>,
+        end: End,
+    }
+}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Future for Sending<F> {
+    type Output = Result<(), Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let is_delivered = match this.future.as_pin_mut() {
+            None => false,
+            Some(future) => match future.poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(result) => result.is_ok(),
+            },
+        };
+        this.end.count(is_delivered);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<F> fmt::Debug for Sending<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sending")
+    }
+}
+
+/// Counts once.
+struct End {
+    counts: Option<Arc<Counts>>,
+}
+
+impl End {
+    fn count(&mut self, is_delivered: bool) {
+        if let Some(counts) = self.counts.take() {
+            let count = if is_delivered { &counts.delivered } else { &counts.lost };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.count(false);
+    }
+}
+
+/// Of those that were posted.
+const UNDER_WAY_MAX: usize = 1024;
