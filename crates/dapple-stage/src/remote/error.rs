@@ -113,7 +113,7 @@ impl Fate {
     /// assert_eq!(Fate::of(&"something else".into()), Fate::Unknown);
     /// ```
     pub fn of(error: &BoxError) -> Fate {
-        let mut error: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
+        let mut error: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
         while let Some(this) = error {
             if this.is::<Refused>() {
                 return Fate::NotRun;

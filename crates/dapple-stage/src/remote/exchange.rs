@@ -49,11 +49,7 @@ impl Order {
     async fn send(&self, message: Bytes) -> Result<Response<Incoming>, BoxError> {
         for _ in 0..ATTEMPTS_MAX {
             let connection = self.in_time(self.link.connection()).await.ok_or_else(|| self.timed_out(false))?;
-            let (mut sender, number) = connection.map_err(|down| RemoteError::Unreachable {
-                peer: self.peer(),
-                retry_after: down.retry_after(),
-                why: down.why.to_string(),
-            })?;
+            let (mut sender, number) = connection.map_err(|down| down.error(self.link.address()))?;
             let (request, taken) = self.request(message.clone())?;
             let sending = self.in_time(sender.try_send_request(request));
             match sending.await {

@@ -7,9 +7,12 @@
 //! time, was never sent, or was sent and nothing is known of it. [`Fate::of`] says of any error whether the request has run, which is
 //! what sending it again has to know.
 //!
+//! Hosts of one stage are found by a [`Discovery`], and balanced as one service ([`Discovery::balance`]).
+//!
 //! `docs/remote.md` has the protocol, byte for byte enough for other languages.
 
 mod backoff;
+mod balanced;
 mod deadline;
 mod discovery;
 mod encoding;
@@ -25,6 +28,7 @@ mod schema;
 mod stage;
 mod wire;
 
+pub use balanced::ByFate;
 pub use deadline::{deadline, within};
 pub use discovery::{Discovery, DiscoveryError, Member, Members, Registration};
 pub use encoding::{Encoding, EncodingError};

@@ -14,9 +14,10 @@ use tower_service::Service;
 
 use super::limits::Gauges;
 use super::registered::{Registration, Typed};
+use super::staged::Staged;
 use super::{Host, HostLimits, Report, Shared, Stopper};
-use crate::BoxError;
 use crate::remote::function::Function;
+use crate::{BoxError, Stage};
 
 /// Stages by name; see [`Host::builder`]. A name that is registered again stands for the later stage.
 pub struct HostBuilder {
@@ -49,6 +50,33 @@ impl HostBuilder {
         Req: DeserializeOwned + Send + 'static,
     {
         self.register_with(name, move |_| service.clone())
+    }
+
+    /// Runs a [`Stage`] under this name. The time that a request has left is a deadline in its queue, too.
+    #[must_use]
+    pub fn register_stage<Req, Resp, E>(self, name: impl Into<String>, stage: Stage<Req, Resp, E>) -> Self
+    where
+        E: Into<BoxError> + Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+        Resp: Serialize + Send + 'static,
+    {
+        self.register(name, Staged(stage))
+    }
+
+    /// As [`register_stage`](Self::register_stage), with a stage of its own for each [replica](Self::replicas), whose number `make` is
+    /// told. It is called in [`build`](Self::build), where the host's runtime is current.
+    #[must_use]
+    pub fn register_stages<Req, Resp, E>(
+        self,
+        name: impl Into<String>,
+        make: impl Fn(usize) -> Stage<Req, Resp, E> + Send + 'static,
+    ) -> Self
+    where
+        E: Into<BoxError> + Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+        Resp: Serialize + Send + 'static,
+    {
+        self.register_with(name, move |replica| Staged(make(replica)))
     }
 
     /// Runs an async function under this name.

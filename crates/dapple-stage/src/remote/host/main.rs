@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -138,7 +139,7 @@ async fn run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError
     let host = stages.build();
     let names: Vec<String> = host.names().map(str::to_owned).collect();
     let stop = host.stopper();
-    let serving = dapple_sched::spawn(host.serve(TcpListener::from_std(socket.try_clone()?)?));
+    let mut serving = pin!(dapple_sched::spawn(host.serve(TcpListener::from_std(socket.try_clone()?)?)));
     if let Some(predecessor) = predecessor {
         let told = spawn_blocking(move || predecessor.tell_ready()).await.map_err(io::Error::other)?;
         told.map_err(|source| HostError::TakeOver { address, source })?;
@@ -149,7 +150,12 @@ async fn run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError
         registration = Some(started.map_err(|error| HostError::Register(error.to_string()))?);
     }
     say(&format!("listening on {address} with {}\n", names.join(", ")));
-    let successor = wait_for_end(signals, address, socket).await;
+    let successor = match race(serving.as_mut(), wait_for_end(signals, address, socket)).await {
+        First::Left(ended) => {
+            return Err(ended.map_err(io::Error::other)?.err().unwrap_or_else(|| io::Error::other("it ended")).into());
+        }
+        First::Right(successor) => successor,
+    };
     match (registration, &successor) {
         (Some(registration), Some(_)) => registration.leave_to_successor(),
         (Some(registration), None) => registration.end().await,

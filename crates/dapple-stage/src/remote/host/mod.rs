@@ -10,6 +10,7 @@ mod options;
 mod registered;
 mod replicas;
 mod serve;
+mod staged;
 mod stopper;
 mod takeover;
 

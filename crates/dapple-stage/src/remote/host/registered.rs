@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tower_service::Service;
 
 use super::replicas::Replicas;
+use super::staged::Ended;
 use crate::remote::encoding::Encoding;
 use crate::remote::peer::connect::describe;
 use crate::remote::schema::schema_of;
@@ -128,19 +129,13 @@ where
 }
 
 fn problem_of(error: BoxError) -> Problem {
-    match refusal_in(&*error) {
-        Some(refused) => Problem::refused(refused),
-        None => Problem::new(Outcome::Failed, describe(&*error)),
+    if let Some(refused) = Refused::find(&*error) {
+        return Problem::refused(refused);
     }
-}
-
-/// A refusal, also one that another error was put around.
-fn refusal_in<'a>(mut error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refused> {
-    loop {
-        match error.downcast_ref::<Refused>() {
-            Some(refused) => return Some(refused),
-            None => error = error.source()?,
-        }
+    match error.downcast_ref() {
+        Some(Ended::Panicked(message)) => Problem::new(Outcome::Panicked, message),
+        Some(ended @ Ended::Expired(_)) => Problem::new(Outcome::TimedOut, ended.to_string()),
+        None => Problem::new(Outcome::Failed, describe(&*error)),
     }
 }
 

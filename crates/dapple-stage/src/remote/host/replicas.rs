@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Of two at random the one with fewer requests: nearly as even as knowing all, without a queue to agree on.
+use crate::random::Random;
+
+/// Of two at random the one with fewer requests. They neither come nor fail as those of a [`Balancer`](crate::balance::Balancer) do.
 pub(crate) struct Replicas<S> {
     replicas: Vec<Replica<S>>,
-    random: u64,
+    random: Random,
 }
 
 struct Replica<S> {
@@ -27,7 +29,7 @@ impl<S> Replicas<S> {
     /// At least one.
     pub(crate) fn new(services: Vec<S>) -> Replicas<S> {
         let replicas = services.into_iter().map(|service| Replica { service, requests: Arc::default() }).collect();
-        Replicas { replicas, random: 0x9e37_79b9_7f4a_7c15 }
+        Replicas { replicas, random: Random::fresh() }
     }
 
     /// How many there are, and how many requests they have.
@@ -39,18 +41,11 @@ impl<S> Replicas<S> {
     where
         S: Clone,
     {
-        let (one, other) = (self.random_place(), self.random_place());
+        let [one, other] = [(); 2].map(|()| self.random.below(self.replicas.len()));
         let at = if self.replicas[one].requests() <= self.replicas[other].requests() { one } else { other };
         let chosen = &self.replicas[at];
         chosen.requests.fetch_add(1, Ordering::Relaxed);
         (chosen.service.clone(), Place(chosen.requests.clone()))
-    }
-
-    fn random_place(&mut self) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random % self.replicas.len() as u64) as usize
     }
 }
 

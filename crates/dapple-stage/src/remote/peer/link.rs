@@ -21,7 +21,8 @@ use hyper::client::conn::http2::SendRequest;
 
 use super::Options;
 use super::connect::connect;
-use crate::remote::backoff::Backoff;
+use crate::remote::backoff::Failures;
+use crate::remote::error::RemoteError;
 use crate::remote::message::Message;
 
 /// See the module's text.
@@ -31,7 +32,7 @@ pub(crate) struct Link {
     pub(crate) options: Options,
     pub(crate) permits: Arc<Semaphore>,
     pub(super) state: watch::Sender<State>,
-    backoff: Mutex<Backoff>,
+    failures: Mutex<Failures>,
     connections: AtomicU64,
 }
 
@@ -52,8 +53,8 @@ pub(super) struct Up {
 /// Why there is none, and until when none is tried.
 #[derive(Clone, Debug)]
 pub(crate) struct Down {
-    pub(crate) why: Arc<str>,
-    pub(crate) until: Instant,
+    why: Arc<str>,
+    until: Instant,
 }
 
 /// What a look at the state comes to.
@@ -72,7 +73,7 @@ impl Link {
             permits: options.permits(),
             options,
             state: watch::Sender::new(State::Idle),
-            backoff: Mutex::new(Backoff::new(BACKOFF_FIRST, BACKOFF_MAX)),
+            failures: Mutex::new(Failures::new(BACKOFF_FIRST, BACKOFF_MAX)),
             connections: AtomicU64::new(0),
         }
     }
@@ -159,18 +160,23 @@ impl Link {
     }
 
     pub(super) fn is_connected(&self, up: Up) {
-        self.backoff.lock().unwrap_or_else(PoisonError::into_inner).reset();
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).reset();
         self.state.send_replace(State::Up(up));
     }
 
     pub(super) fn has_failed(&self, why: String) {
-        let wait = self.backoff.lock().unwrap_or_else(PoisonError::into_inner).failed();
+        let wait = self.failures.lock().unwrap_or_else(PoisonError::into_inner).failed();
         self.state.send_replace(State::Down(Down { why: why.into(), until: Instant::now() + wait }));
     }
 }
 
 impl Down {
-    pub(crate) fn retry_after(&self) -> Duration {
+    pub(crate) fn error(&self, address: &str) -> RemoteError {
+        let (peer, why) = (address.to_owned(), self.why.to_string());
+        RemoteError::Unreachable { peer, why, retry_after: self.retry_after() }
+    }
+
+    fn retry_after(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 }

@@ -74,6 +74,21 @@ impl Peer {
         RemoteStage::of(self.clone(), name.as_ref())
     }
 
+    /// Connects, if there is no connection, and waits until the host has said that it takes requests. Needed by nobody who sends: to
+    /// look whether it is well.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, the attempt goes on for who needs it.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteError::Unreachable`].
+    pub async fn connect(&self) -> Result<(), RemoteError> {
+        let connection = self.link.connection().await;
+        connection.map(drop).map_err(|down| down.error(self.address()))
+    }
+
     /// The address, as it was given.
     pub fn address(&self) -> &str {
         self.link.address()

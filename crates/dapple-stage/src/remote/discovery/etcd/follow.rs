@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::base64::{decode, encode};
 use super::client::{Client, number};
 use super::place::{Place, range_end};
-use crate::remote::backoff::Backoff;
+use crate::remote::backoff::Failures;
 use crate::remote::discovery::members::Publisher;
 use crate::remote::race::{First, race};
 
@@ -17,19 +17,19 @@ use crate::remote::race::{First, race};
 pub(in crate::remote::discovery) async fn follow(place: Place, stage: String, mut publisher: Publisher) {
     let client = Client::new(place.endpoints.clone());
     let prefix = place.of_stage(&stage);
-    let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX);
+    let mut failures = Failures::new(BACKOFF_FIRST, BACKOFF_MAX);
     let mut is_told = false;
     while !publisher.is_forsaken() {
         match round(&client, &prefix, &mut publisher).await {
             Ok(()) => {
-                backoff.reset();
+                failures.reset();
                 is_told = false;
             }
             Err(problem) => {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::warn!(%problem, "hosts of a stage are not told of; those that are known stay, and it is tried again");
                 }
-                if let First::Left(()) = race(publisher.forsaken(), sleep(backoff.failed())).await {
+                if let First::Left(()) = race(publisher.forsaken(), sleep(failures.failed())).await {
                     return;
                 }
             }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::base64::encode;
 use super::client::{Client, number};
 use super::place::Place;
-use crate::remote::backoff::Backoff;
+use crate::remote::backoff::Failures;
 use crate::remote::discovery::{Discovery, DiscoveryError};
 use crate::remote::race::{First, race};
 
@@ -93,7 +93,7 @@ struct Entries {
 
 /// Registers, renews, and takes out at the end.
 async fn keep(entries: Arc<Entries>, ended: CancellationToken) {
-    let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX);
+    let mut failures = Failures::new(BACKOFF_FIRST, BACKOFF_MAX);
     let mut is_told = false;
     loop {
         let lease = match race(ended.cancelled(), entries.register()).await {
@@ -103,13 +103,13 @@ async fn keep(entries: Arc<Entries>, ended: CancellationToken) {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::warn!(%problem, place = %entries.place, "this host is not registered; it is tried again");
                 }
-                match race(ended.cancelled(), sleep(backoff.failed())).await {
+                match race(ended.cancelled(), sleep(failures.failed())).await {
                     First::Left(()) => return,
                     First::Right(()) => continue,
                 }
             }
         };
-        backoff.reset();
+        failures.reset();
         is_told = false;
         if let First::Left(()) = race(ended.cancelled(), entries.renew(lease)).await {
             let _ = timeout(END_MAX, entries.revoke(lease)).await;
