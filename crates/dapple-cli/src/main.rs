@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use dapple::stage::remote::HostError;
 use tracing::warn;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -18,6 +19,7 @@ mod observe;
 mod proxy;
 mod serve;
 mod server;
+mod stage_host;
 
 /// Network services on every core, written as if there were one.
 #[derive(Debug, Parser)]
@@ -31,6 +33,7 @@ struct Cli {
 enum Command {
     Serve(Box<serve::Args>),
     Proxy(Box<proxy::Args>),
+    StageHost(Box<stage_host::Args>),
 }
 
 /// Exit codes: 0 when all went well, 2 for a command line (clap's code) or a configuration that makes no sense, 1 for the rest.
@@ -53,6 +56,11 @@ fn main() -> ExitCode {
         Command::Proxy(args) => match proxy::run(args, &loaded) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error @ proxy::ProxyError::Config(_)) => fail(&error, EXIT_MISUSE),
+            Err(error) => fail(&error, 1),
+        },
+        Command::StageHost(args) => match stage_host::run(args) {
+            Ok(code) => code,
+            Err(error @ HostError::NoStage(_)) => fail(&error, EXIT_MISUSE),
             Err(error) => fail(&error, 1),
         },
     }

@@ -1,0 +1,102 @@
+//! `dapple stage-host`: the stages of this program, for other processes and machines.
+
+mod stages;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use dapple::stage::remote::{Discovery, HostError, HostOptions, host_run};
+use dapple::tls::CertificateFiles;
+
+use crate::config::number;
+
+/// Host stages, for other processes and machines over HTTP/2.
+///
+/// Programs register stages of their own in the same way, and get the same options: `dapple::stage::remote::host_main`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 lets the kernel choose. What is not encrypted is for trusted networks
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000")]
+    listen: SocketAddr,
+
+    /// Which stage to run; may be given several times [default: all]
+    #[arg(long, value_name = "NAME")]
+    stage: Vec<String>,
+
+    /// How many of each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16>(1..=10_000))]
+    replicas: u16,
+
+    /// Say which stages there are and what they take and give, and end
+    #[arg(long)]
+    list: bool,
+
+    /// Threads that run them [default: one per core]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
+    workers: Option<u16>,
+
+    /// Take the socket over from the stage host that listens there, which then ends without losing a request; where there is none, just
+    /// begin
+    #[arg(long)]
+    take_over: bool,
+
+    /// Let others find this host: etcd://HOST:PORT[,HOST:PORT…]/PREFIX
+    #[arg(long, value_name = "WHERE")]
+    register: Option<Discovery>,
+
+    /// Under which address others reach this host [default: that of --listen]
+    #[arg(long, value_name = "HOST:PORT", requires = "register")]
+    advertise: Option<String>,
+
+    /// How long until etcd forgets a host that has died, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<u64>(2..=3600))]
+    ttl_s: u64,
+
+    /// How long requests in flight may take after the signal to stop, in seconds
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = number::<u64>(0..=3600))]
+    drain_s: u64,
+
+    /// Encrypt, with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+}
+
+/// Hosts stages until a signal ends it.
+///
+/// # Errors
+///
+/// See [`HostError`].
+pub(crate) fn run(args: &Args) -> Result<ExitCode, HostError> {
+    let stages = stages::all();
+    if args.list {
+        // Whoever has closed stdout does not want to know.
+        let _ = io::stdout().write_all(stages.list_text().as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
+    host_run(stages, &args.options()).map(|()| ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn options(&self) -> HostOptions {
+        let mut options = HostOptions::default();
+        options.listen = self.listen;
+        options.stages = self.stage.clone();
+        options.replicas = usize::from(self.replicas);
+        options.workers = self.workers.map(usize::from);
+        options.take_over = self.take_over;
+        options.register = self.register.clone();
+        options.advertise = self.advertise.clone();
+        options.ttl = Duration::from_secs(self.ttl_s);
+        options.drain = Duration::from_secs(self.drain_s);
+        let files = self.tls_cert.clone().zip(self.tls_key.clone());
+        options.tls = files.map(|(chain, key)| CertificateFiles { chain, key });
+        options
+    }
+}

@@ -1,0 +1,34 @@
+//! The stages that this program has.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use dapple::stage::remote::{Host, HostBuilder};
+use dapple::stage::{BoxError, Stage};
+
+/// All of them, by name.
+pub(super) fn all() -> HostBuilder {
+    Host::builder()
+        .register_fn("echo", |text: String| async move { Ok::<_, BoxError>(text) })
+        .register_stages("spin", |_replica| spin())
+}
+
+/// Uses the CPU for so many microseconds, up to [`SPIN_MAX`], without awaiting: a service that costs what one likes. As many run at a
+/// time as there are workers; those that would wait too long are refused.
+fn spin() -> Stage<u64, u64, Infallible> {
+    let width = dapple::Handle::current().workers();
+    let stage = Stage::builder("spin").queue_len_max(SPIN_QUEUE_LEN_MAX).width(width).shed().color_each();
+    stage.wrap_fn(|us: u64| async move {
+        let begin = Instant::now();
+        let end = begin + Duration::from_micros(us).min(SPIN_MAX);
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+        Ok::<u64, Infallible>(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX))
+    })
+}
+
+const SPIN_MAX: Duration = Duration::from_secs(1);
+
+/// More are refused at once.
+const SPIN_QUEUE_LEN_MAX: usize = 64;
