@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         },
         Command::StageHost(args) => match stage_host::run(args) {
             Ok(code) => code,
-            Err(error @ HostError::NoStage(_)) => fail(&error, EXIT_MISUSE),
+            Err(error @ HostError::Options(_)) => fail(&error, EXIT_MISUSE),
             Err(error) => fail(&error, 1),
         },
     }

@@ -1,5 +1,5 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `colored`, `bench`,
-//! `fuzz`, `soak`.
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `etcd`, `colored`,
+//! `bench`, `fuzz`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -8,6 +8,7 @@
 
 mod browser;
 mod colored;
+mod etcd;
 mod fuzz;
 mod h2spec;
 mod licenses;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ["colored", "--list"] => colored::run(true),
         ["browser"] => browser::run(),
         ["h2spec"] => h2spec::run(),
+        ["etcd"] => etcd::run(),
         ["bench"] => {
             print!("{BENCH_HELP}");
             Ok(true)
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["soak", rest @ ..] => soak::run(rest),
-        [command @ ("ci" | "test" | "tidy" | "licenses" | "browser" | "h2spec"), ..] => {
+        [command @ ("ci" | "test" | "tidy" | "licenses" | "browser" | "h2spec" | "etcd"), ..] => {
             Err(format!("`{command}` takes no arguments"))
         }
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
@@ -78,6 +80,7 @@ cargo xtask COMMAND
   browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS
   colored   how much of serve, proxy and the example had to be colored, beside the paper; --list prints each call
   h2spec    the conformance tests of HTTP/2 against `dapple serve`
+  etcd      stage hosts that register themselves, with a real etcd
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them

@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{browser, h2spec, licenses, tidy};
+use crate::{browser, etcd, h2spec, licenses, tidy};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -31,6 +31,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
         Step::cargo("unit and integration", "test --workspace --lib --bins --tests --examples --no-fail-fast"),
         Step::check("browser", browser::run_if_there),
         Step::check("h2spec", h2spec::run_if_there),
+        Step::check("etcd", etcd::run_if_there),
         Step::cargo("documentation examples", "test --workspace --doc --no-fail-fast"),
         // Names by the system's resolver. No other feature changes what another one does.
         Step::cargo("without dns", "test -p dapple-io --no-default-features --lib --tests --no-fail-fast"),

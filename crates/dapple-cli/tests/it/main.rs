@@ -30,6 +30,7 @@ mod rfc;
 mod rules;
 mod shutdown;
 mod spans;
+mod stage_host;
 mod status;
 mod support;
 mod timeouts;

@@ -42,7 +42,7 @@ pub fn host_main(stages: HostBuilder) -> ExitCode {
     match command {
         HostCommand::Run(options) => match host_run(stages, &options) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error @ HostError::NoStage(_)) => fail(&error, 2),
+            Err(error @ HostError::Options(_)) => fail(&error, 2),
             Err(error) => fail(&error, 1),
         },
         HostCommand::List => print(&stages.list_text()),
@@ -54,9 +54,9 @@ pub fn host_main(stages: HostBuilder) -> ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The command line asks for what is not there.
+    /// The options ask for what is not there, or make no sense.
     #[error("{0}")]
-    NoStage(String),
+    Options(String),
     /// Listening failed.
     #[error("cannot listen on {address}: {source}{}", advice(source))]
     Listen {
@@ -73,9 +73,6 @@ pub enum HostError {
         /// What went wrong.
         source: io::Error,
     },
-    /// Registering makes no sense as it is asked for.
-    #[error("cannot register: {0}")]
-    Register(String),
     /// The certificates cannot be used.
     #[cfg(feature = "remote-tls")]
     #[error(transparent)]
@@ -106,7 +103,8 @@ fn advice(error: &io::Error) -> &'static str {
 ///
 /// When called on a worker.
 pub fn host_run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError> {
-    let stages = stages.only(&options.stages).map_err(HostError::NoStage)?.replicas(options.replicas);
+    options.check().map_err(HostError::Options)?;
+    let stages = stages.only(&options.stages).map_err(HostError::Options)?.replicas(options.replicas);
     let stages = stages.drain(options.drain);
     #[cfg(feature = "remote-tls")]
     let stages = match &options.tls {
@@ -131,11 +129,6 @@ async fn run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError
     let signals = (signal(SIGTERM)?, signal(SIGINT)?);
     let (socket, predecessor) = listen(options)?;
     let address = socket.local_addr()?;
-    let register = options
-        .register
-        .as_ref()
-        .map(|place| options.address(address).map(|reached| (place, reached)).map_err(HostError::Register));
-    let register = register.transpose()?;
     let host = stages.build();
     let names: Vec<String> = host.names().map(str::to_owned).collect();
     let stop = host.stopper();
@@ -145,9 +138,9 @@ async fn run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError
         told.map_err(|source| HostError::TakeOver { address, source })?;
     }
     let mut registration = None;
-    if let Some((place, reached)) = register {
-        let started = Registration::start(place, &names, &reached, options.ttl);
-        registration = Some(started.map_err(|error| HostError::Register(error.to_string()))?);
+    if let Some(place) = &options.register {
+        let started = Registration::start(place, &names, &options.reached_at(address), options.ttl);
+        registration = Some(started.map_err(|error| HostError::Options(error.to_string()))?);
     }
     say(&format!("listening on {address} with {}\n", names.join(", ")));
     let successor = match race(serving.as_mut(), wait_for_end(signals, address, socket)).await {

@@ -98,17 +98,9 @@ impl HostOptions {
                 "--replicas" => options.replicas = value.number(&name, 1, 10_000)? as usize,
                 "--workers" => options.workers = Some(value.number(&name, 1, 1024)? as usize),
                 "--register" => {
-                    let place: Discovery = value.text(&name)?.parse().map_err(|error| format!("{name}: {error}"))?;
-                    place.place().ok_or_else(|| {
-                        format!("{name}: hosts register themselves in etcd only: etcd://HOST:PORT/PREFIX")
-                    })?;
-                    options.register = Some(place);
+                    options.register = Some(value.text(&name)?.parse().map_err(|error| format!("{name}: {error}"))?);
                 }
-                "--advertise" => {
-                    let address = value.text(&name)?;
-                    parse_address(&address).map_err(|error| format!("{name}: {error}"))?;
-                    options.advertise = Some(address);
-                }
+                "--advertise" => options.advertise = Some(value.text(&name)?),
                 "--ttl-s" => options.ttl = Duration::from_secs(value.number(&name, 2, 3600)?),
                 "--drain-s" => options.drain = Duration::from_secs(value.number(&name, 0, 3600)?),
                 #[cfg(feature = "remote-tls")]
@@ -126,18 +118,35 @@ impl HostOptions {
                 _ => return Err("--tls-cert and --tls-key go together".to_owned()),
             };
         }
+        options.check()?;
         Ok(if is_list { HostCommand::List } else { HostCommand::Run(options) })
     }
 
-    /// The address by which others reach a host that listens here.
-    pub(crate) fn address(&self, listening: SocketAddr) -> Result<String, String> {
-        match &self.advertise {
-            Some(address) => Ok(address.clone()),
-            None if listening.ip().is_unspecified() => Err(format!(
-                "nobody can connect to {listening}; say with --advertise HOST:PORT how others reach this host"
-            )),
-            None => Ok(listening.to_string()),
+    /// What no word of a command line shows alone.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(address) = &self.advertise {
+            parse_address(address).map_err(|error| format!("--advertise: {error}"))?;
         }
+        let Some(place) = &self.register else { return Ok(()) };
+        if place.place().is_none() {
+            return Err(format!(
+                "--register: hosts register themselves in etcd only, etcd://HOST:PORT/PREFIX, and not in `{place}`"
+            ));
+        }
+        match self.advertise.is_none() && self.listen.ip().is_unspecified() {
+            true => {
+                let listen = self.listen;
+                Err(format!(
+                    "nobody can connect to {listen}; say with --advertise HOST:PORT how others reach this host"
+                ))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// The address by which others reach a host that listens here.
+    pub(crate) fn reached_at(&self, listening: SocketAddr) -> String {
+        self.advertise.clone().unwrap_or_else(|| listening.to_string())
     }
 }
 
@@ -249,10 +258,10 @@ mod tests {
 
     #[test]
     fn nobody_is_sent_to_every_address() {
-        let mut options = run("");
-        assert!(options.address("0.0.0.0:7".parse().unwrap()).unwrap_err().contains("--advertise"));
-        assert_eq!(options.address("127.0.0.1:7".parse().unwrap()).unwrap(), "127.0.0.1:7");
-        options.advertise = Some("a:1".to_owned());
-        assert_eq!(options.address("0.0.0.0:7".parse().unwrap()).unwrap(), "a:1");
+        let everywhere = ["--register", "etcd://a:1/x", "--listen", "0.0.0.0:7"];
+        assert!(HostOptions::parse(everywhere).unwrap_err().contains("--advertise"));
+        let options = run("--register etcd://a:1/x --listen 0.0.0.0:7 --advertise b:7");
+        assert_eq!(options.reached_at("0.0.0.0:7".parse().unwrap()), "b:7");
+        assert_eq!(run("").reached_at("127.0.0.1:7".parse().unwrap()), "127.0.0.1:7");
     }
 }

@@ -1,0 +1,107 @@
+//! What the command line of a stage host does.
+
+use std::net::TcpListener;
+
+use dapple::stage::remote::{Peer, RemoteStage};
+use dapple::tls::TlsConnector;
+use dapple::tls::rustls::pki_types::CertificateDer;
+use dapple::tls::rustls::pki_types::pem::PemObject;
+
+use super::{StageHost, command};
+use crate::support::Site;
+
+#[test]
+fn its_stages_are_listed_and_run() {
+    let list = command().arg("--list").output().unwrap();
+    let text = String::from_utf8(list.stdout).unwrap();
+    assert!(
+        list.status.success() && text.contains("echo\tString -> String\n") && text.contains("spin\tu64 -> u64\n"),
+        "{text}"
+    );
+
+    let host = StageHost::start(&["--stage", "echo", "--stage", "spin", "--replicas", "3"]);
+    assert!(host.line.ends_with("with echo, spin\n"), "{}", host.line);
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    runtime.block_on(async {
+        let peer = Peer::new(host.address.as_str()).unwrap();
+        let mut echo: RemoteStage<String, String> = peer.stage("echo");
+        assert_eq!(echo.send("hello".into()).await.unwrap(), "hello");
+        let mut spin: RemoteStage<u64, u64> = peer.stage("spin");
+        assert!(spin.send(2_000).await.unwrap() >= 2_000);
+    });
+}
+
+#[test]
+fn only_the_stages_asked_for_run() {
+    let host = StageHost::start(&["--stage", "echo"]);
+    assert!(host.line.ends_with("with echo\n"), "{}", host.line);
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    runtime.block_on(async {
+        let mut spin: RemoteStage<u64, u64> = Peer::new(host.address.as_str()).unwrap().stage("spin");
+        let error = spin.send(1).await.unwrap_err();
+        assert!(error.to_string().contains("this host has echo"), "{error}");
+    });
+}
+
+#[test]
+fn what_cannot_be_is_said_in_a_sentence() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["--stage", "ecko"], 2, "there is no stage `ecko`; there is echo"),
+        (&["--listen", &address], 1, "another process listens there"),
+        (&["--listen", "here"], 2, "invalid socket address"),
+        (&["--replicas", "0"], 2, "from 1 to 10000"),
+        (&["--register", "10.0.0.1:7000"], 2, "in etcd only"),
+        (&["--register", "etcd://a:1/x", "--listen", "0.0.0.0:0"], 2, "--advertise"),
+        (&["--register", "etcd://a:1/x", "--advertise", "nothing"], 2, "no address"),
+        (&["--tls-cert", "/nowhere/a.pem", "--tls-key", "/nowhere/b.pem"], 1, "/nowhere/"),
+    ];
+    for (options, code, words) in cases {
+        let output = command().args(options).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {said}");
+        assert!(said.contains(words), "{options:?}: {said}");
+    }
+}
+
+#[test]
+fn connections_can_be_encrypted() {
+    let site = Site::new();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    site.write("cert.pem", made.cert.pem());
+    site.write("key.pem", made.signing_key.serialize_pem());
+    let path = |name: &str| site.path.join(name).display().to_string();
+    let host = StageHost::start(&["--tls-cert", &path("cert.pem"), "--tls-key", &path("key.pem")]);
+    let port = host.address.rsplit(':').next().unwrap();
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    runtime.block_on(async {
+        let root = CertificateDer::from_pem_slice(made.cert.pem().as_bytes()).unwrap();
+        let peer = Peer::builder(format!("localhost:{port}")).tls(TlsConnector::with_roots([root]).unwrap());
+        let mut echo: RemoteStage<String, String> = peer.build().unwrap().stage("echo");
+        assert_eq!(echo.send("secret".into()).await.unwrap(), "secret");
+        // Whom nobody vouches for is sent nothing, and so is who speaks plainly to it.
+        let strict = Peer::builder(format!("localhost:{port}")).tls(TlsConnector::new().unwrap()).build().unwrap();
+        let error = strict.stage::<String, String>("echo").send("secret".into()).await.unwrap_err();
+        assert!(error.to_string().contains("no TLS"), "{error}");
+        let plain = Peer::new(host.address.as_str()).unwrap();
+        assert!(plain.stage::<String, String>("echo").send("secret".into()).await.is_err());
+    });
+}
+
+#[test]
+fn the_signal_to_stop_ends_it_and_a_request_in_it_is_finished() {
+    let mut host = StageHost::start(&[]);
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    runtime.block_on(async {
+        let mut spin: RemoteStage<u64, u64> = Peer::new(host.address.as_str()).unwrap().stage("spin");
+        spin.send(1).await.unwrap();
+        let mut other = spin.clone();
+        let long = dapple::spawn(async move { other.send(300_000).await });
+        // It is on its way as soon as another, sent later, has come back or was refused.
+        let _ = spin.send(1).await;
+        host.signal("TERM");
+        assert!(long.await.unwrap().unwrap() >= 300_000);
+        assert!(host.wait().success());
+    });
+}
