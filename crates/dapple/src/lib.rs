@@ -222,3 +222,7 @@ mod threads {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/io.md")]
 mod io_page {}
+
+#[cfg(all(doctest, feature = "remote"))]
+#[doc = include_str!("../../../docs/remote.md")]
+mod remote_page {}

@@ -1,8 +1,13 @@
 //! Stages over HTTP/2, with hosts and peers of this process.
 
+#[path = "../../../../dapple-io/tests/it/dns_server.rs"]
+#[allow(dead_code, reason = "its own tests ask for more")]
+mod dns_server;
 mod ends;
+mod found;
 mod hostile;
 mod outcomes;
+mod staged;
 
 use std::io;
 
