@@ -5,6 +5,8 @@
 //! |---|---|---|
 //! | axum, over hyper, as server and client | `axum_router` | feature `hyper`: streams, `hyper_rt::Timer` |
 //! | tonic, its health service, on one port with axum | `tonic_health` | feature `hyper`: streams, `hyper_rt::Executor` |
+//! | axum, by Dapple's own server | `serve_axum` | feature `serve`: `dapple::serve(listener, router)` |
+//! | tonic, the same | `serve_tonic` | feature `serve`: `dapple::serve(listener, service)` |
 //! | `tokio::sync` | `tokio_sync` | nothing |
 //! | tower's `ConcurrencyLimit` and `LoadShed` | `tower_limits` | nothing |
 //! | rustls, as server and client | `rustls_both_ways` | feature `tls`: `dapple::tls` |

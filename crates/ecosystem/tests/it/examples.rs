@@ -67,6 +67,8 @@ const SAID: &[(&str, &str)] = &[
     ("hickory_lookup", "a.test says hello"),
     ("reqwest_client", "reqwest was answered: HELLO"),
     ("rustls_both_ways", "over HTTP/2: a secret"),
+    ("serve_axum", "axum answered through dapple::serve: Hello, Ann!"),
+    ("serve_tonic", "tonic answered through dapple::serve: Serving"),
     ("tokio_sync", "is number 10"),
     ("tonic_health", "gRPC says Serving, HTTP/1.1 says 200 OK, on one port"),
     ("tower_limits", "answered: [2, 4]; refused at once: 3"),
