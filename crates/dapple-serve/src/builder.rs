@@ -9,8 +9,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sched::JoinHandle;
+use dapple_stage::Refused;
 use dapple_stage::admission::{Admission, Class, Config, Offer};
 use dapple_sync::task::CancellationToken;
+use http::Response;
 use http::request::Parts;
 
 use crate::admission::{Choice, Describe, Gate};
@@ -19,6 +21,7 @@ use crate::descriptors;
 use crate::handle::{Counts, ServeHandle};
 use crate::listener::{Listener, Peer};
 use crate::options::{HEADER_BYTES_MIN, Options};
+use crate::request::OnRefusal;
 use crate::service::HttpService;
 
 /// Serves a service on a listener, over HTTP/1.1 and HTTP/2, until it is told to end: `serve(listener, service).await`.
@@ -75,6 +78,7 @@ pub fn serve<L: Listener, V: HttpService>(listener: L, service: V) -> Serve<L, V
         gate: Arc::default(),
         admission: Choice::Own(Config::default()),
         describe: Vec::new(),
+        on_refusal: None,
         shutdown: None,
         has_signals: false,
         #[cfg(feature = "tls")]
@@ -99,6 +103,7 @@ pub struct Serve<L, V> {
     pub(crate) gate: Arc<OnceLock<Arc<Gate>>>,
     pub(crate) admission: Choice,
     pub(crate) describe: Vec<Describe>,
+    pub(crate) on_refusal: Option<OnRefusal>,
     pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     pub(crate) has_signals: bool,
     #[cfg(feature = "tls")]
@@ -234,6 +239,26 @@ impl<L, V> Serve<L, V> {
     /// ```
     pub fn describe(mut self, describe: impl Fn(&Parts, &Peer, Offer) -> Offer + Send + Sync + 'static) -> Self {
         self.describe.push(Arc::new(describe));
+        self
+    }
+
+    /// Replies to what is refused in the service's own words, also where the service itself fails with a
+    /// [`Refused`]. By default that is `503` with the reason and `Retry-After`, and for gRPC its status `UNAVAILABLE` with
+    /// `grpc-retry-pushback-ms`, or `DEADLINE_EXCEEDED`. The handler has not begun, and what the request held has been dropped.
+    ///
+    /// ```
+    /// # fn with<L, V>(server: dapple_serve::Serve<L, V>) -> dapple_serve::Serve<L, V> {
+    /// use http::{Response, StatusCode};
+    ///
+    /// server.on_refusal(|refused| {
+    ///     let mut response = Response::new(format!("{{\"error\":\"{}\"}}", refused.reason));
+    ///     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    ///     response
+    /// })
+    /// # }
+    /// ```
+    pub fn on_refusal(mut self, reply: impl Fn(&Refused) -> Response<String> + Send + Sync + 'static) -> Self {
+        self.on_refusal = Some(Arc::new(reply));
         self
     }
 

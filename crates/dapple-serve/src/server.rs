@@ -20,6 +20,7 @@ use crate::connections::Connections;
 use crate::handle::Counts;
 use crate::listener::Listener;
 use crate::options::Options;
+use crate::request::OnRefusal;
 use crate::service::HttpService;
 
 /// What all connections of a server share.
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<Connections>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) on_refusal: Option<OnRefusal>,
 }
 
 impl<L: Listener, V: HttpService> Serve<L, V> {
@@ -49,7 +51,13 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         let gate = Arc::new(Gate::new(self.admission, self.describe));
         let _ = self.gate.set(gate.clone());
         let options = Arc::new(self.options);
-        let shared = Arc::new(Shared { options, connections: self.connections, counts: self.counts, gate });
+        let shared = Arc::new(Shared {
+            options,
+            connections: self.connections,
+            counts: self.counts,
+            gate,
+            on_refusal: self.on_refusal,
+        });
         let accepting = Accepting {
             listener: self.listener,
             service: self.service,

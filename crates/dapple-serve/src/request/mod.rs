@@ -3,6 +3,7 @@
 mod body;
 mod caught;
 mod exchange;
+mod refusal;
 mod reply;
 
 use std::future::Future;
@@ -16,7 +17,9 @@ use tracing::{debug, error};
 pub use self::body::Body;
 use self::caught::Caught;
 use self::exchange::{Exchange, Fault};
-use self::reply::{Open, Reply, refusal, text};
+pub(crate) use self::refusal::OnRefusal;
+use self::refusal::Words;
+use self::reply::{Open, Reply, text};
 use crate::connection::{Link, Order};
 use crate::server::Shared;
 use crate::service::HttpService;
@@ -62,10 +65,11 @@ async fn serve<V: HttpService>(
     }
     let (mut parts, incoming) = request.into_parts();
     let peer = link.peer();
+    let words = Words::new(shared.on_refusal.clone(), &parts);
     let admitted = match shared.gate.admission() {
         Some(admission) => match admission.offer(shared.gate.offer(&parts, &peer, link.arrived())) {
             Ok(admitted) => Some(admitted),
-            Err(refused) => return refusal(&refused),
+            Err(refused) => return words.say(&refused),
         },
         None => None,
     };
@@ -77,10 +81,10 @@ async fn serve<V: HttpService>(
         None => Ok(make().await),
     };
     let response = match outcome {
-        Err(refused) => refusal(&refused),
+        Err(refused) => words.say(&refused),
         Ok(Ok(Ok(response))) => response.map(Reply::of),
         Ok(Ok(Err(problem))) => match refused(problem.as_ref()) {
-            Some(refused) => refusal(refused),
+            Some(refused) => words.say(refused),
             None => {
                 error!(%problem, "a service failed");
                 text(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.\n")

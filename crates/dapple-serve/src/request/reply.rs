@@ -8,8 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use dapple_io::time::Instant;
-use dapple_stage::Refused;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -62,6 +61,11 @@ impl<B> Reply<B> {
         Reply { content: Content::Service { body }, open: None }
     }
 
+    /// These bytes.
+    pub(super) fn said(text: impl Into<Bytes>) -> Reply<B> {
+        Reply { content: Content::Text { text: text.into() }, open: None }
+    }
+
     pub(super) fn with(mut self, open: Open) -> Reply<B> {
         self.open = Some(open);
         self
@@ -70,18 +74,9 @@ impl<B> Reply<B> {
 
 /// A reply of the server's own.
 pub(super) fn text<B>(status: StatusCode, text: impl Into<Bytes>) -> Response<Reply<B>> {
-    let mut response = Response::new(Reply { content: Content::Text { text: text.into() }, open: None });
+    let mut response = Response::new(Reply::said(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
-}
-
-/// What a client is told whose request was not taken.
-pub(super) fn refusal<B>(refused: &Refused) -> Response<Reply<B>> {
-    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{refused}\n"));
-    // Whole seconds are all that there are, and none would be an invitation to try at once.
-    let seconds = refused.retry_after.as_secs() + u64::from(refused.retry_after.subsec_nanos() > 0);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     response
 }
 
@@ -136,25 +131,5 @@ where
 impl<B> fmt::Debug for Reply<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use dapple_stage::{Reason, Refused};
-    use http::header::RETRY_AFTER;
-    use http_body_util::Full;
-
-    use super::refusal;
-
-    #[test]
-    fn clients_are_told_whole_seconds_and_never_none() {
-        for (retry_after_ms, says) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (60_000, "60")] {
-            let refused = Refused::new(Reason::Class, Duration::from_millis(retry_after_ms));
-            let response = refusal::<Full<&[u8]>>(&refused);
-            assert_eq!(response.headers()[RETRY_AFTER], says);
-        }
     }
 }

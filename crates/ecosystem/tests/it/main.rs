@@ -8,6 +8,7 @@ mod grpc;
 mod http;
 mod limits;
 mod names;
+mod serve;
 mod server;
 mod sync;
 mod tls;

@@ -1,0 +1,132 @@
+//! What a client is told whose request was not taken, in the words of its protocol.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use dapple_stage::{Reason, Refused};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
+use http::{Response, StatusCode};
+
+use super::reply::{Reply, text};
+
+/// A user's own reply.
+pub(crate) type OnRefusal = Arc<dyn Fn(&Refused) -> Response<String> + Send + Sync>;
+
+/// How to refuse one request.
+#[derive(Clone)]
+pub(super) struct Words {
+    own: Option<OnRefusal>,
+    is_grpc: bool,
+}
+
+impl Words {
+    pub(super) fn new(own: Option<OnRefusal>, parts: &Parts) -> Words {
+        let kind = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        Words { own, is_grpc: kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) }
+    }
+
+    pub(super) fn say<B>(&self, refused: &Refused) -> Response<Reply<B>> {
+        match &self.own {
+            Some(own) => own(refused).map(Reply::said),
+            None if self.is_grpc => grpc(refused),
+            None => http(refused),
+        }
+    }
+}
+
+fn http<B>(refused: &Refused) -> Response<Reply<B>> {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{refused}\n"));
+    // Whole seconds are all that there are, and none would be an invitation to try at once.
+    let seconds = refused.retry_after.as_secs() + u64::from(refused.retry_after.subsec_nanos() > 0);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    response
+}
+
+/// A reply that is all trailers, and says when to try again as clients of gRPC know it (gRFC A6).
+fn grpc<B>(refused: &Refused) -> Response<Reply<B>> {
+    let mut response = Response::new(Reply::said(""));
+    let code = if refused.reason == Reason::Deadline { DEADLINE_EXCEEDED } else { UNAVAILABLE };
+    let pushback_ms = u64::try_from(refused.retry_after.as_millis()).unwrap_or(u64::MAX);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert("grpc-status", HeaderValue::from_static(code));
+    headers.insert("grpc-retry-pushback-ms", HeaderValue::from(pushback_ms.max(1)));
+    if let Ok(message) = HeaderValue::from_str(&percent_encoded(&refused.to_string())) {
+        headers.insert("grpc-message", message);
+    }
+    response
+}
+
+/// As gRPC has messages: everything but printable ASCII is encoded, and so is the percent sign.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
+}
+
+const UNAVAILABLE: &str = "14";
+const DEADLINE_EXCEEDED: &str = "4";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use dapple_stage::{Reason, Refused};
+    use http::header::{HeaderName, RETRY_AFTER};
+    use http::request::Parts;
+    use http::{Request, Response, StatusCode};
+
+    use super::{OnRefusal, Reply, Words, percent_encoded};
+
+    fn parts(kind: &str) -> Parts {
+        Request::builder().header("content-type", kind).body(()).unwrap().into_parts().0
+    }
+
+    fn refusal(own: Option<OnRefusal>, kind: &str, reason: Reason, ms: u64) -> Response<Reply<String>> {
+        Words::new(own, &parts(kind)).say(&Refused::new(reason, Duration::from_millis(ms)))
+    }
+
+    #[test]
+    fn clients_are_told_whole_seconds_and_never_none() {
+        for (retry_after_ms, says) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (60_000, "60")] {
+            let response = refusal(None, "text/plain", Reason::Class, retry_after_ms);
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(response.headers()[RETRY_AFTER], says);
+        }
+    }
+
+    #[test]
+    fn grpc_is_told_in_its_own_words() {
+        let response = refusal(None, "application/grpc+proto", Reason::Rate, 250);
+        let field = |name: &'static str| response.headers()[HeaderName::from_static(name)].to_str().unwrap();
+        assert_eq!((response.status(), field("grpc-status")), (StatusCode::OK, "14"));
+        assert_eq!(field("grpc-retry-pushback-ms"), "250");
+        assert_eq!(field("grpc-message"), "refused: the rate limit is reached");
+        assert_eq!(refusal(None, "application/grpc", Reason::Deadline, 0).headers()["grpc-status"], "4");
+    }
+
+    #[test]
+    fn users_have_words_of_their_own() {
+        let own: OnRefusal = Arc::new(|refused| {
+            let mut response = Response::new(format!("{{\"error\":\"{}\"}}", refused.reason));
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            response
+        });
+        let response = refusal(Some(own), "application/grpc", Reason::Rate, 1);
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+
+    #[test]
+    fn messages_are_ascii() {
+        assert_eq!(percent_encoded("100 % naïve\n"), "100 %25 na%C3%AFve%0A");
+    }
+}
