@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 /// A running example; killed when dropped.
-struct Example {
-    child: Child,
-    addr: SocketAddr,
+pub(crate) struct Example {
+    pub(crate) child: Child,
+    pub(crate) addr: SocketAddr,
 }
 
 impl Example {
@@ -21,8 +21,12 @@ impl Example {
 
     fn start_with(name: &str, arguments: &[&str]) -> Example {
         let mut command = Command::new(executable(name));
-        command.arg("0").args(arguments).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the example starts");
+        command.arg("0").args(arguments);
+        Example::run(name, command)
+    }
+
+    pub(crate) fn run(name: &str, mut command: Command) -> Example {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the example starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         // `hello listens on 127.0.0.1:40000; try: …`
@@ -32,7 +36,7 @@ impl Example {
         Example { child, addr }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.addr).unwrap();
         // A test that hangs fails instead.
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -57,7 +61,7 @@ impl Drop for Example {
 
 /// The path of an example's program, which is built the first time. Cargo builds examples for `cargo test`, but not
 /// when it is told which tests to run.
-fn executable(name: &str) -> PathBuf {
+pub(crate) fn executable(name: &str) -> PathBuf {
     static BUILT: OnceLock<String> = OnceLock::new();
     let messages = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
@@ -562,4 +566,4 @@ fn wait_for(state: &mut impl FnMut() -> String, expected: &str) {
 }
 
 /// How long a test waits for an example to say something.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,6 +2,7 @@
 
 mod examples;
 mod first_hour;
+mod spin_server;
 mod standing_clock;
 mod test_attribute;
 mod tokio;

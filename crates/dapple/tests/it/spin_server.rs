@@ -1,0 +1,142 @@
+//! `examples/spin_server.rs`, and with it `dapple::serve` as a process of its own: its descriptors, its memory, its signals.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Instant;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+
+use crate::examples::{Example, PATIENCE, executable};
+
+fn start(arguments: &[&str]) -> Example {
+    let mut command = Command::new(executable("spin_server"));
+    command.args(["--port", "0"]).args(arguments);
+    Example::run("spin_server", command)
+}
+
+/// Status and body of a reply on a connection that stays.
+fn ask(stream: &mut TcpStream, target: &str) -> Option<(u16, String)> {
+    stream.write_all(format!("GET {target} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).ok()?;
+    reply(stream)
+}
+
+fn reply(stream: &mut TcpStream) -> Option<(u16, String)> {
+    let mut lines = BufReader::with_capacity(1, stream);
+    let mut line = String::new();
+    lines.read_line(&mut line).ok()?;
+    let status = line.split(' ').nth(1)?.parse().ok()?;
+    let mut len = 0;
+    while line != "\r\n" {
+        line.clear();
+        lines.read_line(&mut line).ok()?;
+        len = line.strip_prefix("content-length: ").map_or(len, |text| text.trim().parse().unwrap_or(0));
+    }
+    let mut body = vec![0; len];
+    lines.read_exact(&mut body).ok()?;
+    Some((status, String::from_utf8(body).ok()?))
+}
+
+#[test]
+fn it_burns_what_it_is_asked_for() {
+    let server = start(&["--workers", "1"]);
+    let mut client = server.connect();
+    let begin = Instant::now();
+    let (status, body) = ask(&mut client, "/?us=20000").expect("it answers");
+    assert_eq!(status, 200);
+    let burnt: u64 = body.strip_suffix(" us burnt\n").expect("it says how much").parse().unwrap();
+    assert!(burnt >= 20_000 && begin.elapsed().as_micros() >= u128::from(burnt), "{burnt}");
+    for wrong in ["x", "-1", "", "99999999999", "1.5"] {
+        let (status, body) = ask(&mut client, &format!("/?us={wrong}")).expect("it answers");
+        assert_eq!(status, 400, "{wrong}: {body}");
+        assert!(body.contains("microseconds"), "{body}");
+    }
+    assert_eq!(ask(&mut client, "/?a=b&us=0").expect("it answers").0, 200);
+    assert_eq!(ask(&mut client, "/").expect("it answers").0, 200);
+}
+
+#[test]
+fn wrong_flags_are_said() {
+    for (arguments, says) in [
+        (&["--port", "x"][..], "--port takes a number from 0 to 65535"),
+        (&["--port"], "--port needs a value"),
+        (&["--workers=0"], "--workers takes a number from 1"),
+        (&["--target-delay-ms", "0"], "--target-delay-ms takes a number from 1"),
+        (&["--no-admission=yes"], "\"--no-admission\" is no option"),
+        (&["7007"], "\"7007\" is no option"),
+    ] {
+        let output = Command::new(executable("spin_server")).args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains(says), "{arguments:?}: {text}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = Command::new(executable("spin_server")).args(["--port", &port]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("cannot listen on 127.0.0.1:{port}")));
+    let output = Command::new(executable("spin_server")).arg("--help").output().unwrap();
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("--no-admission"));
+}
+
+#[test]
+fn it_ends_at_sigterm_with_what_it_has_begun() {
+    let mut server = start(&[]);
+    let mut client = server.connect();
+    client.write_all(b"GET /?us=300000 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut idle = server.connect();
+    assert_eq!(ask(&mut idle, "/").expect("it answers").0, 200);
+    kill_process(Pid::from_child(&server.child), Signal::TERM).unwrap();
+    assert_eq!(reply(&mut client).expect("it is answered").0, 200);
+    assert_eq!(idle.read(&mut [0]).unwrap_or(0), 0, "it is closed");
+    assert!(server.child.wait().unwrap().success());
+}
+
+/// With 64 descriptors there is room for some thirty connections: those that rest make room for who has a request.
+#[test]
+fn few_descriptors_serve_many_clients() {
+    let mut command = Command::new("sh");
+    let program = executable("spin_server");
+    command.args(["-c", "ulimit -n 64 && exec \"$0\" --port 0"]).arg(program);
+    let server = Example::run("spin_server", command);
+    let mut clients = Vec::new();
+    for number in 0..300 {
+        let mut client = server.connect();
+        let (status, _) = ask(&mut client, "/").unwrap_or_else(|| panic!("client {number} is answered"));
+        assert!(status == 200 || status == 503, "client {number}: {status}");
+        clients.push(client);
+    }
+    let open = clients.iter_mut().filter_map(|client| ask(client, "/")).count();
+    assert!((1..64).contains(&open), "{open} are open");
+    drop(clients);
+    assert_eq!(ask(&mut server.connect(), "/").expect("it answers").0, 200);
+}
+
+/// Connections that rest cost some memory and nothing else.
+#[test]
+fn ten_thousand_connections_may_rest() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let descriptors = usize::try_from(limit.maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let count = 10_000.min(descriptors / 2);
+    // All of them come from one address within a moment: what they cost is not the question here.
+    let server = start(&["--no-admission"]);
+    let before = resident(&server);
+    let mut clients: Vec<TcpStream> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut client = TcpStream::connect(server.addr).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(ask(&mut client, "/").expect("it answers").0, 200);
+        clients.push(client);
+    }
+    let each = resident(&server).saturating_sub(before) / count as u64;
+    assert!(each < 40 << 10, "{each} bytes for each");
+    for client in clients.iter_mut().step_by(97) {
+        assert_eq!(ask(client, "/").expect("it is still there").0, 200);
+    }
+}
+
+/// Bytes of memory that the server has.
+fn resident(server: &Example) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel says it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
