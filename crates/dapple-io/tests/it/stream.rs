@@ -26,6 +26,33 @@ async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
 }
 
 #[test]
+fn the_kernel_knows_when_bytes_came() {
+    run(1, async {
+        let (client, server) = tcp_pair().await?;
+        client.write_all(b"a").await?;
+        server.readable().await?;
+        let begin = std::time::Instant::now();
+        dapple_io::time::sleep(WAITED).await;
+        // They wait in the socket, and nobody has read them.
+        let since = server.since_last_received()?;
+        assert!(since + KERNEL_STEP >= WAITED, "{since:?}");
+        assert_eq!(server.read(&mut [0; 8]).await?, 1);
+        assert!(server.since_last_received()? >= since, "reading is no news");
+        let before = begin.elapsed();
+        client.write_all(b"b").await?;
+        server.readable().await?;
+        let since = server.since_last_received()?;
+        assert!(since <= (begin.elapsed() - before) + KERNEL_STEP, "{since:?}");
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+const WAITED: std::time::Duration = std::time::Duration::from_millis(100);
+/// Of its clock, at the most.
+const KERNEL_STEP: std::time::Duration = std::time::Duration::from_millis(20);
+
+#[test]
 fn tcp_echo() {
     run(2, async {
         let (client, server) = tcp_pair().await?;

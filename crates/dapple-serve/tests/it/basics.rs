@@ -84,6 +84,29 @@ fn what_fails_ends_its_own_request_only() {
     end(runtime, server);
 }
 
+/// A connection that speaks another protocol is its handler's, and no limit of HTTP holds for it any more; it counts as one.
+#[dapple::test]
+async fn connections_can_be_upgraded() {
+    let second = std::time::Duration::from_secs(1);
+    let server = start!(server => server.idle_timeout(second).send_timeout(second).header_timeout(second));
+    let client = Client::connect(server.addr).await;
+    client.say("GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n").await;
+    assert!(client.hear().await.0.starts_with("HTTP/1.1 101 "));
+    for _ in 0..3 {
+        dapple::time::sleep(100 * second).await;
+        client.say("hello").await;
+        let mut heard = [0; 5];
+        client.0.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"HELLO");
+    }
+    assert_eq!(server.handle.connections(), 1);
+    client.0.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.rest().await, "");
+    while server.handle.connections() > 0 {
+        dapple::time::sleep(second).await;
+    }
+}
+
 #[dapple::test]
 async fn unix_sockets_are_served_too() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! What the servers of these tests serve.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,12 +14,14 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as HttpBody, Frame};
+use hyper::rt::{Read, ReadBuf, Write};
+use hyper::upgrade::Upgraded;
 
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// The service: what it does is in the path.
-pub(crate) async fn site(request: Request<Body>) -> Result<Reply, BoxError> {
-    let number = || request.uri().query().and_then(|query| query.parse::<u64>().ok()).unwrap_or(0);
+pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> {
+    let number = request.uri().query().and_then(|query| query.parse::<u64>().ok()).unwrap_or(0);
     match request.uri().path() {
         "/hello" | "/health" => Ok(text("hello")),
         "/peer" => Ok(text(format!("{:?}", request.extensions().get::<Peer>()))),
@@ -31,7 +34,7 @@ pub(crate) async fn site(request: Request<Body>) -> Result<Reply, BoxError> {
             Err(error) => with(StatusCode::IM_A_TEAPOT, format!("{error}")),
         }),
         "/late" => {
-            let ms = number();
+            let ms = number;
             dapple::time::sleep(Duration::from_millis(ms)).await;
             let body = request.into_body().collect().await?;
             Ok(text(format!("{} bytes after {ms} ms", body.to_bytes().len())))
@@ -39,18 +42,41 @@ pub(crate) async fn site(request: Request<Body>) -> Result<Reply, BoxError> {
         "/echo" => Ok(Response::new(request.into_body().boxed_unsync())),
         "/zeros" => Ok(Response::new(Endless::Zeros.map_err(BoxError::from).boxed_unsync())),
         "/sleep" => {
-            dapple::time::sleep(Duration::from_millis(number())).await;
+            dapple::time::sleep(Duration::from_millis(number)).await;
             Ok(text("awake"))
+        }
+        "/upgrade" => {
+            let upgraded = hyper::upgrade::on(&mut request);
+            drop(dapple::spawn(async move { shout(upgraded.await.expect("it is asked for")).await }));
+            let mut response = with(StatusCode::SWITCHING_PROTOCOLS, "");
+            response.headers_mut().insert("connection", "upgrade".parse()?);
+            response.headers_mut().insert("upgrade", "shout".parse()?);
+            Ok(response)
         }
         "/never" => std::future::pending().await,
         "/spin" => {
-            let (begin, us) = (Instant::now(), number());
+            let (begin, us) = (Instant::now(), number);
             while begin.elapsed() < Duration::from_micros(us) {
                 std::hint::spin_loop();
             }
             Ok(text("spun"))
         }
         _ => Ok(with(StatusCode::NOT_FOUND, "nothing is here")),
+    }
+}
+
+/// Another protocol: what comes goes back in capitals.
+async fn shout(mut upgraded: Upgraded) -> io::Result<()> {
+    loop {
+        let mut space = [0; 1024];
+        let mut read = ReadBuf::new(&mut space);
+        poll_fn(|cx| Pin::new(&mut upgraded).poll_read(cx, read.unfilled())).await?;
+        let text = read.filled().to_ascii_uppercase();
+        if text.is_empty() {
+            return poll_fn(|cx| Pin::new(&mut upgraded).poll_shutdown(cx)).await;
+        }
+        let len = poll_fn(|cx| Pin::new(&mut upgraded).poll_write(cx, &text)).await?;
+        assert_eq!(len, text.len(), "there is room for so little");
     }
 }
 
