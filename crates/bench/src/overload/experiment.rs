@@ -72,8 +72,8 @@ Medians of the runs. Requests burn CPU in the handler and await nothing; they co
 before them, and clients go away after a second (--give-up-ms). Goodput: right replies within the deadline (100 ms, --deadline-ms) a
 second. Latency counts from when a request was due. capacity: replies a second of the same server in a closed loop of two clients a worker,
 before; of it %: goodput; work %: the CPU time asked for by good replies, of what there was. p50, p99: of right replies, late ones
-included. refused, ref: 503, in ms. CPU %: user and system time of the server, of one core. load late: how late the generator itself was, p99; figures
-with * are of runs in which that was more than 2 ms. Every body is compared, and every request came to one end.
+included. refused, ref: 503, in ms. CPU %: user and system time of the server, of one core. load CPU %: that of the generator. late: how late it was
+itself, p99; figures with * are of runs in which that was more than 2 ms. Every body is compared, and every request came to one end.
 One worker: the server has core 0, the load core 1. Two share both cores with the load.";
     type Case = Case;
     type Figures = Figures;
@@ -184,7 +184,8 @@ fn latencies() -> Vec<Column<Figures>> {
         Column { head: "errors", figure: |of| of.errors as f64, decimals: 0 },
         Column { head: "CPU %", figure: |of| of.server_cpu_percent, decimals: 0 },
         Column { head: "MB", figure: |of| of.resident_max_mb, decimals: 0 },
-        Column { head: "load late ms", figure: |of| of.load_late_p99_ms, decimals: 2 },
+        Column { head: "load CPU %", figure: |of| of.load_cpu_percent, decimals: 0 },
+        Column { head: "late ms", figure: |of| of.load_late_p99_ms, decimals: 2 },
     ]
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Figures {
     pub(super) resident_max_mb: f64,
     /// User and system time of the generator, a request.
     pub(super) load_cpu_us: f64,
+    /// The same in percent of one core.
+    pub(super) load_cpu_percent: f64,
     /// How late the generator was with what was due.
     pub(super) load_late_p99_ms: f64,
     /// It was too late too often: the figures are not those of this load.
@@ -106,7 +108,8 @@ impl Figures {
         late.sort_by(f64::total_cmp);
         let load_late_p99_ms = quantile(&late, 0.99).unwrap_or(0.0);
         let (first, last) = known.looks;
-        let (watched, server_cpu) = (last.at - first.at, last.server.saturating_sub(first.server));
+        let (watched_secs, own_cpu_secs) = ((last.at - first.at).as_secs_f64(), (last.own - first.own).as_secs_f64());
+        let server_cpu = last.server.saturating_sub(first.server);
         let without_retry_after = Outcome::Refused { retry_after: false };
         Ok(Figures {
             capacity_per_s: capacity / secs,
@@ -130,10 +133,11 @@ impl Figures {
                 as u64,
             recovered_after_ms: known.recovered_after_ms(book),
             server_cpu_s: server_cpu.as_secs_f64(),
-            server_cpu_percent: 100.0 * server_cpu.as_secs_f64() / watched.as_secs_f64(),
+            server_cpu_percent: 100.0 * server_cpu.as_secs_f64() / watched_secs,
             resident_mb: known.resident_bytes.0 as f64 / 1e6,
             resident_max_mb: known.resident_bytes.1 as f64 / 1e6,
-            load_cpu_us: (last.own - first.own).as_secs_f64() * 1e6 / arrivals as f64,
+            load_cpu_us: own_cpu_secs * 1e6 / arrivals as f64,
+            load_cpu_percent: 100.0 * own_cpu_secs / watched_secs,
             load_late_p99_ms,
             load_fell_behind: load_late_p99_ms > LATE_MS_MAX,
             in_flight_max: known.in_flight_max,

@@ -12,6 +12,7 @@ use crate::experiment::Trial;
 use crate::machine::{Places, open_files_max, own_cpu, pin_to};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 /// Measures what the peer can do, starts it anew, so that it knows nothing of this, and loads it.
@@ -38,7 +39,8 @@ pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     let mut running = server::start(trial.peer, &setting)?;
     let look = || Ok(Look { at: Instant::now(), server: running.cpu()?, own: own_cpu() });
     let mut course = OpenLoop::new(phases, case.seed.wrapping_add(trial.run as u64), look);
-    let mut generator = Generator::new(manners(case, &running, Duration::from_millis(case.give_up_ms)))?;
+    let mut generator =
+        Generator::new(Manners { gather: GATHER, ..manners(case, &running, Duration::from_millis(case.give_up_ms)) })?;
     on_load_cores(&places, || generator.run(&mut course))?;
     let looks = course.looks()?;
     let book = course.book;
@@ -94,7 +96,7 @@ fn capacity(trial: &Trial<Case>, running: &Running, costs_us: &[u32]) -> Result<
 
 fn manners(case: &Case, running: &Running, give_up: Duration) -> Manners {
     let keeps = case.connections == Connections::Kept;
-    Manners { to: running.address(), keeps, give_up, sources: case.sources }
+    Manners { to: running.address(), keeps, give_up, gather: Duration::ZERO, sources: case.sources }
 }
 
 /// Runs the generator in a thread of its own, where it belongs, and ahead of the server where that is allowed: clients are
@@ -106,6 +108,8 @@ fn on_load_cores<T: Send>(places: &Places, run: impl FnOnce() -> Result<T> + Sen
         }
         // Of this thread only, and root's right; the lateness tells what it is like without.
         let _ = rustix::process::setpriority_process(None, NICE);
+        // Sleeps of a fraction of a millisecond, which the kernel otherwise makes longer by half of a tenth.
+        let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         run()
     };
     std::thread::scope(|scope| scope.spawn(placed).join()).unwrap_or_else(|_| bail!("the load generator panicked"))
@@ -147,6 +151,9 @@ const CPU_CLOCK_STEP: Duration = Duration::from_millis(20);
 /// How much of what replies claim to cost a server must have had. One that measures by the clock on the wall has less, where
 /// others use the processor too.
 const BURNED_SHARE_MIN: f64 = 0.8;
+
+/// Much less than what any figure is about.
+const GATHER: Duration = Duration::from_micros(200);
 
 const NICE: i32 = -10;
 

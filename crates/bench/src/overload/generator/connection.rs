@@ -18,6 +18,8 @@ pub(super) struct Connection {
     sent: usize,
     /// Bytes of the reply that were read.
     reply: Vec<u8>,
+    /// Whether it is watched for room to send.
+    pub(super) is_watched_out: bool,
     /// Whether it has carried a request before.
     pub(super) is_used: bool,
 }
@@ -49,7 +51,7 @@ impl Connection {
             // It goes on, or has failed, which shows when it is used.
             _ => {}
         }
-        Ok(Connection { socket, request: None, sent: 0, reply: Vec::new(), is_used: false })
+        Ok(Connection { socket, request: None, sent: 0, reply: Vec::new(), is_watched_out: false, is_used: false })
     }
 
     /// Takes a request, to be sent by `go_on`.

@@ -4,12 +4,14 @@
 //! shares processors with the server that it loads, hence no runtime, no task per client and no timer per request.
 
 mod connection;
+mod exchange;
 mod reply;
 
 use super::record::{Failure, Outcome, Record};
 use super::schedule::Arrival;
 use anyhow::{Context, Result};
 use connection::{Connection, Step};
+use exchange::{judge, request_of};
 use reply::Reply;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -40,6 +42,9 @@ pub(super) struct Manners {
     /// Connections are kept for further requests; otherwise each request has its own.
     pub(super) keeps: bool,
     pub(super) give_up: Duration,
+    /// How long at least from one look at events to the next: with many requests, waking up for each would take more of the
+    /// processors than all the rest. Latencies come out longer by up to this.
+    pub(super) gather: Duration,
     /// From how many addresses they come by turns; 0 leaves it to the kernel, which takes one.
     pub(super) sources: u32,
 }
@@ -58,6 +63,8 @@ pub(super) struct Generator {
     epoll: OwnedFd,
     timer: OwnedFd,
     begin: Instant,
+    /// When the timer goes off.
+    armed: Option<Duration>,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     /// Connections without a request, the one that was used last at the end; some of them have ended since.
@@ -83,6 +90,7 @@ impl Generator {
             epoll,
             timer,
             begin: Instant::now(),
+            armed: None,
             connections: Vec::new(),
             free: Vec::new(),
             idle: Vec::new(),
@@ -103,8 +111,14 @@ impl Generator {
 
     /// Runs a course to its end.
     pub(super) fn run(&mut self, course: &mut impl Course) -> Result<()> {
-        self.begin = Instant::now();
+        (self.begin, self.armed) = (Instant::now(), None);
+        let mut last = Duration::ZERO;
         loop {
+            let rest = (last + self.manners.gather).saturating_sub(self.now());
+            if !rest.is_zero() {
+                std::thread::sleep(rest);
+            }
+            last = self.now();
             self.begin_due(course)?;
             self.give_up(course);
             let Some(next) = self.next_moment(course) else { return Ok(()) };
@@ -157,6 +171,7 @@ impl Generator {
         match connection.send(bytes) {
             Step::Wait { unsent } if is_new => {
                 let data = EventData::new_u64(index as u64);
+                connection.is_watched_out = unsent;
                 epoll::add(&self.epoll, &connection.socket, data, interest(unsent))?;
             }
             Step::Wait { unsent: true } => self.watch(index, true)?,
@@ -192,8 +207,10 @@ impl Generator {
         index
     }
 
-    fn watch(&self, index: usize, unsent: bool) -> Result<()> {
-        if let Some(connection) = &self.connections[index] {
+    fn watch(&mut self, index: usize, unsent: bool) -> Result<()> {
+        let connection = self.connections[index].as_mut().filter(|connection| connection.is_watched_out != unsent);
+        if let Some(connection) = connection {
+            connection.is_watched_out = unsent;
             epoll::modify(&self.epoll, &connection.socket, EventData::new_u64(index as u64), interest(unsent))?;
         }
         Ok(())
@@ -227,11 +244,7 @@ impl Generator {
 
     /// Waits for that moment or an event, and does what the events ask for.
     fn turn(&mut self, until: Duration, course: &mut impl Course) -> Result<()> {
-        let wait = until.saturating_sub(self.now()).max(Duration::from_nanos(1));
-        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-        let never_again = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let spec = Itimerspec { it_interval: never_again, it_value: wait };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec).context("cannot set the timer")?;
+        self.arm(until)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
         match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -239,10 +252,25 @@ impl Generator {
         }
         for event in events {
             match event.data.u64() {
-                TIMER => {}
+                // It has gone off, and goes on saying so until it is set again.
+                TIMER => self.armed = None,
                 index => self.go_on(index as usize, course)?,
             }
         }
+        Ok(())
+    }
+
+    /// Sets the timer, where it is not set to that moment.
+    fn arm(&mut self, until: Duration) -> Result<()> {
+        if self.armed == Some(until) {
+            return Ok(());
+        }
+        self.armed = Some(until);
+        let wait = until.saturating_sub(self.now()).max(Duration::from_nanos(1));
+        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let never_again = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let spec = Itimerspec { it_interval: never_again, it_value: wait };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec).context("cannot set the timer")?;
         Ok(())
     }
 
@@ -313,29 +341,6 @@ impl Generator {
     }
 }
 
-fn judge(cost_us: u32, reply: &Reply, body: &[u8]) -> Outcome {
-    match reply.status {
-        200 if is_right(cost_us, body) => Outcome::Right,
-        200 => Outcome::Failed(Failure::WrongBody),
-        503 => Outcome::Refused { retry_after: reply.retry_after },
-        status => Outcome::Failed(Failure::Status(status)),
-    }
-}
-
-/// A right reply begins with the microseconds that were burned: as many as were asked for, or somewhat more where the server tells
-/// what it took in truth.
-fn is_right(cost_us: u32, body: &[u8]) -> bool {
-    let digits = body.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let burned_us = std::str::from_utf8(&body[..digits]).ok().and_then(|text| text.parse::<u64>().ok());
-    let cost_us = u64::from(cost_us);
-    burned_us.is_some_and(|burned_us| (cost_us..=cost_us * 2 + BURNED_MORE_US_MAX).contains(&burned_us))
-}
-
-fn request_of(cost_us: u32, keeps: bool) -> Vec<u8> {
-    let close = if keeps { "" } else { "connection: close\r\n" };
-    format!("GET /?us={cost_us} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: dapple-overload\r\n{close}\r\n").into_bytes()
-}
-
 fn interest(unsent: bool) -> EventFlags {
     if unsent { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
 }
@@ -348,9 +353,6 @@ fn source(number: u64) -> Ipv4Addr {
 /// Addresses for each third number.
 const HOSTS: u64 = 254;
 
-/// How much more a server may burn at its clock's mercy.
-const BURNED_MORE_US_MAX: u64 = 10_000;
-
 const TIMER: u64 = u64::MAX;
 
 const EVENTS_MAX: usize = 256;
@@ -361,16 +363,6 @@ const BEGIN_AT_ONCE_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn right_replies_name_what_was_burned() {
-        for right in ["5000\n", "5003 us burned", "9000"] {
-            assert!(is_right(5_000, right.as_bytes()), "{right}");
-        }
-        for wrong in ["", "ok", "4999\n", "50000\n", "-5000", "99999999999999999999999"] {
-            assert!(!is_right(5_000, wrong.as_bytes()), "{wrong}");
-        }
-    }
 
     #[test]
     fn sources_are_addresses_of_this_machine() {

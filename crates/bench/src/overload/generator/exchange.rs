@@ -1,0 +1,47 @@
+//! What is asked for, and which replies are right.
+
+use super::reply::Reply;
+use crate::overload::record::{Failure, Outcome};
+
+/// What a reply is to a request of that cost.
+pub(super) fn judge(cost_us: u32, reply: &Reply, body: &[u8]) -> Outcome {
+    match reply.status {
+        200 if is_right(cost_us, body) => Outcome::Right,
+        200 => Outcome::Failed(Failure::WrongBody),
+        503 => Outcome::Refused { retry_after: reply.retry_after },
+        status => Outcome::Failed(Failure::Status(status)),
+    }
+}
+
+/// A right reply begins with the microseconds that were burned: as many as were asked for, or somewhat more where the server tells
+/// what it took in truth.
+fn is_right(cost_us: u32, body: &[u8]) -> bool {
+    let digits = body.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let burned_us = std::str::from_utf8(&body[..digits]).ok().and_then(|text| text.parse::<u64>().ok());
+    let cost_us = u64::from(cost_us);
+    burned_us.is_some_and(|burned_us| (cost_us..=cost_us * 2 + BURNED_MORE_US_MAX).contains(&burned_us))
+}
+
+/// The request of that cost.
+pub(super) fn request_of(cost_us: u32, keeps: bool) -> Vec<u8> {
+    let close = if keeps { "" } else { "connection: close\r\n" };
+    format!("GET /?us={cost_us} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: dapple-overload\r\n{close}\r\n").into_bytes()
+}
+
+/// How much more a server may burn at its clock's mercy.
+const BURNED_MORE_US_MAX: u64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn right_replies_name_what_was_burned() {
+        for right in ["5000\n", "5003 us burned", "9000"] {
+            assert!(is_right(5_000, right.as_bytes()), "{right}");
+        }
+        for wrong in ["", "ok", "4999\n", "50000\n", "-5000", "99999999999999999999999"] {
+            assert!(!is_right(5_000, wrong.as_bytes()), "{wrong}");
+        }
+    }
+}
