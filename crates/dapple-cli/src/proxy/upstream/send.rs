@@ -67,9 +67,11 @@ impl Upstream {
         let Prepared { request, pieces, gate } =
             prepare(method, Uri::from(target.clone()), headers, hints.as_ref(), body.len());
         let mut responding = Box::pin(sender.send_request(request));
-        let uploaded = upload(self.waits.response, responding.as_mut(), body, pieces, gate).await;
+        // A connection that ends in this very moment may miss the request in its queue, which then is there for as long as its sender is.
+        let sender = Some(sender).filter(|sender| !sender.is_closed());
+        let uploaded = upload(self.waits.response, responding.as_mut(), body, pieces, gate, false).await;
         let (response, upload) = match uploaded.map_err(|halt| (halted(halt), is_kept))? {
-            Sent::Early(response, pieces) => (response, Some(pieces)),
+            Sent::Early(response, pieces, _) => (response, Some(pieces)),
             Sent::Answered(response) => (response, None),
             Sent::All => {
                 let late = Failure::TimedOut("The server's answer");
@@ -79,7 +81,7 @@ impl Upstream {
         };
         drop(responding);
         let (upstream, origin) = (self.clone(), outgoing.origin.clone());
-        let sender = upload.is_none().then_some(sender);
+        let sender = sender.filter(|_| upload.is_none());
         answer(response, Lease { upstream, origin, sender, upload }).map_err(|failure| (failure, is_kept))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use dapple::sync::{mpsc, oneshot};
 use dapple::time::{Instant, sleep, timeout};
 use http::header::{CONTENT_LENGTH, EXPECT};
@@ -38,8 +39,8 @@ pub(in crate::proxy) enum Sent {
     All,
     /// The server answered before it had all, and got all.
     Answered(Response<Incoming>),
-    /// The server answered, and the rest of the body stays where it is.
-    Early(Response<Incoming>, Pieces),
+    /// The server answered, and the rest of the body stays where it is: after these bytes, which have been read and not sent.
+    Early(Response<Incoming>, Pieces, Option<Bytes>),
 }
 
 /// Why a request did not come all the way.
@@ -97,30 +98,30 @@ pub(in crate::proxy) fn prepare(
 }
 
 /// Moves the body from the client to the server, one piece at a time, until it is sent or the server has answered. After an error it
-/// need not want the rest; after another answer the rest may come soon, and then the connections can be kept. Nothing may rest for longer
-/// than `pause_max`.
+/// need not want the rest; after another answer the rest may come soon, and then the connections can be kept, unless who asks `goes_on` with
+/// it. Nothing may rest for longer than `pause_max`.
 pub(in crate::proxy) async fn upload<E>(
     pause_max: Duration,
     mut responding: Responding<'_, E>,
     body: &mut RequestBody<'_>,
     pieces: Option<Pieces>,
     gate: Option<oneshot::Receiver<()>>,
+    goes_on: bool,
 ) -> Result<Sent, Halt<E>> {
     let Some(pieces) = pieces else { return Ok(Sent::All) };
     if let Some(gate) = gate
         && let Some(response) = until_wanted(responding.as_mut(), gate).await
     {
-        return response.map(|response| Sent::Early(response, pieces)).map_err(Halt::Server);
+        return response.map(|response| Sent::Early(response, pieces, None)).map_err(Halt::Server);
     }
     let mut patience = pin!(sleep(pause_max));
-    let mut answered = None;
+    let (mut answered, mut held) = (None, None);
     loop {
         if answered.is_none() {
             patience.as_mut().reset(Instant::now() + pause_max);
         }
         let event = {
-            // Not dropped half-way: it may hold a piece that is neither here nor there.
-            let mut moving = pin!(move_piece(body, &pieces));
+            let mut moving = pin!(move_piece(body, &pieces, &mut held));
             loop {
                 let event = poll_fn(|cx| {
                     if let Poll::Ready(moved) = moving.as_mut().poll(cx) {
@@ -134,7 +135,7 @@ pub(in crate::proxy) async fn upload<E>(
                     patience.as_mut().poll(cx).map(|()| Event::Stuck)
                 });
                 match event.await {
-                    Event::Answered(Ok(response)) if response.status().as_u16() < 400 => {
+                    Event::Answered(Ok(response)) if response.status().as_u16() < 400 && !goes_on => {
                         answered = Some(response);
                         patience.as_mut().reset(Instant::now() + REST_MAX);
                     }
@@ -148,8 +149,8 @@ pub(in crate::proxy) async fn upload<E>(
             // hyper may want no more of it: then the connection is gone, or the answer is there.
             Event::Moved(Moved::All | Moved::Unwanted) => return Ok(answered.map_or(Sent::All, Sent::Answered)),
             Event::Answered(Err(error)) => return Err(Halt::Server(error)),
-            Event::Answered(Ok(response)) => return Ok(Sent::Early(response, pieces)),
-            Event::Stuck => return answered.map(|response| Sent::Early(response, pieces)).ok_or(Halt::Stuck),
+            Event::Answered(Ok(response)) => return Ok(Sent::Early(response, pieces, held)),
+            Event::Stuck => return answered.map(|response| Sent::Early(response, pieces, held)).ok_or(Halt::Stuck),
         }
     }
 }
@@ -167,13 +168,20 @@ enum Moved {
     Failed(io::Error),
 }
 
-/// Takes the next piece from the client and puts it where hyper takes it from.
-async fn move_piece(body: &mut RequestBody<'_>, pieces: &Pieces) -> Moved {
-    match body.next().await {
-        None => pieces.send(Part::End).await.map_or(Moved::Unwanted, |()| Moved::All),
-        Some(Err(error)) => Moved::Failed(error),
-        Some(Ok(piece)) => pieces.send(Part::Piece(piece)).await.map_or(Moved::Unwanted, |()| Moved::One),
+/// Takes the next piece from the client and puts it where hyper takes it from. Dropped half-way, it leaves the piece in `held`.
+async fn move_piece(body: &mut RequestBody<'_>, pieces: &Pieces, held: &mut Option<Bytes>) -> Moved {
+    if held.is_none() {
+        match body.next().await {
+            None => return pieces.send(Part::End).await.map_or(Moved::Unwanted, |()| Moved::All),
+            Some(Err(error)) => return Moved::Failed(error),
+            Some(Ok(piece)) => *held = Some(piece),
+        }
     }
+    let Ok(room) = pieces.reserve().await else { return Moved::Unwanted };
+    if let Some(piece) = held.take() {
+        room.send(Part::Piece(piece));
+    }
+    Moved::One
 }
 
 /// Waits until the server says `100 Continue`. Who does not know `Expect` says nothing, so the body goes after a while (RFC 9110,
