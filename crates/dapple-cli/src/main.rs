@@ -55,8 +55,7 @@ fn main() -> ExitCode {
         },
         Command::Proxy(args) => match proxy::run(args, &loaded) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error @ proxy::ProxyError::Config(_)) => fail(&error, EXIT_MISUSE),
-            Err(error) => fail(&error, 1),
+            Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },
         Command::StageHost(args) => match stage_host::run(args) {
             Ok(code) => code,

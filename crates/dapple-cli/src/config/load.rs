@@ -125,6 +125,12 @@ impl Loaded {
         show::as_file(&self.settings)
     }
 
+    /// Where an option was given; `None` where it has its default, also where that was said.
+    pub(crate) fn given(&self, option: &str) -> Option<&str> {
+        let setting = self.settings.iter().find(|setting| setting.name == option)?;
+        setting.given()
+    }
+
     /// The options that have another value in `newer`.
     pub(crate) fn changed<'a>(&'a self, newer: &Loaded) -> Vec<&'a str> {
         let pairs = self.settings.iter().zip(&newer.settings);

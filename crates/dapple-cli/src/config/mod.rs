@@ -10,7 +10,7 @@
 
 pub(crate) use self::address::host_and_port;
 pub(crate) use self::load::{Loaded, load, load_again};
-pub(crate) use self::number::number;
+pub(crate) use self::number::{number, seconds};
 pub(crate) use self::problem::Problems;
 
 mod address;

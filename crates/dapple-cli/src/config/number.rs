@@ -1,6 +1,7 @@
 //! Numbers with a range, and errors that tell it.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// A parser of numbers in `range`, for clap.
 pub(crate) fn number<T: TryFrom<u64>>(
@@ -15,9 +16,18 @@ pub(crate) fn number<T: TryFrom<u64>>(
     }
 }
 
+/// Seconds, of which a part may stand behind a point.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|seconds| !seconds.is_zero() && *seconds <= Duration::from_secs(86_400))
+        .ok_or_else(|| "write seconds, above 0 and up to 86400, for example 10 or 0.5".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::number;
+    use super::{number, seconds};
+    use std::time::Duration;
 
     #[test]
     fn the_range_is_told() {
@@ -25,6 +35,15 @@ mod tests {
         for bad in ["", "-1", "65536", "8o", "1.5", "99999999999999999999999"] {
             let message = number::<u16>(0..=65_535)(bad).unwrap_err();
             assert!(message.ends_with("write a number from 0 to 65535"), "{message}");
+        }
+    }
+
+    #[test]
+    fn seconds_may_have_a_part() {
+        assert_eq!(seconds("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for bad in ["", "0", "-1", "x", "1e9", "nan", "inf"] {
+            assert!(seconds(bad).is_err(), "{bad}");
         }
     }
 }

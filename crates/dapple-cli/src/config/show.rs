@@ -18,19 +18,33 @@ pub(crate) struct Setting {
     pub(super) name: String,
     /// As it is written in the file; `None` when nothing is given and there is no default.
     pub(super) value: Option<String>,
+    /// Whether that is what it would be if nobody had said anything.
+    is_default: bool,
     origin: String,
+}
+
+impl Setting {
+    /// Where it was given; `None` where it has its default, also where that was said.
+    pub(super) fn given(&self) -> Option<&str> {
+        (!self.is_default).then_some(&self.origin)
+    }
 }
 
 /// All options and their values, in the order in which they are declared.
 pub(crate) fn settings(options: &Options, matches: &ArgMatches, origins: &BTreeMap<Id, Origin>) -> Vec<Setting> {
     let setting = |arg: &Arg| {
         let id = arg.get_id().as_str();
-        let values: Option<Vec<String>> =
-            matches.get_raw(id).map(|values| values.map(|value| literal(arg, &value.to_string_lossy())).collect());
-        let value = values.map(|values| match option::is_list(arg) {
-            true => format!("[{}]", values.join(", ")),
-            false => values.concat(),
-        });
+        let written = |values: &mut dyn Iterator<Item = &OsStr>| {
+            let values: Vec<String> = values.map(|value| literal(arg, &value.to_string_lossy())).collect();
+            match option::is_list(arg) {
+                true => format!("[{}]", values.join(", ")),
+                false => values.concat(),
+            }
+        };
+        let value = matches.get_raw(id).map(|mut values| written(&mut values));
+        let defaults = arg.get_default_values();
+        let default = (!defaults.is_empty()).then(|| written(&mut defaults.iter().map(|value| value.as_os_str())));
+        let is_default = value == default;
         let origin = match (matches.value_source(id), origins.get(arg.get_id())) {
             (Some(ValueSource::CommandLine), _) => "command line".to_owned(),
             (_, Some(Origin::Variable(name))) => name.clone(),
@@ -38,7 +52,7 @@ pub(crate) fn settings(options: &Options, matches: &ArgMatches, origins: &BTreeM
             _ => "default".to_owned(),
         };
         let heading = arg.get_help_heading().unwrap_or_default().to_owned();
-        Setting { heading, name: id.to_owned(), value, origin }
+        Setting { heading, name: id.to_owned(), value, is_default, origin }
     };
     options.all().map(setting).collect()
 }

@@ -174,7 +174,7 @@ fn given_in_file(command: &clap::Command, arg: &clap::Arg) -> String {
         (Kind::Text, _, Some(possible)) => format!("{:?}", possible.get_name()),
         (Kind::Text, ..) => {
             let mut texts =
-                ["localhost:80", "10.0.0.0/8", "localhost", "http://localhost"].into_iter().map(str::to_owned);
+                ["localhost:80", "10.0.0.0/8", "localhost", "http://localhost", "/path"].into_iter().map(str::to_owned);
             let fits = texts.find(|text| Options::of(command).check(arg, std::slice::from_ref(text)).is_ok());
             format!("{:?}", fits.unwrap_or_else(|| panic!("no example for {arg}")))
         }

@@ -104,7 +104,12 @@ impl hyper::body::Body for Body {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        self.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        let piece = ready!(self.poll_next(cx));
+        Poll::Ready(match piece {
+            Some(piece) => Some(piece.map(Frame::data)),
+            // Those who send HTTP/2 take them whenever there are any.
+            None => self.trailers().map(|trailers| Ok(Frame::trailers(trailers))),
+        })
     }
 
     fn is_end_stream(&self) -> bool {

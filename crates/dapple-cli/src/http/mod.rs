@@ -22,7 +22,7 @@ pub(crate) use self::body::{Body, BodyStream};
 pub(crate) use self::interims::Interims;
 pub(crate) use self::limits::Limits;
 pub(crate) use self::observer::Observer;
-pub(crate) use self::reply::{Reply, SharedHead};
+pub(crate) use self::reply::{Reply, Served, SharedHead};
 pub(crate) use self::request_body::{Incoming, RequestBody};
 pub(crate) use self::service::{Awaited, Client, Service};
 pub(crate) use self::tunnel::Tunnel;

@@ -61,6 +61,10 @@ impl hyper::body::Body for ObservedBody {
                 if let Some(observer) = &mut self.observer {
                     observer.sent(len as u64);
                 }
+                // Nothing follows them, and nobody asks for it.
+                if frame.is_trailers() {
+                    self.complete();
+                }
                 self.look_for_end();
             }
             _ => {}

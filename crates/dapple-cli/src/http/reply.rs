@@ -21,6 +21,19 @@ pub(crate) struct Reply {
     pub(crate) close: bool,
     /// Learns what becomes of it; whoever sends it tells.
     pub(crate) observer: Option<Box<dyn Observer>>,
+    /// Who made it, where that was another server: for the log.
+    pub(crate) served: Option<Box<Served>>,
+}
+
+/// Another server's part in a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Which one; `None` where none was found.
+    pub(crate) upstream: Option<Arc<str>>,
+    /// How long its head took, from the first try on.
+    pub(crate) head_us: u64,
+    /// How often it was tried, at this server or others.
+    pub(crate) tries: u32,
 }
 
 /// Header fields made once and sent with many replies.
@@ -35,7 +48,7 @@ pub(crate) struct SharedHead {
 impl Reply {
     /// A reply with these parts and no shared fields.
     pub(crate) fn new(status: StatusCode, headers: HeaderMap, body: Body) -> Reply {
-        Reply { status, shared: None, headers, body, content_len: None, close: false, observer: None }
+        Reply { status, shared: None, headers, body, content_len: None, close: false, observer: None, served: None }
     }
 }
 

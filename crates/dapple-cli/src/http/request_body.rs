@@ -27,6 +27,11 @@ pub(crate) trait Incoming {
 
     /// How many bytes are still to come, where that is known.
     fn len(&self) -> Option<u64>;
+
+    /// What is still to come, for who reads on while the reply is sent; where that can be done. Nothing comes here any more then.
+    fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
+        None
+    }
 }
 
 impl<'a> RequestBody<'a> {
@@ -61,6 +66,11 @@ impl<'a> RequestBody<'a> {
             Some(incoming) => incoming.poll_next(cx),
             None => Poll::Ready(None),
         }
+    }
+
+    /// As [`Incoming::detach`].
+    pub(crate) fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
+        self.incoming.as_mut().and_then(|incoming| incoming.detach())
     }
 
     /// How many bytes are still to come, where that is known.

@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::Sinks;
 use super::log::Line;
 use super::metrics::MethodIndex;
-use crate::http::{Client, Observer};
+use crate::http::{Client, Observer, Served};
 
 /// What is noted of a request until its reply is sent, or cannot be.
 pub(crate) struct Exchange {
@@ -20,6 +20,7 @@ pub(crate) struct Exchange {
     sent: u64,
     is_complete: bool,
     line: Option<Line>,
+    served: Option<Box<Served>>,
 }
 
 /// How an exchange ended.
@@ -48,12 +49,26 @@ impl Exchange {
     }
 
     fn new(sinks: &'static Sinks, method: MethodIndex, line: Option<Line>) -> Exchange {
-        Exchange { sinks, started: Instant::now(), method, status: None, sent: 0, is_complete: false, line }
+        Exchange {
+            sinks,
+            started: Instant::now(),
+            method,
+            status: None,
+            sent: 0,
+            is_complete: false,
+            line,
+            served: None,
+        }
     }
 
     /// The service has decided.
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.status = Some(status);
+    }
+
+    /// Another server had a part in it.
+    pub(super) fn served(&mut self, served: Option<Box<Served>>) {
+        self.served = served;
     }
 }
 
@@ -77,7 +92,7 @@ impl Drop for Exchange {
             metrics.count(self.method, &ending);
         }
         if let (Some(log), Some(line)) = (&self.sinks.log, &self.line) {
-            log.put(worker, |lines| line.end(&ending, lines));
+            log.put(worker, |lines| line.end(&ending, self.served.as_deref(), lines));
         }
     }
 }

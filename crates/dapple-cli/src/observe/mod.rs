@@ -71,6 +71,7 @@ impl Observing {
         };
         if let Some(mut exchange) = exchange {
             exchange.answered(reply.status);
+            exchange.served(reply.served.take());
             reply.observer = Some(Box::new(exchange));
         }
         reply

@@ -200,7 +200,7 @@ pub(super) fn last_hop(request: &Request<'_>, headers: &mut HeaderMap) -> Result
 }
 
 /// What the proxy does itself.
-fn options() -> Reply {
+pub(super) fn options() -> Reply {
     let mut headers = HeaderMap::new();
     headers.insert(
         http::header::ALLOW,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::config::Problems;
 use crate::observe::told::ToldError;
@@ -22,6 +23,19 @@ pub(crate) enum ProxyError {
          (`--allow-clients 0.0.0.0/0` would be all of the internet; leave `--addr` out to serve this machine only)"
     )]
     Open(SocketAddr),
+    #[error("{0}")]
+    Misuse(String),
+    #[error("the certificates of --upstream-ca in {0:?} cannot be used ({1}); give a file in PEM format")]
+    Authorities(PathBuf, String),
+    #[error(transparent)]
+    Tls(#[from] dapple::tls::Error),
     #[error("the runtime could not start: {0}; a limit on threads or on open files may be too low (see `ulimit -a`)")]
     Runtime(#[source] io::Error),
+}
+
+impl ProxyError {
+    /// Whether options make no sense, rather than that something else is in the way.
+    pub(crate) fn is_misuse(&self) -> bool {
+        matches!(self, ProxyError::Config(_) | ProxyError::Misuse(_))
+    }
 }

@@ -29,7 +29,11 @@ impl Pseudonym {
 
     /// Adds this hop, over which the message came in that version.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap, version: Version) {
-        let version = if version == Version::HTTP_10 { "1.0" } else { "1.1" };
+        let version = match version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            _ => "1.1",
+        };
         if let Ok(value) = HeaderValue::from_str(&format!("{version} {}", self.0)) {
             headers.append(VIA, value);
         }

@@ -97,7 +97,7 @@ impl Host for Door {
     }
 }
 
-const FORBIDDEN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\
+pub(super) const FORBIDDEN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 73\r\n\r\n\
     This proxy is not for your address; `--allow-clients NETWORK` allows it.\n";
 

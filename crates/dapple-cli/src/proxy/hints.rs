@@ -44,6 +44,11 @@ impl Hints {
         }
     }
 
+    /// Whether anything has come.
+    pub(crate) fn is_any(&self) -> bool {
+        self.lock().count > 0
+    }
+
     /// Does `work`, and passes on meanwhile what comes.
     pub(crate) async fn passed_on<T>(
         &self,

@@ -1,4 +1,4 @@
-//! `dapple proxy`: a forward proxy with one cache for all clients, the papers' own example grown up.
+//! `dapple proxy`: a forward proxy with one cache for all clients, the papers' own example grown up; with `--to`, a reverse proxy.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -33,6 +33,7 @@ mod metrics;
 #[allow(clippy::module_inception, reason = "the one thing that the others are about")]
 mod proxy;
 mod reply;
+mod reverse;
 mod rules;
 mod status;
 mod tally;
@@ -46,6 +47,10 @@ mod upstream;
 /// What kept the proxy from starting.
 pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     let NoTables {} = loaded.sections.read()?;
+    reverse::belongs_together(args, loaded)?;
+    if !args.reverse.to.is_empty() {
+        return reverse::run(args, loaded);
+    }
     if args.check {
         return check::check(args, loaded);
     }
@@ -60,7 +65,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     let upgrade = Upgrade::new();
     let (observing, writing) = told::open(&args.told, runtime.handle())?;
     let mut predecessor = Predecessor::find().map_err(ProxyError::Runtime)?;
-    let all_listening = listen(&args.listen.wanted(), &args.listen.wanted_by_default(), predecessor.as_mut())?;
+    let all_listening = listen(&args.listen.wanted(), &args.listen.wanted_by_default(false), predecessor.as_mut())?;
     let addrs: Vec<SocketAddr> = all_listening.iter().filter_map(Listening::addr).collect();
     addrs.iter().try_for_each(|addr| args.allow.may_listen(*addr))?;
 

@@ -53,8 +53,12 @@ impl Asked {
 pub(super) fn queue(mut reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outgoing) -> (bool, Queued) {
     let framing = framing(&reply, asked);
     let keep_alive = keep_alive && framing != ReplyFraming::UntilClose;
-    let shared = reply.shared.as_ref().map_or(&[][..], |shared| &shared.lines);
     let is_tunnel = matches!(reply.body, Body::Tunnel(_));
+    let shared = match &reply.shared {
+        Some(shared) => &shared.lines,
+        None if is_tunnel && reply.status == StatusCode::SWITCHING_PROTOCOLS => CHANGES,
+        None => &[][..],
+    };
     out.text(|text| {
         DATE_LINE.with_borrow_mut(|date| {
             // What is passed on has the date of its origin.
@@ -258,6 +262,9 @@ impl Streaming {
         Ok(piece)
     }
 }
+
+/// What goes with the news that the protocol changes (RFC 9110, section 7.8).
+const CHANGES: &[u8] = b"connection: upgrade\r\n";
 
 thread_local! {
     static DATE_LINE: RefCell<DateLine> = const { RefCell::new(DateLine::new()) };

@@ -1,9 +1,12 @@
 //! A request of HTTP/2 on its way to the service and back.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use dapple::time::timeout;
 use http::{Response, StatusCode};
 use hyper::body::{Body, Incoming};
@@ -19,19 +22,39 @@ pub(super) async fn answer<V: Service>(
     limits: Arc<Limits>,
 ) -> Response<Pieces> {
     is_answered(false);
-    let (parts, mut body) = request.into_parts();
+    let (parts, body) = request.into_parts();
+    let mut body = Detachable(Some(body));
     let fields = messages::fields(&parts.headers);
     let request = messages::request(&parts, &fields);
     let reply = match messages::malformed(&parts, &request) {
         Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
         None => service.answer(&request, &mut RequestBody::new(&mut body), &client).await,
     };
-    if !body.is_end_stream() && request.fields.first("expect").is_none() {
+    if let Some(mut body) = body.0.filter(|body| !body.is_end_stream())
+        && request.fields.first("expect").is_none()
+    {
         // Only at its end is known whether the request was well-formed. Whoever waits to be told to go on with it is not waited for.
         let _ = timeout(limits.pause_timeout, drain(&mut body, limits.drain_len_max)).await;
     }
     is_answered(true);
     messages::response(reply).map(Pieces::new)
+}
+
+/// The body of a request, which may be read on while the reply is sent: a stream goes both ways.
+struct Detachable(Option<Incoming>);
+
+impl crate::http::Incoming for Detachable {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |body| crate::http::Incoming::poll_next(body, cx))
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.0.as_ref().map_or(Some(0), crate::http::Incoming::len)
+    }
+
+    fn detach(&mut self) -> Option<Box<dyn crate::http::Incoming + Send>> {
+        self.0.take().map(|body| Box::new(body) as Box<dyn crate::http::Incoming + Send>)
+    }
 }
 
 /// Drops what is left of a body, up to so many bytes.

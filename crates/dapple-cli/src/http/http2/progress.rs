@@ -57,7 +57,10 @@ impl Body for Pieces {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if self.rest.is_empty() {
             match Pin::new(&mut self.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => self.rest = frame.into_data().unwrap_or_default(),
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
                 Poll::Pending => {
                     is_answered(false);
                     return Poll::Pending;

@@ -7,7 +7,7 @@ use dapple_http::{Form, Request};
 use http::Version;
 
 use super::escape::{json, quoted};
-use crate::http::Client;
+use crate::http::{Client, Served};
 use crate::observe::exchange::Ending;
 use crate::observe::time;
 
@@ -80,7 +80,7 @@ impl Line {
     }
 
     /// Writes the whole line, now that its ending is known.
-    pub(crate) fn end(&self, ending: &Ending, out: &mut Vec<u8>) {
+    pub(crate) fn end(&self, ending: &Ending, served: Option<&Served>, out: &mut Vec<u8>) {
         let status = ending.status.map_or(GONE, |status| status.as_u16());
         let (before, behind) = self.text.split_at(self.middle);
         out.extend_from_slice(before);
@@ -89,6 +89,10 @@ impl Line {
             Format::Json => {
                 let Ending { sent, is_complete, duration_us, worker, .. } = ending;
                 let worker = worker.map_or("null".to_owned(), |worker| worker.to_string());
+                if let Some(Served { upstream, head_us, tries }) = served {
+                    member(out, "upstream", upstream.as_ref().map(|name| name.as_bytes()));
+                    let _ = write!(out, "\"upstream_us\":{head_us},\"tries\":{tries},");
+                }
                 let rest = format!(
                     "\"status\":{status},\"bytes\":{sent},\"complete\":{is_complete},\"duration_us\":{duration_us},\"worker\":{worker}}}"
                 );
@@ -170,7 +174,7 @@ mod tests {
     use http::{Method, StatusCode, Version};
 
     use super::{Format, Line};
-    use crate::http::Client;
+    use crate::http::{Client, Served};
     use crate::observe::exchange::Ending;
 
     fn line(format: Format) -> String {
@@ -190,7 +194,8 @@ mod tests {
         let ending =
             Ending { status: Some(StatusCode::OK), sent: 12, is_complete: false, duration_us: 34, worker: Some(1) };
         let mut out = Vec::new();
-        Line::begin(format, &request, &client).end(&ending, &mut out);
+        let served = Served { upstream: Some("http://b:80".into()), head_us: 30, tries: 2 };
+        Line::begin(format, &request, &client).end(&ending, Some(&served), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -221,6 +226,9 @@ mod tests {
             ("complete", serde_json::Value::Bool(false)),
             ("duration_us", 34.into()),
             ("worker", 1.into()),
+            ("upstream", "http://b:80".into()),
+            ("upstream_us", 30.into()),
+            ("tries", 2.into()),
         ] {
             assert_eq!(json[name], value, "{name} in {text}");
         }

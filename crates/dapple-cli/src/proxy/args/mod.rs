@@ -10,9 +10,10 @@ use crate::config::{host_and_port, number};
 use crate::observe::ToldArgs;
 use crate::proxy::ProxyError;
 use crate::proxy::destination::{Destination, destination, network};
+use crate::proxy::reverse::ReverseArgs;
 use crate::server::{AdmissionArgs, Wanted};
 
-/// Forward HTTP for browsers and programs, with one cache for all of them, on every core.
+/// Forward HTTP for browsers and programs, with one cache for all of them; or, with --to, be a reverse proxy for servers.
 ///
 /// Every connection, every tunnel and every connection to a server has a color of its own; the cache is many shards with a
 /// color each. What is answered once is kept as RFC 9111 allows, and asked for once when many want it at the same time.
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     pub(crate) cache: CacheArgs,
 
     #[command(flatten)]
+    pub(crate) reverse: ReverseArgs,
+
+    #[command(flatten)]
     pub(crate) limits: LimitArgs,
 
     #[command(flatten)]
@@ -55,7 +59,7 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "port", value_parser = host_and_port)]
     addr: Vec<(String, u16)>,
 
-    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one [default: 3128]
+    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one [default: 3128; with --to 8080]
     #[arg(long, value_name = "N", value_parser = number::<u16>(0..=65_535))]
     port: Option<u16>,
 }
@@ -64,7 +68,7 @@ pub(crate) struct ListenArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Clients and servers")]
 pub(crate) struct AllowArgs {
-    /// Clients that may use the proxy beside those of this machine, such as 192.168.1.0/24; may be repeated
+    /// Clients that may use the proxy beside those of this machine, such as 192.168.1.0/24; may be repeated [default: none; with --to all]
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub(crate) allow_clients: Vec<IpNet>,
 
@@ -158,8 +162,8 @@ impl ListenArgs {
     }
 
     /// Where to listen, where nothing was said.
-    pub(crate) fn wanted_by_default(&self) -> Wanted {
-        wanted(("127.0.0.1".to_owned(), PORT))
+    pub(crate) fn wanted_by_default(&self, is_reverse: bool) -> Wanted {
+        wanted(("127.0.0.1".to_owned(), if is_reverse { REVERSE_PORT } else { PORT }))
     }
 }
 
@@ -195,6 +199,9 @@ fn wanted((host, port): (String, u16)) -> Wanted {
 /// Where proxies are looked for.
 const PORT: u16 = 3128;
 
+/// Where web servers are tried.
+const REVERSE_PORT: u16 = 8080;
+
 const EXAMPLES: &str = "\
 Every option can also be given in the environment (--cache-mb 64 is DAPPLE_PROXY_CACHE_MB=64) and in the file of
 --config (cache_mb = 64). The command line wins over the environment, and that over the file.
@@ -208,8 +215,12 @@ Examples:
   dapple proxy --cache-mb 2048 --object-max-kb 65536
                                                 a large cache, for large files as well
   dapple proxy --config proxy.toml --check      what is in the file, and whether it makes sense
+  dapple proxy --to http://127.0.0.1:9000,http://127.0.0.1:9001 --health-path /healthy
+                                                a reverse proxy on http://127.0.0.1:8080 for two servers
+  dapple proxy --addr 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem --to h2c://10.0.0.7:50051
+                                                HTTPS for everybody, in front of a server of HTTP/2 such as gRPC's
 
 SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within --drain-s seconds; a second one ends
 it at once. SIGUSR2 starts the program file anew, which takes over without a gap. SIGUSR1 or SIGHUP opens the access log
-anew. DAPPLE_LOG (error, warn, info, debug) sets how much it says on stderr; warn when left out. docs/proxy.md tells the
+anew; with --to SIGHUP reads the list of servers and the certificates again. DAPPLE_LOG (error, warn, info, debug) sets how much it says on stderr; warn when left out. docs/proxy.md tells the
 rest.";

@@ -90,7 +90,7 @@ fn halted(halt: Halt<hyper::Error>) -> Failure {
     match halt {
         Halt::Client(error) => Failure::Client(error.to_string()),
         Halt::Server(error) => broken(&error),
-        Halt::Stuck => Failure::TimedOut("Sending the body of the request"),
+        Halt::Idle | Halt::Stuck => Failure::TimedOut("Sending the body of the request"),
     }
 }
 

@@ -49,7 +49,9 @@ pub(in crate::proxy) enum Halt<E> {
     Client(io::Error),
     /// The server did, or the connection to it.
     Server(E),
-    /// Nothing moved for too long.
+    /// Nothing came of the client for too long.
+    Idle,
+    /// The server took nothing for too long.
     Stuck,
 }
 
@@ -150,7 +152,11 @@ pub(in crate::proxy) async fn upload<E>(
             Event::Moved(Moved::All | Moved::Unwanted) => return Ok(answered.map_or(Sent::All, Sent::Answered)),
             Event::Answered(Err(error)) => return Err(Halt::Server(error)),
             Event::Answered(Ok(response)) => return Ok(Sent::Early(response, pieces, held)),
-            Event::Stuck => return answered.map(|response| Sent::Early(response, pieces, held)).ok_or(Halt::Stuck),
+            Event::Stuck => {
+                // What is in hand waits for the server.
+                let halt = if held.is_some() { Halt::Stuck } else { Halt::Idle };
+                return answered.map(|response| Sent::Early(response, pieces, held)).ok_or(halt);
+            }
         }
     }
 }

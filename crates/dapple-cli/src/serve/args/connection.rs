@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dapple_http::HeadLimits;
 
-use crate::config::number;
+use crate::config::{number, seconds};
 use crate::http::Limits;
 
 /// Limits of a connection, whose defaults let nobody stay who is slow or silent for 30 s.
@@ -70,29 +70,6 @@ impl ConnectionArgs {
             rate_grace: self.rate_grace_s,
             request_timeout: self.request_timeout_s,
             ..Limits::default()
-        }
-    }
-}
-
-/// Seconds, of which a part may stand behind a point.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds
-        .filter(|seconds| !seconds.is_zero() && *seconds <= Duration::from_secs(86_400))
-        .ok_or_else(|| "write seconds, above 0 and up to 86400, for example 10 or 0.5".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::seconds;
-    use std::time::Duration;
-
-    #[test]
-    fn seconds_may_have_a_part() {
-        assert_eq!(seconds("10"), Ok(Duration::from_secs(10)));
-        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
-        for bad in ["", "0", "-1", "x", "1e9", "nan", "inf"] {
-            assert!(seconds(bad).is_err(), "{bad}");
         }
     }
 }

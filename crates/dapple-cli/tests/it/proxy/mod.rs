@@ -8,6 +8,7 @@ mod interim;
 mod limits;
 mod observing;
 mod origin;
+mod reverse;
 mod safety;
 mod sharing;
 mod trailers;

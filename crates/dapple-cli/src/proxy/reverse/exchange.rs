@@ -1,0 +1,139 @@
+//! One request, from the pick of an upstream to its answer, with what is tried again.
+//!
+//! | what happened | the same request again |
+//! |---|---|
+//! | a connection that was kept had been closed meanwhile | at once, on a fresh one, where that is safe; says nothing of the upstream |
+//! | no connection; as many requests there as there may be | at another upstream |
+//! | the connection ended, or the response made no sense | at another upstream, where that is safe |
+//! | it took too long | no: the client has waited long enough |
+//!
+//! It is safe where nothing of the request has left, or where the method is idempotent and what was read of the body is still there (RFC 9110,
+//! section 9.2.2); and never once an interim response went to the client. Beyond the first row it costs of the budget.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use dapple::stage::balance::Outcome;
+use tracing::debug;
+
+use super::failure::Failure;
+use super::list::Pick;
+use super::replay::Replay;
+use super::reverse::Reverse;
+use super::upstream::{Answer, Missed, Outgoing, attempt};
+use crate::http::{RequestBody, Served};
+
+/// Asks one upstream after the other, until one answers or it would not be right to go on. Notes in `served` who was asked.
+pub(super) async fn exchange(
+    reverse: &Reverse,
+    outgoing: &Outgoing,
+    body: &mut RequestBody<'_>,
+    served: &mut Served,
+) -> Result<Answer, Failure> {
+    let begun = Instant::now();
+    let us = || u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    reverse.budget.deposit();
+    let mut replay = Replay::new(body);
+    let mut asked: Vec<Arc<str>> = Vec::new();
+    let mut failure = None;
+    loop {
+        let pick = match next(reverse, &asked) {
+            Ok(pick) => pick,
+            Err(none) => {
+                served.head_us = us();
+                return Err(failure.unwrap_or(none));
+            }
+        };
+        let name = pick.key().clone();
+        served.upstream = Some(name.clone());
+        let (missed, may_repeat) = match ask(reverse, pick, outgoing, &mut replay, served).await {
+            Ok(answer) => {
+                served.head_us = us();
+                return Ok(answer);
+            }
+            Err(missed) => missed,
+        };
+        if !may_repeat {
+            served.head_us = us();
+            return Err(missed);
+        }
+        failure = Some(missed);
+        asked.push(name);
+    }
+}
+
+/// Whom to ask (next).
+fn next(reverse: &Reverse, asked: &[Arc<str>]) -> Result<Pick, Failure> {
+    if asked.len() > reverse.retries_max as usize {
+        return Err(Failure::Busy);
+    }
+    let pick = reverse.list.pick(asked).map_err(Failure::NoneIn)?;
+    if !asked.is_empty() {
+        if !reverse.budget.withdraw() {
+            return Err(Failure::Busy);
+        }
+        pick.value().counts.retries.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(pick)
+}
+
+/// Asks one upstream, and once more where a connection that was kept turns out to have been closed. An error comes with whether the request
+/// may be made again elsewhere.
+async fn ask(
+    reverse: &Reverse,
+    pick: Pick,
+    outgoing: &Outgoing,
+    replay: &mut Replay<'_, '_>,
+    served: &mut Served,
+) -> Result<Answer, (Failure, bool)> {
+    let upstream = pick.value().clone();
+    let was_out = pick.is_trial();
+    let (mut pick, mut fresh) = (Some(pick), false);
+    let missed = loop {
+        served.tries += 1;
+        let missed = match attempt(&mut pick, outgoing, &mut RequestBody::new(&mut *replay), fresh).await {
+            Ok(answer) => {
+                if was_out {
+                    reverse.list.tell(&upstream);
+                }
+                return Ok(answer);
+            }
+            Err(missed) => missed,
+        };
+        debug!(upstream = &*upstream.name, failure = ?missed.failure, "an upstream did not answer");
+        // Once: the next one is fresh.
+        let is_stale = missed.is_kept && matches!(missed.failure, Failure::Broken(_));
+        if !is_stale || !may_repeat(&missed, outgoing, replay) {
+            break missed;
+        }
+        fresh = true;
+        upstream.counts.retries.fetch_add(1, Ordering::Relaxed);
+    };
+    if let Some(pick) = &mut pick {
+        note(reverse, pick, &missed);
+    }
+    let may_repeat = may_repeat(&missed, outgoing, replay);
+    Err((missed.failure, may_repeat))
+}
+
+/// Whether the request may be made again after this.
+fn may_repeat(missed: &Missed, outgoing: &Outgoing, replay: &mut Replay<'_, '_>) -> bool {
+    use Failure::{Broken, Busy, ConnectTimeout, Framing, Unreachable};
+    let is_worth_it = matches!(missed.failure, Unreachable(_) | ConnectTimeout | Busy | Broken(_) | Framing(_));
+    let is_safe = missed.is_unsent || outgoing.method.is_idempotent();
+    let is_silent = outgoing.hints.as_ref().is_none_or(|hints| !hints.is_any());
+    is_worth_it && is_safe && is_silent && replay.rewind()
+}
+
+/// What a failure says of the upstream.
+fn note(reverse: &Reverse, pick: &mut Pick, missed: &Missed) {
+    let outcome = match missed.failure {
+        Failure::Client(_) | Failure::Idle => return,
+        Failure::Busy => Outcome::Refused,
+        Failure::Broken(_) if missed.is_kept => Outcome::Canceled,
+        _ => Outcome::Failure,
+    };
+    pick.value().counts.failures.fetch_add(1, Ordering::Relaxed);
+    reverse.list.report(pick, outcome);
+}

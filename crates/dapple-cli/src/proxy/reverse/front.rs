@@ -1,0 +1,112 @@
+//! The proxy's door: its listening sockets, and what happens to those who come in.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple::Color;
+use dapple::net::TcpStream;
+use tracing::info;
+
+use super::forwarded;
+use super::reverse::Reverse;
+use crate::http::connection::{Protocol, serve as serve_http};
+use crate::http::{Client, Limits};
+use crate::proxy::front::FORBIDDEN;
+use crate::proxy::tally::Count;
+use crate::server::{Ending, Gate, Host, Listening, Place, Tls};
+
+/// All listening sockets of a proxy.
+pub(super) struct Front {
+    reverse: Arc<Reverse>,
+    door: Arc<Door>,
+    gate: Gate,
+}
+
+impl Front {
+    pub(super) fn new(reverse: Arc<Reverse>, tls: Option<Arc<Tls>>, is_short: bool) -> Front {
+        let limits = Arc::new(Limits { idle_timeout: IDLE_MAX, ..Limits::default() });
+        let door = Arc::new(Door { reverse: reverse.clone(), tls, limits });
+        let gate = Gate::new(reverse.admission.clone(), is_short);
+        Front { reverse, door, gate }
+    }
+
+    /// Begins to accept. Accepting runs on the default color.
+    pub(super) fn open(&mut self, listening: Listening) -> io::Result<()> {
+        self.gate.open(listening, self.door.clone())
+    }
+
+    /// Who accepts.
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
+    /// this returns.
+    pub(super) async fn finish(mut self, ending: Ending) {
+        self.reverse.set_crowded(true);
+        let begin = self.gate.close(ending).await;
+        // Tunnels have no replies to wait for.
+        let open = || self.reverse.admission.open().saturating_sub(self.reverse.tally.tunnels_open());
+        self.gate.last_replies(begin, open).await;
+    }
+}
+
+/// What the listening sockets do with connections.
+struct Door {
+    reverse: Arc<Reverse>,
+    tls: Option<Arc<Tls>>,
+    limits: Arc<Limits>,
+}
+
+impl Host for Door {
+    /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
+    fn serve(&self, stream: TcpStream, addr: SocketAddr, place: Place) {
+        let (reverse, limits, tls) = (self.reverse.clone(), self.limits.clone(), self.tls.clone());
+        reverse.tally.one(Count::Accepted);
+        self.spawn(async move {
+            let client = Client { addr, is_secure: tls.is_some(), color: Color::current().id(), alternative: None };
+            let handle = reverse.common.handle.clone();
+            let color = reverse.common.serial.then_some(Color::DEFAULT);
+            match tls {
+                None => serve_http(stream, Protocol::FirstBytes, reverse, client, limits, &handle, color).await,
+                Some(tls) => {
+                    // Boxed: a handshake has more to remember than a connection that waits.
+                    let accepted = Box::pin(tls.accept(stream, &handle)).await;
+                    if let Some(stream) = accepted {
+                        let is_http2 = stream.alpn() == Some(b"h2");
+                        let protocol = if is_http2 { Protocol::Http2 } else { Protocol::FirstBytes };
+                        serve_http(stream, protocol, reverse, client, limits, &handle, color).await;
+                    }
+                }
+            }
+            place.finish();
+        });
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.reverse.common.spawn(task);
+    }
+
+    fn set_crowded(&self, is_crowded: bool) {
+        self.reverse.set_crowded(is_crowded);
+    }
+
+    fn is_plain(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    fn turns_away(&self, client: IpAddr) -> Option<&'static [u8]> {
+        if forwarded::admits(&self.reverse.clients, client) {
+            return None;
+        }
+        info!(%client, "a client that may not use this proxy was turned away");
+        self.reverse.tally.one(Count::Strangers);
+        Some(FORBIDDEN)
+    }
+}
+
+/// How long a connection may wait for its next request.
+const IDLE_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,133 @@
+//! Everything that the connections share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dapple::stage::middleware::retry::Budget;
+use dapple::{Color, Handle};
+use http::uri::PathAndQuery;
+use ipnet::IpNet;
+
+use super::args::ReverseArgs;
+use super::common::Common;
+use super::forwarded::Forwarding;
+use super::list::List;
+use super::target::Target;
+use super::upstream::{Checks, Encryption, Upstream, check_health};
+use crate::observe::Observing;
+use crate::proxy::args::Args;
+use crate::proxy::fields::Pseudonym;
+use crate::proxy::tally::Tally;
+use crate::server::Admission;
+
+/// A reverse proxy.
+///
+/// ```text
+///   accept                        the default color
+///   read, parse, pick, write      the connection's color, or that of its stream (HTTP/2)
+///   connections to upstreams      a color for each
+///   health checks                 a color for each upstream
+/// ```
+///
+/// With `--serial` all but the checks are the default color.
+pub(crate) struct Reverse {
+    pub(crate) list: Arc<List>,
+    pub(crate) common: Arc<Common>,
+    pub(crate) budget: Budget,
+    pub(crate) retries_max: u32,
+    pub(crate) forwarding: Forwarding,
+    pub(crate) rewrites_host: bool,
+    pub(crate) pseudonym: Pseudonym,
+    pub(crate) tally: Arc<Tally>,
+    /// Who may connect, beside this machine; all, where nobody is named.
+    pub(crate) clients: Vec<IpNet>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) observing: Observing,
+    pub(crate) tunnels_max: usize,
+    checks: Option<Checks>,
+    crowded: AtomicBool,
+}
+
+impl Reverse {
+    /// A proxy for the upstreams that the options name.
+    pub(crate) fn new(
+        args: &Args,
+        encryption: Encryption,
+        admission: Arc<Admission>,
+        observing: Observing,
+        handle: Handle,
+    ) -> Reverse {
+        let ReverseArgs { to, rewrite_host, trust_forwarded, no_forwarded, pool, health, .. } = &args.reverse;
+        let common = Arc::new(Common {
+            encryption,
+            waits: args.limits.waits(),
+            connections_max: pool.upstream_connections as usize,
+            idle_max: pool.upstream_idle_s,
+            handle: handle.clone(),
+            serial: args.runtime.serial,
+        });
+        let path = health.health_path.as_deref().and_then(|path| PathAndQuery::try_from(path).ok());
+        let checks = path.map(|path| Checks {
+            path,
+            interval: health.health_interval_s,
+            timeout: health.health_timeout_s,
+            passes: health.health_passes,
+            failures: health.health_failures,
+        });
+        let every = checks.as_ref().map(|checks| checks.interval);
+        Reverse {
+            list: Arc::new(List::new(common.clone(), health.fail_after, every)),
+            common,
+            budget: budget(pool.retry_percent),
+            retries_max: pool.retries,
+            forwarding: Forwarding { trusted: trust_forwarded.clone(), is_silent: *no_forwarded },
+            rewrites_host: *rewrite_host,
+            pseudonym: Pseudonym::new(),
+            tally: Arc::new(Tally::new(handle)),
+            clients: args.allow.allow_clients.clone(),
+            admission,
+            observing,
+            tunnels_max: args.limits.tunnels as usize,
+            checks,
+            crowded: AtomicBool::new(false),
+        }
+        .with(to)
+    }
+
+    fn with(self, targets: &[Target]) -> Reverse {
+        self.set_upstreams(targets);
+        self
+    }
+
+    /// From now on these are the upstreams. New ones are looked at now and then, where that was asked for.
+    pub(crate) fn set_upstreams(&self, targets: &[Target]) {
+        for upstream in self.list.set(targets) {
+            self.begin_checks(&upstream);
+        }
+    }
+
+    fn begin_checks(&self, upstream: &Arc<Upstream>) {
+        if let Some(checks) = self.checks.clone() {
+            let check = check_health(self.list.clone(), Arc::downgrade(upstream), checks);
+            drop(Color::new().spawn_background(check));
+        }
+    }
+
+    /// Whether each reply is to be the last on its connection.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_crowded(&self, is_crowded: bool) {
+        self.crowded.store(is_crowded, Ordering::Relaxed);
+    }
+}
+
+/// So many retries for a hundred requests of the last ten seconds, and one a second beside; none at all where that is 0.
+fn budget(percent: u32) -> Budget {
+    let min_per_s = u32::from(percent > 0);
+    Budget::new(BUDGET_TIME, min_per_s, percent as f32 / 100.0)
+}
+
+const BUDGET_TIME: Duration = Duration::from_secs(10);

@@ -1,0 +1,104 @@
+//! From a request to its reply.
+
+use dapple_http::Request;
+use http::header::TRAILER;
+use http::{Method, StatusCode, Version};
+
+use super::exchange::exchange;
+use super::failure::Failure;
+use super::request::{Turned, takes_trailers, turn};
+use super::reverse::Reverse;
+use super::upstream::{Answer, Outgoing};
+use crate::http::{Awaited, Body, Client, Reply, RequestBody, Served, Service};
+use crate::proxy::hints;
+use crate::proxy::reply;
+use crate::proxy::tally::{Count, Place};
+use crate::proxy::tunnel::Tunneling;
+
+impl Service for Reverse {
+    async fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
+        if self.observing.is_idle() {
+            return self.reply(request, body, client).await;
+        }
+        self.observing.answer(request, client, self.reply(request, body, client)).await
+    }
+
+    fn refuse(&self, status: StatusCode, reason: &str, client: &Client) -> Reply {
+        // What ends a reply that has begun is the upstream's doing.
+        let status = if status == StatusCode::INTERNAL_SERVER_ERROR { StatusCode::BAD_GATEWAY } else { status };
+        let text = if status.is_server_error() { "The response ended before it began." } else { reason };
+        self.observing.refuse(reply::page(status, text, false), reason, client)
+    }
+
+    fn is_crowded(&self) -> bool {
+        Reverse::is_crowded(self)
+    }
+
+    fn timed_out(&self, awaited: Awaited) {
+        self.observing.timed_out(awaited);
+    }
+}
+
+impl Reverse {
+    async fn reply(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
+        self.tally.one(Count::Requests);
+        let mut served = Box::new(Served { upstream: None, head_us: 0, tries: 0 });
+        // Boxed: what waits for an upstream is large, and connections that wait for a request should not be.
+        let result = Box::pin(self.pass(request, body, client, &mut served)).await;
+        let mut reply = result.unwrap_or_else(|failure| {
+            self.tally.one(Count::Failed);
+            failure.reply(request.method == Method::HEAD)
+        });
+        reply.served = Some(served);
+        reply.close |= self.is_crowded();
+        reply
+    }
+
+    /// Through to an upstream and back.
+    async fn pass(
+        &self,
+        request: &Request<'_>,
+        body: &mut RequestBody<'_>,
+        client: &Client,
+        served: &mut Served,
+    ) -> Result<Reply, Failure> {
+        let outgoing = match turn(self, request, body, client)? {
+            Turned::Outgoing(outgoing) => outgoing,
+            Turned::Own(reply) => return Ok(reply),
+        };
+        let tunnel = match outgoing.upgrade {
+            Some(_) => Some(Place::take(&self.tally, |tally| &tally.tunnels, self.tunnels_max).ok_or(Failure::Busy)?),
+            None => None,
+        };
+        let interims = body.interims();
+        let asking = exchange(self, &outgoing, body, served);
+        let answer = hints::passed_on(outgoing.hints.as_deref(), interims, &self.pseudonym, asking).await?;
+        Ok(self.of_answer(request, &outgoing, answer, tunnel))
+    }
+
+    fn of_answer(&self, request: &Request<'_>, outgoing: &Outgoing, answer: Answer, tunnel: Option<Place>) -> Reply {
+        let Answer { version, status, mut headers, content_len, body, is_early, upgraded } = answer;
+        self.pseudonym.add_to(&mut headers, version);
+        if let Some((upgraded, held)) = upgraded
+            && let Some(place) = tunnel
+        {
+            self.tally.one(Count::Tunnels);
+            let tunneling = Tunneling {
+                server: Box::new(upgraded),
+                idle_max: self.common.waits.tunnel,
+                tally: self.tally.clone(),
+                handle: self.common.handle.clone(),
+                places: (place, held),
+                observer: None,
+            };
+            return Reply::new(status, headers, Body::Tunnel(Box::new(tunneling)));
+        }
+        if request.version != Version::HTTP_2 && !takes_trailers(request) {
+            headers.remove(TRAILER);
+        }
+        let is_head = outgoing.method == Method::HEAD;
+        let mut reply = reply::of_stream(status, headers, body, content_len, is_head);
+        reply.close = is_early;
+        reply
+    }
+}

@@ -1,0 +1,154 @@
+//! An upstream as `--to` names it.
+
+use std::fmt;
+
+use http::uri::{Authority, InvalidUri};
+
+/// Where requests go, and what is spoken there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Target {
+    pub(crate) scheme: Scheme,
+    /// In lower case; an address of IPv6 in brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scheme {
+    /// HTTP/1.1 without encryption.
+    Http,
+    /// HTTP/2 without encryption, by prior knowledge.
+    H2c,
+    /// With TLS: HTTP/2 or HTTP/1.1, as the server chooses (ALPN).
+    Https,
+}
+
+impl Target {
+    /// Host and port as `Host` has them: without the port that is understood.
+    ///
+    /// # Errors
+    ///
+    /// It cannot stand in a request. What [`target`] gave can.
+    pub(crate) fn authority(&self) -> Result<Authority, InvalidUri> {
+        let text = match self.port == self.scheme.port() {
+            true => self.host.clone(),
+            false => format!("{}:{}", self.host, self.port),
+        };
+        Authority::try_from(text)
+    }
+
+    /// The host as certificates and look-ups have it.
+    pub(crate) fn name(&self) -> &str {
+        self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&self.host)
+    }
+}
+
+impl Scheme {
+    /// The port where nothing else is said.
+    fn port(self) -> u16 {
+        if self == Scheme::Https { 443 } else { 80 }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::H2c => "h2c",
+            Scheme::Https => "https",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}:{}", self.scheme.name(), self.host, self.port)
+    }
+}
+
+/// Reads one of `--to`, for clap.
+pub(crate) fn target(text: &str) -> Result<Target, String> {
+    let advice = "write http://HOST:PORT, https://HOST or h2c://HOST:PORT, for example http://127.0.0.1:9000";
+    let text = text.trim();
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| format!("{text:?} says no scheme; {advice}"))?;
+    let scheme = match scheme.to_ascii_lowercase().as_str() {
+        "http" => Scheme::Http,
+        "https" => Scheme::Https,
+        "h2c" => Scheme::H2c,
+        other => return Err(format!("{other}:// is not spoken here; {advice}")),
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains(['/', '?', '#']) {
+        return Err(format!("{text:?} has a path, and paths go through as clients send them; leave it out: {advice}"));
+    }
+    if authority.contains('@') {
+        return Err(format!("{text:?} has a user in it; {advice}"));
+    }
+    let is_bare = |host: &str| !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if is_bare(host) => {
+            let port = port.parse().ok().filter(|port| *port > 0);
+            (host, port.ok_or_else(|| format!("{text:?} has no port that there is (1 to 65535); {advice}"))?)
+        }
+        _ => (authority, scheme.port()),
+    };
+    if !is_host(host) {
+        return Err(format!("{text:?} names no host; {advice}"));
+    }
+    Ok(Target { scheme, host: host.to_ascii_lowercase(), port })
+}
+
+/// Whether this is a name, an address, or an address of IPv6 in brackets.
+fn is_host(host: &str) -> bool {
+    let is_v6 = |text: &str| text.parse::<std::net::Ipv6Addr>().is_ok();
+    let is_name = || host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(inner) => is_v6(inner),
+        None => !host.is_empty() && is_name(),
+    };
+    is_host && Authority::try_from(host).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Scheme, target};
+
+    #[test]
+    fn addresses_of_upstreams() {
+        for (text, shown, authority) in [
+            ("http://127.0.0.1:9000", "http://127.0.0.1:9000", "127.0.0.1:9000"),
+            ("http://App.Intern/", "http://app.intern:80", "app.intern"),
+            ("https://[::1]", "https://[::1]:443", "[::1]"),
+            ("H2C://[::1]:81/", "h2c://[::1]:81", "[::1]:81"),
+            (" h2c://a_b ", "h2c://a_b:80", "a_b"),
+        ] {
+            let target = target(text).unwrap();
+            assert_eq!(
+                (target.to_string().as_str(), target.authority().unwrap().as_str()),
+                (shown, authority),
+                "{text}"
+            );
+        }
+        assert_eq!(target("https://[::1]:8443").map(|target| (target.scheme, target.name().to_owned())), {
+            Ok((Scheme::Https, "::1".to_owned()))
+        });
+        for (text, part) in [
+            ("", "no scheme"),
+            ("127.0.0.1:9000", "no scheme"),
+            ("ftp://a", "ftp:// is not spoken"),
+            ("http://", "no host"),
+            ("http://:80", "no host"),
+            ("http://::1:80", "no host"),
+            ("http://[::1", "no host"),
+            ("http://a b", "no host"),
+            ("http://a:0", "no port"),
+            ("http://a:65536", "no port"),
+            ("http://a:", "no port"),
+            ("http://a/path", "has a path"),
+            ("http://a?x", "has a path"),
+            ("http://me@a", "a user"),
+        ] {
+            let message = target(text).unwrap_err();
+            assert!(message.contains(part) && message.contains("http://127.0.0.1:9000"), "{text}: {message}");
+        }
+    }
+}

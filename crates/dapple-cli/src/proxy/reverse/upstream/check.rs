@@ -1,0 +1,120 @@
+//! Looking now and then how an upstream is.
+
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dapple::time::{sleep, timeout};
+use http::header::{HOST, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use hyper::body::Incoming;
+use tracing::debug;
+
+use super::Upstream;
+use super::connect::{Opened, open};
+use crate::proxy::reverse::failure::Failure;
+use crate::proxy::reverse::list::List;
+use crate::proxy::reverse::target::Scheme;
+use crate::proxy::upstream::sending::prepare;
+
+/// How the health of upstreams is looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Checks {
+    pub(crate) path: PathAndQuery,
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+    /// So many in a row put it in, and out.
+    pub(crate) passes: u32,
+    pub(crate) failures: u32,
+}
+
+/// Checks in a row that had the same outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Row {
+    is_well: bool,
+    len: u32,
+}
+
+impl Row {
+    /// One more check. What is to be said of the upstream, if anything.
+    fn add(&mut self, is_well: bool, checks: &Checks) -> Option<bool> {
+        self.len = if self.is_well == is_well { self.len.saturating_add(1) } else { 1 };
+        self.is_well = is_well;
+        let enough = if is_well { checks.passes } else { checks.failures };
+        (self.len >= enough).then_some(is_well)
+    }
+}
+
+/// Asks again and again, for as long as the upstream is in the list. Each time over a connection of its own, so that it is seen whether one
+/// can be made.
+pub(crate) async fn check_health(list: Arc<List>, upstream: Weak<Upstream>, checks: Checks) {
+    let mut row = Row::default();
+    loop {
+        let Some(upstream) = upstream.upgrade().filter(|upstream| !upstream.is_retired()) else { return };
+        let outcome = timeout(checks.timeout, ask(&upstream, &checks.path, checks.timeout)).await;
+        let is_well = matches!(&outcome, Ok(Ok(status)) if status.is_success() || status.is_redirection());
+        upstream.counts.checks.fetch_add(1, Ordering::Relaxed);
+        if !is_well {
+            upstream.counts.checks_failed.fetch_add(1, Ordering::Relaxed);
+            debug!(upstream = &*upstream.name, ?outcome, "a health check failed");
+        }
+        // Said each time: what requests put out, checks bring back.
+        if let Some(is_well) = row.add(is_well, &checks) {
+            list.set_health(&upstream, is_well);
+        }
+        drop(upstream);
+        sleep(checks.interval).await;
+    }
+}
+
+async fn ask(upstream: &Arc<Upstream>, path: &PathAndQuery, limit: Duration) -> Result<StatusCode, Failure> {
+    let opened = open(upstream, upstream.extra_place(), limit, false).await?;
+    let mut headers = HeaderMap::new();
+    headers.insert(USER_AGENT, HeaderValue::from_static("dapple-health"));
+    let authority = upstream.authority.clone();
+    let respond: std::pin::Pin<Box<dyn Future<Output = hyper::Result<http::Response<Incoming>>> + Send>> = match opened
+    {
+        Opened::Http1(mut sender) => {
+            let host = HeaderValue::from_str(authority.as_str());
+            headers.extend(host.ok().map(|host| (HOST, host)));
+            let request = prepare(&Method::GET, Uri::from(path.clone()), &headers, None, Some(0)).request;
+            Box::pin(async move { sender.send_request(request).await })
+        }
+        Opened::Http2(mut sender, _) => {
+            let scheme = if upstream.target.scheme == Scheme::Https { "https" } else { "http" };
+            let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(path.clone()).build();
+            let uri = uri.map_err(|error| Failure::Broken(error.to_string()))?;
+            let request = prepare(&Method::GET, uri, &headers, None, Some(0)).request;
+            Box::pin(async move { sender.send_request(request).await })
+        }
+    };
+    // Its body is not read: the connection ends.
+    respond.await.map(|response| response.status()).map_err(|error| Failure::Broken(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::uri::PathAndQuery;
+
+    use super::{Checks, Row};
+
+    #[test]
+    fn it_takes_some_in_a_row() {
+        let checks = Checks {
+            path: PathAndQuery::from_static("/"),
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
+            passes: 2,
+            failures: 3,
+        };
+        let mut row = Row::default();
+        let outcomes = [true, true, true, false, false, true, false, false, false, false, true];
+        let said = outcomes.map(|is_well| row.add(is_well, &checks));
+        let (well, ill) = (Some(true), Some(false));
+        assert_eq!(said, [None, well, well, None, None, None, None, None, ill, ill, None]);
+    }
+}

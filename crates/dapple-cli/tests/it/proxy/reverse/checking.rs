@@ -1,0 +1,64 @@
+//! Options that do not go together, and `--check`.
+
+use crate::config::outcome;
+use crate::support::{Site, dapple};
+
+#[test]
+fn options_that_mean_nothing_are_said_to() {
+    for (options, expected) in [
+        (&["--to", "http://a", "--cache-mb", "3"][..], "--cache-mb (command line) is for a forward proxy only"),
+        (&["--to", "http://a", "--allow-private"], "--allow-private (command line) is for a forward proxy only"),
+        (&["--to", "http://a", "--forwarded"], "with --to it is always so"),
+        (&["--to", "http://a", "--no-status"], "all paths are the servers' own"),
+        (&["--retries", "1"], "--retries (command line) is for a reverse proxy only; say with --to"),
+        (&["--tls-self-signed"], "--tls-self-signed (command line) is for a reverse proxy only"),
+        (&["--health-path", "/x"], "is for a reverse proxy only"),
+        (&["--to", "http://a", "--health-path", "x"], "\"x\" is no path; write one such as /healthy"),
+        (&["--to", "a:80"], "\"a:80\" says no scheme; write http://HOST:PORT"),
+        (&["--to", "http://a,ftp://b"], "ftp:// is not spoken here"),
+        (&["--to", "http://a/b"], "has a path"),
+        (&["--to", "http://a", "--tls-cert", "x.pem"], "1 of --tls-cert and 0 of --tls-key"),
+        (&["--to", "http://a", "--trust-forwarded", "all"], "write a network or an address"),
+    ] {
+        let (code, shown, message) = outcome(dapple().arg("proxy").args(options));
+        assert_eq!((code, shown.as_str()), (Some(2), ""), "{options:?}: {message}");
+        assert!(message.contains(expected), "{options:?}: {message}");
+    }
+    let (code, _, message) = outcome(dapple().args(["proxy", "--to", "https://a", "--upstream-ca", "/no/such.pem"]));
+    assert!(code == Some(1) && message.contains("--upstream-ca in \"/no/such.pem\" cannot be used"), "{message}");
+}
+
+#[test]
+fn a_check_shows_what_would_be_used() {
+    let folder = Site::new();
+    folder.write("proxy.toml", "to = [\"http://a:1\", \"h2c://b\"]\nhealth_path = \"/h\"\nhealth_interval_s = 0.5\n");
+    let check = |name: &str| {
+        let mut command = dapple();
+        command.args(["proxy", "--check", "--config"]).arg(folder.path.join(name));
+        outcome(command.env("DAPPLE_PROXY_RETRIES", "1"))
+    };
+    let (code, shown, message) = check("proxy.toml");
+    assert_eq!((code, message.as_str()), (Some(0), ""));
+    for part in ["to = [\"http://a:1\", \"h2c://b\"]", "# line 1 of the file", "retries = 1", "# DAPPLE_PROXY_RETRIES"]
+    {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+    // It is a file itself, although defaults of the other kind of proxy are in it.
+    folder.write("shown.toml", shown);
+    let (code, _, message) = check("shown.toml");
+    assert_eq!((code, message.as_str()), (Some(0), ""));
+    folder.write("bad.toml", "to = [\"http://a\", \"http://b:0\"]\ncache_mb = 8\n");
+    let (code, _, message) = check("bad.toml");
+    assert!(code == Some(2) && message.contains("bad.toml:1:6: \"http://b:0\" has no port that there is"), "{message}");
+    folder.write("mixed.toml", "to = [\"http://a\"]\ncache_mb = 8\n");
+    let (code, _, message) = check("mixed.toml");
+    assert!(code == Some(2) && message.contains("--cache-mb (line 2 of the file) is for a forward proxy"), "{message}");
+}
+
+#[test]
+fn the_example_file_is_right() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reverse.toml");
+    let (code, shown, message) = outcome(dapple().args(["proxy", "--check", "--config", path]));
+    assert_eq!((code, message.as_str()), (Some(0), ""));
+    assert!(shown.contains("health_interval_s = 2.5"), "{shown}");
+}

@@ -1,0 +1,65 @@
+//! Upstreams that are looked at, and what the log says of who answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use super::{number, start, start_with_numbers};
+use crate::access_log::wait_for;
+use crate::proxy::origin::Origin;
+use crate::proxy::reply;
+use crate::support::{Site, eventually};
+
+/// Answers checks with a status that can be changed, and says who it is.
+fn origin(name: &'static str) -> (Origin, Arc<AtomicU16>) {
+    let status = Arc::new(AtomicU16::new(200));
+    let shown = status.clone();
+    let origin = Origin::of(move |asked| match asked.target.as_str() {
+        "/healthy?deep=1" => reply(&format!("{} X", shown.load(Ordering::Relaxed)), "", "x"),
+        _ => reply("200 OK", "", name),
+    });
+    (origin, status)
+}
+
+#[test]
+fn who_fails_its_checks_gets_no_requests() {
+    let ((one, one_status), (two, two_status)) = (origin("one"), origin("two"));
+    let to = format!("{},{}", one.url(""), two.url(""));
+    let options = ["--health-path", "/healthy?deep=1", "--health-interval-s", "0.05", "--health-passes", "2"];
+    let (proxy, metrics) = start_with_numbers(&to, &options);
+    let is_in = |origin: &Origin| number(metrics, "dapple_upstream_in_service", &origin.url("")) == 1.0;
+    let who = || proxy.get("/").text().to_owned();
+    assert!(eventually(LIMIT, || who() == "one") && eventually(LIMIT, || who() == "two"), "both are asked");
+    one_status.store(500, Ordering::Relaxed);
+    assert!(eventually(LIMIT, || !is_in(&one)), "it is put out");
+    assert!((0..20).all(|_| who() == "two"));
+    two_status.store(404, Ordering::Relaxed);
+    assert!(eventually(LIMIT, || !is_in(&two)), "it is put out");
+    let none = proxy.get("/");
+    assert!(none.status == 503 && none.header("retry-after").is_some(), "{}", none.status);
+    one_status.store(302, Ordering::Relaxed);
+    assert!(eventually(LIMIT, || is_in(&one)), "it is put in");
+    assert!((0..20).all(|_| who() == "one"));
+    assert!(number(metrics, "dapple_upstream_checks_failed_total", &one.url("")) >= 3.0);
+    let check = one.asked().into_iter().find(|asked| asked.target == "/healthy?deep=1").unwrap();
+    assert_eq!(check.header("user-agent"), Some("dapple-health"));
+}
+
+#[test]
+fn the_access_log_says_who_answered() {
+    let (origin, _) = origin("one");
+    let folder = Site::new();
+    let log = folder.path.join("log");
+    let options = ["--access-log", log.to_str().unwrap(), "--access-log-format", "json"];
+    let proxy = start(&origin.url(""), &options);
+    proxy.get("/x?y");
+    let line = wait_for(&log, 1).remove(0);
+    for part in
+        [&format!("\"upstream\":\"{}\"", origin.url("")), "\"tries\":1", "\"upstream_us\":", "\"target\":\"/x?y\""]
+    {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+}
+
+/// How long anything may take on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(40);
