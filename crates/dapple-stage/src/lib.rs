@@ -28,7 +28,11 @@ mod time;
 pub use self::backoff::Backoff;
 pub use self::deadline::post_before;
 pub use self::refused::{Reason, Refused};
-pub use self::stage::{Ask, Load, Response, Stage, StageBuilder, StageError, StageStats, Status, Width};
+pub use self::stage::{
+    Ask, Combined, CombinedStage, Either, Fused, Load, Overload, Pipeline, PipelineError, PipelineResponse, Replicated,
+    ReplicatedResponse, Replication, Response, Side, Stage, StageBuilder, StageError, StageStats, Status, Then, Width,
+    fuse,
+};
 pub use self::supervise::Supervision;
 
 /// What middleware fails with, as in tower: a [`Refused`], another error of this crate, or one of the service inside.

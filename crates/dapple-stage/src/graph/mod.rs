@@ -1,6 +1,10 @@
 //! Which stages there are, and what flows from where to where.
 
+use std::fmt;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use tower_service::Service;
 
 use crate::stage::StageStats;
 use crate::switch::{Mutex, lock};
@@ -17,10 +21,87 @@ pub trait Node: Send + Sync {
     fn links(&self) -> Vec<(Arc<dyn Node>, &'static str)>;
 }
 
-/// What has a place in a graph.
+/// What has a place in a graph. A service of another crate gets one by [`named`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no name in a graph of stages",
+    note = "give it one: `dapple_stage::graph::named(\"its name\", service)`"
+)]
 pub trait Linked {
     /// Its node.
     fn node(&self) -> Arc<dyn Node>;
+}
+
+/// A service under a name, so that stages can send to it and graphs show it.
+///
+/// ```
+/// use dapple_stage::{Stage, graph::named};
+/// # use std::task::{Context, Poll};
+/// # #[derive(Clone)]
+/// # struct Database;
+/// # impl tower_service::Service<u32> for Database {
+/// #     type Response = u32;
+/// #     type Error = std::io::Error;
+/// #     type Future = std::future::Ready<std::io::Result<u32>>;
+/// #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> { Poll::Ready(Ok(())) }
+/// #     fn call(&mut self, n: u32) -> Self::Future { std::future::ready(Ok(n)) }
+/// # }
+/// # let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// # let _entered = runtime.enter();
+/// let lookup = Stage::builder("parse").wrap_sync(|text: &str| text.len() as u32).then(named("database", Database));
+/// assert_eq!(runtime.block_on(lookup.ask("four")).unwrap(), 4);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn named<S>(name: impl Into<String>, service: S) -> Named<S> {
+    Named { service, node: Arc::new(NameOnly(name.into())) }
+}
+
+/// See [`named`].
+#[derive(Clone)]
+pub struct Named<S> {
+    service: S,
+    node: Arc<NameOnly>,
+}
+
+struct NameOnly(String);
+
+impl Node for NameOnly {
+    fn name(&self) -> String {
+        self.0.clone()
+    }
+
+    fn stats(&self) -> Option<StageStats> {
+        None
+    }
+
+    fn links(&self) -> Vec<(Arc<dyn Node>, &'static str)> {
+        Vec::new()
+    }
+}
+
+impl<S> Linked for Named<S> {
+    fn node(&self) -> Arc<dyn Node> {
+        self.node.clone()
+    }
+}
+
+impl<S: Service<Req>, Req> Service<Req> for Named<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Req) -> S::Future {
+        self.service.call(request)
+    }
+}
+
+impl<S> fmt::Debug for Named<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Named").field(&self.node.0).finish()
+    }
 }
 
 /// Where something sends to. It does not keep that alive.

@@ -16,7 +16,7 @@ pub(crate) struct Bench<Req, Resp, E> {
     pub(crate) control: Option<WidthControl>,
     pub(crate) in_service: usize,
     pub(crate) idle: Vec<Box<dyn Seat<Req, Resp, E>>>,
-    /// `None` while a task makes a handler with it.
+    /// `None` while the one who starts makes a handler with it.
     pub(crate) factory: Option<Factory<Req, Resp, E>>,
     /// How often another version took over. What is of an earlier one is not used again.
     pub(crate) generation: u64,
@@ -46,7 +46,6 @@ pub(crate) struct Totals {
     pub(crate) canceled: u64,
     pub(crate) expired: u64,
     pub(crate) panicked: u64,
-    pub(crate) made: u64,
     pub(crate) deaths: u64,
     pub(crate) restarts: u64,
     pub(crate) queue_delay: Mean,
@@ -80,8 +79,7 @@ impl<Req, Resp, E> Bench<Req, Resp, E> {
             rate.look(now, 1.0).map_err(Some)?;
             most = most.min(rate.whole());
         }
-        // Whoever has the factory looks again when it brings it back.
-        if self.idle.is_empty() && self.factory.is_none() { Err(None) } else { Ok(most) }
+        Ok(most)
     }
 
     /// Takes a handler for `count` requests that start now.

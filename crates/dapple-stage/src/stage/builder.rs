@@ -92,6 +92,15 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self
     }
 
+    pub(crate) fn runtime_or_current(&self) -> Handle {
+        self.runtime.clone().unwrap_or_else(Handle::current)
+    }
+
+    /// What replicas take over: the name, the width of one, and what happens when they die.
+    pub(crate) fn of_replicas(&self) -> (Arc<str>, usize, Supervision) {
+        (self.name.clone(), self.width.max, self.supervision.clone())
+    }
+
     /// How many requests may wait; 1 at least.
     pub fn queue_len_max(mut self, len: usize) -> Self {
         self.policy.queue_len_max = len.max(1);
@@ -156,8 +165,8 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self
     }
 
-    /// What runs instead of a request that is refused or dropped from the queue, in the color that it would have had (thesis, 7.1), where
-    /// the request has nothing of its own. Without any, the request is dropped at once, and its caller hears of it.
+    /// What runs instead of a request that is refused or dropped from the queue (the *drop callback*; Gribble, 7.1), where
+    /// the request has nothing of its own. It runs at once, in a color of its own. Without any, the request is dropped at once, and its caller hears of it.
     pub fn on_drop(mut self, run: impl Fn(Req, &Refused) + Send + Sync + 'static) -> Self {
         self.policy.on_drop = Some(Arc::new(run));
         self
@@ -292,7 +301,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         Resp: Send + 'static,
         E: Send + 'static,
     {
-        let handle = self.runtime.unwrap_or_else(Handle::current);
+        let handle = self.runtime_or_current();
         let bench = Bench {
             width: self.width.min,
             control: WidthControl::new(self.width),

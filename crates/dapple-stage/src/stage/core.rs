@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dapple_io::time::sleep_until;
-use dapple_sched::{Color, Handle, PostError};
+use dapple_sched::{Color, Handle};
 use dapple_sync::sync::Notify;
 
 use super::bench::{Alarm, Bench};
@@ -98,11 +98,11 @@ where
         let deadline = deadline.or_else(|| self.deadline_of(&request, now));
         if deadline.is_some_and(|deadline| deadline <= now) {
             self.door.release(ticket);
-            return Err(self.refuse(request, on_drop, None, Reason::Deadline));
+            return Err(self.refuse(request, on_drop, Reason::Deadline));
         }
         if let Err(refused) = self.admit(&request) {
             self.door.release(ticket);
-            self.instead(request, on_drop, None, &refused);
+            self.instead(request, on_drop, &refused);
             return Err(refused);
         }
         let color = self.color_of(&request);
@@ -119,8 +119,8 @@ where
                 Ok(place)
             }
             Err((reason, entry)) => {
-                let Job { request, color, on_drop, .. } = entry.item;
-                Err(self.refuse(request, on_drop, color, reason))
+                let Job { request, on_drop, .. } = entry.item;
+                Err(self.refuse(request, on_drop, reason))
             }
         }
     }
@@ -206,7 +206,7 @@ where
         if taken.is_empty() {
             return Next::Later(None);
         }
-        let chair = bench.start(taken.len()).expect("`may_start` has seen a handler or the factory");
+        let chair = bench.start(taken.len()).expect("the factory is there, as one at a time starts");
         let generation = bench.generation;
         let color = taken[0].1.item.color.clone();
         Next::Start(Work { taken, chair, generation, color, wakes })
@@ -260,43 +260,29 @@ where
 
     /// Refuses one that waited.
     pub(crate) fn drop_entry(&self, entry: Entry<Job<Req, Resp, E>>, reason: Reason) {
-        let Job { request, reply, color, on_drop, .. } = entry.item;
-        let refused = self.refuse(request, on_drop, color, reason);
+        let Job { request, reply, on_drop, .. } = entry.item;
+        let refused = self.refuse(request, on_drop, reason);
         reply.put(Err(refused.into()));
     }
 
-    fn refuse(
-        &self,
-        request: Req,
-        on_drop: Option<DropCallback<Req>>,
-        color: Option<Color>,
-        reason: Reason,
-    ) -> Refused {
+    fn refuse(&self, request: Req, on_drop: Option<DropCallback<Req>>, reason: Reason) -> Refused {
         self.counters.refused(&reason);
         let refused = Refused::new(reason, self.delay());
-        self.instead(request, on_drop, color, &refused);
+        self.instead(request, on_drop, &refused);
         refused
     }
 
-    /// Runs what is to run instead of a request, in the color that it would have had; without that, its state is freed here.
-    fn instead(&self, request: Req, on_drop: Option<DropCallback<Req>>, color: Option<Color>, refused: &Refused) {
+    /// Runs what is to run instead of a request; without that, its state is freed here. Not in the color that it would have
+    /// had, which may be busy for long: what the request holds is to be freed now.
+    fn instead(&self, request: Req, on_drop: Option<DropCallback<Req>>, refused: &Refused) {
+        let refused = refused.clone();
         let run: Box<dyn FnOnce() + Send> = match (on_drop, self.policy.on_drop.clone()) {
-            (Some(run), _) => {
-                let refused = refused.clone();
-                Box::new(move || run(request, &refused))
-            }
-            (None, Some(run)) => {
-                let refused = refused.clone();
-                Box::new(move || run(request, &refused))
-            }
+            (Some(run), _) => Box::new(move || run(request, &refused)),
+            (None, Some(run)) => Box::new(move || run(request, &refused)),
             (None, None) => return,
         };
-        let _entered = self.handle.enter();
-        match color.unwrap_or_else(|| self.handle.new_color()).try_post(run) {
-            Ok(()) | Err(PostError::ShutDown(_)) => {}
-            // It must run, and a color that is full has no room for it.
-            Err(full) => drop(catch_unwind(AssertUnwindSafe(full.into_inner()))),
-        }
+        // Only a runtime that has stopped refuses, and then nothing runs any more.
+        drop(self.handle.new_color().try_post(run));
     }
 
     /// Has another version take over.
@@ -311,6 +297,18 @@ where
         drop(bench);
         drop_quietly(old);
         self.start_all();
+    }
+
+    /// As `set_width`, where that is looked after all the time.
+    pub(crate) fn set_width_to(self: &Arc<Self>, width: usize) {
+        if lock(&self.bench).width != width {
+            self.set_width(width);
+        }
+    }
+
+    /// Since when the request waits that will be served next.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.door.first(|job| job.arrived)
     }
 
     pub(crate) fn set_width(self: &Arc<Self>, width: usize) {

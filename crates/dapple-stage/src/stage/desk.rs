@@ -98,6 +98,11 @@ impl<T> Desk<T> {
         self.bytes
     }
 
+    /// The one that will be taken next.
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.waiting.first_key_value().map(|(_, entry)| &entry.item)
+    }
+
     /// How many handles wait for a place.
     pub(crate) fn line_len(&self) -> usize {
         self.line.len()

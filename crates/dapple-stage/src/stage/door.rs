@@ -101,6 +101,11 @@ impl<T> Door<T> {
         (desk.len(), desk.bytes(), desk.line_len())
     }
 
+    /// Looks at the one that will be taken next.
+    pub(crate) fn first<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        lock(&self.desk).first().map(look)
+    }
+
     pub(crate) fn len(&self) -> usize {
         lock(&self.desk).len()
     }

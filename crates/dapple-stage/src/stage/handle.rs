@@ -318,8 +318,8 @@ where
         self.deadline(deadline)
     }
 
-    /// What runs instead of the request when the stage refuses it, or drops it from the queue: the *drop callback*. It runs in the
-    /// color that the request would have had. When the caller itself stops waiting, nothing runs.
+    /// What runs instead of the request when the stage refuses it, or drops it from the queue: the *drop callback*. It runs in a
+    /// color of its own, at once: that of the request may be busy. When the caller itself stops waiting, nothing runs.
     pub fn on_drop(mut self, run: impl FnOnce(Req, &Refused) + Send + 'static) -> Self {
         self.order.on_drop = Some(Box::new(run));
         self
@@ -342,7 +342,8 @@ where
     ///
     /// When the stage does not take it.
     pub fn and_forget(mut self) -> Result<(), Refused> {
-        self.stage.send_to(self.order, Reply::Nobody).map(|_| ())
+        let Stage { core, ticket } = &mut self.stage;
+        core.submit(ticket, self.order, Reply::Nobody).map(drop)
     }
 
     async fn send(mut self) -> Result<Resp, StageError<E>> {
@@ -411,20 +412,24 @@ enum State<Req, Resp, E> {
     Over,
 }
 
-/// A request that was sent, whose result goes elsewhere.
-pub(crate) struct Sent<Req, Resp, E> {
-    place: Place,
-    core: Arc<Core<Req, Resp, E>>,
-}
-
-impl<Req, Resp, E> Sent<Req, Resp, E>
+/// A request that was sent, whose result goes elsewhere. Dropped, it takes it out of the queue, if it still waits.
+pub(crate) struct Sent<Req, Resp, E>
 where
     Req: Send + 'static,
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    /// Takes it out of the queue, if it still waits.
-    pub(crate) fn cancel(&self) {
+    place: Place,
+    core: Arc<Core<Req, Resp, E>>,
+}
+
+impl<Req, Resp, E> Drop for Sent<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn drop(&mut self) {
         self.core.cancel(self.place);
     }
 }

@@ -6,22 +6,30 @@
 
 mod bench;
 mod builder;
+mod combine;
 mod core;
 mod desk;
 mod door;
+mod either;
 mod error;
 mod handle;
 mod job;
 mod limits;
+mod pipeline;
 mod policy;
+mod replicate;
 mod seat;
 mod serve;
 mod stats;
 mod width;
 
 pub use self::builder::StageBuilder;
+pub use self::combine::{Combined, CombinedStage, Fused, Side, fuse};
+pub use self::either::Either;
 pub use self::error::StageError;
 pub use self::handle::{Ask, Response, Stage};
+pub use self::pipeline::{Overload, Pipeline, PipelineError, PipelineResponse, Then};
 pub use self::policy::Load;
+pub use self::replicate::{Replicated, ReplicatedResponse, Replication};
 pub use self::stats::{StageStats, Status};
 pub use self::width::Width;

@@ -40,7 +40,10 @@ where
     let Work { taken, chair, generation, color, wakes } = work;
     wakes.call();
     let handle = core.handle.clone();
-    let turn = Turn { core, generation, taken, chair: Some(chair), over: false };
+    let mut turn = Turn { core, generation, taken, chair: Some(chair), over: false };
+    if !turn.sit() {
+        return;
+    }
     let _detached = match color {
         None => handle.spawn(turn.serve()),
         Some(color) => {
@@ -82,7 +85,7 @@ where
     E: Send + 'static,
 {
     async fn serve(mut self) {
-        let Some(seat) = self.sit() else { return };
+        let Some(Chair::Taken(seat)) = self.chair.take() else { unreachable!("it sat before the task was started") };
         let started = now();
         let limit = self.limit(started);
         let (mut requests, mut replies) = (Vec::new(), Vec::new());
@@ -115,30 +118,34 @@ where
         self.core.start_all();
     }
 
-    /// The handler that serves; made, if there is none that is idle. `None` where that failed, and the requests are back in the queue.
-    fn sit(&mut self) -> Option<Box<dyn Seat<Req, Resp, E>>> {
-        let mut factory = match self.chair.take()? {
-            Chair::Taken(seat) => return Some(seat),
-            Chair::Make(factory) => factory,
+    /// Makes the handler that serves, if there is none that was idle. Here and not in the task, as one thread at a time starts: so
+    /// nobody has to wait for the factory. False where that failed, and the requests are back in the queue.
+    fn sit(&mut self) -> bool {
+        let mut factory = match self.chair.take() {
+            Some(Chair::Make(factory)) => factory,
+            taken => {
+                self.chair = taken;
+                return true;
+            }
         };
+        let entered = self.core.handle.enter();
         let made = catch_unwind(AssertUnwindSafe(&mut factory));
+        drop(entered);
         let mut bench = lock(&self.core.bench);
         let old = bench.factory_back(self.generation, factory);
         if made.is_ok() {
-            bench.totals.made += 1;
             bench.totals.restarts += u64::from(mem::take(&mut bench.totals.deaths) > 0);
         }
         drop(bench);
         drop_quietly(old);
         match made {
             Ok(seat) => {
-                // Others may have waited for the factory.
-                self.core.start_all();
-                Some(seat)
+                self.chair = Some(Chair::Taken(seat));
+                true
             }
             Err(payload) => {
                 self.factory_died(message(&*payload));
-                None
+                false
             }
         }
     }
@@ -158,7 +165,6 @@ where
             }
         }
         self.after_death(out);
-        self.core.start_all();
     }
 
     /// When the call is given up: after the stage's time limit, and at the deadline of a request that is alone.
@@ -246,14 +252,8 @@ where
         if self.over {
             return;
         }
-        let mut bench = lock(&self.core.bench);
-        bench.in_service -= 1;
-        let rest = match self.chair.take() {
-            Some(Chair::Make(factory)) => bench.factory_back(self.generation, factory).map(Chair::Make),
-            other => other,
-        };
-        drop(bench);
-        drop_quietly((rest, mem::take(&mut self.taken)));
+        lock(&self.core.bench).in_service -= 1;
+        drop_quietly((self.chair.take(), mem::take(&mut self.taken)));
         self.core.start_all();
     }
 }

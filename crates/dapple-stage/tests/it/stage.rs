@@ -3,5 +3,7 @@
 mod colors;
 mod deaths;
 mod limits;
+mod pipeline;
 mod queue;
+mod replicas;
 mod support;

@@ -1,0 +1,390 @@
+//! Two handlers behind one queue.
+//!
+//! *Combine* fuses the code of two stages into one, which then share resources and fate (Gribble, 4.1). That is two things.
+//! For stages beside each other: one queue and one width for the requests of both, [`StageBuilder::combine`]. For stages
+//! behind each other it is the inverse of pipeline: the queue between them goes away, [`fuse`].
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::builder::StageBuilder;
+use super::either::Either;
+use super::error::StageError;
+use super::handle::Stage;
+use super::seat::BoxFuture;
+use crate::graph::{Linked, Node};
+
+impl<L: Send + 'static, R: Send + 'static> StageBuilder<Either<L, R>> {
+    /// One stage of two services: the requests of both stand in one queue, in the order in which they come, and share its
+    /// width and limits. They share their fate, too: when the handlers of one die too often, both are taken out.
+    ///
+    /// ```
+    /// use dapple_stage::Stage;
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(2).build()?;
+    /// runtime.block_on(async {
+    ///     let reads = Stage::builder("reads").wrap_sync(|key: u32| format!("value {key}"));
+    ///     let writes = Stage::builder("writes").wrap_sync(|_pair: (u32, String)| ());
+    ///     // A disk takes no more than 40 at a time, whatever they are.
+    ///     let disk = Stage::builder("disk").width(40).combine(reads, writes);
+    ///     assert_eq!(disk.left().ask(7).await.unwrap(), "value 7");
+    ///     assert_eq!(disk.right().ask((7, "seven".to_owned())).await, Ok(()));
+    ///     assert_eq!(disk.stage().stats().served, 2);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If no runtime is current, and none was given.
+    pub fn combine<A, B>(self, left: A, right: B) -> Combined<L, R, A::Response, B::Response, A::Error, B::Error>
+    where
+        A: Service<L> + Clone + Send + 'static,
+        B: Service<R> + Clone + Send + 'static,
+        A::Future: Send + 'static,
+        B::Future: Send + 'static,
+        A::Response: Send + 'static,
+        B::Response: Send + 'static,
+        A::Error: Send + 'static,
+        B::Error: Send + 'static,
+    {
+        Combined { stage: self.wrap(Both { left, right, ready: (false, false) }) }
+    }
+}
+
+/// Two services behind one queue; see [`StageBuilder::combine`].
+pub struct Combined<L, R, LResp, RResp, LErr, RErr>
+where
+    L: Send + 'static,
+    R: Send + 'static,
+    LResp: Send + 'static,
+    RResp: Send + 'static,
+    LErr: Send + 'static,
+    RErr: Send + 'static,
+{
+    stage: CombinedStage<L, R, LResp, RResp, LErr, RErr>,
+}
+
+/// The stage behind [`Combined`].
+pub type CombinedStage<L, R, LResp, RResp, LErr, RErr> = Stage<Either<L, R>, Either<LResp, RResp>, Either<LErr, RErr>>;
+
+impl<L, R, LResp, RResp, LErr, RErr> Combined<L, R, LResp, RResp, LErr, RErr>
+where
+    L: Send + 'static,
+    R: Send + 'static,
+    LResp: Send + 'static,
+    RResp: Send + 'static,
+    LErr: Send + 'static,
+    RErr: Send + 'static,
+{
+    /// The one stage behind both.
+    pub fn stage(&self) -> &CombinedStage<L, R, LResp, RResp, LErr, RErr> {
+        &self.stage
+    }
+
+    /// A handle for requests to the first service.
+    pub fn left(&self) -> Side<L, LResp, LErr> {
+        Side(Box::new(Door {
+            stage: self.stage.clone(),
+            request: Either::Left,
+            response: |response| match response {
+                Either::Left(response) => response,
+                Either::Right(_) => unreachable!("the first service serves what is of the first kind"),
+            },
+            error: |error| match error {
+                Either::Left(error) => error,
+                Either::Right(_) => unreachable!("the first service serves what is of the first kind"),
+            },
+        }))
+    }
+
+    /// A handle for requests to the second service.
+    pub fn right(&self) -> Side<R, RResp, RErr> {
+        Side(Box::new(Door {
+            stage: self.stage.clone(),
+            request: Either::Right,
+            response: |response| match response {
+                Either::Right(response) => response,
+                Either::Left(_) => unreachable!("the second service serves what is of the second kind"),
+            },
+            error: |error| match error {
+                Either::Right(error) => error,
+                Either::Left(_) => unreachable!("the second service serves what is of the second kind"),
+            },
+        }))
+    }
+}
+
+impl<L, R, LResp, RResp, LErr, RErr> Clone for Combined<L, R, LResp, RResp, LErr, RErr>
+where
+    L: Send + 'static,
+    R: Send + 'static,
+    LResp: Send + 'static,
+    RResp: Send + 'static,
+    LErr: Send + 'static,
+    RErr: Send + 'static,
+{
+    fn clone(&self) -> Self {
+        Combined { stage: self.stage.clone() }
+    }
+}
+
+impl<L, R, LResp, RResp, LErr, RErr> fmt::Debug for Combined<L, R, LResp, RResp, LErr, RErr>
+where
+    L: Send + 'static,
+    R: Send + 'static,
+    LResp: Send + 'static,
+    RResp: Send + 'static,
+    LErr: Send + 'static,
+    RErr: Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Combined").field(&self.stage).finish()
+    }
+}
+
+/// A handle of a combined stage for requests to one of its services. A service itself, as [`Stage`] is, with the same back-pressure.
+pub struct Side<Req, Resp, E>(Box<dyn AnyDoor<Req, Resp, E>>);
+
+impl<Req, Resp, E> Side<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    /// Waits for a place in the queue, sends the request, and waits for its response.
+    ///
+    /// Cancel safe: dropped, it cancels the request.
+    pub async fn ask(&self, request: Req) -> Result<Resp, StageError<E>> {
+        let mut door = self.0.another();
+        poll_fn(|cx| door.poll_place(cx)).await;
+        door.send(request).await
+    }
+}
+
+impl<Req, Resp, E> Clone for Side<Req, Resp, E> {
+    fn clone(&self) -> Self {
+        Side(self.0.another())
+    }
+}
+
+impl<Req, Resp, E> fmt::Debug for Side<Req, Resp, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Side").field(&self.0.node().name()).finish()
+    }
+}
+
+impl<Req, Resp, E> Service<Req> for Side<Req, Resp, E> {
+    type Response = Resp;
+    type Error = StageError<E>;
+    type Future = BoxFuture<Result<Resp, StageError<E>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StageError<E>>> {
+        self.0.poll_place(cx).map(Ok)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        self.0.send(request)
+    }
+}
+
+impl<Req, Resp, E> Linked for Side<Req, Resp, E> {
+    fn node(&self) -> Arc<dyn Node> {
+        self.0.node()
+    }
+}
+
+/// A way into a stage from which it cannot be seen what else goes into it.
+trait AnyDoor<Req, Resp, E>: Send + Sync {
+    fn poll_place(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+    fn send(&mut self, request: Req) -> BoxFuture<Result<Resp, StageError<E>>>;
+    fn another(&self) -> Box<dyn AnyDoor<Req, Resp, E>>;
+    fn node(&self) -> Arc<dyn Node>;
+}
+
+struct Door<Req, Resp, E, Q, P, F>
+where
+    Q: Send + 'static,
+    P: Send + 'static,
+    F: Send + 'static,
+{
+    stage: Stage<Q, P, F>,
+    request: fn(Req) -> Q,
+    response: fn(P) -> Resp,
+    error: fn(F) -> E,
+}
+
+impl<Req, Resp, E, Q, P, F> AnyDoor<Req, Resp, E> for Door<Req, Resp, E, Q, P, F>
+where
+    Req: 'static,
+    Resp: 'static,
+    E: 'static,
+    Q: Send + 'static,
+    P: Send + 'static,
+    F: Send + 'static,
+{
+    fn poll_place(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stage.poll_ready(cx).map(drop)
+    }
+
+    fn send(&mut self, request: Req) -> BoxFuture<Result<Resp, StageError<E>>> {
+        let (response, error) = (self.response, self.error);
+        let sent = self.stage.call((self.request)(request));
+        Box::pin(async move {
+            match sent.await {
+                Ok(result) => Ok(response(result)),
+                Err(failed) => Err(failed.map(error)),
+            }
+        })
+    }
+
+    fn another(&self) -> Box<dyn AnyDoor<Req, Resp, E>> {
+        let (request, response, error) = (self.request, self.response, self.error);
+        Box::new(Door { stage: self.stage.clone(), request, response, error })
+    }
+
+    fn node(&self) -> Arc<dyn Node> {
+        self.stage.node()
+    }
+}
+
+/// The handler of a combined stage.
+struct Both<A, B> {
+    left: A,
+    right: B,
+    /// Which of them is: one that is must not be asked again until it is called.
+    ready: (bool, bool),
+}
+
+impl<A: Clone, B: Clone> Clone for Both<A, B> {
+    fn clone(&self) -> Self {
+        // A clone is not ready because this one is.
+        Both { left: self.left.clone(), right: self.right.clone(), ready: (false, false) }
+    }
+}
+
+impl<A, B, L, R> Service<Either<L, R>> for Both<A, B>
+where
+    A: Service<L>,
+    B: Service<R>,
+{
+    type Response = Either<A::Response, B::Response>;
+    type Error = Either<A::Error, B::Error>;
+    type Future = BothFuture<A::Future, B::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        if !self.ready.0 {
+            match self.left.poll_ready(cx) {
+                Poll::Ready(Ok(())) => self.ready.0 = true,
+                other => return other.map_err(Either::Left),
+            }
+        }
+        if !self.ready.1 {
+            match self.right.poll_ready(cx) {
+                Poll::Ready(Ok(())) => self.ready.1 = true,
+                other => return other.map_err(Either::Right),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Either<L, R>) -> Self::Future {
+        match request {
+            Either::Left(request) => {
+                self.ready.0 = false;
+                BothFuture::Left { future: self.left.call(request) }
+            }
+            Either::Right(request) => {
+                self.ready.1 = false;
+                BothFuture::Right { future: self.right.call(request) }
+            }
+        }
+    }
+}
+
+pin_project! {
+    #[project = BothProject]
+    enum BothFuture<F, G> {
+        Left { #[pin] future: F },
+        Right { #[pin] future: G },
+    }
+}
+
+impl<F, G, LResp, RResp, LErr, RErr> Future for BothFuture<F, G>
+where
+    F: Future<Output = Result<LResp, LErr>>,
+    G: Future<Output = Result<RResp, RErr>>,
+{
+    type Output = Result<Either<LResp, RResp>, Either<LErr, RErr>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            BothProject::Left { future } => {
+                future.poll(cx).map(|result| result.map(Either::Left).map_err(Either::Left))
+            }
+            BothProject::Right { future } => {
+                future.poll(cx).map(|result| result.map(Either::Right).map_err(Either::Right))
+            }
+        }
+    }
+}
+
+/// One service of two, without a queue between them: what `first` responds is the request of `second`. Wrapped in a stage it
+/// is the inverse of a [`Pipeline`](super::Pipeline): one queue less, and one width for both.
+///
+/// ```
+/// use dapple_stage::{Stage, fuse};
+///
+/// let runtime = dapple_io::runtime_builder().workers(2).build()?;
+/// runtime.block_on(async {
+///     let parse = Stage::builder("parse").wrap_fn(async |text: &str| text.parse::<u32>());
+///     let double = Stage::builder("double").wrap_sync(|n: u32| 2 * n);
+///     let both = Stage::builder("parse and double").width(4).wrap(fuse(parse, double));
+///     assert_eq!(both.ask("21").await.unwrap(), 42);
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn fuse<A, B>(first: A, second: B) -> Fused<A, B> {
+    Fused { first, second }
+}
+
+/// Two services, the second behind the first; see [`fuse`].
+#[derive(Clone, Debug)]
+pub struct Fused<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A, B, Req> Service<Req> for Fused<A, B>
+where
+    A: Service<Req>,
+    B: Service<A::Response> + Clone + Send + 'static,
+    A::Future: Send + 'static,
+    A::Response: Send + 'static,
+    A::Error: Send + 'static,
+    B::Future: Send + 'static,
+{
+    type Response = B::Response;
+    type Error = Either<A::Error, B::Error>;
+    type Future = BoxFuture<Result<B::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.first.poll_ready(cx).map_err(Either::Left)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let first = self.first.call(request);
+        let mut second = self.second.clone();
+        Box::pin(async move {
+            let response = first.await.map_err(Either::Left)?;
+            poll_fn(|cx| second.poll_ready(cx)).await.map_err(Either::Right)?;
+            let second = second.call(response);
+            second.await.map_err(Either::Right)
+        })
+    }
+}

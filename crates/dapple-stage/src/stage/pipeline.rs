@@ -1,0 +1,390 @@
+//! One stage after another.
+//!
+//! A response of the first goes into the queue of the next as soon as that has a place; until then the request keeps its place in
+//! service in the first. So a slow stage fills its own queue, then the width of the one before it, then that one's queue, and
+//! at last its callers wait, or are refused: nothing grows without a bound in between.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dapple_sync::sync::oneshot;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::core::Order;
+use super::error::StageError;
+use super::handle::{Sent, Stage};
+use super::job::{Outlet, Reply};
+use super::serve::message;
+use crate::graph::{Linked, Node};
+use crate::refused::Refused;
+
+/// A stage and what its responses flow into: *pipeline* of Gribble's design framework (section 4.1). Made by [`Stage::then`].
+///
+/// It is a service: from the requests of the first stage to the responses of the last. Each stage keeps its own queue, width
+/// and limits. When the next one has no room the first waits with its place in service, and refusals of any stage come back
+/// to the caller. Dropping the response cancels the request in whichever stage it is.
+///
+/// ```
+/// use dapple_stage::Stage;
+/// use tower_service::Service;
+/// use std::future::poll_fn;
+///
+/// let runtime = dapple_io::runtime_builder().workers(2).build()?;
+/// runtime.block_on(async {
+///     let parse = Stage::builder("parse").width(2).wrap_fn(async |text: &str| text.parse::<u32>());
+///     let double = Stage::builder("double").width(1).wrap_sync(|n: u32| 2 * n);
+///     let show = Stage::builder("show").wrap_sync(|n: u32| format!("<{n}>"));
+///     let mut pipeline = parse.then(double).then(show);
+///     poll_fn(|cx| pipeline.poll_ready(cx)).await.unwrap();
+///     assert_eq!(pipeline.call("21").await.unwrap(), "<42>");
+///     assert!(pipeline.ask("twenty-one").await.is_err());
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Pipeline<Req, Mid, E, S>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+{
+    first: Stage<Req, Mid, E>,
+    next: S,
+}
+
+/// What can have something behind it: a stage, or a pipeline, whose last stage then has.
+pub trait Then<S> {
+    /// All of it.
+    type Joined;
+
+    /// Puts `next` behind it.
+    fn then(self, next: S) -> Self::Joined;
+}
+
+impl<Req, Mid, E, S> Then<S> for Stage<Req, Mid, E>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+    S: Service<Mid> + Linked + Clone + Send + 'static,
+{
+    type Joined = Pipeline<Req, Mid, E, S>;
+
+    fn then(self, next: S) -> Pipeline<Req, Mid, E, S> {
+        self.core.links.add(&next.node(), "then");
+        Pipeline { first: self, next }
+    }
+}
+
+impl<Req, Mid, E, S, T> Then<T> for Pipeline<Req, Mid, E, S>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+    S: Then<T>,
+{
+    type Joined = Pipeline<Req, Mid, E, S::Joined>;
+
+    fn then(self, next: T) -> Self::Joined {
+        Pipeline { first: self.first, next: self.next.then(next) }
+    }
+}
+
+impl<Req, Mid, E> Stage<Req, Mid, E>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+{
+    /// A pipeline: what this stage responds goes into the queue of `next`, a stage or another service; see [`Pipeline`].
+    ///
+    /// This stage can be used by itself as before.
+    pub fn then<S>(self, next: S) -> Pipeline<Req, Mid, E, S>
+    where
+        S: Service<Mid> + Linked + Clone + Send + 'static,
+    {
+        Then::then(self, next)
+    }
+}
+
+impl<Req, Mid, E, S> Pipeline<Req, Mid, E, S>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+{
+    /// A longer pipeline, with `next` behind the last stage.
+    pub fn then<T>(self, next: T) -> Pipeline<Req, Mid, E, S::Joined>
+    where
+        S: Then<T>,
+    {
+        Then::then(self, next)
+    }
+
+    /// The first stage.
+    pub fn first(&self) -> &Stage<Req, Mid, E> {
+        &self.first
+    }
+
+    /// What comes after it.
+    pub fn next(&self) -> &S {
+        &self.next
+    }
+}
+
+impl<Req, Mid, E, S> Pipeline<Req, Mid, E, S>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+    S: Service<Mid> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    /// Waits for a place in the first stage's queue, sends the request, and waits for its response.
+    ///
+    /// Cancel safe: dropped, it cancels the request.
+    pub async fn ask(&self, request: Req) -> Result<S::Response, PipelineError<E, S::Error>> {
+        let mut handle = self.clone();
+        std::future::poll_fn(|cx| handle.poll_ready(cx)).await?;
+        handle.call(request).await
+    }
+}
+
+impl<Req, Mid, E, S> Service<Req> for Pipeline<Req, Mid, E, S>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+    S: Service<Mid> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = PipelineError<E, S::Error>;
+    type Future = PipelineResponse<Req, Mid, E, S::Future, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.first.poll_ready(cx).map_err(PipelineError::First)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let (tx, rx) = oneshot::channel();
+        let feed = Feed { next: self.next.clone(), failed: None, tx };
+        let sent = self.first.send_to(Order::new(request), Reply::Outlet(Box::new(feed)));
+        let state = match sent {
+            Ok(sent) => Step::First { rx, sent },
+            Err(refused) => Step::Refused { refused: Some(refused) },
+        };
+        PipelineResponse { step: state }
+    }
+}
+
+impl<Req, Mid, E, S: Clone> Clone for Pipeline<Req, Mid, E, S>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+{
+    fn clone(&self) -> Self {
+        Pipeline { first: self.first.clone(), next: self.next.clone() }
+    }
+}
+
+impl<Req, Mid, E, S> Linked for Pipeline<Req, Mid, E, S>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+{
+    /// That of its first stage, from where the others are found.
+    fn node(&self) -> Arc<dyn Node> {
+        self.first.node()
+    }
+}
+
+impl<Req, Mid, E, S: fmt::Debug> fmt::Debug for Pipeline<Req, Mid, E, S>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline").field("first", &self.first).field("next", &self.next).finish()
+    }
+}
+
+/// Why a pipeline has no response: in which part it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PipelineError<A, B> {
+    /// In the first stage, or between it and the next.
+    First(StageError<A>),
+    /// In what comes after it.
+    Next(B),
+}
+
+impl<A: fmt::Display, B: fmt::Display> fmt::Display for PipelineError<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PipelineError::First(error) => error.fmt(f),
+            PipelineError::Next(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<A: fmt::Debug + fmt::Display, B: std::error::Error> std::error::Error for PipelineError<A, B> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PipelineError::First(error) => error.source(),
+            PipelineError::Next(error) => error.source(),
+        }
+    }
+}
+
+/// What may say that a request was refused.
+pub trait Overload {
+    /// What it was refused for, where that is so.
+    fn refused(&self) -> Option<&Refused>;
+}
+
+impl<E> Overload for StageError<E> {
+    fn refused(&self) -> Option<&Refused> {
+        StageError::refused(self)
+    }
+}
+
+impl<A, B: Overload> Overload for PipelineError<A, B> {
+    fn refused(&self) -> Option<&Refused> {
+        match self {
+            PipelineError::First(error) => error.refused(),
+            PipelineError::Next(error) => error.refused(),
+        }
+    }
+}
+
+/// How the first stage ended: with the response of the next on its way, or without.
+type Handed<F, E, N> = Result<F, PipelineError<E, N>>;
+
+pin_project! {
+    /// The response of a [`Pipeline`], to be awaited. Dropped, it cancels the request in the stage in which it is.
+    #[must_use = "dropped, it cancels the request"]
+    pub struct PipelineResponse<Req, Mid, E, F, N>
+    where
+        Req: Send,
+        Req: 'static,
+        Mid: Send,
+        Mid: 'static,
+        E: Send,
+        E: 'static,
+    {
+        #[pin]
+        step: Step<Req, Mid, E, F, N>,
+    }
+}
+
+pin_project! {
+    #[project = StepProject]
+    enum Step<Req, Mid, E, F, N>
+    where
+        Req: Send,
+        Req: 'static,
+        Mid: Send,
+        Mid: 'static,
+        E: Send,
+        E: 'static,
+    {
+        Refused { refused: Option<Refused> },
+        First { rx: oneshot::Receiver<Handed<F, E, N>>, sent: Sent<Req, Mid, E> },
+        Next { #[pin] future: F },
+    }
+}
+
+impl<Req, Mid, E, F, N, Resp> Future for PipelineResponse<Req, Mid, E, F, N>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+    F: Future<Output = Result<Resp, N>>,
+{
+    type Output = Result<Resp, PipelineError<E, N>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let handed = match this.step.as_mut().project() {
+                StepProject::Refused { refused } => {
+                    let refused = refused.take().expect("a response is not polled again after it was ready");
+                    return Poll::Ready(Err(PipelineError::First(refused.into())));
+                }
+                StepProject::First { rx, .. } => match Pin::new(rx).poll(cx) {
+                    Poll::Ready(handed) => handed.unwrap_or(Err(PipelineError::First(StageError::Stopped))),
+                    Poll::Pending => return Poll::Pending,
+                },
+                StepProject::Next { future } => return future.poll(cx).map_err(PipelineError::Next),
+            };
+            match handed {
+                Ok(future) => this.step.set(Step::Next { future }),
+                Err(error) => {
+                    this.step.set(Step::Refused { refused: None });
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+    }
+}
+
+/// Takes the response of the first stage on to the next.
+struct Feed<S, F, E, N> {
+    next: S,
+    /// It cannot be asked any more.
+    failed: Option<PipelineError<E, N>>,
+    tx: oneshot::Sender<Handed<F, E, N>>,
+}
+
+impl<S, Mid, E> Outlet<Mid, E> for Feed<S, S::Future, E, S::Error>
+where
+    S: Service<Mid> + Send,
+    S::Future: Send,
+    S::Error: Send,
+    E: Send,
+{
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.tx.poll_closed(cx)
+    }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.failed.is_some() {
+            return Poll::Ready(());
+        }
+        self.failed = match catch_unwind(AssertUnwindSafe(|| self.next.poll_ready(cx))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(Ok(()))) => None,
+            Ok(Poll::Ready(Err(error))) => Some(PipelineError::Next(error)),
+            Err(payload) => Some(panicked(&*payload)),
+        };
+        Poll::Ready(())
+    }
+
+    fn put(mut self: Box<Self>, result: Result<Mid, StageError<E>>) {
+        let handed = match (result, self.failed.take()) {
+            (Err(error), _) => Err(PipelineError::First(error)),
+            (_, Some(error)) => Err(error),
+            (Ok(response), None) => {
+                let next = &mut self.next;
+                catch_unwind(AssertUnwindSafe(|| next.call(response))).map_err(|payload| panicked(&*payload))
+            }
+        };
+        // Who has stopped waiting does not want it, and what is dropped with it is canceled.
+        drop(self.tx.send(handed));
+    }
+}
+
+fn panicked<E, N>(payload: &(dyn Any + Send)) -> PipelineError<E, N> {
+    PipelineError::First(StageError::Panicked(message(payload)))
+}

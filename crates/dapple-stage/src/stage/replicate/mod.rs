@@ -1,0 +1,303 @@
+//! Several replicas of a stage behind one queue.
+//!
+//! Requests wait in one queue, and go to the replica that has the fewest as soon as one has room: nothing waits at one replica
+//! while another is free. That is also what tells how many there should be: for how long the oldest request has waited.
+
+mod scale;
+mod set;
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dapple_io::time::sleep;
+use dapple_sched::Handle;
+use tower_service::Service;
+
+pub use self::scale::Replication;
+use self::scale::Scale;
+use self::set::{Router, Set};
+use super::builder::StageBuilder;
+use super::core::{Core, Order, now};
+use super::error::StageError;
+use super::handle::{Response, Stage};
+use super::stats::StageStats;
+use crate::graph::{Linked, Node};
+
+impl<Req: Send + 'static> StageBuilder<Req> {
+    /// Replicas of a service, each with a color of its own, as many as the load asks for between two bounds: *replicate* of
+    /// Gribble's design framework (section 4.1). `make` makes the service of the replica of a number, counted from 0: a copy in this process, or a
+    /// client of one on another machine. It is called again for a replica that died.
+    ///
+    /// The [`width`](Self::width) is that of one replica (its upper bound). With a width of 1 each replica serves one request
+    /// at a time; together with the color of its own that makes it like a process. Colors that were chosen
+    /// for the stage do not count. A replica that is taken out leaves, and is tried again later.
+    ///
+    /// ```
+    /// use dapple_stage::Stage;
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(2).build()?;
+    /// runtime.block_on(async {
+    ///     let sign = Stage::builder("sign").width(1).queue_len_max(500).replicate(2..=8, |replica| {
+    ///         Stage::builder("signer").wrap_sync(move |text: String| format!("{text}, signed by {replica}"))
+    ///     });
+    ///     let signed = sign.ask("a letter".to_owned()).await.unwrap();
+    ///     assert!(signed.starts_with("a letter, signed by "));
+    ///     assert_eq!(sign.replicas().len(), 2);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If no runtime is current, and none was given.
+    pub fn replicate<S>(
+        self,
+        replication: impl Into<Replication>,
+        make: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Replicated<Req, S::Response, S::Error>
+    where
+        S: Service<Req> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Response: Send + 'static,
+        S::Error: Send + 'static,
+    {
+        let rules: Replication = replication.into();
+        let handle = self.runtime_or_current();
+        let (name, width, supervision) = self.of_replicas();
+        let make = Arc::new(Mutex::new(make));
+        let make_stage = {
+            let handle = handle.clone();
+            move |number: usize| {
+                let make = make.clone();
+                // What is in service and what is on its way to it: more is never sent.
+                StageBuilder::new(format!("{name} {number}"))
+                    .runtime(handle.clone())
+                    .color(handle.new_color())
+                    .width(width)
+                    .queue_len_max(usize::MAX)
+                    .supervision(supervision.clone())
+                    .wrap_with(move || make.lock().unwrap_or_else(PoisonError::into_inner)(number))
+            }
+        };
+        let set = Arc::new(Set::new(Box::new(make_stage), width, rules.rejoin_after));
+        set.resize(rules.min);
+        let front = self.runtime(handle.clone()).color_each().width(rules.min * width).wrap(Router(set.clone()));
+        for replica in set.stages() {
+            front.core.links.add(&replica.node(), "replica");
+        }
+        let watch = Watch { scale: Mutex::new(Scale::new(rules)), running: AtomicBool::new(false), set };
+        Replicated { front, watch: Arc::new(watch) }
+    }
+}
+
+/// Replicas of a service behind one queue; see [`StageBuilder::replicate`]. A handle and a service, as [`Stage`] is.
+pub struct Replicated<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    front: Front<Req, Resp, E>,
+    watch: Arc<Watch<Req, Resp, E>>,
+}
+
+/// The stage whose handlers hand requests to replicas.
+type Front<Req, Resp, E> = Stage<Req, Resp, StageError<E>>;
+
+/// Who sees to it that there are as many as are needed.
+struct Watch<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    scale: Mutex<Scale>,
+    set: Arc<Set<Req, Resp, E>>,
+    /// A task looks from time to time; it ends when there is nothing to see.
+    running: AtomicBool,
+}
+
+impl<Req, Resp, E> Replicated<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    /// Waits for a place in the queue, sends the request, and waits for its response.
+    ///
+    /// Cancel safe: dropped, it cancels the request.
+    pub async fn ask(&self, request: Req) -> Result<Resp, StageError<E>> {
+        let mut handle = self.clone();
+        poll_fn(|cx| handle.poll_ready(cx)).await?;
+        handle.call(request).await
+    }
+
+    /// What the queue before the replicas is doing. `in_service` are the requests of all replicas.
+    pub fn stats(&self) -> StageStats {
+        self.front.stats()
+    }
+
+    /// What the replicas are doing.
+    pub fn replicas(&self) -> Vec<StageStats> {
+        self.watch.set.stats()
+    }
+
+    /// Takes nothing more in, and resolves when what was taken in is served. Cancel safe: dropped, it has stopped the stage none the less.
+    pub fn stop(&self) -> impl Future<Output = ()> + Send + use<Req, Resp, E> {
+        self.front.stop()
+    }
+
+    /// Has somebody look at the load from time to time, as long as there is any.
+    fn look(&self) {
+        if self.watch.running.swap(true, SeqCst) {
+            return;
+        }
+        let (front, watch) = (Arc::downgrade(&self.front.core), self.watch.clone());
+        let handle: &Handle = self.front.runtime();
+        let _detached = handle.spawn(async move {
+            loop {
+                sleep(LOOK_EVERY).await;
+                if watch.adjust(&front).is_break() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+impl<Req, Resp, E> Watch<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn adjust(&self, front: &Weak<Core<Req, Resp, StageError<E>>>) -> ControlFlow<()> {
+        let Some(front) = front.upgrade() else { return ControlFlow::Break(()) };
+        let now = now();
+        let waited = front.oldest().map_or(Duration::ZERO, |arrived| now.saturating_duration_since(arrived));
+        let in_service = front.load().in_service;
+        let (wanted, is_least) = {
+            let mut scale = self.scale.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = scale.replicas();
+            let wanted = scale.look(now, waited, in_service, self.set.width);
+            if wanted != before {
+                tracing::debug!(stage = &*front.name, before, wanted, "the number of replicas changes");
+            }
+            (wanted, scale.is_least())
+        };
+        self.set.resize(wanted);
+        let live = self.set.rejoin(now);
+        for replica in self.set.stages() {
+            front.links.add(&replica.node(), "replica");
+        }
+        // With none in, requests are told so instead of waiting.
+        front.set_width_to(live.max(1) * self.set.width);
+        let nothing_to_see = is_least && live == wanted && in_service == 0 && waited.is_zero();
+        if nothing_to_see {
+            self.running.store(false, SeqCst);
+            // Somebody may have come before that was stored, and not have started another.
+            let load = front.load();
+            let come = load.in_service + load.queue_len > 0;
+            if !come || self.running.swap(true, SeqCst) {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl<Req, Resp, E> Clone for Replicated<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn clone(&self) -> Self {
+        Replicated { front: self.front.clone(), watch: self.watch.clone() }
+    }
+}
+
+impl<Req, Resp, E> fmt::Debug for Replicated<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let replicas = self.watch.set.stages();
+        f.debug_struct("Replicated").field("front", &self.front).field("replicas", &replicas).finish()
+    }
+}
+
+impl<Req, Resp, E> Linked for Replicated<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn node(&self) -> Arc<dyn Node> {
+        self.front.node()
+    }
+}
+
+impl<Req, Resp, E> Service<Req> for Replicated<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    type Response = Resp;
+    type Error = StageError<E>;
+    type Future = ReplicatedResponse<Req, Resp, E>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StageError<E>>> {
+        self.front.poll_ready(cx).map_err(flat)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let response = self.front.send(Order::new(request));
+        self.look();
+        ReplicatedResponse(response)
+    }
+}
+
+/// The response of a replica, to be awaited. Dropped, it cancels the request.
+#[must_use = "dropped, it cancels the request"]
+#[derive(Debug)]
+pub struct ReplicatedResponse<Req, Resp, E>(Response<Req, Resp, StageError<E>>)
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static;
+
+impl<Req, Resp, E> Future for ReplicatedResponse<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    type Output = Result<Resp, StageError<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map_err(flat)
+    }
+}
+
+/// To the caller, the replica and the queue before it are one.
+fn flat<E>(error: StageError<StageError<E>>) -> StageError<E> {
+    match error {
+        StageError::Service(error) => error,
+        StageError::Refused(refused) => StageError::Refused(refused),
+        StageError::Panicked(message) => StageError::Panicked(message),
+        StageError::Expired(after) => StageError::Expired(after),
+        StageError::Stopped => StageError::Stopped,
+    }
+}
+
+/// Shorter than what counts as for long.
+const LOOK_EVERY: Duration = Duration::from_millis(25);

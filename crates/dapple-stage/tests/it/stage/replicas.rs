@@ -1,0 +1,157 @@
+//! Replicas: their colors, their number, and what happens when one dies.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dapple_io::time::sleep;
+use dapple_sched::Color;
+use dapple_stage::{Reason, Replication, Stage, StageError, Status, Supervision};
+
+use super::support::{Gate, eventually};
+
+#[dapple::test]
+async fn each_replica_has_a_color_and_serves_what_comes_when_it_is_free() {
+    let gate = Gate::new();
+    let inner = gate.clone();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let stage = Stage::builder("copies").width(1).replicate(3..=3, move |replica| {
+        let (gate, log) = (inner.clone(), log.clone());
+        Stage::builder("inner").color(Color::new()).wrap_fn(move |n: u32| {
+            let (gate, log) = (gate.clone(), log.clone());
+            async move {
+                log.lock().unwrap().push((replica, Color::current()));
+                gate.pass().await;
+                Ok::<_, Infallible>(n)
+            }
+        })
+    });
+    let asks: Vec<_> = (0..9)
+        .map(|n| {
+            let stage = stage.clone();
+            dapple::spawn(async move { stage.ask(n).await })
+        })
+        .collect();
+    eventually(|| gate.inside().0 == 3).await;
+    assert!(stage.replicas().iter().all(|replica| replica.in_service == 1));
+    gate.open(9);
+    for ask in asks {
+        ask.await.unwrap().unwrap();
+    }
+    assert_eq!(gate.inside().1, 3);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.iter().map(|(replica, _)| *replica).collect::<HashSet<_>>(), HashSet::from([0, 1, 2]));
+    assert_eq!(seen.iter().cloned().collect::<HashSet<_>>().len(), 3, "one color for each");
+    assert_eq!(stage.replicas().iter().map(|replica| replica.served).sum::<u64>(), 9);
+}
+
+#[dapple::test]
+async fn there_are_more_while_requests_wait_and_fewer_when_there_are_none() {
+    let rules = Replication { down_after: Duration::from_secs(5), ..Replication::between(1..=6) };
+    let stage = Stage::builder("grows").width(1).queue_len_max(10_000).replicate(rules, |_| {
+        Stage::builder("second").wrap_fn(async |()| {
+            sleep(Duration::from_secs(1)).await;
+            Ok::<_, Infallible>(())
+        })
+    });
+    assert_eq!(stage.replicas().len(), 1);
+    let asks: Vec<_> = (0..200)
+        .map(|_| {
+            let stage = stage.clone();
+            dapple::spawn(async move { stage.ask(()).await })
+        })
+        .collect();
+    eventually(|| stage.replicas().len() == 6).await;
+    assert_eq!(stage.stats().width, 6);
+    for ask in asks {
+        ask.await.unwrap().unwrap();
+    }
+    eventually(|| stage.replicas().len() == 1).await;
+    assert_eq!((stage.stats().served, stage.stats().width), (200, 1));
+    stage.ask(()).await.unwrap();
+}
+
+#[dapple::test]
+async fn a_replica_that_is_taken_out_leaves_and_rejoins() {
+    let broken = Arc::new(AtomicUsize::new(1));
+    let inner = broken.clone();
+    let supervision = Supervision { deaths_max: 3, ..Supervision::default() };
+    let rules = Replication { rejoin_after: Duration::from_secs(5), ..Replication::between(2..=2) };
+    let stage = Stage::builder("some").width(1).supervision(supervision).replicate(rules, move |replica| {
+        let broken = inner.clone();
+        panicking(move || broken.load(SeqCst) == replica)
+    });
+    let mut panicked = 0;
+    for n in 0..200 {
+        match stage.ask(n).await {
+            Ok(result) => assert_eq!(result, n),
+            Err(StageError::Panicked(_)) => panicked += 1,
+            Err(other) => panic!("{other}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(panicked, 3, "then nothing was sent to it any more");
+    assert_eq!(stage.replicas().iter().filter(|replica| replica.status == Status::Out).count(), 1);
+    broken.store(usize::MAX, SeqCst);
+    eventually(|| stage.replicas().iter().all(|replica| replica.status == Status::Running)).await;
+    let before: Vec<_> = stage.replicas().iter().map(|replica| replica.served).collect();
+    for n in 0..20 {
+        stage.ask(n).await.unwrap();
+    }
+    for (replica, before) in stage.replicas().iter().zip(before) {
+        assert_eq!(replica.served - before, 10, "they take turns");
+    }
+}
+
+#[dapple::test]
+async fn without_any_replica_requests_are_refused() {
+    let broken = Arc::new(AtomicUsize::new(0));
+    let inner = broken.clone();
+    let supervision = Supervision { deaths_max: 1, ..Supervision::default() };
+    let stage = Stage::builder("none").width(1).supervision(supervision).replicate(1..=1, move |_| {
+        let broken = inner.clone();
+        panicking(move || broken.load(SeqCst) == 0)
+    });
+    assert!(matches!(stage.ask(1).await, Err(StageError::Panicked(_))));
+    assert_eq!(stage.ask(2).await.unwrap_err().refused().unwrap().reason, Reason::Unavailable);
+    broken.store(1, SeqCst);
+    eventually(|| stage.replicas()[0].status == Status::Running).await;
+    assert_eq!(stage.ask(3).await, Ok(3));
+}
+
+/// A service of which a handler dies by a panic while `broken` says so.
+fn panicking(broken: impl Fn() -> bool + Clone + Send + 'static) -> Panicking {
+    Panicking(Arc::new(Mutex::new(broken)))
+}
+
+#[derive(Clone)]
+struct Panicking(Arc<Mutex<dyn FnBroken>>);
+
+trait FnBroken: Send {
+    fn is_broken(&self) -> bool;
+}
+
+impl<F: Fn() -> bool + Send> FnBroken for F {
+    fn is_broken(&self) -> bool {
+        self()
+    }
+}
+
+impl tower_service::Service<u32> for Panicking {
+    type Response = u32;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<u32, Infallible>>;
+
+    fn poll_ready(&mut self, _cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: u32) -> Self::Future {
+        let broken = self.0.lock().unwrap().is_broken();
+        assert!(!broken, "it is broken");
+        std::future::ready(Ok(request))
+    }
+}
