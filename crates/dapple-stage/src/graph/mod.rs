@@ -1,4 +1,11 @@
-//! Which stages there are, and what flows from where to where.
+//! Which stages there are, and what flows from where to where, as text and as a drawing with the live queue lengths in it.
+//!
+//! Programs take `--graph FILE`: with [`from_arguments`] that is one line.
+
+mod file;
+mod svg;
+mod text;
+mod view;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -6,8 +13,95 @@ use std::task::{Context, Poll};
 
 use tower_service::Service;
 
+use self::view::View;
 use crate::stage::StageStats;
 use crate::switch::{Mutex, lock};
+
+pub use self::file::{Kept, from_arguments};
+
+/// Stages and what flows between them. What was joined with `then`, or replicated, is found by itself from the first stage.
+///
+/// A graph does not keep stages alive: those that are gone are not shown any more. Clones are the same graph.
+///
+/// ```
+/// use dapple_stage::{Stage, graph::Graph};
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// let _entered = runtime.enter();
+/// let parse = Stage::builder("parse").queue_len_max(10).width(2).wrap_sync(|text: &str| text.len());
+/// let store = Stage::builder("store").wrap_sync(|_length: usize| ());
+/// let pipeline = parse.then(store);
+///
+/// let graph = Graph::new();
+/// graph.add(&pipeline);
+/// let text = graph.to_string();
+/// assert!(text.contains("parse  0 of 10 wait  0 of 2 in service"), "{text}");
+/// assert!(text.contains("then → store"));
+/// assert!(graph.to_svg().starts_with("<svg"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Graph {
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    roots: Vec<Weak<dyn Node>>,
+    links: Vec<(Weak<dyn Node>, Weak<dyn Node>, &'static str)>,
+}
+
+impl Graph {
+    /// An empty one.
+    pub fn new() -> Graph {
+        Graph::default()
+    }
+
+    /// Adds a stage, and all that it sends to.
+    pub fn add(&self, node: &impl Linked) {
+        let node = node.node();
+        let mut known = lock(&self.known);
+        known.roots.retain(|root| root.strong_count() > 0);
+        if !known.roots.iter().any(|root| is_same(root, &node)) {
+            known.roots.push(Arc::downgrade(&node));
+        }
+    }
+
+    /// Says that `from` sends to `to`, where that cannot be found out; `how` is written beside it.
+    pub fn link(&self, from: &impl Linked, to: &impl Linked, how: &'static str) {
+        let (from, to) = (from.node(), to.node());
+        let mut known = lock(&self.known);
+        known.links.retain(|(from, to, _)| from.strong_count() > 0 && to.strong_count() > 0);
+        known.links.push((Arc::downgrade(&from), Arc::downgrade(&to), how));
+    }
+
+    /// A drawing, as it is now. Text of any kind in names is escaped.
+    pub fn to_svg(&self) -> String {
+        svg::draw(&self.view())
+    }
+
+    fn view(&self) -> View {
+        let known = lock(&self.known);
+        let roots: Vec<_> = known.roots.iter().filter_map(Weak::upgrade).collect();
+        let links = known.links.iter().filter_map(|(from, to, how)| Some((from.upgrade()?, to.upgrade()?, *how)));
+        let links = links.collect();
+        drop(known);
+        View::new(roots, links)
+    }
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::write(&self.view(), f)
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let view = self.view();
+        f.debug_struct("Graph").field("nodes", &view.nodes.len()).field("links", &view.links.len()).finish()
+    }
+}
 
 /// Something in a graph: it has a name, numbers, and others that it sends to.
 pub trait Node: Send + Sync {

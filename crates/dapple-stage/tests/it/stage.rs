@@ -2,6 +2,7 @@
 
 mod colors;
 mod deaths;
+mod graph;
 mod limits;
 mod pipeline;
 mod queue;

@@ -1,0 +1,104 @@
+//! A graph that is kept in a file while the program runs.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dapple_io::{fs, time::sleep};
+use dapple_sched::{AbortHandle, Handle};
+
+use super::Graph;
+
+impl Graph {
+    /// Writes it to a file: a drawing, or text where the name ends in `.txt`. Who reads the file sees the old one or the new one, never
+    /// half of it.
+    ///
+    /// # Errors
+    /// What the file system says, with the name of the file.
+    ///
+    /// Cancel safe: dropped, it leaves the file as it was; a file beside it, with `.new` at its end, may be left.
+    pub async fn write(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        let is_text = path.extension().is_some_and(|extension| extension == "txt");
+        let content = if is_text { self.to_string() } else { self.to_svg() };
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let result = match fs::write(&new, content).await {
+            Ok(()) => fs::rename(&new, path).await,
+            Err(error) => Err(error),
+        };
+        result.map_err(|error| {
+            let path = path.display();
+            io::Error::new(error.kind(), format!("the graph of stages cannot be written to {path}: {error}"))
+        })
+    }
+
+    /// Writes it to a file now and every `period`, until what this returns is dropped. Errors go to the log.
+    ///
+    /// # Panics
+    /// If no runtime is current.
+    #[must_use = "it is written as long as this is kept"]
+    pub fn keep(&self, path: impl Into<PathBuf>, period: Duration) -> Kept {
+        let (graph, path) = (self.clone(), path.into());
+        let task = Handle::current().spawn(async move {
+            loop {
+                if let Err(error) = graph.write(&path).await {
+                    tracing::error!("{error}");
+                }
+                sleep(period).await;
+            }
+        });
+        Kept { task: task.abort_handle() }
+    }
+}
+
+/// A graph is written to a file as long as this lives.
+pub struct Kept {
+    task: AbortHandle,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
+    }
+}
+
+/// The file that `--graph FILE` or `--graph=FILE` names among the program's arguments, for programs that do not parse them otherwise.
+///
+/// # Errors
+/// `--graph` is the last argument, so that no file is named.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use dapple_stage::graph::{Graph, from_arguments};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let graph = Graph::new();
+/// let _kept = from_arguments(std::env::args_os())?.map(|file| graph.keep(file, Duration::from_secs(1)));
+/// # Ok(())
+/// # }
+/// ```
+pub fn from_arguments(arguments: impl IntoIterator<Item = OsString>) -> Result<Option<PathBuf>, String> {
+    let mut arguments = arguments.into_iter().skip(1);
+    while let Some(argument) = arguments.next() {
+        if argument == "--" {
+            break;
+        }
+        if argument == "--graph" {
+            let file = arguments.next().filter(|file| !file.is_empty());
+            return file.map(|file| Some(file.into())).ok_or_else(|| "--graph needs the name of a file".to_owned());
+        }
+        if let Some(file) = argument.to_str().and_then(|argument| argument.strip_prefix("--graph=")) {
+            return Ok(Some(file.into()));
+        }
+    }
+    Ok(None)
+}
