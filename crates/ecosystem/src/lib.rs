@@ -4,6 +4,7 @@
 //! | library | example | what joins it to Dapple |
 //! |---|---|---|
 //! | axum, over hyper, as server and client | `axum_router` | feature `hyper`: streams, `hyper_rt::Timer` |
+//! | axum, behind Dapple's own middleware | `axum_middleware` | `dapple::stage::middleware` |
 //! | tonic, its health service, on one port with axum | `tonic_health` | feature `hyper`: streams, `hyper_rt::Executor` |
 //! | axum, by Dapple's own server | `serve_axum` | feature `serve`: `dapple::serve(listener, router)` |
 //! | tonic, the same | `serve_tonic` | feature `serve`: `dapple::serve(listener, service)` |

@@ -63,6 +63,7 @@ fn each_runs_and_says_what_it_did() {
 
 /// The examples in order of their names, and what each says among other things.
 const SAID: &[(&str, &str)] = &[
+    ("axum_middleware", "refused: 3; took too long: 2"),
     ("axum_router", "axum answered through hyper: Hello, Ann!"),
     ("hickory_lookup", "a.test says hello"),
     ("reqwest_client", "reqwest was answered: HELLO"),
