@@ -208,6 +208,10 @@ mod readme {}
 mod first_hour {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/middleware.md")]
+mod middleware_page {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/stm.md")]
 mod stm_page {}
 

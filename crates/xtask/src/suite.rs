@@ -43,7 +43,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
             .flags("RUSTFLAGS", "--cfg dapple_loom")
             .target(apart("loom"))
             .must_test(),
-        Step::cargo("shuttle models", "test -p dapple-sched -p dapple-sync --release --test shuttle")
+        Step::cargo("shuttle models", "test -p dapple-sched -p dapple-sync -p dapple-stage --release --test shuttle")
             .flags("RUSTFLAGS", "--cfg dapple_shuttle")
             .target(apart("shuttle"))
             .must_test(),

@@ -1,0 +1,7 @@
+//! The balancer under random schedules.
+//!
+//! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-stage --release --test shuttle`
+
+#![cfg(dapple_shuttle)]
+
+mod balance;
