@@ -2,12 +2,14 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use dapple::stage::admission::{Admission, Class, Config};
 
-use crate::support::{ask, connect, end, get, outside, reply};
+use crate::support::{ask, connect, end, eventually, get, outside, reply};
 
 /// Statuses of so many requests that come at once, each on a connection of its own; heads of those that were refused.
 fn burst(addr: SocketAddr, path: &str, count: usize) -> (usize, Vec<(String, String)>) {
@@ -21,7 +23,7 @@ fn burst(addr: SocketAddr, path: &str, count: usize) -> (usize, Vec<(String, Str
     assert!(refused.iter().all(|(head, _)| head.starts_with("HTTP/1.1 503 ")), "{refused:?}");
     // Who was refused may ask again on the same connection.
     for client in &mut clients {
-        assert_eq!(ask(client, "/health").1, "hello");
+        eventually("it is served", || ask(client, "/health").1 == "hello");
     }
     (served.len(), refused)
 }
@@ -103,5 +105,45 @@ fn servers_can_decide_together() {
     assert_eq!(ask(&mut connect(server.addr), "/hello").1, "hello");
     assert_eq!(admission.stats().offered, 1);
     assert_eq!(server.handle.admission().map(|stats| stats.offered), Some(1));
+    end(runtime, server);
+}
+
+/// One client with forty connections does not shed another that has one, behind the same proxy.
+#[test]
+fn who_asks_for_more_gets_no_more() {
+    let (runtime, server) = outside!(server => server.target_delay(Duration::from_millis(400)).describe(|parts, _, offer| {
+        offer.client(parts.headers.get("x-tenant").map_or(0, |tenant| u64::from(tenant.as_bytes()[0])))
+    }));
+    let addr = server.addr;
+    let spin = |tenant: &str| format!("GET /spin?10000 HTTP/1.1\r\nhost: a\r\nx-tenant: {tenant}\r\n\r\n");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let greedy: Vec<_> = (0..40)
+        .map(|_| {
+            let (is_over, request) = (is_over.clone(), spin("a"));
+            thread::spawn(move || {
+                let (mut client, mut refused) = (connect(addr), 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    client.write_all(request.as_bytes()).unwrap();
+                    if reply(&mut client).0.starts_with("HTTP/1.1 503") {
+                        refused += 1;
+                        // Somewhat polite, so that refusals are not all that there is to do.
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                }
+                refused
+            })
+        })
+        .collect();
+    let mut client = connect(addr);
+    let mut served = 0;
+    for _ in 0..40 {
+        client.write_all(spin("b").as_bytes()).unwrap();
+        served += u32::from(reply(&mut client).1 == "spun");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let refused: u32 = greedy.into_iter().map(|greedy| greedy.join().unwrap()).sum();
+    assert!(refused > 0, "there was enough for all");
+    assert!(served >= 20, "{served} of 40 were served, while {refused} of the others were refused");
+    drop(client);
     end(runtime, server);
 }

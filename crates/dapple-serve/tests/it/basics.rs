@@ -59,7 +59,8 @@ fn a_connection_serves_many_requests() {
 
 #[dapple::test]
 async fn http2_is_told_apart_on_the_same_port() {
-    let server = start!();
+    // A panic takes long to be told, where the machine is busy.
+    let server = start!(server => server.no_admission());
     let stream = TcpStream::connect(server.addr).await.unwrap();
     let replies = by_http2(stream, &["/hello", "/nothing", "/panic", "/error", "/panic-in-body", "/hello"]).await;
     let statuses: Vec<u16> = replies.iter().map(|reply| reply.as_ref().map_or(0, |reply| reply.0.as_u16())).collect();
@@ -69,7 +70,7 @@ async fn http2_is_told_apart_on_the_same_port() {
 
 #[test]
 fn what_fails_ends_its_own_request_only() {
-    let (runtime, server) = outside!();
+    let (runtime, server) = outside!(server => server.no_admission());
     let mut client = connect(server.addr);
     for (path, says) in [("/panic", "The handler failed.\n"), ("/error", "The service failed.\n")] {
         let (head, body) = ask(&mut client, path);

@@ -105,6 +105,19 @@ fn a_body_that_gets_too_large_ends_there() {
     end(runtime, server);
 }
 
+/// What is refused while its body is on the way takes its connection with it; what has none does not.
+#[test]
+fn a_refusal_does_not_wait_for_the_body() {
+    let (runtime, server) = outside!();
+    let mut client = connect(server.addr);
+    assert!(!ask(&mut client, "/refuse").0.contains("connection: close"));
+    client.write_all(b"POST /refuse HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n").unwrap();
+    let (head, _) = reply(&mut client);
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("connection: close"), "{head}");
+    assert_eq!(rest(&mut client), "");
+    end(runtime, server);
+}
+
 /// A handler that answers without a look at the body: the reply arrives, and what the body brought is no request.
 #[test]
 fn a_body_that_nobody_reads_is_no_request() {

@@ -90,6 +90,21 @@ fn it_ends_at_sigterm_with_what_it_has_begun() {
     assert!(server.child.wait().unwrap().success());
 }
 
+#[test]
+fn a_second_sigterm_ends_it_at_once() {
+    let mut server = start(&["--workers", "2"]);
+    let mut client = server.connect();
+    client.write_all(b"GET /?us=60000000 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    // A signal that comes before the last one was heard is the same.
+    let begin = Instant::now();
+    while server.child.try_wait().unwrap().is_none() {
+        assert!(begin.elapsed() < PATIENCE, "it goes on");
+        kill_process(Pid::from_child(&server.child), Signal::TERM).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    assert!(reply(&mut client).is_none(), "it was cut");
+}
+
 /// With 64 descriptors there is room for some thirty connections: those that rest make room for who has a request.
 #[test]
 fn few_descriptors_serve_many_clients() {
