@@ -72,7 +72,8 @@ Medians of the runs. Requests burn CPU in the handler and await nothing; they co
 before them, and clients go away after a second (--give-up-ms). Goodput: right replies within the deadline (100 ms, --deadline-ms) a
 second. Latency counts from when a request was due. capacity: replies a second of the same server in a closed loop of two clients a worker,
 before; of it %: goodput; work %: the CPU time asked for by good replies, of what there was. p50, p99: of right replies, late ones
-included. refused, ref: 503, in ms. CPU %: user and system time of the server, of one core. load CPU %: that of the generator. late: how late it was
+included. back after: from the end of the peak, when 95 % were well again; peak, after: goodput then, of what the server can do.
+refused, ref: 503, in ms. CPU %: user and system time of the server, of one core. load CPU %: that of the generator. late: how late it was
 itself, p99; figures with * are of runs in which that was more than 2 ms. Every body is compared, and every request came to one end.
 One worker: the server has core 0, the load core 1. Two share both cores with the load.";
     type Case = Case;
