@@ -89,7 +89,7 @@ async fn ask(
 ) -> Result<Answer, (Failure, bool)> {
     let upstream = pick.value().clone();
     let was_out = pick.is_trial();
-    let (mut pick, mut fresh) = (Some(pick), false);
+    let (mut pick, mut fresh) = (Some(pick), None);
     let missed = loop {
         served.tries += 1;
         let missed = match attempt(&mut pick, outgoing, &mut RequestBody::new(&mut *replay), fresh).await {
@@ -102,14 +102,16 @@ async fn ask(
             Err(missed) => missed,
         };
         debug!(upstream = &*upstream.name, failure = ?missed.failure, "an upstream did not answer");
-        // Once: the next one is fresh.
-        let is_stale = missed.is_kept && matches!(missed.failure, Failure::Broken(_));
+        // Once: those of HTTP/2 that are younger may have been used, too.
+        let is_stale = missed.is_kept && fresh.is_none() && matches!(missed.failure, Failure::Broken(_));
         if !is_stale || !may_repeat(&missed, outgoing, replay) {
             break missed;
         }
-        fresh = true;
+        fresh = Some(missed.begun);
         upstream.counts.retries.fetch_add(1, Ordering::Relaxed);
     };
+    // What happens twice is no coincidence.
+    let missed = Missed { is_kept: missed.is_kept && fresh.is_none(), ..missed };
     if let Some(pick) = &mut pick {
         note(reverse, pick, &missed);
     }

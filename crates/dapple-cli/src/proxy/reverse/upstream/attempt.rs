@@ -69,6 +69,8 @@ pub(crate) struct Missed {
     pub(crate) is_unsent: bool,
     /// The connection had been used before: the upstream may have closed it in this very moment.
     pub(crate) is_kept: bool,
+    /// There was a connection at this time.
+    pub(crate) begun: Instant,
 }
 
 /// A connection for one request.
@@ -86,7 +88,7 @@ struct Unanswered {
 type Respond = Pin<Box<dyn Future<Output = Result<Response<hyper::body::Incoming>, Unanswered>> + Send>>;
 
 /// Sends a request with what its client sends as the body, and gives the answer once its head is there. With `fresh`, on a connection
-/// that was not used before. The pick goes along with an answer, and stays where there is none.
+/// of HTTP/1.1 that was not used before, or on one of HTTP/2 that is younger. The pick goes along with an answer, and stays where there is none.
 ///
 /// # Errors
 ///
@@ -95,9 +97,9 @@ pub(crate) async fn attempt(
     pick: &mut Option<Pick>,
     outgoing: &Outgoing,
     body: &mut RequestBody<'_>,
-    fresh: bool,
+    fresh: Option<Instant>,
 ) -> Result<Answer, Missed> {
-    let unsent = |failure| Missed { failure, is_unsent: true, is_kept: false };
+    let unsent = |failure| Missed { failure, is_unsent: true, is_kept: false, begun: Instant::now() };
     let Some(upstream) = pick.as_ref().map(|pick| pick.value().clone()) else {
         return Err(unsent(Failure::Busy));
     };
@@ -108,7 +110,7 @@ pub(crate) async fn attempt(
     let (line, is_kept) = turn.line(fresh, only_http1).await.map_err(unsent)?;
     let begun = Instant::now();
     pick.as_mut().into_iter().for_each(Pick::start);
-    let missed = |failure, is_unsent| Missed { failure, is_unsent, is_kept };
+    let missed = |failure, is_unsent| Missed { failure, is_unsent, is_kept, begun };
     let (uri, headers) = outgoing.head(upstream, &line, body.len());
     let Prepared { request, pieces, gate } =
         prepare(&outgoing.method, uri, &headers, outgoing.hints.as_ref(), body.len());
@@ -150,21 +152,18 @@ pub(crate) async fn attempt(
 impl Turn {
     /// A connection for one request: one that was kept, unless it has to be fresh, or one that is made. The second says whether it was
     /// kept.
-    async fn line(&self, fresh: bool, only_http1: bool) -> Result<(Line, bool), Failure> {
+    async fn line(&self, fresh: Option<Instant>, only_http1: bool) -> Result<(Line, bool), Failure> {
         let upstream = &self.upstream;
         let limit = upstream.common.waits.connect;
         let may_share = upstream.target.scheme != Scheme::Http && !only_http1;
-        if !fresh && let Some(line) = self.kept(may_share).await {
+        if let Some(line) = self.kept(may_share, fresh).await {
             return Ok((line, true));
         }
         let is_shared = may_share && upstream.spoken.load(Ordering::Relaxed) != HTTP_1;
         let opening = async {
             // Others may be finding out at this moment, and what they open may do for all.
             let _alone = if is_shared { Some(upstream.opening.lock().await) } else { None };
-            if is_shared
-                && !fresh
-                && let Some(line) = self.kept(true).await
-            {
+            if is_shared && let Some(line) = self.kept(true, fresh).await {
                 return Ok((line, true));
             }
             let opened = open(upstream, upstream.place()?, limit, only_http1).await?;
@@ -174,15 +173,17 @@ impl Turn {
         timeout(2 * limit, opening).await.unwrap_or(Err(Failure::ConnectTimeout))
     }
 
-    async fn kept(&self, may_share: bool) -> Option<Line> {
+    async fn kept(&self, may_share: bool, fresh: Option<Instant>) -> Option<Line> {
         let upstream = &self.upstream;
-        while may_share && let Some(mut stream) = { upstream.pool().share() } {
+        while may_share && let Some(mut stream) = { upstream.pool().share(fresh) } {
             if stream.sender.ready().await.is_ok() {
                 upstream.counts.reused.fetch_add(1, Ordering::Relaxed);
                 return Some(Line::Many(stream));
             }
         }
-        while let Some(mut sender) = { upstream.pool().take() } {
+        while fresh.is_none()
+            && let Some(mut sender) = { upstream.pool().take() }
+        {
             if sender.ready().await.is_ok() {
                 upstream.counts.reused.fetch_add(1, Ordering::Relaxed);
                 return Some(Line::One(sender));

@@ -36,6 +36,7 @@ struct Shared {
     streams: Arc<AtomicUsize>,
     /// What the upstream allows, as it said last.
     streams_max: Arc<AtomicUsize>,
+    opened: Instant,
     used: Instant,
 }
 
@@ -62,10 +63,13 @@ impl Pool {
         None
     }
 
-    /// Room on a connection of HTTP/2.
-    pub(super) fn share(&mut self) -> Option<Stream> {
+    /// Room on a connection of HTTP/2; where one failed, on one that was made after that was in use.
+    pub(super) fn share(&mut self, newer_than: Option<Instant>) -> Option<Stream> {
         self.drop_closed();
         let has_room = |shared: &&mut Shared| {
+            if newer_than.is_some_and(|time| shared.opened <= time) {
+                return false;
+            }
             let streams_max = shared.streams_max.load(Ordering::Relaxed).clamp(1, STREAMS_MAX);
             shared.streams.load(Ordering::Relaxed) < streams_max
         };
@@ -83,7 +87,8 @@ impl Pool {
 
     /// Adds a connection of HTTP/2, and begins a request on it; the second says whether somebody has to start [`sweep`].
     pub(super) fn add(&mut self, sender: Sender2, streams_max: Arc<AtomicUsize>) -> (Stream, bool) {
-        let mut shared = Shared { sender, streams: Arc::default(), streams_max, used: Instant::now() };
+        let mut shared =
+            Shared { sender, streams: Arc::default(), streams_max, opened: Instant::now(), used: Instant::now() };
         let stream = shared.begin();
         self.shared.push(shared);
         (stream, !std::mem::replace(&mut self.is_swept, true))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dapple::hyper_rt::{Executor, Timer};
@@ -17,7 +18,7 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper::service::service_fn;
 
-use super::start;
+use super::{number, start, start_with_numbers};
 use crate::proxy::origin::Origin;
 use crate::proxy::reply;
 use crate::support::{Server, Site, noise};
@@ -234,6 +235,35 @@ fn dapple_serve_behind_dapple_proxy() {
         let etag = client.request("HEAD", "/page.bin", "").header("etag").unwrap().to_owned();
         assert_eq!(client.request("GET", "/page.bin", &format!("If-None-Match: {etag}\r\n")).status, 304);
     }
+}
+
+#[test]
+fn a_stream_that_nobody_reads_stands_still() {
+    let site = Site::new();
+    let page = noise(48 << 20, 8);
+    site.write("page.bin", &page);
+    let server = Server::start(&site.path, &["--cache-mb", "1"]);
+    let name = format!("h2c://127.0.0.1:{}", server.port);
+    let (proxy, metrics) = start_with_numbers(&name, &[]);
+    dapple::block_on(async {
+        let mut sender = connect(proxy.port).await;
+        let request = Request::get("http://site.example/page.bin").body(empty()).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        let mut last = 0.0;
+        let mut stands_still = || {
+            let now = number(metrics, "dapple_upstream_received_bytes_total", &name);
+            std::mem::replace(&mut last, now) == now && now > 0.0
+        };
+        while !stands_still() {
+            dapple::time::sleep(Duration::from_millis(300)).await;
+        }
+        assert!(last < page.len() as f64 / 4.0, "{last}");
+        // Others on the same connections do not wait for it.
+        let request = Request::get("http://site.example/none").body(empty()).unwrap();
+        assert_eq!(sender.send_request(request).await.unwrap().status(), 404);
+        assert!(response.into_body().collect().await.unwrap().to_bytes() == page);
+    });
+    assert!(proxy.resident_max() < 100 << 20, "{}", proxy.resident_max());
 }
 
 #[test]
