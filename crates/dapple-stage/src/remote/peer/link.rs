@@ -104,9 +104,11 @@ impl Link {
     /// There is none, and why.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<(SendRequest<Message>, u64), Down> {
         let mut changes = self.state.subscribe();
+        // Who has waited for an attempt is told how that ended, however long ago that is by now.
+        let mut has_waited = false;
         loop {
             changes.borrow_and_update();
-            match self.look() {
+            match self.look(has_waited) {
                 Look::Up(sender, number) => return Ok((sender, number)),
                 Look::Down(down) => return Err(down),
                 Look::Connecting(begins) => {
@@ -115,6 +117,7 @@ impl Link {
                     }
                     // It cannot close: this has the sending side.
                     let _ = changes.changed().await;
+                    has_waited = true;
                 }
             }
         }
@@ -131,7 +134,7 @@ impl Link {
         });
     }
 
-    fn look(&self) -> Look {
+    fn look(&self, has_waited: bool) -> Look {
         let now = Instant::now();
         let mut look = Look::Connecting(false);
         self.state.send_if_modified(|state| {
@@ -141,7 +144,7 @@ impl Link {
                     look = Look::Up(up.sender.clone(), up.number);
                     return false;
                 }
-                State::Down(down) if now < down.until => {
+                State::Down(down) if has_waited || now < down.until => {
                     look = Look::Down(down.clone());
                     return false;
                 }

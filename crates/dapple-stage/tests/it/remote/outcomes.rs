@@ -263,23 +263,24 @@ fn memory_for_messages_is_bounded() {
     runtime.block_on(async {
         let mut limits = HostLimits::default();
         limits.messages_len_max = 100 << 10;
-        let hold = |text: String| async move {
-            if text.starts_with('h') {
-                std::future::pending::<()>().await;
+        let begun = Arc::new(Semaphore::new(0));
+        let counted = begun.clone();
+        let hold = move |text: String| {
+            let begun = counted.clone();
+            async move {
+                if text.starts_with('h') {
+                    begun.add_permits(1);
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, BoxError>(text.len())
             }
-            Ok::<_, BoxError>(text.len())
         };
         let running = Running::start(Host::builder().register_fn("hold", hold).limits(limits).build());
         let mut stage = running.stage::<String, usize>("hold");
         let mut other = stage.clone();
         let held = dapple_sched::spawn(async move { other.send("h".repeat(90 << 10)).await });
-        // As soon as the first has its memory, there is none for the second.
-        let refused = loop {
-            match stage.send("x".repeat(50 << 10)).await {
-                Ok(_) => sleep(Duration::from_millis(1)).await,
-                Err(error) => break error,
-            }
-        };
+        begun.acquire().await.unwrap().forget();
+        let refused = stage.send("x".repeat(50 << 10)).await.unwrap_err();
         assert_eq!(refused.downcast_ref::<Refused>().map(|refused| &refused.reason), Some(&Reason::Memory));
         held.abort();
         while stage.send("x".repeat(50 << 10)).await.is_err() {
