@@ -15,6 +15,8 @@ mod deadline;
 pub mod graph;
 pub mod middleware;
 pub mod operators;
+#[cfg(dapple_shuttle)]
+pub mod queue_model;
 mod random;
 mod refused;
 #[cfg(feature = "remote")]

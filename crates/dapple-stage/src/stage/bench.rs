@@ -22,7 +22,6 @@ pub(crate) struct Bench<Req, Resp, E> {
     pub(crate) generation: u64,
     pub(crate) supervisor: Supervisor,
     pub(crate) rate: Option<Bucket>,
-    pub(crate) share: Option<Bucket>,
     /// Somebody starts what can be started, and will look again before it clears this.
     pub(crate) starting: bool,
     pub(crate) alarm: Option<Alarm>,
@@ -51,6 +50,8 @@ pub(crate) struct Totals {
     pub(crate) queue_delay: Mean,
     pub(crate) service_time: Mean,
     pub(crate) worker_time: Duration,
+    /// Of one call.
+    pub(crate) busy: Mean,
 }
 
 /// Who serves the next request.
@@ -70,9 +71,6 @@ impl<Req, Resp, E> Bench<Req, Resp, E> {
         let (resting, until) = self.supervisor.resting(now);
         if self.in_service + resting >= self.width {
             return Err(until);
-        }
-        if let Some(share) = &mut self.share {
-            share.look(now, 0.0).map_err(Some)?;
         }
         let mut most = cohort_max;
         if let Some(rate) = &mut self.rate {

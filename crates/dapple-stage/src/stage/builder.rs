@@ -191,8 +191,9 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self
     }
 
-    /// The part of all workers' time that its handlers may take, from 0 to 1, measured over some tenths of a second: what is
-    /// over it waits in the queue, so that other stages have theirs (Gribble, 10.1.2).
+    /// The part of all workers' time that its handlers may take, from 0 to 1, as it is measured: over some tenths of a second it
+    /// is kept, so that other stages have theirs (Gribble, 10.1.2). Over it no request is started, and what is in service rests at
+    /// its next `.await`. A handler that computes without one cannot be stopped; what it takes too much is missing afterwards.
     pub fn worker_share(mut self, share: f64) -> Self {
         self.share = Some(share);
         self
@@ -311,13 +312,13 @@ impl<Req: Send + 'static> StageBuilder<Req> {
             generation: 0,
             supervisor: Supervisor::new(self.supervision),
             rate: self.rate.map(|(count, per)| Bucket::of_rate(count, per)),
-            share: self.share.map(|share| Bucket::of_share(share, handle.workers())),
             starting: false,
             alarm: None,
             stopping: false,
             totals: Totals::default(),
         };
+        let share = self.share.map(|share| Bucket::of_share(share, handle.workers()));
         let door = Door::new(Limits { len_max: self.policy.queue_len_max, bytes_max: self.policy.bytes_max });
-        Stage::new(Core::new(self.name, handle, self.policy, bench, door))
+        Stage::new(Core::new(self.name, handle, self.policy, bench, door, share))
     }
 }

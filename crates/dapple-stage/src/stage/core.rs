@@ -17,6 +17,8 @@ use super::bench::{Alarm, Bench};
 use super::desk::{Entry, Place};
 use super::door::Door;
 use super::job::{DropCallback, Job, Reply};
+use super::limits::Bucket;
+use super::limits::Throttle;
 use super::policy::{ColorPolicy, Load, Policy};
 use super::seat::Factory;
 use super::serve::{self, Work};
@@ -34,6 +36,8 @@ pub(crate) struct Core<Req, Resp, E> {
     pub(crate) bench: Mutex<Bench<Req, Resp, E>>,
     pub(crate) counters: Counters,
     pub(crate) links: Links,
+    /// Of the workers' time. By itself, as it is looked at whenever a handler goes on.
+    share: Option<Mutex<Bucket>>,
     /// How long one that comes now would wait.
     delay_ns: AtomicU64,
     /// Told when nothing waits and nothing is in service.
@@ -72,6 +76,7 @@ where
         policy: Policy<Req>,
         bench: Bench<Req, Resp, E>,
         door: Door<Job<Req, Resp, E>>,
+        share: Option<Bucket>,
     ) -> Core<Req, Resp, E> {
         Core {
             name,
@@ -81,6 +86,7 @@ where
             bench: Mutex::new(bench),
             counters: Counters::default(),
             links: Links::default(),
+            share: share.map(Mutex::new),
             delay_ns: AtomicU64::new(0),
             at_rest: Notify::new(),
         }
@@ -198,6 +204,9 @@ where
         if self.door.len() == 0 {
             return Next::Later(None);
         }
+        if let Err(at) = self.share_lets_start(bench, now) {
+            return Next::Later(at);
+        }
         let most = match bench.may_start(now, self.policy.cohort_max) {
             Ok(most) => most,
             Err(at) => return Next::Later(at),
@@ -210,6 +219,18 @@ where
         let generation = bench.generation;
         let color = taken[0].1.item.color.clone();
         Next::Start(Work { taken, chair, generation, color, wakes })
+    }
+
+    /// Whether the share of the workers' time has room for one more call, beside those that are in service; otherwise when to
+    /// look again, if that is a matter of time.
+    fn share_lets_start(&self, bench: &Bench<Req, Resp, E>, now: Instant) -> Result<(), Option<Instant>> {
+        let Some(share) = &self.share else { return Ok(()) };
+        let mean = bench.totals.busy.mean();
+        // Nothing is known yet: not all at once.
+        if mean.is_zero() && bench.in_service >= self.handle.workers() {
+            return Err(None);
+        }
+        lock(share).look(now, mean.as_secs_f64() * bench.in_service as f64).map_err(Some)
     }
 
     /// Has a task look again at `at`, or when the first deadline comes. With nothing in the queue nobody need look.
@@ -399,6 +420,23 @@ pub(crate) fn now() -> Instant {
 pub(crate) fn drop_quietly<T>(value: T) {
     if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
         tracing::error!("a handler of a stage panicked while it was dropped");
+    }
+}
+
+impl<Req, Resp, E> Throttle for Core<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn look(&self) -> Result<(), Instant> {
+        self.share.as_ref().map_or(Ok(()), |share| lock(share).look(now(), 0.0))
+    }
+
+    fn took(&self, time: Duration) {
+        if let Some(share) = &self.share {
+            lock(share).take(time.as_secs_f64());
+        }
     }
 }
 

@@ -276,3 +276,6 @@ impl<T> Desk<T> {
 
 /// For one request of a cohort, so many are looked at.
 const LOOK_AHEAD: usize = 4;
+
+#[cfg(test)]
+mod tests;

@@ -60,6 +60,15 @@ impl Bucket {
     }
 }
 
+/// Who measures the workers' time that handlers take.
+pub(crate) trait Throttle: Send + Sync {
+    /// Whether a handler may go on; otherwise when.
+    fn look(&self) -> Result<(), Instant>;
+
+    /// A handler has taken so much.
+    fn took(&self, time: Duration);
+}
+
 /// How much of a share may be saved up.
 const SHARE_BURST_S: f64 = 0.1;
 /// Nobody looks at a clock further away.

@@ -17,6 +17,7 @@ use super::core::{Core, drop_quietly, now};
 use super::desk::{Entry, Place, Wakes};
 use super::error::StageError;
 use super::job::{Job, Reply};
+use super::limits::Throttle;
 use super::seat::{BoxFuture, Seat};
 use crate::refused::Reason;
 use crate::switch::lock;
@@ -102,6 +103,8 @@ where
             replies,
             results: None,
             limit: limit.map(sleep_until),
+            throttle: self.core.clone(),
+            rest: None,
             started,
             busy: Duration::ZERO,
         };
@@ -187,9 +190,6 @@ where
         bench.in_service -= 1;
         self.over = true;
         bench.totals.add(end, count, &times);
-        if let Some(share) = &mut bench.share {
-            share.take(times.busy.as_secs_f64());
-        }
         let mut out = false;
         // What an earlier version does says nothing about the one of now.
         if bench.generation == self.generation {
@@ -284,6 +284,7 @@ impl super::bench::Totals {
         }
         self.queue_delay.add(times.waited);
         self.worker_time += times.busy;
+        self.busy.add(times.busy.max(Duration::from_nanos(1)));
     }
 }
 
@@ -314,6 +315,9 @@ struct Call<Req, Resp, E> {
     /// They are there, and wait for room where they go.
     results: Option<Vec<Result<Resp, E>>>,
     limit: Option<Sleep>,
+    throttle: Arc<dyn Throttle>,
+    /// Until the stage's share of the workers' time allows more.
+    rest: Option<Sleep>,
     started: Instant,
     /// Time of a worker.
     busy: Duration,
@@ -327,10 +331,12 @@ impl<Req, Resp, E> Future for Call<Req, Resp, E> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End<Resp, E>> {
         let call = &mut *self;
-        if call.results.is_none() {
+        if call.results.is_none() && call.poll_share(cx).is_ready() {
             let began = Instant::now();
             let polled = catch_unwind(AssertUnwindSafe(|| call.poll_handler(cx)));
-            call.busy += began.elapsed();
+            let took = began.elapsed();
+            call.busy += took;
+            call.throttle.took(took);
             match polled {
                 Ok(Poll::Ready(Ok(results))) => {
                     call.future = None;
@@ -355,6 +361,22 @@ impl<Req, Resp, E> Future for Call<Req, Resp, E> {
 }
 
 impl<Req, Resp, E> Call<Req, Resp, E> {
+    /// Ready when the handler may go on, by the stage's share of the workers' time.
+    fn poll_share(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(rest) = &mut self.rest {
+                if Pin::new(rest).poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                self.rest = None;
+            }
+            match self.throttle.look() {
+                Ok(()) => return Poll::Ready(()),
+                Err(until) => self.rest = Some(sleep_until(until)),
+            }
+        }
+    }
+
     fn poll_handler(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Result<Resp, E>>, E>> {
         if self.future.is_none() {
             let seat = self.seat.as_mut().expect("it is there until the call has ended");

@@ -1,7 +1,8 @@
-//! The balancer under random schedules.
+//! The balancer and the queue of a stage under random schedules.
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-stage --release --test shuttle`
 
 #![cfg(dapple_shuttle)]
 
 mod balance;
+mod queue;
