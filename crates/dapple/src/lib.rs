@@ -233,3 +233,6 @@ mod remote_page {}
 #[cfg(all(doctest, feature = "serve"))]
 #[doc = include_str!("../../../docs/serving.md")]
 mod serving_page {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/stages.md")]
+mod stages_page {}
