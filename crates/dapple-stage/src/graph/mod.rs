@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use tower_service::Service;
 
-use self::view::View;
+use self::view::{Link, View};
 use crate::stage::StageStats;
 use crate::switch::{Mutex, lock};
 
@@ -48,7 +48,7 @@ pub struct Graph {
 #[derive(Default)]
 struct Known {
     roots: Vec<Weak<dyn Node>>,
-    links: Vec<(Weak<dyn Node>, Weak<dyn Node>, &'static str)>,
+    links: Vec<Link<Weak<dyn Node>>>,
 }
 
 impl Graph {

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::Node;
 use crate::stage::StageStats;
 
+/// From, to, and how that is called.
+pub(crate) type Link<N> = (N, N, &'static str);
+
 /// Nodes and links at one moment.
 pub(crate) struct View {
     pub(crate) nodes: Vec<NodeView>,
@@ -21,7 +24,7 @@ pub(crate) struct NodeView {
 
 impl View {
     /// All that is found from `roots`, and the links that were added by hand.
-    pub(crate) fn new(roots: Vec<Arc<dyn Node>>, more: Vec<(Arc<dyn Node>, Arc<dyn Node>, &'static str)>) -> View {
+    pub(crate) fn new(roots: Vec<Arc<dyn Node>>, more: Vec<Link<Arc<dyn Node>>>) -> View {
         let mut found: Vec<Arc<dyn Node>> = Vec::new();
         let mut links = Vec::new();
         for root in roots {

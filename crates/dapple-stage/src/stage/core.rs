@@ -311,7 +311,7 @@ where
         let mut bench = lock(&self.bench);
         bench.generation += 1;
         let old = (std::mem::take(&mut bench.idle), bench.factory.replace(factory));
-        if bench.supervisor.is_out() {
+        if bench.supervisor.is_out() && !bench.stopping {
             self.door.open();
         }
         bench.supervisor.reset();

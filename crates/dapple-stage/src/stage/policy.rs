@@ -21,10 +21,11 @@ pub(crate) struct Policy<Req> {
     pub(crate) rank: Option<Ask<Req, u8>>,
     pub(crate) deadline: Option<Ask<Req, Option<Instant>>>,
     pub(crate) admission: Option<AdmissionHook<Req>>,
-    pub(crate) on_drop: Option<Arc<dyn Fn(Req, &Refused) + Send + Sync>>,
+    pub(crate) on_drop: Option<OnDrop<Req>>,
 }
 
 pub(crate) type Ask<Req, T> = Box<dyn Fn(&Req) -> T + Send + Sync>;
+pub(crate) type OnDrop<Req> = Arc<dyn Fn(Req, &Refused) + Send + Sync>;
 pub(crate) type Weigh<Req> = Ask<Req, usize>;
 pub(crate) type AdmissionHook<Req> = Box<dyn Fn(&Req, &Load) -> Result<(), Refused> + Send + Sync>;
 

@@ -22,9 +22,12 @@ use super::seat::{BoxFuture, Seat};
 use crate::refused::Reason;
 use crate::switch::lock;
 
+/// Requests that were taken from the queue, and where they stood there.
+type Taken<Req, Resp, E> = Vec<(Place, Entry<Job<Req, Resp, E>>)>;
+
 /// What starts: requests that were taken from the queue, and who serves them.
 pub(crate) struct Work<Req, Resp, E> {
-    pub(crate) taken: Vec<(Place, Entry<Job<Req, Resp, E>>)>,
+    pub(crate) taken: Taken<Req, Resp, E>,
     pub(crate) chair: Chair<Req, Resp, E>,
     pub(crate) generation: u64,
     pub(crate) color: Option<Color>,
@@ -63,7 +66,7 @@ where
 {
     core: Arc<Core<Req, Resp, E>>,
     generation: u64,
-    taken: Vec<(Place, Entry<Job<Req, Resp, E>>)>,
+    taken: Taken<Req, Resp, E>,
     chair: Option<Chair<Req, Resp, E>>,
     over: bool,
 }

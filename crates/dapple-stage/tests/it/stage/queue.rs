@@ -341,3 +341,54 @@ fn callers_learn_that_the_runtime_has_stopped() {
     let late = dapple_sched::block_on(stage.ask(1).now());
     assert_eq!(late, Err(StageError::Stopped));
 }
+
+#[test]
+fn a_handle_can_be_used_in_another_executor() {
+    let runtime = dapple_io::runtime_builder().workers(1).build().unwrap();
+    let gate = Gate::new();
+    let inner = gate.clone();
+    let stage =
+        Stage::builder("ours").runtime(runtime.handle().clone()).queue_len_max(1).width(1).wrap_fn(move |n: u32| {
+            let gate = inner.clone();
+            async move {
+                gate.pass().await;
+                Ok::<_, Infallible>(n)
+            }
+        });
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    tokio.block_on(async {
+        let asks: Vec<_> = (0..4)
+            .map(|n| {
+                let stage = stage.clone();
+                tokio::spawn(async move { stage.ask(n).within(Duration::from_secs(60)).await })
+            })
+            .collect();
+        while stage.stats().callers_waiting < 2 {
+            tokio::task::yield_now().await;
+        }
+        gate.open(4);
+        for (n, ask) in (0..).zip(asks) {
+            assert_eq!(ask.await.unwrap(), Ok(n));
+        }
+    });
+}
+
+#[dapple::test(workers = 2, clock = "real")]
+async fn what_a_dropped_request_holds_is_freed_although_its_color_is_busy() {
+    let color = dapple_sched::Color::new();
+    let (busy, free) = (Arc::new(Mutex::new(true)), State::new());
+    let inner = busy.clone();
+    let stage =
+        Stage::builder("busy").color(color).width(4).queue_len_max(10).wrap_sync(move |_state: Option<State>| {
+            while *inner.lock().unwrap() {
+                std::thread::yield_now();
+            }
+        });
+    stage.set_width(1);
+    let blocks = stage.ask(None).now();
+    let late = stage.ask(Some(free.clone())).within(Duration::from_millis(20)).on_drop(|state, _| drop(state)).now();
+    eventually(|| free.held() == 0).await;
+    assert_eq!(late.await.unwrap_err().refused().unwrap().reason, Reason::Deadline);
+    *busy.lock().unwrap() = false;
+    blocks.await.unwrap();
+}
