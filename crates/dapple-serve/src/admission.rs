@@ -5,10 +5,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dapple_io::time::sleep;
 use dapple_stage::admission::{Admission, Class, Config, Offer};
 use http::request::Parts;
 
 use crate::listener::Peer;
+use crate::pace::Pace;
 
 /// A user's own word about each request.
 pub(crate) type Describe = Arc<dyn Fn(&Parts, &Peer, Offer) -> Offer + Send + Sync>;
@@ -27,6 +29,7 @@ pub(crate) enum Choice {
 pub(crate) struct Gate {
     admission: Option<Admission>,
     describe: Vec<Describe>,
+    pace: Pace,
     /// With a seed of its own, so that nobody can choose whose name collides with whose.
     hasher: RandomState,
 }
@@ -39,7 +42,8 @@ impl Gate {
             Choice::Shared(admission) => Some(admission),
             Choice::None => None,
         };
-        Gate { admission, describe, hasher: RandomState::new() }
+        let workers = dapple_sched::Handle::try_current().map_or(1, |handle| handle.workers());
+        Gate { admission, describe, pace: Pace::new(workers), hasher: RandomState::new() }
     }
 
     pub(crate) fn admission(&self) -> Option<&Admission> {
@@ -49,6 +53,13 @@ impl Gate {
     /// Whether it matters how long a request has waited before it was read.
     pub(crate) fn is_busy(&self) -> bool {
         self.admission.as_ref().is_some_and(Admission::is_busy)
+    }
+
+    /// Waits before a refusal where clients ask again at once: see [`Pace`]. Cancel safe.
+    pub(crate) async fn pace(&self) {
+        if let Some(wait) = self.pace.wait(Instant::now()) {
+            sleep(wait).await;
+        }
     }
 
     /// What to tell about a request.

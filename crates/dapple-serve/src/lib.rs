@@ -30,6 +30,7 @@ mod descriptors;
 mod handle;
 mod listener;
 mod options;
+mod pace;
 mod request;
 mod server;
 mod service;

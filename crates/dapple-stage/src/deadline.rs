@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dapple_io::event::{self, Registration};
-use dapple_sched::{Callback, Color};
+use dapple_sched::{Callback, Color, Handle};
 
 use crate::{Reason, Refused};
 
@@ -42,6 +42,9 @@ pub fn post_before<F>(color: &Color, deadline: Instant, f: F, instead: Callback<
 where
     F: FnOnce() + Send + 'static,
 {
+    if Handle::try_current().is_none() {
+        return Err(io::Error::other("no Dapple runtime runs in this process, so that nobody looks at the clock"));
+    }
     let waiting = Arc::new(Mutex::new(Waiting { f: Some(f), timer: None }));
     let late = {
         let (waiting, instead) = (waiting.clone(), instead.clone());

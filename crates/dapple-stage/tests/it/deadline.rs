@@ -49,20 +49,3 @@ fn exactly_one_of_the_two_runs() {
     seen.sort_unstable();
     assert_eq!(seen, (0..2_000).collect::<Vec<_>>());
 }
-
-#[test]
-fn without_a_runtime_nothing_is_posted() {
-    let (color, instead) = {
-        let runtime = runtime(1);
-        let _entered = runtime.enter();
-        let color = Color::new();
-        (color, Color::new().wrap(|_| ()))
-    };
-    // A thread on which no runtime was ever entered, after the only one ended.
-    let outcome = std::thread::spawn(move || post_before(&color, Instant::now(), || (), instead)).join();
-    match outcome.expect("it does not panic") {
-        Err(error) => assert!(!error.to_string().is_empty()),
-        // Tests of this program run beside it, each with a runtime, and a thread without one gets the oldest.
-        Ok(()) => assert!(dapple_sched::Handle::try_current().is_some()),
-    }
-}
