@@ -91,6 +91,6 @@ fn what_makes_no_sense_is_refused() {
     fails_naming(&["overload", "--peak-secs", "0"], "--peak-secs 0 makes no sense");
     fails_naming(&["overload", "--peer", "nginx"], "takes no part");
     let many =
-        ["overload", "--peer", "hyper", "--rate-of", "1000000", "--load", "100", "--secs", "0.1", "--workers", "1"];
+        ["overload", "--peer", "hyper", "--rate-of", "1000000", "--load", "100", "--secs", "0.5", "--workers", "1"];
     fails_naming(&[&many[..], &["--scenario", "1ms", "--runs", "1"]].concat(), "raise `ulimit -n`");
 }
