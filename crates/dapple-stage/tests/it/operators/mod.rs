@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod broadcast;
+mod commit;
 mod direct;
 mod lossy;
 mod queue;

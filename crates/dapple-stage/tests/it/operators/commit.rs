@@ -1,0 +1,107 @@
+//! Two-phase commit in one process: what callers are told when something is full, silent or stopped.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use dapple_sched::block_on;
+use dapple_stage::operators::commit::{
+    CommitError, Coordinator, Courier, NodeId, Participant, Settings, TransactionId, deliver,
+};
+
+/// Longer than anything should take on a loaded machine.
+const LONG: Duration = Duration::from_secs(60);
+
+fn run(courier: Courier) {
+    thread::spawn(move || block_on(courier));
+}
+
+type Applied = Receiver<(TransactionId, Vec<u8>)>;
+
+fn participant(
+    folder: &std::path::Path,
+    id: u64,
+    settings: Settings,
+    coordinator: &Coordinator,
+) -> (Participant, Applied) {
+    let (tx, rx) = channel();
+    let resource =
+        deliver(move |id, message: &[u8]| tx.send((id, message.to_vec())).map_err(|error| error.to_string()));
+    let (participant, courier) =
+        Participant::open(NodeId(id), folder.join(id.to_string()), settings, resource).unwrap();
+    run(courier);
+    participant.connect(coordinator.id(), coordinator.inlet());
+    coordinator.connect(NodeId(id), participant.inlet());
+    (participant, rx)
+}
+
+#[test]
+fn a_full_log_aborts_with_its_reason_and_keeps_what_was_promised() {
+    let folder = tempfile::tempdir().unwrap();
+    let (coordinator, courier) = Coordinator::open(NodeId(1), folder.path().join("1"), Settings::default()).unwrap();
+    run(courier);
+    let mut small = Settings::default();
+    small.log_len_max = 4096;
+    let (_full, full) = participant(folder.path(), 2, small, &coordinator);
+    let (_other, other) = participant(folder.path(), 3, Settings::default(), &coordinator);
+    let mut committed = Vec::new();
+    let reason = loop {
+        match block_on(coordinator.commit([NodeId(2), NodeId(3)], [7; 500])) {
+            Ok(id) => committed.push(id),
+            Err(CommitError::Aborted { reason, .. }) => break reason,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(reason.contains("node 2 refused") && reason.contains("4096 bytes"), "{reason}");
+    assert!(!committed.is_empty());
+    for applied in [full, other] {
+        let ids: Vec<_> = committed.iter().map(|_| applied.recv_timeout(LONG).unwrap().0).collect();
+        assert_eq!(ids, committed);
+        assert!(applied.try_recv().is_err(), "what is aborted is applied nowhere");
+    }
+}
+
+#[test]
+fn who_does_not_answer_aborts_for_all_and_gets_what_comes_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = Settings::default();
+    settings.vote_timeout = Duration::from_millis(300);
+    let (coordinator, courier) = Coordinator::open(NodeId(1), folder.path().join("1"), settings).unwrap();
+    run(courier);
+    let (_here, here) = participant(folder.path(), 2, Settings::default(), &coordinator);
+    let error = block_on(coordinator.commit([NodeId(2), NodeId(3)], *b"first")).unwrap_err();
+    assert!(error.to_string().contains("no vote in time from node 3"), "{error}");
+    let (_late, late) = participant(folder.path(), 3, Settings::default(), &coordinator);
+    let id = loop {
+        // The machine may be too loaded for a vote in time.
+        if let Ok(id) = block_on(coordinator.commit([NodeId(2), NodeId(3)], *b"second")) {
+            break id;
+        }
+    };
+    for applied in [here, late] {
+        assert_eq!(applied.recv_timeout(LONG).unwrap(), (id, b"second".to_vec()));
+    }
+    let alone = block_on(coordinator.commit([], *b"nobody")).unwrap_err();
+    assert!(matches!(alone, CommitError::NotBegun(_)), "{alone}");
+}
+
+#[test]
+fn a_node_that_is_dropped_can_be_opened_again_and_not_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("1");
+    let (coordinator, courier) = Coordinator::open(NodeId(1), &path, Settings::default()).unwrap();
+    run(courier);
+    let error = Coordinator::open(NodeId(1), &path, Settings::default()).unwrap_err();
+    assert!(error.to_string().contains("has this log open"), "{error}");
+    let (participant_handle, applied) = participant(folder.path(), 2, Settings::default(), &coordinator);
+    let first = block_on(coordinator.commit([NodeId(2)], *b"first")).unwrap();
+    drop((coordinator, participant_handle));
+    let (coordinator, courier) = Coordinator::open(NodeId(1), &path, Settings::default()).unwrap();
+    run(courier);
+    let (_again, again) = participant(folder.path(), 2, Settings::default(), &coordinator);
+    let second = block_on(coordinator.commit([NodeId(2)], *b"second")).unwrap();
+    assert!(second > first, "no name is given twice");
+    let all: Vec<_> = applied.try_iter().collect();
+    let then = again.recv_timeout(LONG).unwrap();
+    assert!(all.contains(&(first, b"first".to_vec())) || then == (first, b"first".to_vec()));
+}
