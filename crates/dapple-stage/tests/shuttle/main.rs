@@ -1,8 +1,9 @@
-//! The balancer and the queue of a stage under random schedules.
+//! Stages, balance and operators under random schedules.
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-stage --release --test shuttle`
 
 #![cfg(dapple_shuttle)]
 
 mod balance;
+mod operators;
 mod queue;
