@@ -162,11 +162,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    type OracleSource = (u8, u64, u32, Vec<(u64, u32)>);
+
     /// The same, as one would write it without a thought for cost.
     struct Oracle {
         discipline: Discipline,
         /// Source, its priority, when it was last served or else became non-empty, times it was passed over, messages.
-        sources: Vec<(u8, u64, u32, Vec<(u64, u32)>)>,
+        sources: Vec<OracleSource>,
         clock: u64,
     }
 
@@ -256,7 +258,9 @@ mod tests {
     fn who_sends_much_waits_for_those_who_send_little() {
         let mut merge = Merge::new(Discipline::RoundRobin);
         let (busy, quiet) = (merge.source(0), merge.source(0));
-        (0..10).for_each(|n| drop(merge.push(busy, n)));
+        for n in 0..10 {
+            merge.push(busy, n);
+        }
         merge.push(quiet, 100);
         let first_three = [merge.pop(), merge.pop(), merge.pop()];
         assert!(first_three.contains(&Some(100)), "{first_three:?}");

@@ -102,7 +102,7 @@ async fn a_sink_that_fails_to_get_ready_fails_one_message_at_a_time() {
         fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
             let mut count = self.0.lock().unwrap();
             *count += 1;
-            Poll::Ready(if *count % 2 == 0 { Err("moody".into()) } else { Ok(()) })
+            Poll::Ready(if count.is_multiple_of(2) { Err("moody".into()) } else { Ok(()) })
         }
 
         fn call(&mut self, n: u32) -> Self::Future {
@@ -149,7 +149,7 @@ async fn nothing_is_lost_or_doubled() {
                     let n = source_number * 100 + n;
                     let mut source = source.clone();
                     let mut response = Box::pin(source.ready().await.unwrap().call(n));
-                    if n % 3 == 0 {
+                    if u32::is_multiple_of(n, 3) {
                         let _pending = poll_once(response.as_mut());
                         continue;
                     }
