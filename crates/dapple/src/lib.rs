@@ -236,3 +236,7 @@ mod serving_page {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/stages.md")]
 mod stages_page {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/overload.md")]
+mod overload_page {}
