@@ -19,6 +19,7 @@ mod observe;
 mod proxy;
 mod serve;
 mod server;
+mod sign;
 mod stage_host;
 
 /// Network services on every core, written as if there were one.
@@ -34,6 +35,8 @@ enum Command {
     Serve(Box<serve::Args>),
     Proxy(Box<proxy::Args>),
     StageHost(Box<stage_host::Args>),
+    Sign(Box<sign::Args>),
+    SignClient(Box<sign::ClientArgs>),
 }
 
 /// Exit codes: 0 when all went well, 2 for a command line (clap's code) or a configuration that makes no sense, 1 for the rest.
@@ -61,6 +64,14 @@ fn main() -> ExitCode {
             Ok(code) => code,
             Err(error @ HostError::Options(_)) => fail(&error, EXIT_MISUSE),
             Err(error) => fail(&error, 1),
+        },
+        Command::Sign(args) => match sign::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
+        },
+        Command::SignClient(args) => match sign::run_client(args) {
+            Ok(code) => code,
+            Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },
     }
 }

@@ -29,6 +29,7 @@ mod replay;
 mod rfc;
 mod rules;
 mod shutdown;
+mod sign;
 mod spans;
 mod stage_host;
 mod status;

@@ -1,0 +1,126 @@
+//! What the command line of `dapple sign` says.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::{host_and_port, number, seconds};
+
+/// Sign tasks with two secrets and log them: the SignServer of Gribble's thesis, in its four structures.
+///
+/// `dapple sign-client` sends tasks. The protocol is in docs/sign.md.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How the service is built: a thread for each task; all behind one queue; three stages; replicas of these stages
+    #[arg(long, value_enum)]
+    pub(super) variant: Variant,
+
+    /// The file to which 128 bytes are appended for each task; it goes on where a log is there already
+    #[arg(long, value_name = "FILE")]
+    pub(super) log: PathBuf,
+
+    /// Answer only when the record is on the disk (fsync, for all that wait at once)
+    #[arg(long)]
+    pub(super) sync: bool,
+
+    /// How large the log may get, in MB; then tasks are answered with an error
+    #[arg(long, value_name = "N", default_value_t = 10_240, value_parser = number::<u64>(0..=1_048_576))]
+    pub(super) log_max_mb: u64,
+
+    /// Where to listen; port 0 lets the kernel choose. It is not encrypted: for trusted networks
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", value_parser = host_and_port)]
+    pub(super) addr: (String, u16),
+
+    /// The first secret, all bytes of this file [default: the one that the thesis has published]
+    #[arg(long, value_name = "FILE")]
+    pub(super) first_secret: Option<PathBuf>,
+
+    /// The second secret
+    #[arg(long, value_name = "FILE")]
+    pub(super) second_secret: Option<PathBuf>,
+
+    /// Threads of Dapple [default: one per core]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
+    pub(super) workers: Option<u16>,
+
+    /// How many threads may have a task (threaded)
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<usize>(1..=32_768))]
+    pub(super) threads: usize,
+
+    /// How many tasks may wait to be begun (wrapped, pipelined, replicated); more are refused
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<usize>(1..=1_000_000))]
+    pub(super) queue: usize,
+
+    /// How many tasks may be in service (wrapped), at each replica (replicated)
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = number::<usize>(1..=65_536))]
+    pub(super) width: usize,
+
+    /// How many records are written at once at most (pipelined, replicated)
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = number::<usize>(1..=4096))]
+    pub(super) batch: usize,
+
+    /// How many replicas there are at least (replicated)
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize>(1..=256))]
+    replicas: usize,
+
+    /// How many replicas there may be, if the load asks for them [default: --replicas]
+    #[arg(long, value_name = "N", value_parser = number::<usize>(1..=256))]
+    replicas_max: Option<usize>,
+
+    /// Keep a drawing of the stages in this file, with the live lengths of their queues; text where it ends in .txt
+    #[arg(long, value_name = "FILE")]
+    pub(super) graph: Option<PathBuf>,
+
+    /// How large a task may be
+    #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = number::<u32>(0..=16_777_216))]
+    pub(super) task_bytes_max: u32,
+
+    /// How many connections there may be; more are told so and closed
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<u32>(1..=100_000))]
+    pub(super) connections: u32,
+
+    /// How many tasks of one connection may be unanswered; it is not read from while there are more
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<u32>(1..=65_536))]
+    pub(super) in_flight_max: u32,
+
+    /// How long a client may take for a frame it has begun, or to take its answers, in seconds
+    #[arg(long, value_name = "N", default_value = "10", value_parser = seconds)]
+    pub(super) frame_timeout_s: Duration,
+
+    /// How long a connection may be without tasks, in seconds
+    #[arg(long, value_name = "N", default_value = "300", value_parser = seconds)]
+    pub(super) idle_s: Duration,
+
+    /// How long tasks that were accepted may take after the signal to stop, in seconds
+    #[arg(long, value_name = "N", default_value = "30", value_parser = seconds)]
+    pub(super) drain_s: Duration,
+}
+
+/// How the service is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Variant {
+    Threaded,
+    Wrapped,
+    Pipelined,
+    Replicated,
+}
+
+impl Args {
+    pub(super) fn replicas(&self) -> usize {
+        self.replicas
+    }
+
+    pub(super) fn replicas_max(&self) -> usize {
+        self.replicas_max.unwrap_or(self.replicas)
+    }
+
+    /// Options that do not go together, in a sentence.
+    pub(super) fn misuse(&self) -> Option<String> {
+        if self.replicas_max() < self.replicas {
+            let (least, most) = (self.replicas, self.replicas_max());
+            return Some(format!("--replicas {least} is more than --replicas-max {most}; swap them"));
+        }
+        let has_stages = self.variant != Variant::Threaded;
+        (self.graph.is_some() && !has_stages)
+            .then(|| "--graph: the threaded variant has no stages; choose another --variant".to_owned())
+    }
+}

@@ -1,0 +1,170 @@
+//! What became of all tasks.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::args::ClientArgs;
+use super::latency::Latency;
+
+/// Counts of all connections.
+#[derive(Debug)]
+pub(super) struct Tally {
+    begin: Instant,
+    end: Instant,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug)]
+pub(super) struct Counts {
+    /// Of the tasks that were signed.
+    pub(super) latency: Latency,
+    /// Not taken, with a time to come back.
+    pub(super) refused: u64,
+    /// Answered with an error.
+    pub(super) failed: u64,
+    /// Of these, because the log is full.
+    pub(super) log_full: u64,
+    /// Sent, and the connection ended before the answer: whether they were signed is not known.
+    pub(super) lost: u64,
+    /// Answered with other digests than expected.
+    pub(super) wrong: u64,
+    /// Attempts to connect that failed, and connections that ended with an error.
+    pub(super) connection_errors: u64,
+    /// Signed in each second.
+    each_s: Vec<u64>,
+    /// What the last error said.
+    pub(super) last_error: Option<String>,
+}
+
+impl Tally {
+    pub(super) fn new(begin: Instant, end: Instant) -> Tally {
+        let counts = Counts {
+            latency: Latency::new(),
+            refused: 0,
+            failed: 0,
+            log_full: 0,
+            lost: 0,
+            wrong: 0,
+            connection_errors: 0,
+            each_s: Vec::new(),
+            last_error: None,
+        };
+        Tally { begin, end, counts: Mutex::new(counts) }
+    }
+
+    pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A task that was sent then has been signed. Those that come after the end count in the latency only.
+    pub(super) fn signed(&self, sent: Instant, now: Instant) {
+        let mut counts = self.counts();
+        let us = now.saturating_duration_since(sent).as_micros();
+        counts.latency.add(u64::try_from(us).unwrap_or(u64::MAX));
+        if now < self.end {
+            let second = now.saturating_duration_since(self.begin).as_secs() as usize;
+            if counts.each_s.len() <= second {
+                counts.each_s.resize(second + 1, 0);
+            }
+            counts.each_s[second] += 1;
+        }
+    }
+
+    /// Something went wrong with a connection.
+    pub(super) fn connection_error(&self, text: String) {
+        let mut counts = self.counts();
+        counts.connection_errors += 1;
+        counts.last_error = Some(text);
+    }
+
+    /// Whether what came back was right, and anything did.
+    pub(super) fn is_good(&self) -> bool {
+        let counts = self.counts();
+        counts.wrong == 0 && counts.latency.count() > 0
+    }
+
+    /// Prints how far it is, and returns how many were signed; `before` is what the last call returned.
+    pub(super) fn show_progress(&self, before: u64) -> u64 {
+        let counts = self.counts();
+        let signed = counts.latency.count();
+        eprintln!(
+            "{:>4} s  {:>8} signed/s  p99 {:>8} us  {} refused, {} errors",
+            self.begin.elapsed().as_secs(),
+            signed - before,
+            counts.latency.quantile_us(0.99),
+            counts.refused,
+            counts.errors(),
+        );
+        signed
+    }
+
+    fn secs(&self) -> f64 {
+        (self.end - self.begin).as_secs_f64()
+    }
+
+    pub(super) fn to_json(&self, args: &ClientArgs) -> String {
+        let counts = self.counts();
+        let latency = &counts.latency;
+        let result = json!({
+            "in_flight": args.in_flight,
+            "connections": args.connections,
+            "secs": self.secs(),
+            "task_bytes": args.task_bytes,
+            "verified": args.verifies(),
+            "signed": latency.count(),
+            "throughput_per_s": counts.throughput(self.secs()),
+            "latency_us": {
+                "mean": latency.mean_us(),
+                "p50": latency.quantile_us(0.5),
+                "p99": latency.quantile_us(0.99),
+                "max": latency.max_us(),
+            },
+            "refused": counts.refused,
+            "errors": counts.errors(),
+            "failed": counts.failed,
+            "log_full": counts.log_full,
+            "lost": counts.lost,
+            "wrong": counts.wrong,
+            "connection_errors": counts.connection_errors,
+            "last_error": counts.last_error,
+            "signed_each_s": counts.each_s,
+        });
+        result.to_string()
+    }
+
+    pub(super) fn to_text(&self, args: &ClientArgs) -> String {
+        let counts = self.counts();
+        let latency = &counts.latency;
+        let ms = |us: f64| Duration::from_micros(us as u64).as_secs_f64() * 1e3;
+        let verified = if args.verifies() { ", all digests compared" } else { "" };
+        let last = counts.last_error.as_ref().map(|error| format!("\nthe last error: {error}")).unwrap_or_default();
+        format!(
+            "{} signed in {} s, {:.1} a second{verified}\nlatency: mean {:.3} ms, p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms\n\
+             {} refused, {} failed, {} lost, {} wrong, {} errors of connections{last}",
+            latency.count(),
+            self.secs(),
+            counts.throughput(self.secs()),
+            ms(latency.mean_us()),
+            ms(latency.quantile_us(0.5) as f64),
+            ms(latency.quantile_us(0.99) as f64),
+            ms(latency.max_us() as f64),
+            counts.refused,
+            counts.failed,
+            counts.lost,
+            counts.wrong,
+            counts.connection_errors,
+        )
+    }
+}
+
+impl Counts {
+    fn errors(&self) -> u64 {
+        self.failed + self.lost + self.wrong + self.connection_errors
+    }
+
+    fn throughput(&self, secs: f64) -> f64 {
+        self.each_s.iter().sum::<u64>() as f64 / secs
+    }
+}

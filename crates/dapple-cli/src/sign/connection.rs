@@ -1,0 +1,201 @@
+//! A connection of the server: tasks come in, answers go out in the order in which they are ready.
+//!
+//! What it holds is bounded: the tasks that are unanswered by a semaphore, whose permit an answer keeps until it is written, and so what
+//! waits to be written too. Where that is used up nothing more is read.
+
+use std::future::pending;
+use std::io::ErrorKind;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use dapple::net::{TcpStream, WriteHalf};
+use dapple::stage::{Reason, Refused};
+use dapple::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use dapple::time::timeout;
+
+use super::frames::{End, Frames};
+use super::protocol::{ErrorCode, Frame, Malformed, VERSION};
+use super::race::{First, race};
+use super::signer::{Failure, Signer, Task};
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) signer: Signer,
+    pub(super) task_bytes_max: u32,
+    pub(super) in_flight_max: u32,
+    pub(super) frame_timeout: Duration,
+    pub(super) idle: Duration,
+}
+
+/// A frame for the writer, and the place that it frees.
+type Outgoing = (Frame, Option<OwnedSemaphorePermit>);
+
+/// Serves a connection to its end, which `stopping` brings: what was accepted is answered, what still comes refused.
+pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, mut stopping: watch::Receiver<bool>) {
+    let (read, write) = stream.into_split();
+    let (tx, rx) = mpsc::channel(CHANNEL_LEN);
+    let writer = dapple::spawn(write_all(write, rx, service.frame_timeout));
+    let mut connection = Connection {
+        frames: Frames::new(read, service.task_bytes_max as usize),
+        in_flight: Arc::new(Semaphore::new(service.in_flight_max as usize)),
+        service,
+        tx,
+    };
+    let ended = match connection.greet(&mut stopping).await {
+        Ok(()) => connection.take_tasks(&mut stopping).await,
+        Err(ended) => Err(ended),
+    };
+    if let Err(Malformed { code, text }) = ended.or_else(told)
+        && connection.tx.send((Frame::Error { code, text }, None)).await.is_err()
+    {
+        tracing::debug!("the client has gone before it was told why its connection ends");
+    }
+    let Connection { mut frames, tx, .. } = connection;
+    drop(tx);
+    // It ends when all that was accepted is answered.
+    if writer.await.is_ok_and(|is_written| is_written) {
+        let _ = timeout(LINGER, frames.discard()).await;
+    }
+}
+
+struct Connection {
+    frames: Frames,
+    in_flight: Arc<Semaphore>,
+    service: Arc<Service>,
+    tx: mpsc::Sender<Outgoing>,
+}
+
+impl Connection {
+    /// The first frame of each side.
+    async fn greet(&mut self, stopping: &mut watch::Receiver<bool>) -> Result<(), End> {
+        let limit = self.service.frame_timeout;
+        let first = match race(timeout(limit, self.frames.next()), stopped(stopping)).await {
+            First::Left(first) => first.unwrap_or_else(|_| Err(late("the first frame did not come in time")))?,
+            First::Right(()) => return Err(End::Finished),
+        };
+        match first {
+            Frame::Hello { lowest, highest } if (lowest..=highest).contains(&VERSION) => {
+                let Service { task_bytes_max, in_flight_max, .. } = *self.service;
+                self.say(Frame::Welcome { version: VERSION, task_bytes_max, in_flight_max }, None).await
+            }
+            Frame::Hello { lowest, highest } => {
+                let text = format!("version {VERSION} is spoken here, and {lowest} to {highest} there");
+                Err(End::Malformed(Malformed { code: ErrorCode::Version, text }))
+            }
+            _ => Err(unexpected("the first frame has to be HELLO")),
+        }
+    }
+
+    async fn take_tasks(&mut self, stopping: &mut watch::Receiver<bool>) -> Result<(), End> {
+        loop {
+            let frame = match race(self.next_frame(), stopped(stopping)).await {
+                First::Left(frame) => frame?,
+                First::Right(()) => return self.refuse_until_answered().await,
+            };
+            let Frame::Task { id, body } = frame else { return Err(unexpected("clients send TASK only")) };
+            // As many are unanswered as may be: this one waits, and all behind it in the network.
+            let Ok(permit) = self.in_flight.clone().acquire_owned().await else { return Err(End::Finished) };
+            let (outcome, tx) = (self.service.signer.sign(Task { id, body }), self.tx.clone());
+            drop(dapple::spawn(async move {
+                let frame = match race(outcome, tx.closed()).await {
+                    First::Left(result) => Frame::answer(id, result),
+                    // The client has gone: what is not in service yet is given up.
+                    First::Right(()) => return,
+                };
+                let _ = tx.send((frame, Some(permit))).await;
+            }));
+        }
+    }
+
+    /// After the signal to stop: until all that was accepted is answered, what comes is refused.
+    async fn refuse_until_answered(&mut self) -> Result<(), End> {
+        let (in_flight, all) = (self.in_flight.clone(), self.service.in_flight_max);
+        let mut answered = std::pin::pin!(in_flight.acquire_many(all));
+        loop {
+            let frame = match race(answered.as_mut(), self.next_frame()).await {
+                First::Left(_) => return Ok(()),
+                First::Right(frame) => frame?,
+            };
+            let Frame::Task { id, .. } = frame else { return Err(unexpected("clients send TASK only")) };
+            let refused = Refused::new(Reason::Stopping, STOPPING_RETRY_AFTER);
+            self.say(Frame::answer(id, Err(Failure::Refused(refused))), None).await?;
+        }
+    }
+
+    /// Cancel safe: what has come of a frame is kept.
+    async fn next_frame(&mut self) -> Result<Frame, End> {
+        if let Some(frame) = self.frames.ready()? {
+            return Ok(frame);
+        }
+        if !self.frames.is_amid() {
+            let begun = timeout(self.service.idle, self.frames.read_more()).await;
+            begun.unwrap_or_else(|_| Err(late("no task came for too long")))?;
+        }
+        let whole = timeout(self.service.frame_timeout, self.frames.next()).await;
+        whole.unwrap_or_else(|_| Err(late("a frame did not come as a whole in time")))
+    }
+
+    async fn say(&self, frame: Frame, permit: Option<OwnedSemaphorePermit>) -> Result<(), End> {
+        self.tx.send((frame, permit)).await.map_err(|_| End::Finished)
+    }
+}
+
+/// Writes what is ready, together; false where the client does not take it.
+async fn write_all(write: WriteHalf<TcpStream>, mut rx: mpsc::Receiver<Outgoing>, limit: Duration) -> bool {
+    let (mut buf, mut batch) = (BytesMut::new(), Vec::new());
+    while rx.recv_many(&mut batch, CHANNEL_LEN).await > 0 {
+        buf.clear();
+        batch.iter().for_each(|(frame, _)| frame.encode(&mut buf));
+        match timeout(limit, write.write_all(&buf)).await {
+            Ok(Ok(())) => batch.clear(),
+            Ok(Err(_)) | Err(_) => {
+                // The reader, too, shall notice.
+                let _ = write.shutdown(Shutdown::Both);
+                return false;
+            }
+        }
+    }
+    true
+}
+
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    if stopping.wait_for(|is_stopping| *is_stopping).await.is_err() {
+        // Whoever could stop it has gone without doing so.
+        pending::<()>().await;
+    }
+}
+
+/// What the client is told of an end, where it can be told.
+fn told(end: End) -> Result<(), Malformed> {
+    match end {
+        End::Finished => Ok(()),
+        End::Cut(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            Err(Malformed { code: ErrorCode::Malformed, text: "the connection ended amid a frame".to_owned() })
+        }
+        End::Cut(error) => {
+            tracing::debug!(%error, "a connection was cut");
+            Ok(())
+        }
+        End::Malformed(malformed) => Err(malformed),
+    }
+}
+
+fn late(text: &str) -> End {
+    End::Malformed(Malformed { code: ErrorCode::TimeOut, text: text.to_owned() })
+}
+
+fn unexpected(text: &str) -> End {
+    End::Malformed(Malformed { code: ErrorCode::Malformed, text: text.to_owned() })
+}
+
+/// Answers that wait for the writer; the tasks behind them wait with their permit.
+const CHANNEL_LEN: usize = 256;
+
+/// For how long the client may take its last answers.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A new server is there in about this time, if there is to be one.
+const STOPPING_RETRY_AFTER: Duration = Duration::from_secs(1);

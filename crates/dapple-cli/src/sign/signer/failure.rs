@@ -1,0 +1,64 @@
+//! Why a task was not signed.
+
+use std::convert::Infallible;
+
+use dapple::stage::{PipelineError, Refused, StageError};
+
+use crate::sign::log::LogError;
+
+/// Why a task was not signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::sign) enum Failure {
+    /// Nothing was done; it may be tried again.
+    Refused(Refused),
+    /// It could not be done, in the words of the last field.
+    Failed(Kind, String),
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sign) enum Kind {
+    /// There is no room in the log. Nothing of the task was kept.
+    LogFull = 1,
+    /// The log cannot be written.
+    LogBroken = 2,
+    /// The server has a bug, or ends.
+    Internal = 3,
+}
+
+impl From<LogError> for Failure {
+    fn from(error: LogError) -> Failure {
+        let kind = match error {
+            LogError::Full(_) => Kind::LogFull,
+            LogError::Broken(_) => Kind::LogBroken,
+        };
+        Failure::Failed(kind, error.to_string())
+    }
+}
+
+impl From<Infallible> for Failure {
+    fn from(error: Infallible) -> Failure {
+        match error {}
+    }
+}
+
+impl<E: Into<Failure>> From<StageError<E>> for Failure {
+    fn from(error: StageError<E>) -> Failure {
+        match error {
+            StageError::Refused(refused) => Failure::Refused(refused),
+            StageError::Service(error) => error.into(),
+            StageError::Panicked(text) => Failure::Failed(Kind::Internal, format!("the server has a bug: {text}")),
+            _ => Failure::Failed(Kind::Internal, "the server ended before it was signed".to_owned()),
+        }
+    }
+}
+
+impl<A: Into<Failure>, B: Into<Failure>> From<PipelineError<A, B>> for Failure {
+    fn from(error: PipelineError<A, B>) -> Failure {
+        match error {
+            PipelineError::First(error) => error.into(),
+            PipelineError::Next(error) => error.into(),
+            _ => Failure::Failed(Kind::Internal, "the server cannot say why".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Three stages, one after another: *pipeline* (Gribble, 4.4.3, Figure 25).
+//!
+//! Each digest has a color, so that both are computed at the same time on two workers. The log is served by one call at a time, which takes
+//! all that waits, up to a batch: one write and one fsync for all of it. Only the first stage refuses; the others let those before wait.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use dapple::Color;
+use dapple::blocking::spawn_blocking;
+use dapple::stage::{Pipeline, Stage, StageBuilder};
+
+use super::{Parts, Signed, Task};
+use crate::sign::args::Args;
+use crate::sign::digest::{Digest, Secrets};
+use crate::sign::log::{Entry, Log, LogError};
+
+/// The three stages.
+pub(in crate::sign) type Pipelined =
+    Pipeline<Task, Hashed, Infallible, Pipeline<Hashed, Logged, LogError, Stage<Logged, Signed>>>;
+
+/// A task with its first digest.
+#[derive(Debug)]
+pub(in crate::sign) struct Hashed {
+    entry: Entry,
+    body: Bytes,
+}
+
+/// A task that is in the log.
+#[derive(Debug)]
+pub(in crate::sign) struct Logged {
+    sequence: u64,
+    first: Digest,
+    body: Bytes,
+}
+
+pub(super) fn pipeline(args: &Args, parts: &Parts) -> Pipelined {
+    let first = Stage::builder("first digest").queue_len_max(args.queue).shed();
+    around(first, &log_stage(args, parts.log.clone()), "second digest", &parts.secrets)
+}
+
+/// The stage that logs, in the order of its queue.
+pub(super) fn log_stage(args: &Args, log: Log) -> Stage<Hashed, Logged, LogError> {
+    let builder = Stage::builder("log").queue_len_max(BETWEEN_LEN_MAX.max(args.batch)).width(1).color(Color::new());
+    builder.wrap_cohorts(args.batch, move |tasks: Vec<Hashed>| {
+        let (log, entries) = (log.clone(), tasks.iter().map(|task| task.entry).collect::<Vec<_>>());
+        async move {
+            let results = match spawn_blocking(move || log.append_all(&entries)).await {
+                Ok(results) => results,
+                Err(error) => vec![Err(LogError::Broken(error.to_string())); tasks.len()],
+            };
+            let logged = |(task, result): (Hashed, Result<u64, LogError>)| {
+                result.map(|sequence| Logged { sequence, first: task.entry.digest, body: task.body })
+            };
+            tasks.into_iter().zip(results).map(logged).collect()
+        }
+    })
+}
+
+/// The two stages of the digests, around that of the log.
+pub(super) fn around(
+    first: StageBuilder<Task>,
+    log: &Stage<Hashed, Logged, LogError>,
+    second: impl Into<String>,
+    secrets: &Secrets,
+) -> Pipelined {
+    let (of_first, of_second) = (secrets.clone(), secrets.clone());
+    let first = first.width(1).color(Color::new()).wrap_sync(move |task: Task| {
+        let entry = Entry { id: task.id, digest: of_first.first(&task.body) };
+        Hashed { entry, body: task.body }
+    });
+    let second = Stage::builder(second).queue_len_max(BETWEEN_LEN_MAX).width(1).color(Color::new());
+    let second = second.wrap_sync(move |task: Logged| Signed {
+        sequence: task.sequence,
+        first: task.first,
+        second: of_second.second(&task.body),
+    });
+    first.then(log.clone().then(second))
+}
+
+/// How many wait between two stages; more wait where they come from.
+const BETWEEN_LEN_MAX: usize = 256;

@@ -1,0 +1,175 @@
+//! Ends of all kinds, the client, and command lines that make no sense.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Answer, Client, PATIENCE, Server, VARIANTS, body, command, command_at, digest, log};
+
+#[test]
+fn after_kill_every_acknowledged_task_is_in_the_durable_log() {
+    for variant in VARIANTS {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Server::start(variant, folder.path(), &["--sync"]);
+        let mut client = Client::connect(&server);
+        (0..400).for_each(|id| client.send(id, &body(id)));
+        let mut acknowledged = Vec::new();
+        while let Some(answer) = client.answer() {
+            if let Answer::Signed { id, sequence, first, .. } = answer {
+                acknowledged.push((sequence, id, first));
+            }
+            if acknowledged.len() == 20 {
+                server.child.kill().unwrap();
+            }
+        }
+        server.wait();
+        assert!(acknowledged.len() >= 20);
+        drop(Server::start(variant, folder.path(), &[]));
+        let log = log(folder.path());
+        for (sequence, id, first) in acknowledged {
+            assert_eq!(log[sequence as usize - 1], (id, first), "{variant}");
+        }
+    }
+}
+
+#[test]
+fn at_the_signal_to_stop_what_was_accepted_is_answered_and_the_rest_is_refused() {
+    for variant in VARIANTS {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Server::start(variant, folder.path(), &["--sync"]);
+        let mut client = Client::connect(&server);
+        (0..200).for_each(|id| client.send(id, &body(id)));
+        let first = client.answer();
+        assert!(matches!(first, Some(Answer::Signed { .. })), "{variant}: {first:?}");
+        server.terminate();
+        let mut signed = 1;
+        while let Some(answer) = client.answer() {
+            match answer {
+                Answer::Signed { id, first, .. } => {
+                    assert_eq!(first, digest("one", &body(id)));
+                    signed += 1;
+                }
+                Answer::Refused { retry_after_ms, .. } => assert!(retry_after_ms > 0),
+                other => panic!("{variant}: {other:?}"),
+            }
+        }
+        drop(client);
+        assert!(server.wait().success(), "{variant}");
+        assert_eq!(log(folder.path()).len(), signed, "{variant}");
+    }
+}
+
+fn sign_client(options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dapple")).arg("sign-client").args(options).output().unwrap()
+}
+
+#[test]
+fn the_client_counts_what_the_server_has_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start("replicated", folder.path(), &[]);
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let (first, second) = (first.to_str().unwrap(), second.to_str().unwrap());
+    let address = &*server.address;
+    let options = ["--addr", address, "--in-flight", "16", "--connections", "3", "--secs", "1.2", "--json"];
+    let output = sign_client(&[&options[..], &["--first-secret", first, "--second-secret", second]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["signed"], log(folder.path()).len());
+    assert_eq!((&result["errors"], &result["wrong"]), (&0.into(), &0.into()));
+    assert!(result["throughput_per_s"].as_f64().unwrap() > 0.0);
+    let latency = |name: &str| result["latency_us"][name].as_f64().unwrap();
+    assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99") && latency("p99") <= latency("max"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("signed/s"));
+
+    // With other secrets all is wrong, and it says so.
+    let output = sign_client(&["--addr", address, "--secs", "0.3", "--first-secret", second, "--json", "--quiet"]);
+    assert_eq!(output.status.code(), Some(1));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(result["signed"] == 0 && result["wrong"].as_u64().unwrap() > 0, "{result}");
+}
+
+#[test]
+fn when_a_server_dies_its_tasks_go_to_the_other_and_back_and_none_is_lost_unseen() {
+    let (folder, other_folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut server = Server::start("pipelined", folder.path(), &["--sync"]);
+    let other = Server::start("pipelined", other_folder.path(), &["--sync"]);
+    let address = server.address.clone();
+    let options = ["--in-flight", "8", "--connections", "4", "--secs", "6", "--json", "--quiet"];
+    let mut client = Command::new(env!("CARGO_BIN_EXE_dapple"));
+    client.args(["sign-client", "--addr", &address, "--addr", &other.address]).args(options);
+    let client = client.stdout(Stdio::piped()).spawn().unwrap();
+    let has_more_than = |records: usize| {
+        let begin = Instant::now();
+        while std::fs::metadata(folder.path().join("log")).map_or(0, |log| log.len()) <= records as u64 * 128 {
+            assert!(begin.elapsed() < PATIENCE, "no task comes to the first server");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    has_more_than(10);
+    server.child.kill().unwrap();
+    server.wait();
+    let mut again = command_at(&address, "pipelined", folder.path());
+    let mut again = again.stdout(Stdio::null()).spawn().unwrap();
+    let before = log_len(folder.path());
+    has_more_than(before + 10);
+    let output = client.wait_with_output().unwrap();
+    assert!(Command::new("kill").args(["-TERM", &again.id().to_string()]).status().unwrap().success());
+    assert!(again.wait().unwrap().success());
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count = |name: &str| result[name].as_u64().unwrap() as usize;
+    let logged = log(folder.path()).len() + log(other_folder.path()).len();
+    assert!(count("connection_errors") > 0, "{result}");
+    assert!(count("signed") <= logged && logged <= count("signed") + count("lost"), "{logged} in {result}");
+}
+
+/// Whole records, while a server may write.
+fn log_len(folder: &Path) -> usize {
+    std::fs::read(folder.join("log")).unwrap().len() / 128
+}
+
+#[test]
+fn what_cannot_be_is_said_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    std::fs::write(folder.path().join("letter"), "Dear Sir or Madam").unwrap();
+    std::fs::write(folder.path().join("empty"), "").unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (missing, letter, empty) = (path("no/log"), path("letter"), path("empty"));
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["--log", &missing], 1, "there is no folder for the log"),
+        (&["--log", &letter], 1, "is not a log of `dapple sign`, and stays as it is"),
+        (&["--log", "/dev/null"], 1, "no regular file"),
+        (&["--first-secret", &missing], 1, "cannot be read"),
+        (&["--first-secret", &empty], 1, "is empty"),
+        (&["--addr", &address], 1, "is taken"),
+        (&["--graph", &missing], 1, "the graph of stages cannot be written"),
+        (&["--replicas", "3", "--replicas-max", "2"], 2, "--replicas 3 is more than --replicas-max 2"),
+        (&["--queue", "0"], 2, "from 1 to"),
+    ];
+    for (options, code, words) in cases {
+        let mut sign = Command::new(env!("CARGO_BIN_EXE_dapple"));
+        sign.args(["sign", "--variant", "replicated"]);
+        let all = ["--addr", "127.0.0.1:0", "--log", &path("log")].map(str::to_owned);
+        for pair in all.chunks(2).filter(|pair| !options.contains(&&*pair[0])) {
+            sign.args(pair);
+        }
+        let output = sign.args(options).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(code) && text.contains(words), "{options:?}: {text}");
+    }
+    assert_eq!(std::fs::read_to_string(&letter).unwrap(), "Dear Sir or Madam");
+    let output = sign_client(&["--addr", "127.0.0.1:1"]);
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no server answers at 127.0.0.1:1"));
+}
+
+#[test]
+fn one_log_has_one_writer_and_the_threaded_variant_has_no_drawing() {
+    let folder = tempfile::tempdir().unwrap();
+    let _server = Server::start("wrapped", folder.path(), &[]);
+    let output = command("threaded", folder.path()).output().unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("another process writes to the log"));
+    let output = command("threaded", folder.path()).args(["--graph", "x.svg"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
