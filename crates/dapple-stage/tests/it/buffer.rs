@@ -1,14 +1,14 @@
 //! A service that many use at once.
 
-use std::future::Ready;
-use std::pin::pin;
+use std::future::{Future, Ready, ready};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use dapple_stage::BoxError;
 use dapple_stage::middleware::Buffer;
-use dapple_stage::middleware::buffer::ServiceError;
+use dapple_stage::middleware::buffer::{ResponseFuture, ServiceError};
 use tower::{Service, ServiceExt};
 
 use crate::executors::{on_each, poll_once};
@@ -142,4 +142,74 @@ fn a_service_that_fails_or_panics_fails_all() {
     let panics = buffer.clone().oneshot(u32::MAX);
     assert!(std::thread::spawn(|| dapple_sched::block_on(panics)).join().is_err());
     assert!(dapple_sched::block_on(buffer.oneshot(1)).unwrap_err().is::<ServiceError>());
+}
+
+type Kept = Arc<Mutex<Option<Pin<Box<ResponseFuture<u32, Ready<Result<u32, BoxError>>>>>>>>;
+
+/// In the middle of taking request 2 it does something with the response to it.
+struct Meddles<F> {
+    second: Kept,
+    with: F,
+}
+
+impl<F: FnMut(&mut Kept)> Service<u32> for Meddles<F> {
+    type Response = u32;
+    type Error = BoxError;
+    type Future = Ready<Result<u32, BoxError>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, n: u32) -> Self::Future {
+        if n == 2 {
+            (self.with)(&mut self.second);
+        }
+        ready(Ok(n))
+    }
+}
+
+#[test]
+fn who_looks_while_his_request_is_handed_over_is_woken() {
+    let second = Kept::default();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let meddles = Meddles {
+        second: second.clone(),
+        with: move |second: &mut Kept| {
+            let mut second = second.lock().unwrap();
+            let second = second.as_mut().unwrap();
+            assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        },
+    };
+    let mut buffer = Buffer::new(meddles, 4);
+    let mut first = dapple_sched::block_on(buffer.clone().ready_oneshot()).unwrap().call(1);
+    dapple_sched::block_on(buffer.ready()).unwrap();
+    *second.lock().unwrap() = Some(Box::pin(buffer.call(2)));
+    assert!(poll_once(pin!(&mut first)).is_ready());
+    assert!(woken.0.load(Ordering::SeqCst));
+    let second = second.lock().unwrap().take().unwrap();
+    assert_eq!(dapple_sched::block_on(second).unwrap(), 2);
+}
+
+#[test]
+fn who_goes_while_his_request_is_handed_over_leaves_nothing() {
+    let second = Kept::default();
+    let meddles = Meddles { second: second.clone(), with: |second: &mut Kept| *second.lock().unwrap() = None };
+    let mut buffer = Buffer::new(meddles, 4);
+    let mut first = dapple_sched::block_on(buffer.clone().ready_oneshot()).unwrap().call(1);
+    dapple_sched::block_on(buffer.ready()).unwrap();
+    *second.lock().unwrap() = Some(Box::pin(buffer.call(2)));
+    assert!(poll_once(pin!(&mut first)).is_ready());
+    assert!(second.lock().unwrap().is_none());
+    assert_eq!(dapple_sched::block_on(buffer.oneshot(3)).unwrap(), 3, "the queue goes on");
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }

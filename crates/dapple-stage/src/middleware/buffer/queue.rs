@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use super::ServiceError;
 use crate::BoxError;
-use crate::switch::{Mutex, lock};
+use crate::switch::{Mutex, MutexGuard, lock};
 
 /// What the queue needs of a service, whose type nobody has to name.
 trait Inner<Req, F>: Send {
@@ -52,6 +52,8 @@ struct State<Req, F> {
     failure: Option<ServiceError>,
     /// In the order of their calls.
     waiting: BTreeMap<u64, Waiting<Req>>,
+    /// The one whose request is being handed over, and who is to be told of it. `None` also if nobody wants it any more.
+    calling: Option<(u64, Option<Waker>)>,
     /// Those whose request has reached the service, and who have not looked yet.
     called: HashMap<u64, F>,
     next_number: u64,
@@ -76,6 +78,7 @@ impl<Req, F> Queue<Req, F> {
             driver: None,
             failure: None,
             waiting: BTreeMap::new(),
+            calling: None,
             called: HashMap::new(),
             next_number: 0,
         };
@@ -106,12 +109,22 @@ impl<Req, F> Queue<Req, F> {
                 Poll::Ready(Err(error)) => return driving.fail(ServiceError::new(error)),
                 Poll::Ready(Ok(())) => {}
             }
-            let Some((number, Waiting { request, permit, waker })) = lock(&self.state).waiting.pop_first() else {
+            let mut state = lock(&self.state);
+            let Some((number, Waiting { request, permit, waker })) = state.waiting.pop_first() else {
+                drop(state);
                 return driving.rest(false);
             };
+            // It stands in neither list now; who looks at this moment leaves his waker here.
+            state.calling = Some((number, waker));
+            drop(state);
             let response = driving.service().call(request);
-            lock(&self.state).called.insert(number, response);
-            drop(permit);
+            let mut state = lock(&self.state);
+            let (waker, unwanted) = match state.calling.take() {
+                Some((_, waker)) => (waker, state.called.insert(number, response)),
+                None => (None, Some(response)),
+            };
+            drop(state);
+            drop((permit, unwanted));
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -122,8 +135,7 @@ impl<Req, F> Queue<Req, F> {
     }
 
     /// Wakes somebody who waits to become the driver, as the present one stops being it.
-    fn hand_on(&self) {
-        let mut state = lock(&self.state);
+    fn hand_on(&self, mut state: MutexGuard<'_, State<Req, F>>) {
         let next = state.waiting.iter().find_map(|(number, waiting)| Some((*number, waiting.waker.clone()?)));
         state.driver = next.as_ref().map(|(number, _)| *number);
         drop(state);
@@ -150,8 +162,7 @@ impl<Req, F> Driving<'_, Req, F> {
         state.service = self.service.take();
         // Who came meanwhile relies on whoever drives.
         if !is_awaited && !state.waiting.is_empty() {
-            drop(state);
-            return self.queue.hand_on();
+            return self.queue.hand_on(state);
         }
         if !is_awaited {
             state.driver = None;
@@ -163,8 +174,12 @@ impl<Req, F> Driving<'_, Req, F> {
         let mut state = lock(&self.queue.state);
         state.failure = Some(failure);
         let waiting = std::mem::take(&mut state.waiting);
+        let calling = state.calling.take();
         drop(state);
         drop(service);
+        if let Some((_, Some(waker))) = calling {
+            waker.wake();
+        }
         for waiting in waiting.into_values() {
             if let Some(waker) = waiting.waker {
                 waker.wake();
@@ -201,7 +216,11 @@ impl<Req, F> Ticket<Req, F> {
             drop(state);
             return poll;
         }
-        let before = state.waiting.get_mut(&self.number).and_then(|waiting| waiting.waker.replace(waker));
+        let place = match &mut state.calling {
+            Some((number, waker)) if *number == self.number => Some(waker),
+            _ => state.waiting.get_mut(&self.number).map(|waiting| &mut waiting.waker),
+        };
+        let before = place.and_then(|place| place.replace(waker));
         let service = state.service.take();
         if service.is_some() {
             state.driver = Some(self.number);
@@ -228,11 +247,13 @@ impl<Req, F> Drop for Ticket<Req, F> {
         let mut state = lock(&self.queue.state);
         let waiting = state.waiting.remove(&self.number);
         let called = state.called.remove(&self.number);
+        let calling = state.calling.take_if(|(number, _)| *number == self.number);
         let hands_on = state.driver == Some(self.number) && state.service.is_some();
-        drop(state);
-        drop((waiting, called));
         if hands_on {
-            self.queue.hand_on();
+            self.queue.hand_on(state);
+        } else {
+            drop(state);
         }
+        drop((waiting, called, calling));
     }
 }

@@ -64,13 +64,13 @@ async fn there_are_more_while_requests_wait_and_fewer_when_there_are_none() {
             dapple::spawn(async move { stage.ask(()).await })
         })
         .collect();
-    eventually(|| stage.replicas().len() == 6).await;
-    assert_eq!(stage.stats().width, 6);
+    // The width follows the list of replicas.
+    eventually(|| (stage.replicas().len(), stage.stats().width) == (6, 6)).await;
     for ask in asks {
         ask.await.unwrap().unwrap();
     }
-    eventually(|| stage.replicas().len() == 1).await;
-    assert_eq!((stage.stats().served, stage.stats().width), (200, 1));
+    eventually(|| (stage.replicas().len(), stage.stats().width) == (1, 1)).await;
+    assert_eq!(stage.stats().served, 200);
     stage.ask(()).await.unwrap();
 }
 
