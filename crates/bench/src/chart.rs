@@ -3,6 +3,10 @@
 //! Numbers of workers and the like stand side by side as words do, not at their distance: on a scale, 1 and 2 would be
 //! pressed together by 16, and that is where most happens.
 
+mod curves;
+
+pub(crate) use curves::{Curve, Curves, Panel, Point};
+
 use crate::stats::median;
 use anyhow::{Context, Result, anyhow};
 use plotters::coord::Shift;

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Arguments of the hidden `launch` command.
@@ -146,7 +146,16 @@ impl Guard {
     }
 
     /// Waits for the child to end and yields what it wrote to its piped standard output, which must fit into the pipe.
-    pub(crate) fn output(mut self, limit: Duration) -> Result<String> {
+    pub(crate) fn output(self, limit: Duration) -> Result<String> {
+        let name = self.name.clone();
+        match self.outcome(limit)? {
+            (status, text) if status.success() => Ok(text),
+            (status, _) => bail!("{name} failed: {status}"),
+        }
+    }
+
+    /// As `output`, also where the child says with its exit code that something failed.
+    pub(crate) fn outcome(mut self, limit: Duration) -> Result<(ExitStatus, String)> {
         if !self.ended_within(limit) {
             bail!("{} did not end within {limit:?}", self.name);
         }
@@ -154,10 +163,22 @@ impl Guard {
         if let Some(mut pipe) = self.child.stdout.take() {
             pipe.read_to_string(&mut text).with_context(|| format!("{} wrote no text", self.name))?;
         }
-        match self.child.wait()? {
-            status if status.success() => Ok(text),
-            status => bail!("{} failed: {status}", self.name),
-        }
+        Ok((self.child.wait()?, text))
+    }
+
+    /// Asks the child to end (SIGTERM) and waits for it; an error where it does not, or says that something failed.
+    pub(crate) fn stop(mut self, limit: Duration) -> Result<()> {
+        self.still_running()?;
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        self.output(limit).map(drop)
+    }
+
+    /// Ends the child at once (SIGKILL), so that it can do nothing about it.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.still_running()?;
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     fn ended_within(&mut self, limit: Duration) -> bool {

@@ -19,6 +19,7 @@ mod overload;
 mod proxy;
 mod reads;
 mod rng;
+mod signserver;
 mod soak;
 mod stats;
 mod threads;
@@ -52,6 +53,8 @@ enum Command {
     Proxy(proxy::Args),
     /// Servers that are asked for more than they can do: goodput, latency and refusals under an open loop
     Overload(Box<overload::Args>),
+    /// `dapple sign`, built four times: throughput and latency by load, and while one of two servers is killed and comes back
+    Signserver(signserver::Args),
     /// A load generator: closed and open loop, latency from when a request was due, every body compared
     Load(Box<load::Args>),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
@@ -96,6 +99,9 @@ enum Command {
     /// One run of `overload`, in a process of its own
     #[command(hide = true)]
     OverloadTrial(overload::TrialArgs),
+    /// One run of `signserver`, in a process of its own
+    #[command(hide = true)]
+    SignserverTrial(signserver::TrialArgs),
     /// The peers of `overload` with hyper on tokio
     #[command(hide = true)]
     OverloadHyper(overload::HyperArgs),
@@ -119,6 +125,8 @@ fn main() -> ExitCode {
         Command::Overload(args) => overload::run(&args),
         Command::OverloadTrial(args) => overload::run_trial(&args),
         Command::OverloadHyper(args) => overload::run_hyper(&args),
+        Command::Signserver(args) => signserver::run(&args),
+        Command::SignserverTrial(args) => signserver::run_trial(&args),
         Command::Load(args) => load::run(&args),
         Command::Threads(args) => threads::run(&args),
         Command::ThreadsTrial(args) => threads::run_trial(&args),

@@ -93,6 +93,7 @@ The benches check their own results; crates/bench/README.md tells what the field
   cargo xtask bench colors --json          one JSON line per run
   cargo xtask bench web                    dapple serve beside nginx, Apache, hyper and Go (apt-get install nginx apache2)
   cargo xtask bench overload               goodput of overloaded servers, Dapple beside hyper, tower and Go, three hours
+  cargo xtask bench signserver             dapple sign, built four times: throughput and latency by load, and while one of two is killed
   cargo xtask bench colors --help          all flags
 
 This builds dapple and bench in release mode, then runs `bench`.

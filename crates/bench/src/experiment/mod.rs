@@ -17,7 +17,7 @@ pub(crate) use plot::Plot;
 pub(crate) use table::Column;
 pub(crate) use window::{Window, wait_until};
 
-use crate::chart::Chart;
+use crate::chart::{Chart, Curves};
 use crate::machine::{About, end_with_parent, own_command, run_apart};
 use crate::output::{Output, Report};
 use crate::stats::Table;
@@ -111,11 +111,21 @@ pub(crate) struct Row<C, F> {
     problem: Option<String>,
 }
 
+#[cfg(test)]
+impl<C, F> Row<C, F> {
+    /// A row of a run that passed its check.
+    pub(crate) fn of_test(peer: Peer, case: C, run: usize, figures: F) -> Row<C, F> {
+        let experiment = String::new();
+        Row { experiment, peer, case, run, figures: Some(figures), checked: true, problem: None }
+    }
+}
+
 /// What a paper says beside what was measured.
 #[derive(Default)]
 pub(crate) struct BesidePaper {
     pub(crate) tables: Vec<(String, Table)>,
     pub(crate) charts: Vec<(String, Chart)>,
+    pub(crate) curves: Vec<(String, Curves)>,
 }
 
 /// What the process of a trial prints.
@@ -231,6 +241,9 @@ impl Session<'_> {
             let mut files = plot::write::<E>(folder, self.about, rows)?;
             for (stem, chart) in &beside.charts {
                 files.push(plot::write_chart(folder, &format!("{}-{stem}", E::NAME), chart)?);
+            }
+            for (stem, curves) in &beside.curves {
+                files.push(plot::write_curves(folder, &format!("{}-{stem}", E::NAME), curves)?);
             }
             for file in files {
                 eprintln!("wrote {}", file.display());

@@ -6,7 +6,7 @@ use crate::go::GoPeers;
 use crate::output::Output;
 use crate::words::{check_secs, name};
 use anyhow::{Result, bail, ensure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The flags that all experiments share.
 #[derive(clap::Args)]
@@ -43,6 +43,11 @@ pub(crate) type Offer = (String, &'static [Peer]);
 impl Options {
     pub(crate) fn workers(&self) -> Vec<usize> {
         self.workers.iter().map(|&workers| usize::from(workers)).collect()
+    }
+
+    /// Where files that are measured go.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Gets everything ready, and lets `experiments` run; it yields how many trials there were. An error if a check failed.

@@ -57,6 +57,14 @@ pub(crate) enum Peer {
     FastStm,
     /// The crate `async-stm`, in tasks of tokio, one per worker
     AsyncStm,
+    /// `dapple sign`: a thread for each task (signserver)
+    Threaded,
+    /// `dapple sign`: all of it behind one queue (signserver)
+    Wrapped,
+    /// `dapple sign`: three stages (signserver)
+    Pipelined,
+    /// `dapple sign`: replicas of the three stages (signserver)
+    Replicated,
     /// `std::sync::Mutex`, taken in order, in plain threads
     Mutex,
 }
@@ -70,11 +78,11 @@ impl Peer {
     /// Its place in the palette of the plots, always the same: who compares two plots looks for the color.
     pub(crate) fn style(self) -> usize {
         match self {
-            Peer::Dapple => 0,
+            Peer::Dapple | Peer::Replicated => 0,
             Peer::DappleColors | Peer::DappleThreads | Peer::DappleEvents | Peer::DappleCopies => 1,
-            Peer::Tokio | Peer::Hyper => 2,
-            Peer::DappleWhen | Peer::Smol | Peer::Compio | Peer::Apache | Peer::HyperTower20 => 3,
-            Peer::AsyncTask | Peer::FastStm | Peer::Pthreads | Peer::Nginx | Peer::HyperPool10 => 4,
+            Peer::Tokio | Peer::Hyper | Peer::Threaded => 2,
+            Peer::DappleWhen | Peer::Smol | Peer::Compio | Peer::Apache | Peer::HyperTower20 | Peer::Wrapped => 3,
+            Peer::AsyncTask | Peer::FastStm | Peer::Pthreads | Peer::Nginx | Peer::HyperPool10 | Peer::Pipelined => 4,
             Peer::Go => 5,
             Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial | Peer::GoLimit10 => 6,
             Peer::Epoll | Peer::Fio => 7,

@@ -1,7 +1,7 @@
 //! The plots of an experiment: one SVG file per plot and number of workers.
 
 use super::{Experiment, Row};
-use crate::chart::{Chart, Series, Spread};
+use crate::chart::{Chart, Curves, Series, Spread};
 use crate::machine::About;
 use crate::words::name;
 use anyhow::{Context, Result};
@@ -49,6 +49,14 @@ pub(super) fn write_chart(folder: &Path, name: &str, chart: &Chart) -> Result<Pa
     let file = folder.join(format!("{name}.svg"));
     let svg = if chart.as_bars() { chart.bars() } else { chart.lines() };
     let svg = svg.with_context(|| format!("cannot draw {}", file.display()))?;
+    std::fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(file)
+}
+
+/// Writes curves over a scale.
+pub(super) fn write_curves(folder: &Path, name: &str, curves: &Curves) -> Result<PathBuf> {
+    let file = folder.join(format!("{name}.svg"));
+    let svg = curves.svg().with_context(|| format!("cannot draw {}", file.display()))?;
     std::fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
 }

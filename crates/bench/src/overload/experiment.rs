@@ -116,7 +116,7 @@ One worker: the server has core 0, the load core 1. Two share both cores with th
     }
 
     fn beside_paper(rows: &[OverloadRow], about: &About) -> BesidePaper {
-        BesidePaper { tables: tables::goodput(rows), charts: super::timeline::charts(rows, about) }
+        BesidePaper { tables: tables::goodput(rows), charts: super::timeline::charts(rows, about), curves: Vec::new() }
     }
 
     fn summary(rows: &[OverloadRow]) -> Vec<serde_json::Value> {

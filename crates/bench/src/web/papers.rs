@@ -73,7 +73,7 @@ pub(super) fn overload(rows: &[WebRow]) -> BesidePaper {
         }
     }
     let title = "thesis Figure 5-4 and USENIX Figure 9: the most clients beside the best number of them";
-    BesidePaper { tables: vec![(title.to_owned(), table)], charts: Vec::new() }
+    BesidePaper { tables: vec![(title.to_owned(), table)], charts: Vec::new(), curves: Vec::new() }
 }
 
 /// PLDI, Figure 19: the paper's server "compares favorably to Apache".
@@ -94,7 +94,7 @@ pub(super) fn cold(rows: &[WebRow]) -> BesidePaper {
         ]);
     }
     let title = "PLDI 2007, Figure 19 (there: 128K files of 16 KB, a disk of 7,200 turns, 100 Mbit/s)";
-    BesidePaper { tables: vec![(title.to_owned(), table)], charts: Vec::new() }
+    BesidePaper { tables: vec![(title.to_owned(), table)], charts: Vec::new(), curves: Vec::new() }
 }
 
 fn beside(paper: &Paper, rows: &[WebRow], about: &About) -> BesidePaper {
@@ -134,7 +134,7 @@ fn beside(paper: &Paper, rows: &[WebRow], about: &About) -> BesidePaper {
         (paper.figures.0.to_owned(), speed_up_chart(paper, rows, connections, about)),
         (paper.figures.1.to_owned(), servers_chart(paper, rows, connections, about)),
     ];
-    BesidePaper { tables: vec![(paper.title.to_owned(), table)], charts }
+    BesidePaper { tables: vec![(paper.title.to_owned(), table)], charts, curves: Vec::new() }
 }
 
 /// How much faster with more workers: today's as measured, the paper's as told.
