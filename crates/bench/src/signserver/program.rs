@@ -30,7 +30,7 @@ impl Launch {
     pub(super) fn of_test() -> Option<Launch> {
         let own = std::env::current_exe().ok()?;
         let program = own.parent()?.parent()?.join("dapple");
-        program.is_file().then(|| Launch { program, bind: |program, _| Ok(Command::new(program)) })
+        program.is_file().then_some(Launch { program, bind: |program, _| Ok(Command::new(program)) })
     }
 }
 
