@@ -97,7 +97,10 @@ fn what_a_dropped_request_holds_is_freed_before_it_is_told() {
     }
     let before = Arc::strong_count(&state);
     let _high = admission.offer(Offer::now().class(Class::HIGH)).unwrap();
-    assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "the one that was dropped is woken");
+    // One, or more where the machine was slow while they were learned.
+    let dropped = admission.stats().dropped;
+    assert!(dropped > 0);
+    assert_eq!(wakes.0.load(Ordering::SeqCst) as u64, dropped, "each that was dropped is woken");
     let newest = low.last_mut().unwrap();
     let Poll::Ready(Err(refused)) = poll(newest, &wakes) else { panic!("it was dropped") };
     assert_eq!(refused.reason, Reason::Class);
