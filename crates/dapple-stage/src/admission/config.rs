@@ -48,8 +48,8 @@ impl Class {
     pub const NORMAL: Class = Class(1);
     /// What pays, say.
     pub const HIGH: Class = Class(2);
-    /// What keeps the service alive: health checks, the operator's own. Runs before all others, and is refused only where the
-    /// limits on numbers are reached.
+    /// What keeps the service alive: health checks, the operator's own. Runs before all others. Up to sixteen may wait whatever
+    /// the load; more are judged like others, as anybody can ask for what is vital.
     pub const VITAL: Class = Class(3);
 
     /// How many there are.

@@ -147,8 +147,9 @@ impl Controller {
         if most_ns <= CHEAP_NS {
             return Ok(delay_ns + most_ns);
         }
-        // Whether a service lives is not to be judged by its load.
-        if (is_calm && was_calm) || offer.class == Class::VITAL {
+        // Whether a service lives is not to be judged by its load. More than a few such questions at a time are a load themselves.
+        let is_vital = offer.class == Class::VITAL && self.queue.len_in(Class::VITAL) < VITAL_MAX;
+        if (is_calm && was_calm) || is_vital {
             return self.room_for(offer, now).map(|()| delay_ns + most_ns);
         }
         let limit_ns = self.limit_ns(most_ns);
@@ -487,6 +488,9 @@ pub(super) const CHEAP_NS: u64 = 50_000;
 /// So many requests of the mean cost in the queue keep a processor busy 98 % of the time at 1.1 times its capacity, if
 /// arrivals are independent (M/D/1/K).
 const ENOUGH: u64 = 14;
+/// So many of the highest class may wait whatever the load; beyond that they are judged like others. Whoever checks asks one at
+/// a time, and the path of a health check is known to everybody.
+const VITAL_MAX: usize = 16;
 /// Shares of the target.
 const MARGIN_FIRST: f64 = 0.1;
 const MARGIN_MIN: f64 = 0.02;
