@@ -63,6 +63,16 @@ impl Attack {
         }
     }
 
+    /// So many steps, of a hundred frames each, nobody is to put up with. Where answers are read, the server has read what they answer;
+    /// elsewhere what is written may still be in buffers, which hold some megabytes, while the server has not had its turn: as
+    /// many more as are beyond any buffer.
+    pub fn steps(self) -> u32 {
+        match self {
+            Attack::Settings | Attack::Pings | Attack::SmallWindows => 300,
+            _ => 30_000,
+        }
+    }
+
     /// Goes on with it, in so many steps of a hundred frames; false if the server has put up with all of them.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ fn attack(server: &Server, connect: impl Fn(&'static str) -> Wire, content: &[u8
     let before = server.resident_max();
     for attack in Attack::ALL {
         let mut peer = Frames::begin(connect("h2"), attack.window()).unwrap();
-        let is_ended = attack.play(&mut peer, "/page.bin", STEPS).unwrap();
+        let is_ended = attack.play(&mut peer, "/page.bin", attack.steps()).unwrap();
         assert!(is_ended, "{attack:?}: the server put up with it");
         assert!(page(connect("http/1.1")) == content, "{attack:?}: others are served");
         // It is still there: whatever is left of it, the server is to give up.
@@ -150,9 +150,6 @@ fn trust(root: &CertificateDer<'static>, alpn: &str) -> Trust {
 }
 
 const NAME: &str = "a.example";
-
-/// Thirty thousand frames.
-const STEPS: u32 = 300;
 
 /// What all attacks together may take, at the most.
 const RESIDENT_MORE: u64 = 32 << 20;

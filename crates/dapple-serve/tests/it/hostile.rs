@@ -25,7 +25,7 @@ fn attack(server: &Server, connect_http2: impl Fn() -> Wire) {
     for attack in Attack::ALL {
         let mut peer = Frames::begin(connect_http2(), attack.window()).unwrap();
         let path = if attack == Attack::StandingBodies { "/read" } else { "/zeros" };
-        let is_ended = attack.play(&mut peer, path, STEPS).unwrap();
+        let is_ended = attack.play(&mut peer, path, attack.steps()).unwrap();
         assert!(is_ended, "{attack:?}: the server put up with it");
         // It is still there: whatever is left of it, the server is to give up.
         eventually(&format!("{attack:?}: the connection stays"), || server.handle.connections() == 0);
@@ -90,6 +90,3 @@ fn slow_heads_by_the_thousand_keep_nobody_out() {
 }
 
 const NAME: &str = "localhost";
-
-/// Of a hundred frames each, beyond what any of them may do.
-const STEPS: u32 = 300;
