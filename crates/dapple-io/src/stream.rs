@@ -135,7 +135,7 @@ fn bounded<'a, 'b>(bufs: &'a [IoSlice<'b>]) -> &'a [IoSlice<'b>] {
 }
 
 /// A transfer that was cut short has emptied or filled the kernel's buffer.
-fn step(transferred: usize, asked: usize) -> Step<usize> {
+pub(crate) fn step(transferred: usize, asked: usize) -> Step<usize> {
     if 0 < transferred && transferred < asked { Step::Drained(transferred) } else { Step::More(transferred) }
 }
 

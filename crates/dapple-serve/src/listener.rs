@@ -15,6 +15,10 @@ pub trait Listener: sealed::Sealed + Send + Sync + 'static {
     #[doc(hidden)]
     type Stream: Stream + Connection;
 
+    /// When what is read had come will be asked for.
+    #[doc(hidden)]
+    fn note_arrivals(&self) {}
+
     /// The next connection.
     #[doc(hidden)]
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
@@ -29,8 +33,11 @@ mod sealed {
 /// A connection as hyper reads and writes it.
 #[doc(hidden)]
 pub trait Stream: Read + Write + Unpin + Send + 'static {
-    /// How long ago the latest bytes came, as far as that is known.
-    fn since_last_received(&self) -> Duration;
+    /// Whether it will be asked how long what is read has waited.
+    fn note_arrivals(&self, _is_wanted: bool) {}
+
+    /// How long ago what was read last came, as far as that is known.
+    fn read_waited(&self) -> Duration;
 }
 
 /// Who is at the other end. Every request has it among its extensions.
@@ -91,6 +98,11 @@ impl Peer {
 impl Listener for TcpListener {
     type Stream = TcpStream;
 
+    fn note_arrivals(&self) {
+        // Without it the kernel's coarse clock has to do.
+        let _ = TcpListener::note_arrivals(self);
+    }
+
     async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
         let (stream, addr) = TcpListener::accept(self).await?;
         Ok((stream, Peer::Tcp(addr)))
@@ -106,21 +118,29 @@ impl Listener for UnixListener {
 }
 
 impl Stream for TcpStream {
-    fn since_last_received(&self) -> Duration {
-        TcpStream::since_last_received(self).unwrap_or_default()
+    fn note_arrivals(&self, is_wanted: bool) {
+        TcpStream::note_arrivals(self, is_wanted);
+    }
+
+    fn read_waited(&self) -> Duration {
+        TcpStream::read_waited(self).unwrap_or_default()
     }
 }
 
 impl Stream for UnixStream {
     /// The kernel does not say.
-    fn since_last_received(&self) -> Duration {
+    fn read_waited(&self) -> Duration {
         Duration::ZERO
     }
 }
 
 #[cfg(feature = "tls")]
 impl<S: Stream + Connection> Stream for dapple_tls::TlsStream<S> {
-    fn since_last_received(&self) -> Duration {
-        self.connection().since_last_received()
+    fn note_arrivals(&self, is_wanted: bool) {
+        self.connection().note_arrivals(is_wanted);
+    }
+
+    fn read_waited(&self) -> Duration {
+        self.connection().read_waited()
     }
 }

@@ -50,6 +50,9 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         }
         let gate = Arc::new(Gate::new(self.admission, self.describe));
         let _ = self.gate.set(gate.clone());
+        if gate.admission().is_some() {
+            self.listener.note_arrivals();
+        }
         let options = Arc::new(self.options);
         let shared = Arc::new(Shared {
             options,

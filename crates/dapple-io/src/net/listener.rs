@@ -11,6 +11,7 @@ use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::address::{ToSocketAddrs, try_each};
+use super::arrival::note_arrivals;
 use super::tcp::TcpStream;
 use crate::descriptors::is_shortage;
 use crate::driver::{Direction, Shared, Source, Step, current};
@@ -96,6 +97,16 @@ impl TcpListener {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Has the kernel note when packets of the connections reach this machine that are accepted from now on (`SO_TIMESTAMPNS`), for
+    /// [`TcpStream::read_waited`]. While there is such a socket, the kernel reads a clock for each packet of the machine.
+    ///
+    /// # Errors
+    ///
+    /// The system has no such thing.
+    pub fn note_arrivals(&self) -> io::Result<()> {
+        note_arrivals(&self.source)
     }
 
     /// The address that it listens on, with the port that the kernel chose.

@@ -7,6 +7,7 @@
 //! [`event::on_accept`](crate::event::on_accept).
 
 mod address;
+mod arrival;
 mod connect;
 #[cfg(feature = "dns")]
 pub(crate) mod dns;

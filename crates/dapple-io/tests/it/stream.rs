@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 
 use dapple_io::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream, tcp_connect};
-use dapple_io::{SendQueue, pipe};
+use dapple_io::{Connection, SendQueue, pipe};
 use dapple_sched::spawn;
 
 use crate::run;
@@ -48,6 +48,43 @@ fn the_kernel_knows_when_bytes_came() {
     .unwrap();
 }
 
+#[test]
+fn what_is_read_tells_when_it_came() {
+    run(1, async {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.note_arrivals()?;
+        let client = TcpStream::connect(listener.local_addr()?).await?;
+        client.write_all(b"a").await?;
+        let sent = std::time::Instant::now();
+        dapple_io::time::sleep(WAITED).await;
+        let (server, _) = listener.accept().await?;
+        server.note_arrivals(true);
+        let read = async |stream: &TcpStream| poll_fn(|cx| Connection::poll_read(stream, cx, &mut [0; 8])).await;
+        assert_eq!(read(&server).await?, 1);
+        let waited = server.read_waited()?;
+        // It came after the call that sent it began, so it waited at most as long as this clock says, but for its steps.
+        assert!(waited >= WAITED - STEP && waited <= sent.elapsed() + STEP, "{waited:?}");
+        dapple_io::time::sleep(WAITED).await;
+        assert!(server.read_waited()? >= 2 * WAITED - STEP, "it goes on to age");
+        client.write_all(b"b").await?;
+        server.readable().await?;
+        let before = std::time::Instant::now();
+        assert_eq!(read(&server).await?, 1);
+        assert!(server.read_waited()? < WAITED + before.elapsed(), "what came later is younger");
+        // Where the listener was not asked to have it noted, this falls back to the kernel's coarse clock, and is right, too.
+        let (client, plain) = tcp_pair().await?;
+        client.write_all(b"c").await?;
+        plain.note_arrivals(true);
+        dapple_io::time::sleep(WAITED).await;
+        assert_eq!(read(&plain).await?, 1);
+        assert!(plain.read_waited()? + KERNEL_STEP >= WAITED);
+        io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+/// Of the system's clock against the monotonic one, while a test runs.
+const STEP: std::time::Duration = std::time::Duration::from_millis(5);
 const WAITED: std::time::Duration = std::time::Duration::from_millis(100);
 /// Of its clock, at the most.
 const KERNEL_STEP: std::time::Duration = std::time::Duration::from_millis(20);

@@ -28,6 +28,8 @@ pub(crate) struct Watched<S> {
     home: Home<S>,
     /// How many of the first bytes were those of HTTP/2's preface; more than there are once others came.
     preface: usize,
+    /// Whether it was of interest at the last read when what was read had come.
+    is_busy: bool,
     /// Looks at the frames of HTTP/2.
     frames: Option<(Scanner, Traffic)>,
 }
@@ -37,7 +39,18 @@ impl<S: Stream> Watched<S> {
     pub(crate) fn new(stream: S, place: Place, link: Arc<Link>, shared: Arc<Shared>) -> (Watched<S>, Home<S>) {
         let home = Home::default();
         let frames = Some((Scanner::new(), Traffic::default()));
-        (Watched { stream: Some((stream, place)), link, shared, home: home.clone(), preface: 0, frames }, home)
+        (
+            Watched {
+                stream: Some((stream, place)),
+                link,
+                shared,
+                home: home.clone(),
+                preface: 0,
+                is_busy: false,
+                frames,
+            },
+            home,
+        )
     }
 
     fn stream(&mut self) -> Pin<&mut S> {
@@ -67,10 +80,8 @@ impl<S: Stream> Watched<S> {
         }
         state.read(bytes.len(), now);
         drop(state);
-        // While every worker was in a handler, it may have waited for long. That takes a call to the kernel, which is worth it only
-        // where requests are.
-        let is_old = self.shared.gate.is_busy() && !bytes.is_empty();
-        let ago = if is_old { self.stream().since_last_received() } else { Duration::ZERO };
+        // While every worker was in a handler, it may have waited for long.
+        let ago = if self.is_busy && !bytes.is_empty() { self.stream().read_waited() } else { Duration::ZERO };
         self.link.set_arrived(ago);
         let is_good = self.frames.as_mut().is_none_or(|(scanner, traffic)| scanner.read(bytes, traffic));
         if is_good {
@@ -105,6 +116,11 @@ impl<S: Stream> Read for Watched<S> {
         PASSING.with_borrow_mut(|passing| {
             let len = passing.len().min(buf.remaining());
             let mut read = ReadBuf::new(&mut passing[..len]);
+            // When it came costs the kernel some time, which is worth it only where requests are dear.
+            let is_busy = self.shared.gate.is_busy();
+            if is_busy != std::mem::replace(&mut self.is_busy, is_busy) {
+                self.stream().note_arrivals(is_busy);
+            }
             ready!(self.stream().poll_read(cx, read.unfilled()))?;
             self.note_read(read.filled())?;
             buf.put_slice(read.filled());
