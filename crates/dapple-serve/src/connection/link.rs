@@ -1,6 +1,6 @@
 //! What the parts of a connection share: its task, its stream, its requests, and the server.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -18,8 +18,8 @@ pub(crate) struct Link {
     /// By the real clock, as it is compared with the kernel's.
     accepted: std::time::Instant,
     state: Mutex<State>,
-    /// Nanoseconds from `accepted` to when what was read last reached this machine.
-    arrived_ns: AtomicU64,
+    /// Nanoseconds from `accepted` to when what was read last reached this machine; negative if it waited to be accepted, too.
+    arrived_ns: AtomicI64,
     /// The strongest order that was given.
     order: AtomicU8,
     /// Of the connection's task.
@@ -47,7 +47,7 @@ impl Link {
             peer,
             accepted: std::time::Instant::now(),
             state: Mutex::new(State::new(options, now)),
-            arrived_ns: AtomicU64::new(0),
+            arrived_ns: AtomicI64::new(0),
             order: AtomicU8::new(Order::GoOn as u8),
             waker: Mutex::new(None),
         }
@@ -68,13 +68,17 @@ impl Link {
 
     /// What was read just now reached this machine so long ago.
     pub(crate) fn set_arrived(&self, ago: Duration) {
-        let since = self.accepted.elapsed().saturating_sub(ago);
-        self.arrived_ns.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let [age_ns, ago_ns] = [self.accepted.elapsed(), ago].map(|time| time.as_nanos() as i64);
+        self.arrived_ns.store(age_ns - ago_ns, Ordering::Relaxed);
     }
 
     /// When what was read last reached this machine.
     pub(crate) fn arrived(&self) -> std::time::Instant {
-        self.accepted + Duration::from_nanos(self.arrived_ns.load(Ordering::Relaxed))
+        let since_ns = self.arrived_ns.load(Ordering::Relaxed);
+        let distance = Duration::from_nanos(since_ns.unsigned_abs());
+        let arrived = if since_ns < 0 { self.accepted.checked_sub(distance) } else { Some(self.accepted + distance) };
+        // None only if the machine is younger than what it has received.
+        arrived.unwrap_or(self.accepted)
     }
 
     /// Tells the connection. A weaker order than one before changes nothing.
@@ -118,5 +122,22 @@ impl Link {
 
     fn lock_waker(&self) -> MutexGuard<'_, Option<Waker>> {
         self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Instant, Link, Options, Peer};
+
+    #[test]
+    fn what_waited_to_be_accepted_has_waited() {
+        let begin = std::time::Instant::now();
+        let link = Link::new(Peer::Unix, &Options::default(), Instant::now());
+        link.set_arrived(Duration::from_millis(50));
+        assert!(begin - link.arrived() >= Duration::from_millis(50) - begin.elapsed(), "before it was accepted");
+        link.set_arrived(Duration::ZERO);
+        assert!(link.arrived() >= begin, "just now");
     }
 }
