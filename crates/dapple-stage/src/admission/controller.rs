@@ -493,7 +493,7 @@ const ENOUGH: u64 = 14;
 const VITAL_MAX: usize = 16;
 /// Shares of the target.
 const MARGIN_FIRST: f64 = 0.1;
-const MARGIN_MIN: f64 = 0.02;
+const MARGIN_MIN: f64 = 0.04;
 const MARGIN_MAX: f64 = 0.5;
 const MARGIN_STEP: f64 = 0.02;
 const OF_SUSPENSION: f64 = 0.05;
