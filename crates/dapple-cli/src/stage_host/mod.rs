@@ -59,6 +59,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = number::<u64>(0..=3600))]
     drain_s: u64,
 
+    /// Keep a drawing of the stages, with what waits at each, in this file (SVG; text if its name ends in .txt)
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
+
     /// Encrypt, with this certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -95,6 +99,7 @@ impl Args {
         options.advertise = self.advertise.clone();
         options.ttl = Duration::from_secs(self.ttl_s);
         options.drain = Duration::from_secs(self.drain_s);
+        options.graph = self.graph.clone();
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         options.tls = files.map(|(chain, key)| CertificateFiles { chain, key });
         options

@@ -7,7 +7,7 @@ use dapple::tls::TlsConnector;
 use dapple::tls::rustls::pki_types::CertificateDer;
 use dapple::tls::rustls::pki_types::pem::PemObject;
 
-use super::{StageHost, command};
+use super::{StageHost, command, until};
 use crate::support::Site;
 
 #[test]
@@ -44,10 +44,34 @@ fn only_the_stages_asked_for_run() {
 }
 
 #[test]
+fn a_drawing_shows_what_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stages.txt");
+    let host = StageHost::start(&["--graph", file.to_str().unwrap(), "--replicas", "2"]);
+    let at_first = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(at_first.matches("spin  0 of 64 wait").count(), 2, "{at_first}");
+    assert!(at_first.contains("echo"), "{at_first}");
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    runtime.block_on(async {
+        let peer = Peer::new(host.address.as_str()).unwrap();
+        let busy = [(); 8].map(|()| {
+            let mut spin: RemoteStage<u64, u64> = peer.stage("spin");
+            dapple::spawn(async move { while spin.send(50_000).await.is_ok() {} })
+        });
+        let waits = |text: &str| text.lines().any(|line| line.contains("spin") && !line.contains("spin  0 of 64 wait"));
+        until("the drawing shows a queue", || waits(&std::fs::read_to_string(&file).unwrap())).await;
+        busy.iter().for_each(|task| task.abort());
+    });
+    let drawn = folder.path().join("stages.svg");
+    let _host = StageHost::start(&["--graph", drawn.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(&drawn).unwrap().starts_with("<svg"));
+}
+
+#[test]
 fn what_cannot_be_is_said_in_a_sentence() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 9] = [
         (&["--stage", "ecko"], 2, "there is no stage `ecko`; there is echo"),
         (&["--listen", &address], 1, "another process listens there"),
         (&["--listen", "here"], 2, "invalid socket address"),
@@ -55,6 +79,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--register", "10.0.0.1:7000"], 2, "in etcd only"),
         (&["--register", "etcd://a:1/x", "--listen", "0.0.0.0:0"], 2, "--advertise"),
         (&["--register", "etcd://a:1/x", "--advertise", "nothing"], 2, "no address"),
+        (&["--graph", "/nowhere/g.svg", "--listen", "127.0.0.1:0"], 1, "cannot be written to /nowhere/g.svg"),
         (&["--tls-cert", "/nowhere/a.pem", "--tls-key", "/nowhere/b.pem"], 1, "/nowhere/"),
     ];
     for (options, code, words) in cases {

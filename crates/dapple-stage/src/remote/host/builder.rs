@@ -1,6 +1,6 @@
 //! Registering stages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -16,12 +16,16 @@ use super::limits::Gauges;
 use super::registered::{Registration, Typed};
 use super::staged::Staged;
 use super::{Host, HostLimits, Report, Shared, Stopper};
+use crate::graph::{Graph, named};
 use crate::remote::function::Function;
 use crate::{BoxError, Stage};
 
 /// Stages by name; see [`Host::builder`]. A name that is registered again stands for the later stage.
 pub struct HostBuilder {
     pub(crate) stages: BTreeMap<String, Box<dyn Registration>>,
+    graph: Graph,
+    /// The names of those that are in the graph by themselves.
+    drawn: BTreeSet<String>,
     limits: HostLimits,
     replicas: usize,
     #[cfg(feature = "remote-tls")]
@@ -32,6 +36,8 @@ impl HostBuilder {
     pub(super) fn new() -> HostBuilder {
         HostBuilder {
             stages: BTreeMap::new(),
+            graph: Graph::new(),
+            drawn: BTreeSet::new(),
             limits: HostLimits::default(),
             replicas: 1,
             #[cfg(feature = "remote-tls")]
@@ -60,7 +66,7 @@ impl HostBuilder {
         Req: DeserializeOwned + Send + 'static,
         Resp: Serialize + Send + 'static,
     {
-        self.register(name, Staged(stage))
+        self.register_stages(name, move |_| stage.clone())
     }
 
     /// As [`register_stage`](Self::register_stage), with a stage of its own for each [replica](Self::replicas), whose number `make` is
@@ -76,7 +82,14 @@ impl HostBuilder {
         Req: DeserializeOwned + Send + 'static,
         Resp: Serialize + Send + 'static,
     {
-        self.register_with(name, move |replica| Staged(make(replica)))
+        let (name, graph) = (name.into(), self.graph.clone());
+        let mut registered = self.register_with(name.clone(), move |replica| {
+            let stage = make(replica);
+            graph.add(&stage);
+            Staged(stage)
+        });
+        registered.drawn.insert(name);
+        registered
     }
 
     /// Runs an async function under this name.
@@ -121,6 +134,7 @@ impl HostBuilder {
     }
 
     fn put(mut self, name: String, registration: Box<dyn Registration>) -> Self {
+        self.drawn.remove(&name);
         self.stages.insert(name, registration);
         self
     }
@@ -173,6 +187,12 @@ impl HostBuilder {
         Ok(self)
     }
 
+    /// What is hosted, once it is [built](Self::build): stages with their queues, and all that they send to; services and functions by
+    /// their names.
+    pub fn graph(&self) -> Graph {
+        self.graph.clone()
+    }
+
     /// The names that are registered and their schemas, a line each, with a tab in between.
     pub fn list_text(&self) -> String {
         self.registered().map(|(name, schema)| format!("{name}\t{schema}\n")).collect()
@@ -187,10 +207,13 @@ impl HostBuilder {
     pub fn build(self) -> Host {
         let stopper = Stopper::new();
         let replicas = self.replicas;
+        let names: Vec<_> =
+            self.stages.keys().filter(|name| !self.drawn.contains(*name)).map(|name| named(name, ())).collect();
+        names.iter().for_each(|name| self.graph.add(name));
         let stages = self.stages.into_iter().map(|(name, stage)| (name, stage.start(replicas))).collect();
         let gauges = Gauges::new(&self.limits);
         Host {
-            shared: Arc::new(Shared { stages, gauges, limits: self.limits, stopper: stopper.clone() }),
+            shared: Arc::new(Shared { stages, _names: names, gauges, limits: self.limits, stopper: stopper.clone() }),
             stopper,
             #[cfg(feature = "remote-tls")]
             tls: self.tls,

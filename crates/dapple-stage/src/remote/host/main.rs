@@ -129,7 +129,16 @@ async fn run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError
     let signals = (signal(SIGTERM)?, signal(SIGINT)?);
     let (socket, predecessor) = listen(options)?;
     let address = socket.local_addr()?;
+    let graph = stages.graph();
     let host = stages.build();
+    let _kept = match &options.graph {
+        Some(file) => {
+            // An error now is told; one later, while it is kept, goes to the log.
+            graph.write(file).await?;
+            Some(graph.keep(file, GRAPH_PERIOD))
+        }
+        None => None,
+    };
     let names: Vec<String> = host.names().map(str::to_owned).collect();
     let stop = host.stopper();
     let mut serving = pin!(dapple_sched::spawn(host.serve(TcpListener::from_std(socket.try_clone()?)?)));
@@ -269,4 +278,6 @@ fn fail(problem: &dyn fmt::Display, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// A drawing is for people.
+const GRAPH_PERIOD: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);

@@ -29,6 +29,7 @@ pub use self::serve::Report;
 pub use self::stopper::Stopper;
 
 use self::registered::Registered;
+use crate::graph::Named;
 
 /// Runs stages that a program has registered by name, for [`RemoteStage`](super::RemoteStage)s elsewhere.
 ///
@@ -50,6 +51,8 @@ pub struct Host {
 /// What all connections use.
 pub(crate) struct Shared {
     pub(crate) stages: BTreeMap<String, Box<dyn Registered>>,
+    /// What graphs show of those that are no [`Stage`](crate::Stage)s; a graph keeps nothing alive.
+    pub(crate) _names: Vec<Named<()>>,
     pub(crate) limits: HostLimits,
     pub(crate) stopper: Stopper,
     pub(crate) gauges: limits::Gauges,

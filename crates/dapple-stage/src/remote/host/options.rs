@@ -1,6 +1,7 @@
 //! What the command line of a stage host says.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::remote::discovery::Discovery;
@@ -37,6 +38,8 @@ pub struct HostOptions {
     pub ttl: Duration,
     /// How long the end may take; 30 s if not said.
     pub drain: Duration,
+    /// A file with a drawing of the stages, or text if it ends in `.txt`; kept up to date.
+    pub graph: Option<PathBuf>,
     /// The certificate and its key, in PEM format.
     #[cfg(feature = "remote-tls")]
     pub tls: Option<dapple_tls::CertificateFiles>,
@@ -67,6 +70,7 @@ impl Default for HostOptions {
             advertise: None,
             ttl: Duration::from_secs(10),
             drain: Duration::from_secs(30),
+            graph: None,
             #[cfg(feature = "remote-tls")]
             tls: None,
         }
@@ -103,6 +107,7 @@ impl HostOptions {
                 "--advertise" => options.advertise = Some(value.text(&name)?),
                 "--ttl-s" => options.ttl = Duration::from_secs(value.number(&name, 2, 3600)?),
                 "--drain-s" => options.drain = Duration::from_secs(value.number(&name, 0, 3600)?),
+                "--graph" => options.graph = Some(value.text(&name)?.into()),
                 #[cfg(feature = "remote-tls")]
                 "--tls-cert" => tls.0 = Some(value.text(&name)?),
                 #[cfg(feature = "remote-tls")]
@@ -211,6 +216,7 @@ const HELP: &str = "\
       --advertise ADDR  under which address others reach this host [default: that of --listen]
       --ttl-s N         how long until etcd forgets a host that has died [default: 10]
       --drain-s N       how long the end may take [default: 30]
+      --graph FILE      keep a drawing of the stages with what waits at each (SVG; text if it ends in .txt) in this file
       --tls-cert FILE   encrypt, with this certificate (PEM); if the program was built with `remote-tls`
       --tls-key FILE    and its key
 ";
@@ -228,9 +234,11 @@ mod tests {
 
     #[test]
     fn options_are_read_in_both_ways_of_writing() {
-        let options = run("--listen=[::1]:9 --stage a --stage=b --replicas 3 --take-over --drain-s=0 --ttl-s 5");
+        let options =
+            run("--listen=[::1]:9 --stage a --stage=b --replicas 3 --take-over --drain-s=0 --ttl-s 5 --graph=g.svg");
         assert_eq!(options.listen.to_string(), "[::1]:9");
         assert_eq!((options.stages, options.replicas, options.take_over), (vec!["a".into(), "b".into()], 3, true));
+        assert_eq!(options.graph, Some("g.svg".into()));
         assert_eq!((options.drain.as_secs(), options.ttl.as_secs()), (0, 5));
         assert!(matches!(HostOptions::parse(["--list"]), Ok(HostCommand::List)));
         assert!(matches!(HostOptions::parse(["--list", "-h"]), Ok(HostCommand::Help)));
