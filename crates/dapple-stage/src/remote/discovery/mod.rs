@@ -20,7 +20,7 @@ use super::peer::parse_address;
 ///
 /// | text | hosts |
 /// |---|---|
-/// | `10.0.0.1:7000,10.0.0.2:7000` | these |
+/// | `10.0.0.1:7000,10.0.0.2:7000` | these; `http://` may stand before each |
 /// | `dns:stages.example:7000` | all addresses of that name, IPv4 and IPv6, looked up again every 5 s as far as the answers' lifetimes allow |
 /// | `etcd://10.0.0.9:2379,10.0.0.10:2379/dapple/shop` | those that have [registered](Registration) themselves under that prefix; news come at once |
 ///
@@ -156,11 +156,16 @@ impl FromStr for Discovery {
             let (endpoints, prefix) = rest.split_once('/').ok_or_else(wrong)?;
             return Discovery::etcd(split(endpoints), prefix);
         }
-        if text.contains("://") {
+        let plain = |address: String| match address.strip_prefix("http://") {
+            Some(rest) => rest.strip_suffix('/').unwrap_or(rest).to_owned(),
+            None => address,
+        };
+        let addresses: Vec<String> = split(text).into_iter().map(plain).collect();
+        if addresses.iter().any(|address| address.contains("://")) {
             let known = "HOST:PORT[,HOST:PORT…], dns:NAME:PORT and etcd://HOST:PORT/PREFIX";
             return Err(DiscoveryError(format!("`{text}` is none of {known}")));
         }
-        Discovery::list(split(text))
+        Discovery::list(addresses)
     }
 }
 
@@ -188,15 +193,26 @@ mod tests {
             assert_eq!(text.parse::<Discovery>().unwrap().to_string(), text);
         }
         assert_eq!(" a:1 , b:2".parse::<Discovery>().unwrap().to_string(), "a:1,b:2");
+        assert_eq!("http://a:1,http://b:2/".parse::<Discovery>().unwrap().to_string(), "a:1,b:2");
         assert_eq!("dns://a:1".parse::<Discovery>().unwrap().to_string(), "dns:a:1");
         assert_eq!("etcd://a:1//x/".parse::<Discovery>().unwrap().to_string(), "etcd://a:1/x");
     }
 
     #[test]
     fn what_is_no_place_is_told_so() {
-        for text in
-            ["", "a", "a:1,", "dns:a", "dns::1", "dns:a:0", "etcd://a:1", "etcd:///x", "etcd://a:1/", "http://a:1"]
-        {
+        for text in [
+            "",
+            "a",
+            "a:1,",
+            "dns:a",
+            "dns::1",
+            "dns:a:0",
+            "etcd://a:1",
+            "etcd:///x",
+            "etcd://a:1/",
+            "https://a:1",
+            "http://a:1/x",
+        ] {
             let error = text.parse::<Discovery>().expect_err(text).to_string();
             assert!(error.contains("write") || error.contains("none of"), "{text}: {error}");
         }
