@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dapple::stage::remote::Discovery;
+
+use super::budget::needed;
 use crate::config::{host_and_port, number, seconds};
 
 /// Sign tasks with two secrets and log them: the SignServer of Gribble's thesis, in its four structures.
@@ -14,9 +17,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     pub(super) variant: Variant,
 
-    /// The file to which 128 bytes are appended for each task; it goes on where a log is there already
+    /// The file to which 128 bytes are appended for each task; it goes on where a log is there already. Needed, but with --hosts
     #[arg(long, value_name = "FILE")]
-    pub(super) log: PathBuf,
+    pub(super) log: Option<PathBuf>,
 
     /// Answer only when the record is on the disk (fsync, for all that wait at once)
     #[arg(long)]
@@ -50,7 +53,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<usize>(1..=1_000_000))]
     pub(super) queue: usize,
 
-    /// How many tasks may be in service (wrapped), at each replica (replicated)
+    /// Where the replicas are (replicated), if not in this process: `dapple stage-host --stage sign` at HOST:PORT[,HOST:PORT…],
+    /// dns:NAME:PORT or etcd://HOST:PORT[,HOST:PORT…]/PREFIX. Each host has its own log and secrets
+    #[arg(long, value_name = "WHERE")]
+    pub(super) hosts: Option<Discovery>,
+
+    /// How many tasks may be in service (wrapped), at each replica or host (replicated)
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = number::<usize>(1..=65_536))]
     pub(super) width: usize,
 
@@ -58,7 +66,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = number::<usize>(1..=4096))]
     pub(super) batch: usize,
 
-    /// How many replicas there are at least (replicated)
+    /// How many replicas there are at least (replicated, without --hosts)
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize>(1..=256))]
     replicas: usize,
 
@@ -81,6 +89,11 @@ pub(crate) struct Args {
     /// How many tasks of one connection may be unanswered; it is not read from while there are more
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<u32>(1..=65_536))]
     pub(super) in_flight_max: u32,
+
+    /// How much memory the tasks of all connections may take, in MiB: those that come in, those that are served, and answers that
+    /// are not yet taken. Where it is used up no connection is read from until there is room; nothing is refused for it
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(1..=1_048_576))]
+    pub(super) tasks_mib: u64,
 
     /// How long a client may take for a frame it has begun, or to take its answers, in seconds
     #[arg(long, value_name = "N", default_value = "10", value_parser = seconds)]
@@ -113,14 +126,66 @@ impl Args {
         self.replicas_max.unwrap_or(self.replicas)
     }
 
+    /// How often a task is in memory: as it came, and as a message to a host.
+    pub(super) fn copies(&self) -> usize {
+        1 + usize::from(self.hosts.is_some())
+    }
+
     /// Options that do not go together, in a sentence.
     pub(super) fn misuse(&self) -> Option<String> {
+        if let Some(misuse) = self.misuse_of_hosts() {
+            return Some(misuse);
+        }
         if self.replicas_max() < self.replicas {
             let (least, most) = (self.replicas, self.replicas_max());
             return Some(format!("--replicas {least} is more than --replicas-max {most}; swap them"));
+        }
+        let (task, all) = (needed(self.task_bytes_max as usize + FRAME_LEN, self.copies()), self.tasks_mib << 20);
+        if task as u64 > all {
+            let (bytes, mib) = (self.task_bytes_max, self.tasks_mib);
+            let least = task.div_ceil(1 << 20);
+            return Some(format!(
+                "--tasks-mib {mib} is too little for a task of --task-bytes-max {bytes}; give {least} or more"
+            ));
         }
         let has_stages = self.variant != Variant::Threaded;
         (self.graph.is_some() && !has_stages)
             .then(|| "--graph: the threaded variant has no stages; choose another --variant".to_owned())
     }
+
+    fn misuse_of_hosts(&self) -> Option<String> {
+        if self.hosts.is_none() {
+            let missing = "--log FILE is missing: the file to which a record is appended for each task";
+            return self.log.is_none().then(|| missing.to_owned());
+        }
+        if self.variant != Variant::Replicated {
+            return Some("--hosts has the replicas of --variant replicated; the other variants have none".to_owned());
+        }
+        let of_hosts = [
+            ("--log", self.log.is_some()),
+            ("--sync", self.sync),
+            ("--first-secret", self.first_secret.is_some()),
+            ("--second-secret", self.second_secret.is_some()),
+        ];
+        if let Some((option, _)) = of_hosts.into_iter().find(|(_, is_given)| *is_given) {
+            let name = option.trim_start_matches("--");
+            return Some(format!(
+                "{option} does not go with --hosts, as each host has its own; \
+                 give --sign-{name} to `dapple stage-host --stage sign` there"
+            ));
+        }
+        if self.replicas_max.is_some() {
+            return Some("--replicas-max does not go with --hosts: there are as many replicas as hosts".to_owned());
+        }
+        (self.task_bytes_max > HOST_TASK_BYTES_MAX).then(|| {
+            let bytes = self.task_bytes_max;
+            format!("--task-bytes-max {bytes} is more than a host takes; with --hosts up to {HOST_TASK_BYTES_MAX}")
+        })
+    }
 }
+
+/// The length, the kind and the number of a task.
+const FRAME_LEN: usize = 13;
+
+/// Messages to hosts have up to 4 MiB, with a little beside the task.
+const HOST_TASK_BYTES_MAX: u32 = (4 << 20) - 64;

@@ -1,7 +1,7 @@
 //! A connection of the server: tasks come in, answers go out in the order in which they are ready.
 //!
 //! What it holds is bounded: the tasks that are unanswered by a semaphore, whose permit an answer keeps until it is written, and so what
-//! waits to be written too. Where that is used up nothing more is read.
+//! waits to be written too; and their memory by the budget of all connections. Where one is used up nothing more is read.
 
 use std::future::pending;
 use std::io::ErrorKind;
@@ -15,8 +15,9 @@ use dapple::stage::{Reason, Refused};
 use dapple::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use dapple::time::timeout;
 
+use super::budget::{Budget, Share};
+use super::frame::{ErrorCode, Frame, Malformed, VERSION};
 use super::frames::{End, Frames};
-use super::protocol::{ErrorCode, Frame, Malformed, VERSION};
 use super::race::{First, race};
 use super::signer::{Failure, Signer, Task};
 
@@ -24,14 +25,22 @@ use super::signer::{Failure, Signer, Task};
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) signer: Signer,
+    pub(super) budget: Budget,
     pub(super) task_bytes_max: u32,
     pub(super) in_flight_max: u32,
     pub(super) frame_timeout: Duration,
     pub(super) idle: Duration,
 }
 
-/// A frame for the writer, and the place that it frees.
-type Outgoing = (Frame, Option<OwnedSemaphorePermit>);
+/// A frame for the writer, and what it frees.
+type Outgoing = (Frame, Place);
+
+/// What an answer holds until it is written: its place among the unanswered tasks, and its share of the memory.
+#[derive(Debug, Default)]
+struct Place {
+    _in_flight: Option<OwnedSemaphorePermit>,
+    _share: Share,
+}
 
 /// Serves a connection to its end, which `stopping` brings: what was accepted is answered, what still comes refused.
 pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, mut stopping: watch::Receiver<bool>) {
@@ -39,8 +48,9 @@ pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, mut stopping
     let (tx, rx) = mpsc::channel(CHANNEL_LEN);
     let writer = dapple::spawn(write_all(write, rx, service.frame_timeout));
     let mut connection = Connection {
-        frames: Frames::new(read, service.task_bytes_max as usize),
+        frames: Frames::new(read, HELLO_BYTES_MAX),
         in_flight: Arc::new(Semaphore::new(service.in_flight_max as usize)),
+        share: Share::default(),
         service,
         tx,
     };
@@ -49,7 +59,7 @@ pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, mut stopping
         Err(ended) => Err(ended),
     };
     if let Err(Malformed { code, text }) = ended.or_else(told)
-        && connection.tx.send((Frame::Error { code, text }, None)).await.is_err()
+        && connection.tx.send((Frame::Error { code, text }, Place::default())).await.is_err()
     {
         tracing::debug!("the client has gone before it was told why its connection ends");
     }
@@ -64,6 +74,8 @@ pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, mut stopping
 struct Connection {
     frames: Frames,
     in_flight: Arc<Semaphore>,
+    /// That of the frame that comes next, as soon as its length is known.
+    share: Share,
     service: Arc<Service>,
     tx: mpsc::Sender<Outgoing>,
 }
@@ -79,7 +91,8 @@ impl Connection {
         match first {
             Frame::Hello { lowest, highest } if (lowest..=highest).contains(&VERSION) => {
                 let Service { task_bytes_max, in_flight_max, .. } = *self.service;
-                self.say(Frame::Welcome { version: VERSION, task_bytes_max, in_flight_max }, None).await
+                self.frames.allow(task_bytes_max as usize);
+                self.say(Frame::Welcome { version: VERSION, task_bytes_max, in_flight_max }).await
             }
             Frame::Hello { lowest, highest } => {
                 let text = format!("version {VERSION} is spoken here, and {lowest} to {highest} there");
@@ -91,13 +104,15 @@ impl Connection {
 
     async fn take_tasks(&mut self, stopping: &mut watch::Receiver<bool>) -> Result<(), End> {
         loop {
-            let frame = match race(self.next_frame(), stopped(stopping)).await {
+            let (frame, share) = match race(self.next_frame(), stopped(stopping)).await {
                 First::Left(frame) => frame?,
                 First::Right(()) => return self.refuse_until_answered().await,
             };
             let Frame::Task { id, body } = frame else { return Err(unexpected("clients send TASK only")) };
             // As many are unanswered as may be: this one waits, and all behind it in the network.
             let Ok(permit) = self.in_flight.clone().acquire_owned().await else { return Err(End::Finished) };
+            let (body, share) = share.split(body);
+            let place = Place { _in_flight: Some(permit), _share: share };
             let (outcome, tx) = (self.service.signer.sign(Task { id, body }), self.tx.clone());
             drop(dapple::spawn(async move {
                 let frame = match race(outcome, tx.closed()).await {
@@ -105,7 +120,7 @@ impl Connection {
                     // The client has gone: what is not in service yet is given up.
                     First::Right(()) => return,
                 };
-                let _ = tx.send((frame, Some(permit))).await;
+                let _ = tx.send((frame, place)).await;
             }));
         }
     }
@@ -115,31 +130,35 @@ impl Connection {
         let (in_flight, all) = (self.in_flight.clone(), self.service.in_flight_max);
         let mut answered = std::pin::pin!(in_flight.acquire_many(all));
         loop {
-            let frame = match race(answered.as_mut(), self.next_frame()).await {
+            let (frame, _share) = match race(answered.as_mut(), self.next_frame()).await {
                 First::Left(_) => return Ok(()),
                 First::Right(frame) => frame?,
             };
             let Frame::Task { id, .. } = frame else { return Err(unexpected("clients send TASK only")) };
             let refused = Refused::new(Reason::Stopping, STOPPING_RETRY_AFTER);
-            self.say(Frame::answer(id, Err(Failure::Refused(refused))), None).await?;
+            self.say(Frame::answer(id, Err(Failure::Refused(refused)))).await?;
         }
     }
 
-    /// Cancel safe: what has come of a frame is kept.
-    async fn next_frame(&mut self) -> Result<Frame, End> {
-        if let Some(frame) = self.frames.ready()? {
-            return Ok(frame);
-        }
+    /// The next frame, and its share of the memory. The time for which it waits for that is not the client's.
+    ///
+    /// Cancel safe: what has come of a frame is kept, and so is its share.
+    async fn next_frame(&mut self) -> Result<(Frame, Share), End> {
+        let limit = self.service.frame_timeout;
         if !self.frames.is_amid() {
             let begun = timeout(self.service.idle, self.frames.read_more()).await;
             begun.unwrap_or_else(|_| Err(late("no task came for too long")))?;
         }
-        let whole = timeout(self.service.frame_timeout, self.frames.next()).await;
-        whole.unwrap_or_else(|_| Err(late("a frame did not come as a whole in time")))
+        let len = timeout(limit, self.frames.length()).await.unwrap_or_else(|_| Err(late(TOO_SLOW)))?;
+        if self.share.is_empty() {
+            self.share = self.service.budget.take(len).await;
+        }
+        let frame = timeout(limit, self.frames.next()).await.unwrap_or_else(|_| Err(late(TOO_SLOW)))?;
+        Ok((frame, std::mem::take(&mut self.share)))
     }
 
-    async fn say(&self, frame: Frame, permit: Option<OwnedSemaphorePermit>) -> Result<(), End> {
-        self.tx.send((frame, permit)).await.map_err(|_| End::Finished)
+    async fn say(&self, frame: Frame) -> Result<(), End> {
+        self.tx.send((frame, Place::default())).await.map_err(|_| End::Finished)
     }
 }
 
@@ -190,6 +209,11 @@ fn late(text: &str) -> End {
 fn unexpected(text: &str) -> End {
     End::Malformed(Malformed { code: ErrorCode::Malformed, text: text.to_owned() })
 }
+
+const TOO_SLOW: &str = "a frame did not come as a whole in time";
+
+/// What the first frame may have in it: far more than it has in this version.
+const HELLO_BYTES_MAX: usize = 64;
 
 /// Answers that wait for the writer; the tasks behind them wait with their permit.
 const CHANNEL_LEN: usize = 256;

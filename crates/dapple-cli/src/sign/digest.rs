@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use md5::{Digest as _, Md5};
 
-/// An MD5 digest.
-pub(super) type Digest = [u8; DIGEST_LEN];
+use super::frame::Digest;
 
 /// The secrets of both signatures. Clones share them.
 #[derive(Clone)]
@@ -61,6 +60,13 @@ pub(crate) enum SecretError {
     TooLong(String),
 }
 
+/// Says on stderr that anybody can sign, where a secret was not given.
+pub(super) fn warn_of_published(first: Option<&Path>, second: Option<&Path>) {
+    if first.is_none() || second.is_none() {
+        eprintln!("dapple: a secret that is not given is the one that the thesis has published: for trying only");
+    }
+}
+
 /// A checksum without a key.
 pub(super) fn checksum(bytes: &[u8]) -> Digest {
     Md5::digest(bytes).into()
@@ -82,8 +88,6 @@ fn read(path: &Path) -> Result<Arc<[u8]>, SecretError> {
         Err(error) => Err(SecretError::Read(name, error)),
     }
 }
-
-pub(super) const DIGEST_LEN: usize = 16;
 
 const SECRET_LEN_MAX: u64 = 4096;
 

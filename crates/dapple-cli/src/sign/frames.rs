@@ -5,14 +5,15 @@ use std::io;
 use bytes::BytesMut;
 use dapple::net::{ReadHalf, TcpStream};
 
-use super::protocol::{Frame, Malformed};
+use super::frame::{COPIED_LEN_MAX, Frame, Malformed};
 
 /// The reading half of a connection, frame by frame.
 #[derive(Debug)]
 pub(super) struct Frames {
     read: ReadHalf<TcpStream>,
-    /// Less than a frame and a chunk.
+    /// Not more than two chunks, or one frame that is larger.
     buf: BytesMut,
+    chunk: Box<[u8]>,
     task_bytes_max: usize,
 }
 
@@ -28,12 +29,27 @@ pub(super) enum End {
 
 impl Frames {
     pub(super) fn new(read: ReadHalf<TcpStream>, task_bytes_max: usize) -> Frames {
-        Frames { read, buf: BytesMut::new(), task_bytes_max }
+        Frames { read, buf: BytesMut::new(), chunk: vec![0; CHUNK_LEN].into(), task_bytes_max }
+    }
+
+    /// From now on tasks may be so large.
+    pub(super) fn allow(&mut self, task_bytes_max: usize) {
+        self.task_bytes_max = task_bytes_max;
     }
 
     /// Whether a frame has begun to come.
     pub(super) fn is_amid(&self) -> bool {
         !self.buf.is_empty()
+    }
+
+    /// How long the next frame is, as soon as that has come; the rest of it may be read or not. Cancel safe: what has come is kept.
+    pub(super) async fn length(&mut self) -> Result<usize, End> {
+        loop {
+            if let Some(len) = self.announced()? {
+                return Ok(len);
+            }
+            self.read_more().await?;
+        }
     }
 
     /// The next frame. Cancel safe: what has come is kept.
@@ -51,14 +67,29 @@ impl Frames {
         Frame::decode(&mut self.buf, self.task_bytes_max).map_err(End::Malformed)
     }
 
+    fn announced(&self) -> Result<Option<usize>, End> {
+        Frame::announced(&self.buf, self.task_bytes_max).map_err(End::Malformed)
+    }
+
     /// Waits for more bytes. Cancel safe.
     pub(super) async fn read_more(&mut self) -> Result<(), End> {
-        let mut chunk = [0; CHUNK_LEN];
-        match self.read.read(&mut chunk).await {
+        let wanted = match self.announced()? {
+            // It gets memory of its own, of just that length, and nothing of what comes after it.
+            Some(len) if len > COPIED_LEN_MAX && len > self.buf.len() => {
+                if self.buf.capacity() != len {
+                    let mut exact = BytesMut::with_capacity(len);
+                    exact.extend_from_slice(&self.buf);
+                    self.buf = exact;
+                }
+                (len - self.buf.len()).min(CHUNK_LEN)
+            }
+            _ => CHUNK_LEN,
+        };
+        match self.read.read(&mut self.chunk[..wanted]).await {
             Ok(0) if self.buf.is_empty() => Err(End::Finished),
             Ok(0) => Err(End::Cut(io::ErrorKind::UnexpectedEof.into())),
             Ok(len) => {
-                self.buf.extend_from_slice(&chunk[..len]);
+                self.buf.extend_from_slice(&self.chunk[..len]);
                 Ok(())
             }
             Err(error) => Err(End::Cut(error)),
@@ -67,8 +98,7 @@ impl Frames {
 
     /// Reads what still comes, and drops it: what is closed with bytes unread would be reset, and take answers on their way along.
     pub(super) async fn discard(&mut self) {
-        let mut chunk = [0; CHUNK_LEN];
-        while self.read.read(&mut chunk).await.is_ok_and(|len| len > 0) {}
+        while self.read.read(&mut self.chunk).await.is_ok_and(|len| len > 0) {}
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,14 @@ use dapple::time::{sleep, timeout};
 use tracing::warn;
 
 use super::args::Args;
+use super::budget::Budget;
 use super::connection::{Service, serve};
-use super::digest::Secrets;
+use super::digest::{Secrets, warn_of_published};
 use super::error::SignError;
+use super::frame::{ErrorCode, Frame};
 use super::log::Log;
-use super::protocol::{ErrorCode, Frame};
 use super::race::{First, race};
-use super::signer::{Parts, Signer};
+use super::signer::{Backing, Parts, Signer};
 use crate::server::{Wanted, listen};
 
 /// Serves until SIGTERM or SIGINT; then all tasks that were accepted are answered. A second signal ends it at once.
@@ -31,19 +33,25 @@ pub(crate) fn run(args: &Args) -> Result<(), SignError> {
     if let Some(misuse) = args.misuse() {
         return Err(SignError::Misuse(misuse));
     }
-    let secrets = Secrets::read(args.first_secret.as_deref(), args.second_secret.as_deref())?;
-    let log = Log::open(&args.log, args.sync, args.log_max_mb << 20)?;
+    let backing = match (&args.hosts, &args.log) {
+        (Some(hosts), _) => Backing::Hosts(hosts.clone()),
+        (None, log) => {
+            let secrets = Secrets::read(args.first_secret.as_deref(), args.second_secret.as_deref())?;
+            let log = Log::open(log.as_deref().unwrap_or(Path::new("")), args.sync, args.log_max_mb << 20)?;
+            Backing::Here(Parts { secrets, log })
+        }
+    };
     let mut builder = dapple::builder();
     if let Some(workers) = args.workers {
         builder = builder.workers(usize::from(workers));
     }
     let runtime = builder.build().map_err(SignError::Runtime)?;
-    let ended = runtime.block_on(serve_until_stopped(args, Parts { secrets, log }));
+    let ended = runtime.block_on(serve_until_stopped(args, backing));
     runtime.shutdown(Duration::from_secs(1));
     ended
 }
 
-async fn serve_until_stopped(args: &Args, parts: Parts) -> Result<(), SignError> {
+async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignError> {
     let mut signals = (signal(SIGTERM).map_err(SignError::Runtime)?, signal(SIGINT).map_err(SignError::Runtime)?);
     let (host, port) = args.addr.clone();
     let wanted = Wanted { host, port, reuse_port: false, redirects: false };
@@ -52,8 +60,8 @@ async fn serve_until_stopped(args: &Args, parts: Parts) -> Result<(), SignError>
         return Err(SignError::Runtime(io::Error::other("no socket listens")));
     };
     let listener = TcpListener::from_std(socket).map_err(SignError::Runtime)?;
-    let log = parts.log.clone();
-    let signer = Signer::new(args, parts);
+    let behind = describe(args, &backing);
+    let signer = Signer::new(args, backing);
     let _kept = match (&args.graph, signer.graph()) {
         (Some(file), Some(graph)) => {
             graph.write(file).await.map_err(SignError::Graph)?;
@@ -63,12 +71,13 @@ async fn serve_until_stopped(args: &Args, parts: Parts) -> Result<(), SignError>
     };
     let service = Arc::new(Service {
         signer,
+        budget: Budget::new(args.tasks_mib, args.copies()),
         task_bytes_max: args.task_bytes_max,
         in_flight_max: args.in_flight_max,
         frame_timeout: args.frame_timeout_s,
         idle: args.idle_s,
     });
-    announce(args, addr, log.records());
+    announce(args, addr, &behind);
     let places = Arc::new(Semaphore::new(args.connections as usize));
     let (stop, stopping) = watch::channel(false);
     let accepting = accept(listener, service, places.clone(), stopping);
@@ -118,16 +127,27 @@ async fn stop_signal((terminate, interrupt): &mut (Signal, Signal)) {
     let _ = race(terminate.recv(), interrupt.recv()).await;
 }
 
+/// What tasks are signed with, for the line that is printed.
+fn describe(args: &Args, backing: &Backing) -> String {
+    match backing {
+        Backing::Hosts(hosts) => format!("by the hosts {hosts}"),
+        Backing::Here(parts) => {
+            let durable = if args.sync { ", durable" } else { "" };
+            let file = args.log.as_deref().unwrap_or(Path::new("")).display();
+            format!("with {} records in {file}{durable}", parts.log.records())
+        }
+    }
+}
+
 /// Prints the one line on stdout. Scripts wait for it and read the port from it.
-fn announce(args: &Args, addr: SocketAddr, records: u64) {
+fn announce(args: &Args, addr: SocketAddr, behind: &str) {
     let mut stdout = io::stdout().lock();
     let variant = format!("{:?}", args.variant).to_lowercase();
-    let durable = if args.sync { ", durable" } else { "" };
-    let line = format!("listening on {addr}, {variant}, with {records} records in {}{durable}", args.log.display());
+    let line = format!("listening on {addr}, {variant}, {behind}");
     // A closed stdout is no reason not to serve.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-    if args.first_secret.is_none() || args.second_secret.is_none() {
-        eprintln!("dapple: a secret that is not given is the one that the thesis has published: for trying only");
+    if args.hosts.is_none() {
+        warn_of_published(args.first_secret.as_deref(), args.second_secret.as_deref());
     }
 }
 

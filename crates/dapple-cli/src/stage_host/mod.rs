@@ -12,6 +12,7 @@ use dapple::stage::remote::{Discovery, HostError, HostOptions, host_run};
 use dapple::tls::CertificateFiles;
 
 use crate::config::number;
+use crate::sign::HostArgs;
 
 /// Host stages, for other processes and machines over HTTP/2.
 ///
@@ -22,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000")]
     listen: SocketAddr,
 
-    /// Which stage to run; may be given several times [default: all]
+    /// Which stage to run; may be given several times [default: all; `sign` only with --sign-log]
     #[arg(long, value_name = "NAME")]
     stage: Vec<String>,
 
@@ -70,6 +71,9 @@ pub(crate) struct Args {
     /// The certificate's key
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+
+    #[command(flatten)]
+    sign: HostArgs,
 }
 
 /// Hosts stages until a signal ends it.
@@ -78,12 +82,15 @@ pub(crate) struct Args {
 ///
 /// See [`HostError`].
 pub(crate) fn run(args: &Args) -> Result<ExitCode, HostError> {
-    let stages = stages::all();
     if args.list {
+        let stages = args.sign.register_to_list(stages::plain());
         // Whoever has closed stdout does not want to know.
         let _ = io::stdout().write_all(stages.list_text().as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
+    // So that a name that is none is told before a log is asked for.
+    args.sign.register_to_list(stages::plain()).only(&args.stage).map_err(HostError::Options)?;
+    let stages = args.sign.register(stages::plain(), &args.stage, args.take_over)?;
     host_run(stages, &args.options()).map(|()| ExitCode::SUCCESS)
 }
 

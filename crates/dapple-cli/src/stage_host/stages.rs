@@ -1,4 +1,4 @@
-//! The stages that this program has.
+//! The stages that this program has, beside `sign`, which has options of its own.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use dapple::stage::remote::{Host, HostBuilder};
 use dapple::stage::{BoxError, Stage};
 
-/// All of them, by name.
-pub(super) fn all() -> HostBuilder {
+/// Those that need nothing, by name.
+pub(super) fn plain() -> HostBuilder {
     Host::builder()
         .register_fn("echo", |text: String| async move { Ok::<_, BoxError>(text) })
         .register_stages("spin", |_replica| spin())

@@ -14,9 +14,9 @@ use dapple::time::{sleep, timeout, timeout_at};
 use super::GRACE;
 use super::tally::Tally;
 use crate::sign::digest::Secrets;
+use crate::sign::frame::{Frame, REPLY_BYTES_MAX, Signed, VERSION};
 use crate::sign::frames::{End, Frames};
-use crate::sign::protocol::{Frame, REPLY_BYTES_MAX, VERSION};
-use crate::sign::signer::{Kind, Signed};
+use crate::sign::signer::Kind;
 
 /// What all connections are to do.
 pub(super) struct Plan {

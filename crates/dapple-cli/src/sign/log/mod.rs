@@ -60,8 +60,12 @@ struct Waiting {
 pub(super) enum LogError {
     #[error("the log is full ({0}); nothing of this task was kept")]
     Full(String),
+    /// Whether something of the task was kept is not known.
     #[error("the log cannot be written: {0}")]
     Broken(String),
+    /// It broke before, and nothing was tried for this task.
+    #[error("the log cannot be written any more: {0}")]
+    Closed(String),
 }
 
 impl Log {
@@ -74,13 +78,16 @@ impl Log {
     pub(super) fn append_all(&self, entries: &[Entry]) -> Vec<Result<u64, LogError>> {
         let mut tail = self.tail();
         if let Some(problem) = &tail.broken {
-            return vec![Err(LogError::Broken(problem.clone())); entries.len()];
+            return vec![Err(LogError::Closed(problem.clone())); entries.len()];
         }
         let room = (self.0.len_max.saturating_sub(tail.len) / RECORD_LEN as u64).min(entries.len() as u64) as usize;
         let mut results = match tail.write(&entries[..room], self.0.is_durable) {
             Ok(first) => (first..).take(room).map(Ok).collect(),
             Err(error) => vec![Err(error); room],
         };
+        if room < entries.len() && !std::mem::replace(&mut tail.is_failing, true) {
+            tracing::error!(len_max = self.0.len_max, "the log is full, and its tasks are not signed");
+        }
         let full = || LogError::Full(format!("it has {} of {} bytes", tail.len, self.0.len_max));
         results.resize_with(entries.len(), || Err(full()));
         results
@@ -146,6 +153,9 @@ impl Log {
 impl Tail {
     /// Returns the number of the first.
     fn write(&mut self, entries: &[Entry], is_durable: bool) -> Result<u64, LogError> {
+        if entries.is_empty() {
+            return Ok(self.next);
+        }
         let mut bytes = Vec::with_capacity(entries.len() * RECORD_LEN);
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);

@@ -15,15 +15,15 @@ use super::{Log, Shared, Tail, Waiting};
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
-    #[error("there is no folder for the log {0}; make it with `mkdir -p`, or choose another --log")]
+    #[error("there is no folder for the log {0}; make it with `mkdir -p`, or choose another file")]
     NoFolder(String),
-    #[error("the log {0} cannot be opened: {1}; choose another --log")]
+    #[error("the log {0} cannot be opened: {1}; choose another file")]
     Open(String, #[source] io::Error),
-    #[error("{0} is no regular file; choose another --log")]
+    #[error("{0} is no regular file; choose another file")]
     NoFile(String),
-    #[error("{0} is not a log of `dapple sign`, and stays as it is; choose another --log")]
+    #[error("{0} is not a log of `dapple sign`, and stays as it is; choose another file")]
     Foreign(String),
-    #[error("another process writes to the log {0}; stop that, or choose another --log")]
+    #[error("another process writes to the log {0}; stop that, or choose another file")]
     Taken(String),
 }
 

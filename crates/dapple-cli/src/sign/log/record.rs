@@ -1,6 +1,7 @@
 //! One record of the log: 128 bytes, as in the thesis, that can be checked by themselves.
 
-use crate::sign::digest::{DIGEST_LEN, Digest, checksum};
+use crate::sign::digest::checksum;
+use crate::sign::frame::{DIGEST_LEN, Digest};
 
 /// What is known of a task when it is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ impl From<LogError> for Failure {
     fn from(error: LogError) -> Failure {
         let kind = match error {
             LogError::Full(_) => Kind::LogFull,
-            LogError::Broken(_) => Kind::LogBroken,
+            LogError::Broken(_) | LogError::Closed(_) => Kind::LogBroken,
         };
         Failure::Failed(kind, error.to_string())
     }

@@ -3,7 +3,9 @@
 //! A task is refused at the door or served to its end: once it has been logged, nothing behind it refuses, so that what is in the log
 //! is what was acknowledged.
 
+mod body;
 mod failure;
+mod hosts;
 mod pipelined;
 mod replicated;
 mod threaded;
@@ -15,30 +17,26 @@ use std::pin::Pin;
 use bytes::Bytes;
 use dapple::stage::Stage;
 use dapple::stage::graph::Graph;
+use dapple::stage::remote::Discovery;
+use serde::{Deserialize, Serialize};
 
 pub(super) use self::failure::{Failure, Kind};
-use self::pipelined::Pipelined;
+use self::hosts::Hosts;
+pub(super) use self::pipelined::{Hashed, Logged, Pipelined, around, log_stage};
 use self::replicated::Replicas;
 use self::threaded::Threads;
 use super::args::{Args, Variant};
-use super::digest::{Digest, Secrets};
+use super::digest::Secrets;
+use super::frame::Signed;
 use super::log::{Log, LogError};
 
 /// To be signed.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
     /// The number that its client gave it.
     pub(super) id: u64,
+    #[serde(with = "body")]
     pub(super) body: Bytes,
-}
-
-/// Signed, and in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Signed {
-    /// Its place in the log.
-    pub(super) sequence: u64,
-    pub(super) first: Digest,
-    pub(super) second: Digest,
 }
 
 /// What all variants are made of.
@@ -48,6 +46,15 @@ pub(super) struct Parts {
     pub(super) log: Log,
 }
 
+/// What does the work.
+#[derive(Debug)]
+pub(super) enum Backing {
+    /// This process.
+    Here(Parts),
+    /// The stage [`STAGE`] of others.
+    Hosts(Discovery),
+}
+
 /// One of the variants. Clones are the same one.
 #[derive(Clone, Debug)]
 pub(super) enum Signer {
@@ -55,6 +62,7 @@ pub(super) enum Signer {
     Wrapped(Stage<Task, Signed, LogError>),
     Pipelined(Pipelined),
     Replicated(Replicas),
+    Hosts(Hosts),
 }
 
 /// What becomes of a task.
@@ -62,7 +70,11 @@ pub(super) type Outcome = Pin<Box<dyn Future<Output = Result<Signed, Failure>> +
 
 impl Signer {
     /// The one that was asked for. Needs a runtime.
-    pub(super) fn new(args: &Args, parts: Parts) -> Signer {
+    pub(super) fn new(args: &Args, backing: Backing) -> Signer {
+        let parts = match backing {
+            Backing::Here(parts) => parts,
+            Backing::Hosts(hosts) => return Signer::Hosts(Hosts::new(args, &hosts)),
+        };
         match args.variant {
             Variant::Threaded => Signer::Threaded(Threads::new(args.threads, parts)),
             Variant::Wrapped => Signer::Wrapped(wrapped::stage(args, parts)),
@@ -84,6 +96,7 @@ impl Signer {
                 Box::pin(async move { Ok(pipeline.ask(task).await?) })
             }
             Signer::Replicated(replicas) => Box::pin(replicas.sign(task)),
+            Signer::Hosts(hosts) => Box::pin(hosts.sign(task)),
         }
     }
 
@@ -95,7 +108,11 @@ impl Signer {
             Signer::Wrapped(stage) => graph.add(stage),
             Signer::Pipelined(pipeline) => graph.add(pipeline),
             Signer::Replicated(replicas) => replicas.draw(&graph),
+            Signer::Hosts(hosts) => hosts.draw(&graph),
         }
         Some(graph)
     }
 }
+
+/// How a stage host calls this service.
+pub(super) const STAGE: &str = "sign";

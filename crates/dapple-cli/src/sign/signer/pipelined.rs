@@ -12,7 +12,8 @@ use dapple::stage::{Pipeline, Stage, StageBuilder};
 
 use super::{Parts, Signed, Task};
 use crate::sign::args::Args;
-use crate::sign::digest::{Digest, Secrets};
+use crate::sign::digest::Secrets;
+use crate::sign::frame::Digest;
 use crate::sign::log::{Entry, Log, LogError};
 
 /// The three stages.
@@ -36,13 +37,13 @@ pub(in crate::sign) struct Logged {
 
 pub(super) fn pipeline(args: &Args, parts: &Parts) -> Pipelined {
     let first = Stage::builder("first digest").queue_len_max(args.queue).shed();
-    around(first, &log_stage(args, parts.log.clone()), "second digest", &parts.secrets)
+    around(first, &log_stage(args.batch, parts.log.clone()), "second digest", &parts.secrets)
 }
 
 /// The stage that logs, in the order of its queue.
-pub(super) fn log_stage(args: &Args, log: Log) -> Stage<Hashed, Logged, LogError> {
-    let builder = Stage::builder("log").queue_len_max(BETWEEN_LEN_MAX.max(args.batch)).width(1).color(Color::new());
-    builder.wrap_cohorts(args.batch, move |tasks: Vec<Hashed>| {
+pub(in crate::sign) fn log_stage(batch: usize, log: Log) -> Stage<Hashed, Logged, LogError> {
+    let builder = Stage::builder("log").queue_len_max(BETWEEN_LEN_MAX.max(batch)).width(1).color(Color::new());
+    builder.wrap_cohorts(batch, move |tasks: Vec<Hashed>| {
         let (log, entries) = (log.clone(), tasks.iter().map(|task| task.entry).collect::<Vec<_>>());
         async move {
             let results = match spawn_blocking(move || log.append_all(&entries)).await {
@@ -58,7 +59,7 @@ pub(super) fn log_stage(args: &Args, log: Log) -> Stage<Hashed, Logged, LogError
 }
 
 /// The two stages of the digests, around that of the log.
-pub(super) fn around(
+pub(in crate::sign) fn around(
     first: StageBuilder<Task>,
     log: &Stage<Hashed, Logged, LogError>,
     second: impl Into<String>,

@@ -1,7 +1,6 @@
 //! Several pipelines behind one queue: *replicate* (Gribble, 4.4.4, Figure 27).
 //!
-//! Each replica has both digests for itself; the log is one, so that it stays in order. Replicas on several machines are several servers, each
-//! with its own log, among which `sign-client` spreads its tasks, as in the thesis.
+//! Each replica has both digests for itself; the log is one, so that it stays in order. Those in other processes are in [`super::hosts`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,7 +24,7 @@ type Error = PipelineError<Infallible, PipelineError<LogError, StageError<Infall
 
 impl Replicas {
     pub(super) fn new(args: &Args, parts: &Parts) -> Replicas {
-        let log = log_stage(args, parts.log.clone());
+        let log = log_stage(args.batch, parts.log.clone());
         let pipelines: Vec<Pipelined> = (0..args.replicas_max())
             .map(|replica| {
                 let first = Stage::builder(format!("first digest {replica}")).queue_len_max(args.width);

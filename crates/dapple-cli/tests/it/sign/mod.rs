@@ -2,6 +2,8 @@
 
 mod answers;
 mod hostile;
+mod hosts;
+mod memory;
 mod overload;
 mod processes;
 
@@ -24,7 +26,13 @@ pub(crate) struct Server {
 impl Server {
     /// On a free port, with the secrets "one" and "two".
     pub(crate) fn start(variant: &str, folder: &Path, options: &[&str]) -> Server {
-        let mut child = command(variant, folder).args(options).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = command(variant, folder);
+        command.args(options);
+        Server::spawn(command)
+    }
+
+    pub(crate) fn spawn(mut command: Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.strip_prefix("listening on ").and_then(|rest| rest.split(',').next());

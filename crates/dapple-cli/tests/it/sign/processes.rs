@@ -137,7 +137,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (missing, letter, empty) = (path("no/log"), path("letter"), path("empty"));
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 13] = [
         (&["--log", &missing], 1, "there is no folder for the log"),
         (&["--log", &letter], 1, "is not a log of `dapple sign`, and stays as it is"),
         (&["--log", "/dev/null"], 1, "no regular file"),
@@ -147,11 +147,15 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--graph", &missing], 1, "the graph of stages cannot be written"),
         (&["--replicas", "3", "--replicas-max", "2"], 2, "--replicas 3 is more than --replicas-max 2"),
         (&["--queue", "0"], 2, "from 1 to"),
+        (&["--tasks-mib", "1", "--task-bytes-max", "1048576"], 2, "give 2 or more"),
+        (&["--hosts", "a:1"], 2, "give --sign-log to `dapple stage-host --stage sign`"),
+        (&["--hosts", "ftp://a:1"], 2, "is none of HOST:PORT"),
+        (&["--variant", "wrapped", "--hosts", "a:1"], 2, "--hosts has the replicas of --variant replicated"),
     ];
     for (options, code, words) in cases {
         let mut sign = Command::new(env!("CARGO_BIN_EXE_dapple"));
-        sign.args(["sign", "--variant", "replicated"]);
-        let all = ["--addr", "127.0.0.1:0", "--log", &path("log")].map(str::to_owned);
+        sign.arg("sign");
+        let all = ["--variant", "replicated", "--addr", "127.0.0.1:0", "--log", &path("log")].map(str::to_owned);
         for pair in all.chunks(2).filter(|pair| !options.contains(&&*pair[0])) {
             sign.args(pair);
         }
@@ -160,6 +164,8 @@ fn what_cannot_be_is_said_in_a_sentence() {
         assert!(output.status.code() == Some(code) && text.contains(words), "{options:?}: {text}");
     }
     assert_eq!(std::fs::read_to_string(&letter).unwrap(), "Dear Sir or Madam");
+    let output = Command::new(env!("CARGO_BIN_EXE_dapple")).args(["sign", "--variant", "wrapped"]).output().unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--log FILE is missing"));
     let output = sign_client(&["--addr", "127.0.0.1:1"]);
     assert!(String::from_utf8(output.stderr).unwrap().contains("no server answers at 127.0.0.1:1"));
 }

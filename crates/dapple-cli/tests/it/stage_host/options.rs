@@ -15,7 +15,7 @@ fn its_stages_are_listed_and_run() {
     let list = command().arg("--list").output().unwrap();
     let text = String::from_utf8(list.stdout).unwrap();
     assert!(
-        list.status.success() && text.contains("echo\tString -> String\n") && text.contains("spin\tu64 -> u64\n"),
+        list.status.success() && text == "echo\tString -> String\nsign\tTask -> Signed\nspin\tu64 -> u64\n",
         "{text}"
     );
 
@@ -71,8 +71,20 @@ fn a_drawing_shows_what_waits() {
 fn what_cannot_be_is_said_in_a_sentence() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let cases: [(&[&str], i32, &str); 9] = [
-        (&["--stage", "ecko"], 2, "there is no stage `ecko`; there is echo"),
+    let site = Site::new();
+    site.write("letter", "Dear Sir or Madam");
+    let path = |name: &str| site.path.join(name).display().to_string();
+    let (missing, letter, folder, below) = (path("no/log"), path("letter"), path(""), path("letter/log"));
+    let cases: [(&[&str], i32, &str); 17] = [
+        (&["--stage", "ecko"], 2, "there is no stage `ecko`; there is echo, sign, spin"),
+        (&["--stage", "sign"], 2, "the stage `sign` needs a log: give --sign-log FILE"),
+        (&["--stage", "echo", "--sign-log", &letter], 2, "add --stage sign"),
+        (&["--sign-sync"], 2, "--sign-sync needs --sign-log FILE"),
+        (&["--sign-log", &missing], 1, "the stage `sign` cannot start: there is no folder for the log"),
+        (&["--sign-log", &letter], 1, "is not a log of `dapple sign`, and stays as it is"),
+        (&["--sign-log", &folder], 1, "cannot be opened"),
+        (&["--sign-log", &below], 1, "cannot be opened"),
+        (&["--sign-log", &letter, "--sign-first-secret", &missing], 1, "cannot be read"),
         (&["--listen", &address], 1, "another process listens there"),
         (&["--listen", "here"], 2, "invalid socket address"),
         (&["--replicas", "0"], 2, "from 1 to 10000"),

@@ -1,13 +1,23 @@
-//! The protocol, version 1, without any input or output: `docs/sign.md` describes it for others.
+//! The frames of the protocol, version 1, without any input or output: `docs/sign.md` describes it for others.
 //!
 //! A frame is its length (four bytes, of what follows), its kind (one byte), and what the kind has. Numbers are big-endian.
+//!
+//! It knows nothing of the rest of the program, so that the fuzz targets can have it by itself.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use dapple::stage::{Reason, Refused};
-use std::time::Duration;
+use serde::{Deserialize, Serialize};
 
-use super::digest::{DIGEST_LEN, Digest};
-use super::signer::{Failure, Kind, Signed};
+/// An MD5 digest.
+pub(super) type Digest = [u8; DIGEST_LEN];
+
+/// Signed, and in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Signed {
+    /// Its place in the log.
+    pub(super) sequence: u64,
+    pub(super) first: Digest,
+    pub(super) second: Digest,
+}
 
 /// What is said over a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,28 +69,6 @@ pub(super) struct Malformed {
 }
 
 impl Frame {
-    /// The answer to a task.
-    pub(super) fn answer(id: u64, result: Result<Signed, Failure>) -> Frame {
-        match result {
-            Ok(signed) => Frame::Signed { id, signed },
-            Err(Failure::Refused(refused)) => Frame::refusal(id, &refused),
-            Err(Failure::Failed(kind, text)) => Frame::Failed { id, code: kind as u8, text },
-        }
-    }
-
-    fn refusal(id: u64, refused: &Refused) -> Frame {
-        let reason = match refused.reason {
-            Reason::Full { .. } | Reason::Memory => 1,
-            Reason::Busy => 2,
-            Reason::Stopping => 3,
-            Reason::Unavailable => 4,
-            _ => 255,
-        };
-        let retry_after = refused.retry_after.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX);
-        let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);
-        Frame::Refused { id, reason, retry_after_ms, text: refused.reason.to_string() }
-    }
-
     /// Appends it.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         let start = out.len();
@@ -133,26 +121,44 @@ impl Frame {
         out[start..start + LENGTH_LEN].copy_from_slice(&len.to_be_bytes());
     }
 
-    /// Takes the first frame from `buf`, where it is there as a whole. No more than the length is waited for, and that is
-    /// judged before the rest comes.
+    /// How long the first frame in `buf` is, its length included, as soon as that is there. It is judged before the rest comes.
     ///
     /// # Errors
     ///
-    /// What comes is no frame, or has more than `task_bytes_max` in it.
-    pub(super) fn decode(buf: &mut BytesMut, task_bytes_max: usize) -> Result<Option<Frame>, Malformed> {
+    /// It is empty, or has more than `task_bytes_max` in it.
+    pub(super) fn announced(buf: &[u8], task_bytes_max: usize) -> Result<Option<usize>, Malformed> {
         let Some((length, _)) = buf.split_first_chunk::<LENGTH_LEN>() else { return Ok(None) };
         let len = u32::from_be_bytes(*length) as usize;
         if len == 0 {
             return Err(malformed("a frame has a kind at least, and this one is empty"));
         }
         if len > TASK_HEAD_LEN + task_bytes_max {
-            let text = format!("a frame of {len} bytes is too large: tasks have up to {task_bytes_max} bytes here");
+            let most = TASK_HEAD_LEN + task_bytes_max;
+            let text = format!("a frame of {len} bytes is too large: up to {most} are taken here");
             return Err(Malformed { code: ErrorCode::TooLarge, text });
         }
-        if buf.len() < LENGTH_LEN + len {
-            return Ok(None);
-        }
-        let mut frame = buf.split_to(LENGTH_LEN + len).freeze();
+        Ok(Some(LENGTH_LEN + len))
+    }
+
+    /// Takes the first frame from `buf`, where it is there as a whole. A small one gets memory of its own, so that it keeps nothing else
+    /// of what came together with it.
+    ///
+    /// # Errors
+    ///
+    /// What comes is no frame, or has more than `task_bytes_max` in it.
+    pub(super) fn decode(buf: &mut BytesMut, task_bytes_max: usize) -> Result<Option<Frame>, Malformed> {
+        let len = match Frame::announced(buf, task_bytes_max)? {
+            Some(len) if buf.len() >= len => len,
+            _ => return Ok(None),
+        };
+        let mut frame = match len <= COPIED_LEN_MAX {
+            true => {
+                let frame = Bytes::copy_from_slice(&buf[..len]);
+                buf.advance(len);
+                frame
+            }
+            false => buf.split_to(len).freeze(),
+        };
         frame.advance(LENGTH_LEN);
         parse(frame).map(Some)
     }
@@ -213,22 +219,18 @@ fn malformed(text: &str) -> Malformed {
     Malformed { code: ErrorCode::Malformed, text: text.to_owned() }
 }
 
-impl Kind {
-    /// What a code means to who reads it.
-    pub(super) fn is_log_full(code: u8) -> bool {
-        code == Kind::LogFull as u8
-    }
-}
-
 /// The version that is spoken here.
 pub(super) const VERSION: u8 = 1;
 
 /// Frames of the server are small; a client needs no more than this.
 pub(super) const REPLY_BYTES_MAX: usize = 4096;
 
+pub(super) const DIGEST_LEN: usize = 16;
+
 const MAGIC: &[u8] = b"DSGN";
 
-const LENGTH_LEN: usize = 4;
+/// How long the length of a frame is.
+pub(super) const LENGTH_LEN: usize = 4;
 
 /// The kind and the number of a task.
 const TASK_HEAD_LEN: usize = 1 + 8;
@@ -241,55 +243,5 @@ const REFUSED: u8 = 5;
 const FAILED: u8 = 6;
 const ERROR: u8 = 7;
 
-/// Who comes back at once only finds the same.
-const RETRY_AFTER_MIN: Duration = Duration::from_millis(1);
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn all() -> Vec<Frame> {
-        let signed = Signed { sequence: 7, first: [1; DIGEST_LEN], second: [2; DIGEST_LEN] };
-        let refused = Refused::new(Reason::Busy, Duration::from_secs(100_000));
-        vec![
-            Frame::Hello { lowest: 1, highest: 3 },
-            Frame::Welcome { version: 1, task_bytes_max: 5_000, in_flight_max: 9 },
-            Frame::Task { id: u64::MAX, body: Bytes::from(vec![9; 5_000]) },
-            Frame::Task { id: 0, body: Bytes::new() },
-            Frame::answer(1, Ok(signed)),
-            Frame::answer(2, Err(Failure::Refused(refused))),
-            Frame::answer(3, Err(Failure::Failed(Kind::LogFull, "full".to_owned()))),
-            Frame::Error { code: ErrorCode::TimeOut, text: "late".to_owned() },
-        ]
-    }
-
-    #[test]
-    fn frames_come_out_as_they_went_in_also_byte_by_byte() {
-        let mut wire = BytesMut::new();
-        all().iter().for_each(|frame| frame.encode(&mut wire));
-        let (mut buf, mut came) = (BytesMut::new(), Vec::new());
-        for byte in wire {
-            buf.put_u8(byte);
-            came.extend(Frame::decode(&mut buf, 5_000).unwrap());
-        }
-        assert_eq!(came, all());
-        assert!(buf.is_empty());
-    }
-
-    #[test]
-    fn what_is_no_frame_is_refused_before_the_rest_of_it_comes() {
-        let cases: [(&[u8], ErrorCode); 6] = [
-            (&[0, 0, 0, 0], ErrorCode::Malformed),
-            (&[0xff, 0xff, 0xff, 0xff], ErrorCode::TooLarge),
-            (&[0, 0, 0, 110, 3], ErrorCode::TooLarge),
-            (&[0, 0, 0, 1, 99], ErrorCode::Malformed),
-            (&[0, 0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0], ErrorCode::Malformed),
-            (&[0, 0, 0, 7, 1, b'H', b'T', b'T', b'P', 1, 1], ErrorCode::Malformed),
-        ];
-        for (bytes, code) in cases {
-            assert_eq!(Frame::decode(&mut BytesMut::from(bytes), 100).unwrap_err().code, code, "{bytes:?}");
-        }
-        assert_eq!(Frame::decode(&mut BytesMut::from(&[0, 0, 0, 109, 3][..]), 100), Ok(None));
-    }
-}
+/// Copying so much is nothing beside the two digests of it.
+pub(super) const COPIED_LEN_MAX: usize = 16 * 1024;
