@@ -1,12 +1,16 @@
-//! What has to hold for any bytes that come from outside: paths, configurations, lists of networks, responses of servers, and what
-//! is written of them. Fuzz targets look for bytes for which it does not; those that were worth keeping are played again here.
+//! What has to hold for any bytes that come from outside: paths, configurations, lists of networks, responses of servers, frames, and
+//! what is written of them. Fuzz targets look for bytes for which it does not; those that were worth keeping are played again here.
 
 mod config;
 mod escapes;
 mod networks;
 mod paths;
+mod sign;
 mod upstream;
 
+#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[path = "../../../src/sign/frame.rs"]
+mod frame;
 #[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
 #[path = "../../../src/serve/path.rs"]
 mod path;
@@ -28,6 +32,7 @@ pub(crate) const ALL: &[(&str, Property)] = &[
     ("networks", networks::networks),
     ("escapes", escapes::escapes),
     ("upstream", upstream::upstream),
+    ("sign_frames", sign::sign_frames),
 ];
 
 #[cfg(test)]
