@@ -36,6 +36,8 @@ pub use self::stage::{
     fuse,
 };
 pub use self::supervise::Supervision;
+#[cfg(dapple_shuttle)]
+pub use self::time::model as time_model;
 
 /// What middleware fails with, as in tower: a [`Refused`], another error of this crate, or one of the service inside.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -91,7 +91,7 @@ pub struct Offer {
 impl Offer {
     /// A request that has just arrived, of no special class, kind or client.
     pub fn now() -> Offer {
-        Offer::arrived(Instant::now())
+        Offer::arrived(crate::time::real_now())
     }
 
     /// As [`Offer::now`], of something that arrived at a known time.

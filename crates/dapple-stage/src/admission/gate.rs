@@ -3,8 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ use pin_project_lite::pin_project;
 use super::config::{AdmissionStats, Config, Offer};
 use super::controller::{Controller, State};
 use crate::Refused;
+use crate::switch::{Mutex, MutexGuard, lock};
+use crate::time::real_now;
 
 /// Decides which requests are taken, when each begins, and which are refused. Clones decide together.
 ///
@@ -109,7 +111,7 @@ impl Admission {
     /// Why it is refused, and when to come back.
     pub fn offer(&self, offer: Offer) -> Result<Admitted, Refused> {
         let mut core = self.shared.lock();
-        let outcome = core.controller.offer(offer, Instant::now());
+        let outcome = core.controller.offer(offer, real_now());
         core.settle();
         outcome.map(|key| Admitted { shared: self.shared.clone(), key, is_over: false })
     }
@@ -122,7 +124,7 @@ impl Admission {
 
     /// What it has done, and how it stands.
     pub fn stats(&self) -> AdmissionStats {
-        self.shared.lock().controller.stats(Instant::now())
+        self.shared.lock().controller.stats(real_now())
     }
 }
 
@@ -168,7 +170,7 @@ impl Admitted {
     }
 
     fn suspend(&self, began: Instant) {
-        let now = Instant::now();
+        let now = real_now();
         dapple_sched::count_time(now - began);
         let mut core = self.shared.lock();
         core.controller.suspend(self.key, now - began, now);
@@ -177,13 +179,13 @@ impl Admitted {
 
     fn resume(&self) {
         let mut core = self.shared.lock();
-        core.controller.resume(self.key, Instant::now());
+        core.controller.resume(self.key, real_now());
         core.settle();
     }
 
     /// It has run since `began`, in this poll unless it is counted as a whole.
     fn finish(&mut self, began: Instant) {
-        let now = Instant::now();
+        let now = real_now();
         dapple_sched::count_time(now - began);
         let mut core = self.shared.lock();
         core.controller.finish(self.key, now - began, now);
@@ -202,7 +204,7 @@ impl Drop for Admitted {
     fn drop(&mut self) {
         if !self.is_over {
             let mut core = self.shared.lock();
-            core.controller.end(self.key, Instant::now());
+            core.controller.end(self.key, real_now());
             core.forget(self.key);
             core.settle();
         }
@@ -246,7 +248,7 @@ where
                     *this.phase = Phase::Waits;
                 }
                 Phase::Runs => {
-                    let now = Instant::now();
+                    let now = real_now();
                     let began = this.whole.as_mut().map_or(now, |began| *began.get_or_insert(now));
                     if let Some(make) = this.make.take() {
                         this.handler.set(Some(make()));
@@ -277,7 +279,7 @@ impl<M, F> fmt::Debug for Gated<M, F> {
 impl Shared {
     fn lock(&self) -> Locked<'_> {
         // Nothing of the program's runs under it; a panic in the controller is a bug that must not spread.
-        Locked { core: Some(self.core.lock().unwrap_or_else(PoisonError::into_inner)) }
+        Locked { core: Some(lock(&self.core)) }
     }
 }
 

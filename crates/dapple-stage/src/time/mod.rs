@@ -8,13 +8,21 @@
 //! A runtime that runs elsewhere in the process is not used: it may shut down while its timers are waited for.
 
 mod alarm;
+#[cfg(dapple_shuttle)]
+pub mod model;
 mod sleep;
+#[cfg(not(dapple_shuttle))]
 mod thread;
 
 #[cfg(test)]
 mod tests;
 
+#[cfg(dapple_shuttle)]
+use self::model as thread;
+
 pub(crate) use self::alarm::{Alarm, Ring};
+#[cfg(dapple_shuttle)]
+pub(crate) use self::model::now;
 pub(crate) use self::sleep::Sleep;
 
 use std::time::{Duration, Instant};
@@ -25,11 +33,12 @@ pub(crate) fn now() -> Instant {
     dapple_io::time::Instant::of_thread().map_or_else(Instant::now, |(now, _)| now.into_std())
 }
 
-/// In models time does not pass: what they wait for happens at once or never.
-#[cfg(dapple_shuttle)]
-pub(crate) fn now() -> Instant {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    *START.get_or_init(Instant::now)
+/// Now by the real clock, also where that of the runtime stands still.
+pub(crate) fn real_now() -> Instant {
+    #[cfg(not(dapple_shuttle))]
+    return Instant::now();
+    #[cfg(dapple_shuttle)]
+    now()
 }
 
 /// Whether this thread's runtime has a clock that stands still.

@@ -36,7 +36,7 @@ impl Sleep {
     /// As `poll`; `None` where no timer can be had at this moment.
     pub(super) fn poll_timer(&mut self, cx: &mut Context<'_>) -> Option<Poll<()>> {
         let here = dapple_io::time::Instant::of_thread();
-        let now = here.map_or_else(Instant::now, |(now, _)| now.into_std());
+        let now = here.map_or_else(super::now, |(now, _)| now.into_std());
         if now >= self.deadline {
             self.disarm();
             return Some(Poll::Ready(()));

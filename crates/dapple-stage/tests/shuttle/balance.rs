@@ -12,12 +12,9 @@ use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 use tower::{Service, ServiceExt};
 
-const SCHEDULES: usize = 3_000;
+use super::{check, poll_once};
 
-fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
-    shuttle::check_random(model.clone(), SCHEDULES);
-    shuttle::check_pct(model, SCHEDULES, 3);
-}
+const SCHEDULES: usize = 6_000;
 
 /// A replica that is out is due for its trial at once, and no second trial begins before the first has ended.
 fn config(probe: Probe) -> Config {
@@ -36,7 +33,7 @@ fn finish<T: Clone>(balancer: &Balancer<u8, T>) {
 
 #[test]
 fn none_is_picked_that_is_out_while_another_is_in() {
-    check(|| {
+    check(SCHEDULES, || {
         let balancer = Balancer::new(config(Probe::Check));
         balancer.insert(0, ());
         balancer.insert(1, ());
@@ -75,7 +72,7 @@ fn none_is_picked_that_is_out_while_another_is_in() {
 
 #[test]
 fn one_trial_at_a_time_and_everybody_who_waits_gets_a_replica() {
-    check(|| {
+    check(SCHEDULES, || {
         let balancer = Balancer::new(config(Probe::Trial));
         balancer.insert(0, ());
         balancer.pick().unwrap().down();
@@ -105,7 +102,7 @@ fn one_trial_at_a_time_and_everybody_who_waits_gets_a_replica() {
 
 #[test]
 fn who_waits_hears_of_replicas_that_come_and_who_gives_up_takes_nothing_along() {
-    check(|| {
+    check(SCHEDULES, || {
         let balancer: Balancer<u8, ()> = Balancer::new(config(Probe::Check));
         let waits = [0, 1].map(|_| {
             let balancer = balancer.clone();
@@ -115,7 +112,7 @@ fn who_waits_hears_of_replicas_that_come_and_who_gives_up_takes_nothing_along() 
             let balancer = balancer.clone();
             thread::spawn(move || {
                 let mut wait = Box::pin(balancer.wait());
-                let _ = std::future::Future::poll(wait.as_mut(), &mut Context::from_waker(Waker::noop()));
+                let _ = poll_once(wait.as_mut());
                 thread::yield_now();
             })
         };
@@ -170,7 +167,7 @@ impl Service<u8> for Replica {
 
 #[test]
 fn who_waits_for_busy_replicas_is_served_by_whichever_is_free_first() {
-    check(|| {
+    check(SCHEDULES, || {
         let balancer = Balancer::new(config(Probe::Check));
         let replicas = [Replica::busy(), Replica::busy()];
         balancer.insert(0, replicas[0].clone());
@@ -188,7 +185,7 @@ fn who_waits_for_busy_replicas_is_served_by_whichever_is_free_first() {
 
 #[test]
 fn who_waits_for_a_busy_replica_is_refused_when_that_goes() {
-    check(|| {
+    check(SCHEDULES, || {
         let balancer = Balancer::new(config(Probe::Check));
         balancer.insert(0, Replica::busy());
         let asks = [1, 2].map(|request| {

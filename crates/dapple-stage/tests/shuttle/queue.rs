@@ -9,12 +9,9 @@ use shuttle::future::block_on;
 use shuttle::sync::{Arc, Mutex, mpsc};
 use shuttle::thread;
 
-const SCHEDULES: usize = 4_000;
+use super::check;
 
-fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
-    shuttle::check_random(model.clone(), SCHEDULES);
-    shuttle::check_pct(model, SCHEDULES, 3);
-}
+const SCHEDULES: usize = 8_000;
 
 /// Waits for a place and uses it; `None` when the queue was shut.
 fn send(queue: &Queue, item: u32) -> Option<Item> {
@@ -37,7 +34,7 @@ fn be_hasty(queue: &Queue) {
 // `poll_place` that lets one in who is not first in line (more than one wait).
 #[test]
 fn all_come_through_and_never_more_than_the_limit() {
-    check(|| {
+    check(SCHEDULES, || {
         let queue = Arc::new(Queue::new(1));
         let (tx, rx) = mpsc::channel();
         let senders = [0, 10].map(|first| {
@@ -69,7 +66,7 @@ fn all_come_through_and_never_more_than_the_limit() {
 // Caught: `release` that does not settle, and one that forgets a promise (deadlock).
 #[test]
 fn who_gives_up_lets_the_next_one_in() {
-    check(|| {
+    check(SCHEDULES, || {
         let queue = Arc::new(Queue::new(1));
         assert!(send(&queue, 0).is_some());
         let hasty = thread::spawn({
@@ -103,7 +100,7 @@ fn who_gives_up_lets_the_next_one_in() {
 // Caught: `cancel` that does not settle (deadlock).
 #[test]
 fn each_item_is_taken_or_canceled_once() {
-    check(|| {
+    check(SCHEDULES, || {
         let queue = Arc::new(Queue::new(1));
         let item = send(&queue, 1).unwrap();
         let cancels = thread::spawn({
@@ -129,7 +126,7 @@ fn each_item_is_taken_or_canceled_once() {
 // Caught: `shut` that does not wake the line (deadlock), and `push` that does not look whether it was shut (an item is left).
 #[test]
 fn nobody_waits_at_a_queue_that_is_shut_and_nothing_stays_in_it() {
-    check(|| {
+    check(SCHEDULES, || {
         let queue = Arc::new(Queue::new(1));
         let sent = Arc::new(Mutex::new(0));
         let senders = [1, 2].map(|item| {

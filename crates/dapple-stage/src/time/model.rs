@@ -1,0 +1,87 @@
+//! Time in the models of `tests/shuttle`: it passes when a model says so, and timers that are due then fire on the thread that
+//! said it.
+//!
+//! Compiled only with `--cfg dapple_shuttle`. All threads of a model are one thread of the process, so that the timers are in a
+//! thread-local of std: to arm one is one step.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// A deadline, and a number that tells those with the same one apart.
+pub(super) type Key = (Instant, u64);
+
+/// As where threads cannot be had; there is always one in models.
+pub(super) struct NoThread;
+
+#[derive(Default)]
+struct Timers {
+    passed: Duration,
+    waiting: BTreeMap<Key, Waker>,
+    next_number: u64,
+}
+
+/// Forgets what an earlier model has left. To be called first in each.
+pub fn begin() {
+    let before = TIMERS.with(RefCell::take);
+    drop(before);
+}
+
+/// How much time has passed since [`begin`].
+pub fn passed() -> Duration {
+    TIMERS.with_borrow(|timers| timers.passed)
+}
+
+/// Lets time pass without firing timers: a handler that works for so long.
+pub fn spend(duration: Duration) {
+    TIMERS.with_borrow_mut(|timers| timers.passed += duration);
+}
+
+/// Lets time pass until the next timer is due, and fires all that are; false if none waits.
+pub fn pass() -> bool {
+    let due = TIMERS.with_borrow_mut(|timers| {
+        let first = timers.waiting.first_key_value()?.0.0;
+        timers.passed = timers.passed.max(first.saturating_duration_since(start()));
+        let later = timers.waiting.split_off(&(first, u64::MAX));
+        Some(std::mem::replace(&mut timers.waiting, later))
+    });
+    let is_any = due.is_some();
+    due.into_iter().flat_map(BTreeMap::into_values).for_each(Waker::wake);
+    is_any
+}
+
+/// Now, in the model.
+pub(crate) fn now() -> Instant {
+    start() + passed()
+}
+
+pub(super) fn arm(deadline: Instant, waker: Waker) -> Result<Key, NoThread> {
+    TIMERS.with_borrow_mut(|timers| {
+        let key = (deadline, timers.next_number);
+        timers.next_number += 1;
+        timers.waiting.insert(key, waker);
+        Ok(key)
+    })
+}
+
+pub(super) fn rewire(key: Key, waker: &Waker) -> bool {
+    let new = waker.clone();
+    let old = TIMERS.with_borrow_mut(|timers| timers.waiting.get_mut(&key).map(|old| std::mem::replace(old, new)));
+    old.is_some()
+}
+
+pub(super) fn disarm(key: Key) {
+    let waker = TIMERS.with_borrow_mut(|timers| timers.waiting.remove(&key));
+    drop(waker);
+}
+
+fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
+
+thread_local! {
+    static TIMERS: RefCell<Timers> = RefCell::default();
+}

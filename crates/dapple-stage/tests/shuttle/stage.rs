@@ -1,0 +1,219 @@
+//! A stage with its tasks on the scheduler's own workers, which are threads of the model: every request ends once, the bounds hold
+//! at every step, and nobody waits in vain (a deadlock here).
+
+use std::convert::Infallible;
+use std::future::{Future, ready};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dapple_sched::{Handle, yield_now};
+use dapple_stage::{Reason, Stage, StageError, Status, Supervision};
+use dapple_sync::sync::Notify;
+use shuttle::thread;
+use tower::{Service, ServiceExt};
+
+use super::support::{Running, block_on};
+use super::{Inside, check, poll_once};
+
+const SCHEDULES: usize = 3_000;
+
+/// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
+fn scene(scene: impl Fn(&Handle) + Send + Sync + 'static) {
+    check(SCHEDULES, move || {
+        let running = Running::start(2);
+        let handle = running.model.handle();
+        let entered = handle.enter();
+        scene(&handle);
+        drop(entered);
+        drop(handle);
+        running.finish();
+    });
+}
+
+/// Starts a thread of the model that has entered the runtime.
+fn with<T: Send + 'static>(handle: &Handle, work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    let handle = handle.clone();
+    thread::spawn(move || {
+        let _entered = handle.enter();
+        work()
+    })
+}
+
+/// A handler that lets others have their turn in between.
+fn serve(inside: Inside) -> impl Fn(u32) -> Serving + Clone + Send + 'static {
+    move |n| {
+        let inside = inside.clone();
+        Box::pin(async move {
+            let _one = inside.enter();
+            yield_now().await;
+            Ok(n)
+        })
+    }
+}
+
+type Serving = std::pin::Pin<Box<dyn Future<Output = Result<u32, Infallible>> + Send>>;
+
+/// Waits for a place and uses it.
+fn send<E: Send + 'static>(stage: &Stage<u32, u32, E>, n: u32) -> Result<u32, StageError<E>> {
+    let mut stage = stage.clone();
+    block_on(async {
+        let response = stage.ready().await?.call(n);
+        response.await
+    })
+}
+
+// Two senders into a queue of one place with one in service; two more give up: one a response, one a place.
+#[test]
+fn every_request_ends_once_and_the_stage_comes_to_rest() {
+    scene(|handle| {
+        let stage = Stage::builder("s").queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1)));
+        let hasty = {
+            let mut stage = stage.clone();
+            with(handle, move || {
+                let _perhaps_a_place = poll_once(pin!(ServiceExt::<u32>::ready(&mut stage)));
+                thread::yield_now();
+                let mut response = pin!(stage.ask(7).now());
+                thread::yield_now();
+                let _perhaps = poll_once(response.as_mut());
+            })
+        };
+        let senders = [0, 10].map(|first| {
+            let stage = stage.clone();
+            with(handle, move || {
+                for n in first..first + 2 {
+                    assert_eq!(send(&stage, n), Ok(n));
+                    let load = stage.load();
+                    assert!(load.queue_len <= 1 && load.in_service <= 1, "{load:?}");
+                }
+            })
+        });
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        hasty.join().unwrap();
+        block_on(stage.stop());
+        let stats = stage.stats();
+        assert_eq!(stats.accepted, stats.served + stats.canceled, "{stats:?}");
+        assert!(stats.served >= 4);
+        assert_eq!((stats.queue_len, stats.in_service, stats.callers_waiting), (0, 0, 0));
+    });
+}
+
+// It is stopped at once while some wait for a place, some in the queue, and one is served.
+#[test]
+fn who_is_not_served_by_a_stage_that_stops_is_told() {
+    scene(|handle| {
+        let stage = Stage::builder("s").queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1)));
+        let served = Arc::new(AtomicU64::new(0));
+        let senders = [0, 1, 2].map(|n| {
+            let (stage, served) = (stage.clone(), served.clone());
+            with(handle, move || match send(&stage, n) {
+                Ok(m) => {
+                    assert_eq!(m, n);
+                    served.fetch_add(1, Ordering::SeqCst);
+                }
+                Err(error) => assert_eq!(error.refused().expect("it is refused").reason, Reason::Stopping),
+            })
+        });
+        block_on(stage.stop_now());
+        let stats = stage.stats();
+        assert_eq!((stats.queue_len, stats.in_service), (0, 0), "it rests");
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        let stats = stage.stats();
+        assert_eq!((stats.queue_len, stats.in_service, stats.callers_waiting), (0, 0, 0));
+        assert_eq!(stats.served, served.load(Ordering::SeqCst));
+    });
+}
+
+/// A handler that is dead from the start, or one that serves.
+#[derive(Clone)]
+struct Handler {
+    lives: bool,
+}
+
+impl Service<u32> for Handler {
+    type Response = u32;
+    type Error = &'static str;
+    type Future = std::future::Ready<Result<u32, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        thread::yield_now();
+        Poll::Ready(if self.lives { Ok(()) } else { Err("dead") })
+    }
+
+    fn call(&mut self, n: u32) -> Self::Future {
+        ready(Ok(n))
+    }
+}
+
+// The handlers of a stage die, so that it is taken out while some wait; another version takes over, at whatever moment.
+#[test]
+fn a_stage_that_is_taken_out_tells_all_and_comes_back_with_another_version() {
+    scene(|handle| {
+        let supervision = Supervision {
+            backoff_min: Duration::ZERO,
+            backoff_max: Duration::ZERO,
+            deaths_max: 1,
+            ..Supervision::default()
+        };
+        let builder = Stage::builder("s").queue_len_max(1).width(1).supervision(supervision);
+        let stage = builder.wrap(Handler { lives: false });
+        let senders = [0, 1, 2].map(|n| {
+            let stage = stage.clone();
+            with(handle, move || match send(&stage, n) {
+                Ok(m) => assert_eq!(m, n),
+                Err(StageError::Service(error)) => assert_eq!(error, "dead"),
+                Err(error) => assert_eq!(error.refused().expect("it is refused").reason, Reason::Unavailable),
+            })
+        });
+        let replaces = {
+            let stage = stage.clone();
+            with(handle, move || stage.replace(Handler { lives: true }))
+        };
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        replaces.join().unwrap();
+        assert_eq!(stage.stats().status, Status::Running);
+        assert_eq!(send(&stage, 9), Ok(9), "the new version serves");
+        block_on(stage.stop());
+        let stats = stage.stats();
+        assert_eq!((stats.queue_len, stats.in_service), (0, 0), "it rests");
+    });
+}
+
+// The width is made larger while one is served who waits for the second.
+#[test]
+fn a_width_that_changes_lets_those_start_who_may() {
+    scene(|handle| {
+        let stage = Stage::builder("s").width(1).wrap_fn({
+            let (second, inside) = (Arc::new(Notify::new()), Inside::new(2));
+            move |n: u32| {
+                let (second, inside) = (second.clone(), inside.clone());
+                async move {
+                    let _one = inside.enter();
+                    // The first one ends when the second has come in beside it.
+                    if n == 0 {
+                        second.notified().await
+                    } else {
+                        second.notify_one()
+                    }
+                    Ok::<_, Infallible>(n)
+                }
+            }
+        });
+        let first = stage.ask(0).now();
+        let senders = [1, 2].map(|n| {
+            let stage = stage.clone();
+            with(handle, move || assert_eq!(send(&stage, n), Ok(n)))
+        });
+        let widens = {
+            let stage = stage.clone();
+            with(handle, move || stage.set_width(2))
+        };
+        assert_eq!(block_on(first), Ok(0));
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        widens.join().unwrap();
+        block_on(stage.stop());
+        assert_eq!(stage.stats().served, 3);
+    });
+}
