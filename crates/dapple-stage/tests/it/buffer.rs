@@ -144,6 +144,25 @@ fn a_service_that_fails_or_panics_fails_all() {
     assert!(dapple_sched::block_on(buffer.oneshot(1)).unwrap_err().is::<ServiceError>());
 }
 
+#[test]
+fn all_who_wait_for_a_place_hear_of_a_failure() {
+    let gate = Gate { fails: true, ..Gate::default() };
+    let (is_open, waker) = (gate.is_open.clone(), gate.waker.clone());
+    let buffer = Buffer::new(gate, 1);
+    let mut first = Box::pin(ask(&buffer, 0));
+    assert!(poll_once(first.as_mut()).is_pending());
+    // They keep their handles, and so what they may have been given since.
+    let mut waits = [0; 3].map(|_| (buffer.clone(), Arc::new(Woken::default())));
+    for (buffer, woken) in &mut waits {
+        let waker = Waker::from(woken.clone());
+        assert!(buffer.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    }
+    Gate::open(&is_open, &waker);
+    assert!(dapple_sched::block_on(first).is_err());
+    assert!(waits.iter().all(|(_, woken)| woken.0.load(Ordering::SeqCst)));
+    assert!(waits.into_iter().all(|(mut buffer, _)| dapple_sched::block_on(buffer.ready()).is_err()));
+}
+
 type Kept = Arc<Mutex<Option<Pin<Box<ResponseFuture<u32, Ready<Result<u32, BoxError>>>>>>>>;
 
 /// In the middle of taking request 2 it does something with the response to it.

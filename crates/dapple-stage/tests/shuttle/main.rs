@@ -7,6 +7,7 @@
 #![cfg(dapple_shuttle)]
 
 mod balance;
+mod buffer;
 mod gate;
 mod operators;
 mod queue;

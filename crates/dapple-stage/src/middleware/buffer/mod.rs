@@ -12,7 +12,7 @@ pub use self::layer::BufferLayer;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sync::sync::Semaphore;
@@ -68,8 +68,8 @@ impl<Req, F> Buffer<Req, F> {
         S::Error: Into<BoxError>,
     {
         let bound = bound.clamp(1, Semaphore::MAX_PERMITS);
-        let place = Place::new(Arc::new(Semaphore::new(bound)));
-        Buffer { queue: Arc::new(Queue::new(service)), place, bound }
+        let places = Arc::new(Semaphore::new(bound));
+        Buffer { queue: Arc::new(Queue::new(service, places.clone())), place: Place::new(places), bound }
     }
 
     /// How many requests wait for the service.
@@ -97,8 +97,11 @@ where
             return Poll::Ready(Err(error.into()));
         }
         let bound = self.bound;
-        ready!(self.place.poll_taken(cx, || Refused::new(Reason::Full { len: bound }, Duration::ZERO)));
-        Poll::Ready(Ok(()))
+        match self.place.poll_taken(cx, || Refused::new(Reason::Full { len: bound }, Duration::ZERO)) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            // It may have failed since: no place comes any more, and nobody wakes who comes after that.
+            Poll::Pending => self.queue.failure().map_or(Poll::Pending, |error| Poll::Ready(Err(error.into()))),
+        }
     }
 
     fn call(&mut self, request: Req) -> Self::Future {

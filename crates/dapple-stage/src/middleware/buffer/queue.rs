@@ -6,7 +6,7 @@
 //! | being driven | `None` | that ticket | at rest (nobody waits), awaited (it is not ready), failed |
 //! | awaited: it wakes the driver | `Some` | that ticket | driven, by any ticket that is polled; handed on, when the driver is served or dropped |
 //! | handed on | `Some` | the ticket that was woken for it | as awaited |
-//! | failed | gone | any | |
+//! | failed | gone | any | for good; the places are closed, so that who waits for one is told, too |
 //!
 //! What belongs to others (the service, wakers, requests) is called and dropped outside of the lock.
 
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use dapple_sync::sync::OwnedSemaphorePermit;
+use dapple_sync::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use super::ServiceError;
@@ -43,6 +43,8 @@ where
 
 pub(super) struct Queue<Req, F> {
     state: Mutex<State<Req, F>>,
+    /// Closed after `failure` is set, so that nobody waits for a place any more.
+    places: Arc<Semaphore>,
 }
 
 struct State<Req, F> {
@@ -67,7 +69,7 @@ struct Waiting<Req> {
 }
 
 impl<Req, F> Queue<Req, F> {
-    pub(super) fn new<S>(service: S) -> Queue<Req, F>
+    pub(super) fn new<S>(service: S, places: Arc<Semaphore>) -> Queue<Req, F>
     where
         S: Service<Req, Future = F> + Send + 'static,
         S::Error: Into<BoxError>,
@@ -82,7 +84,7 @@ impl<Req, F> Queue<Req, F> {
             called: HashMap::new(),
             next_number: 0,
         };
-        Queue { state: Mutex::new(state) }
+        Queue { state: Mutex::new(state), places }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -176,6 +178,7 @@ impl<Req, F> Driving<'_, Req, F> {
         let waiting = std::mem::take(&mut state.waiting);
         let calling = state.calling.take();
         drop(state);
+        self.queue.places.close();
         drop(service);
         if let Some((_, Some(waker))) = calling {
             waker.wake();
