@@ -105,6 +105,7 @@ where
             future: None,
             replies,
             results: None,
+            early: Early::default(),
             limit: limit.map(sleep_until),
             throttle: self.core.clone(),
             rest: None,
@@ -112,14 +113,14 @@ where
             busy: Duration::ZERO,
         };
         let end = (&mut call).await;
-        let Call { seat, mut future, requests, replies, busy, .. } = call;
+        let Call { seat, mut future, requests, replies, early, busy, .. } = call;
         // What is left of the call goes before its caller hears of the end.
         if future.is_some() || !requests.is_empty() {
             drop_quietly((future.take(), requests));
         }
         let count = replies.len();
         let latency = now().saturating_duration_since(started);
-        self.finish(seat, &end, count, Times { waited, latency, busy });
+        self.finish(seat, &end, (early, count), Times { waited, latency, busy });
         put(replies, end);
         self.core.start_all();
     }
@@ -184,7 +185,13 @@ where
     }
 
     /// Gives the place in service back, and the handler, if it is of further use.
-    fn finish(&mut self, seat: Option<Box<dyn Seat<Req, Resp, E>>>, end: &End<Resp, E>, count: usize, times: Times) {
+    fn finish(
+        &mut self,
+        seat: Option<Box<dyn Seat<Req, Resp, E>>>,
+        end: &End<Resp, E>,
+        (early, count): (Early, usize),
+        times: Times,
+    ) {
         let now = now();
         let died = matches!(end, End::Failed(_) | End::Panicked(_));
         let waiting = self.core.door.len();
@@ -193,6 +200,8 @@ where
         bench.in_service -= 1;
         self.over = true;
         bench.totals.add(end, count, &times);
+        bench.totals.served += early.served;
+        bench.totals.failed += early.failed;
         let mut out = false;
         // What an earlier version does says nothing about the one of now.
         if bench.generation == self.generation {
@@ -261,6 +270,13 @@ where
     }
 }
 
+/// Requests of a cohort that ended before the last of it had room where it goes.
+#[derive(Default)]
+struct Early {
+    served: u64,
+    failed: u64,
+}
+
 /// How long something took.
 pub(crate) struct Times {
     /// In the queue.
@@ -317,6 +333,7 @@ struct Call<Req, Resp, E> {
     replies: Vec<Reply<Resp, E>>,
     /// They are there, and wait for room where they go.
     results: Option<Vec<Result<Resp, E>>>,
+    early: Early,
     limit: Option<Sleep>,
     throttle: Arc<dyn Throttle>,
     /// Until the stage's share of the workers' time allows more.
@@ -393,15 +410,21 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
         future.as_mut().poll(cx).map(Ok)
     }
 
-    /// Ready when each response can be put where it goes, or is not waited for any more.
+    /// Ready when each response can be put where it goes, or is not waited for any more. What stands before one that has to wait is
+    /// put at once: if it kept its place in the next queue meanwhile, a cohort could wait for ever for a place that it has itself.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let results = self.results.iter().flatten();
-        for (reply, result) in self.replies.iter_mut().zip(results) {
-            if result.is_ok() && reply.poll_closed(cx).is_pending() && reply.poll_room(cx).is_pending() {
-                return Poll::Pending;
-            }
+        let Some(results) = &mut self.results else { return Poll::Ready(()) };
+        let mut all = self.replies.iter_mut().zip(results.iter());
+        let waits = all.position(|(reply, result)| {
+            result.is_ok() && reply.poll_closed(cx).is_pending() && reply.poll_room(cx).is_pending()
+        });
+        let Some(waits) = waits else { return Poll::Ready(()) };
+        for (reply, result) in self.replies.drain(..waits).zip(results.drain(..waits)) {
+            self.early.served += u64::from(result.is_ok());
+            self.early.failed += u64::from(result.is_err());
+            reply.put(result.map_err(StageError::Service));
         }
-        Poll::Ready(())
+        Poll::Pending
     }
 }
 

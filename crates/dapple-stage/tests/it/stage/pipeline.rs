@@ -211,3 +211,31 @@ async fn fused_services_have_no_queue_between_them() {
     two.open(1);
     assert_eq!(fails.ask(1).await, Err(StageError::Service(Either::Right("not today"))));
 }
+
+#[dapple::test]
+async fn cohorts_go_on_into_a_queue_that_is_shorter() {
+    let gate = Gate::new();
+    let inner = gate.clone();
+    let cohorts = Stage::builder("cohorts").width(2).wrap_cohorts(4, move |numbers: Vec<u32>| {
+        let gate = inner.clone();
+        async move {
+            gate.pass().await;
+            numbers.into_iter().map(|n| if n % 5 == 4 { Err("four") } else { Ok(n) }).collect()
+        }
+    });
+    let second = Stage::builder("one at a time").queue_len_max(1).width(1).wrap_sync(|n: u32| 10 * n);
+    let mut pipeline = cohorts.clone().then(second.clone());
+    let responses: Vec<_> = (0..10).map(|n| pipeline.call(n)).collect();
+    gate.open(10);
+    for (n, response) in (0..).zip(responses) {
+        match response.await {
+            Ok(result) => assert_eq!(result, 10 * n),
+            Err(error) => {
+                assert_eq!((n % 5, error), (4, PipelineError::First(StageError::Service("four"))));
+            }
+        }
+    }
+    let stats = cohorts.stats();
+    assert_eq!((stats.served, stats.failed, stats.in_service), (8, 2, 0));
+    assert_eq!(second.stats().served, 8);
+}
