@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dapple_stage::admission::{Admission, Class, Config, Offer};
 use dapple_stage::{Reason, Refused, time_model};
+use dapple_sync::sync::oneshot;
 use shuttle::future::block_on;
 use shuttle::thread;
 
@@ -81,6 +82,27 @@ fn all_run_in_turns_and_who_gives_up_leaves_his_processor() {
     }
 }
 
+// With one processor, one waits in the midst of its handler for what another one does in its own.
+#[test]
+fn who_waits_for_the_work_of_the_next_one_has_it_begin() {
+    check(SCHEDULES, || {
+        let admission = learned(1, 16);
+        let (tx, rx) = oneshot::channel();
+        let [first, second] = [0; 2].map(|_| admission.offer(Offer::now()).unwrap());
+        let waits = thread::spawn(move || {
+            block_on(first.run(async move || {
+                time_model::spend(COST);
+                rx.await.unwrap();
+            }))
+            .unwrap();
+        });
+        let works = thread::spawn(move || block_on(second.run(async move || tx.send(()).unwrap())).unwrap());
+        waits.join().unwrap();
+        works.join().unwrap();
+        finish(&admission, 2, 0);
+    });
+}
+
 // One has the processor, one of a low class waits in the only place, and one of a higher class comes.
 #[test]
 fn who_is_dropped_for_a_higher_class_is_told() {
@@ -117,7 +139,8 @@ fn who_is_dropped_for_a_higher_class_is_told() {
 fn who_comes_too_late_is_told() {
     check(SCHEDULES, || {
         let admission = learned(1, 16);
-        let holds = admission.offer(Offer::now()).unwrap();
+        // Of another kind, so that it teaches nothing about those that wait.
+        let holds = admission.offer(Offer::now().kind(1)).unwrap();
         let waits = [0; 2].map(|_| {
             let admission = admission.clone();
             let soon = Offer::now().arrived + 4 * COST;

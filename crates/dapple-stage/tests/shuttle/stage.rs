@@ -150,7 +150,12 @@ impl Service<u32> for Handler {
 // The handlers of a stage die, so that it is taken out while some wait; another version takes over, at whatever moment.
 #[test]
 fn a_stage_that_is_taken_out_tells_all_and_comes_back_with_another_version() {
-    scene(|handle| {
+    // Perhaps before it dies, and just when it does.
+    [false, true].map(taken_out);
+}
+
+fn taken_out(is_replaced_after_a_death: bool) {
+    scene(move |handle| {
         let supervision = Supervision {
             backoff_min: Duration::ZERO,
             backoff_max: Duration::ZERO,
@@ -169,7 +174,12 @@ fn a_stage_that_is_taken_out_tells_all_and_comes_back_with_another_version() {
         });
         let replaces = {
             let stage = stage.clone();
-            with(handle, move || stage.replace(Handler { lives: true }))
+            with(handle, move || {
+                while is_replaced_after_a_death && stage.stats().failed == 0 {
+                    thread::yield_now();
+                }
+                stage.replace(Handler { lives: true });
+            })
         };
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         replaces.join().unwrap();
@@ -215,5 +225,72 @@ fn a_width_that_changes_lets_those_start_who_may() {
         widens.join().unwrap();
         block_on(stage.stop());
         assert_eq!(stage.stats().served, 3);
+    });
+}
+
+/// Sends through a pipeline, waiting for a place.
+fn send_through<S>(pipeline: &S, n: u32) -> Result<u32, S::Error>
+where
+    S: Service<u32, Response = u32> + Clone,
+{
+    let mut pipeline = pipeline.clone();
+    block_on(async {
+        let response = pipeline.ready().await?.call(n);
+        response.await
+    })
+}
+
+// Two send through two stages with a queue of one place each; a third one gives up, in the first or the second.
+#[test]
+fn what_goes_through_two_stages_is_served_by_both_whoever_gives_up() {
+    scene(|handle| {
+        let [first, second] =
+            ["1", "2"].map(|name| Stage::builder(name).queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1))));
+        let pipeline = first.clone().then(second.clone());
+        let hasty = {
+            let mut pipeline = pipeline.clone();
+            with(handle, move || {
+                let mut response = pin!(block_on(pipeline.ready()).unwrap().call(7));
+                for _ in 0..2 {
+                    if poll_once(response.as_mut()).is_ready() {
+                        break;
+                    }
+                    thread::yield_now();
+                }
+            })
+        };
+        let senders = [1, 2].map(|n| {
+            let pipeline = pipeline.clone();
+            with(handle, move || assert_eq!(send_through(&pipeline, n), Ok(n)))
+        });
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        hasty.join().unwrap();
+        for stage in [first, second] {
+            block_on(stage.stop());
+            let stats = stage.stats();
+            assert_eq!(stats.accepted, stats.served + stats.canceled, "{stats:?}");
+            assert_eq!((stats.queue_len, stats.in_service, stats.callers_waiting), (0, 0, 0));
+        }
+    });
+}
+
+// A cohort of two goes on into a queue that has room for one.
+#[test]
+fn a_cohort_goes_on_into_a_queue_that_is_shorter() {
+    scene(|handle| {
+        let first = Stage::builder("1")
+            .width(2)
+            .wrap_cohorts(2, async |cohort: Vec<u32>| cohort.into_iter().map(Ok::<_, Infallible>).collect());
+        let second = Stage::builder("2").queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1)));
+        let pipeline = first.clone().then(second.clone());
+        let senders = [1, 2, 3].map(|n| {
+            let pipeline = pipeline.clone();
+            with(handle, move || assert_eq!(send_through(&pipeline, n), Ok(n)))
+        });
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        for stage in [first, second] {
+            block_on(stage.stop());
+            assert_eq!(stage.stats().served, 3);
+        }
     });
 }
