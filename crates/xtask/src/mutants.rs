@@ -251,7 +251,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 /// The crates that have models and a list of bugs.
-const MODELED: [&str; 3] = ["dapple-sched", "dapple-stm", "dapple-sync"];
+const MODELED: [&str; 4] = ["dapple-sched", "dapple-stage", "dapple-stm", "dapple-sync"];
 const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 const MESSAGE_CHARS: usize = 120;
