@@ -10,12 +10,11 @@ use std::future::{Ready, ready};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dapple_sched::block_on;
 use dapple_stage::operators::commit::{
@@ -23,19 +22,18 @@ use dapple_stage::operators::commit::{
 };
 use tower_service::Service;
 
+use crate::processes::{LONG, Process, Random, end_with_parent, wait_until};
+
 const COORDINATORS: [u64; 2] = [1, 2];
 const PARTICIPANTS: [u64; 3] = [11, 12, 13];
 const KILLS: usize = 200;
-/// Longer than anything should take on a loaded machine.
-const LONG: Duration = Duration::from_secs(120);
 
 #[test]
 fn nothing_is_half_applied_by_processes_that_are_killed_200_times() {
     let folder = tempfile::tempdir().unwrap();
     let all = || COORDINATORS.iter().chain(&PARTICIPANTS).copied();
-    let mut running: BTreeMap<u64, Process> = all().map(|id| (id, Process::start(folder.path(), id))).collect();
-    let mut random = Random(std::process::id().into());
-    println!("seed {}", random.0);
+    let mut running: BTreeMap<u64, Process> = all().map(|id| (id, start(folder.path(), id))).collect();
+    let mut random = Random::seeded();
     for _ in 0..KILLS {
         thread::sleep(Duration::from_millis(20 + random.below(100)));
         let ids: Vec<_> = all().collect();
@@ -44,7 +42,7 @@ fn nothing_is_half_applied_by_processes_that_are_killed_200_times() {
         if random.below(4) == 0 {
             thread::sleep(Duration::from_millis(random.below(300)));
         }
-        running.insert(id, Process::start(folder.path(), id));
+        running.insert(id, start(folder.path(), id));
     }
     File::create(folder.path().join("stop")).unwrap();
     // First the coordinators, which then have nothing more to tell; then nobody can come into doubt again.
@@ -92,36 +90,11 @@ fn check(folder: &Path) {
     assert!(yes > 50 && no > 10, "too little happened: {yes} committed, {no} aborted");
 }
 
-fn wait_until(mut condition: impl FnMut() -> bool, what: impl Fn() -> String) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < LONG, "{}", what());
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A node as a process, which is killed when this is dropped.
-struct Process(Child);
-
-impl Process {
-    fn start(folder: &Path, id: u64) -> Process {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["commit_kills::node", "--exact", "--nocapture"])
-            .env("DAPPLE_COMMIT_NODE", id.to_string())
-            .env("DAPPLE_COMMIT_FOLDER", folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Process(child)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _already_over = self.0.kill();
-        let _status = self.0.wait();
-    }
+/// A node as a process.
+fn start(folder: &Path, id: u64) -> Process {
+    let id = id.to_string();
+    let environment = [("DAPPLE_COMMIT_NODE", id.as_ref()), ("DAPPLE_COMMIT_FOLDER", folder.as_os_str())];
+    Process::start("commit_kills::node", environment)
 }
 
 /// Does nothing among the tests; it is what the processes run.
@@ -130,11 +103,7 @@ fn node() {
     let Ok(id) = std::env::var("DAPPLE_COMMIT_NODE") else { return };
     let id: u64 = id.parse().unwrap();
     let folder = PathBuf::from(std::env::var("DAPPLE_COMMIT_FOLDER").unwrap());
-    // Without a supervisor it ends.
-    thread::spawn(|| {
-        let _end = io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(1);
-    });
+    end_with_parent();
     if COORDINATORS.contains(&id) { coordinate(id, &folder) } else { participate(id, &folder) }
 }
 
@@ -325,17 +294,4 @@ fn listen(folder: &Path, id: u64, node: Inlet) {
             });
         }
     });
-}
-
-/// Numbers from a seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
 }

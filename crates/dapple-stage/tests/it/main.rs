@@ -8,6 +8,7 @@ mod deadline;
 mod executors;
 mod middleware;
 mod operators;
+mod processes;
 #[cfg(feature = "remote")]
 mod remote;
 mod retry;

@@ -6,6 +6,7 @@ mod dns_server;
 mod ends;
 mod found;
 mod hostile;
+mod kills;
 mod outcomes;
 mod staged;
 
