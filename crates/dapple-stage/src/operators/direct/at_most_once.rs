@@ -92,6 +92,9 @@ pub(crate) struct Link {
     numbers: Mutex<Numbers>,
     /// Locked while a session is opened.
     session: AsyncMutex<Option<Session>>,
+    /// How often one could not be opened, and why the last time: so that those who have waited for that do not try as long again, one
+    /// after the other.
+    unopened: Mutex<(u64, String)>,
     random: Mutex<Random>,
 }
 
@@ -107,6 +110,7 @@ impl Link {
             settings,
             numbers: Mutex::default(),
             session: AsyncMutex::new(None),
+            unopened: Mutex::default(),
             random: Mutex::new(Random::fresh()),
         })
     }
@@ -203,9 +207,16 @@ impl<S> Sender<S> {
         S::Future: Send,
     {
         let link = &self.number.link;
+        let unopened = lock(&link.unopened).0;
         let mut session = link.session.lock().await;
         if let Some(session) = *session {
             return Ok(session);
+        }
+        let not_reached = |why: &str| Err(DeliveryError::NotDone(format!("the receiver was not reached: {why}")));
+        if let (now, why) = &*lock(&link.unopened)
+            && *now != unopened
+        {
+            return not_reached(why);
         }
         let mut why = "no answer in time".to_owned();
         let mut flights = Flights::<Attempt<R>>::new();
@@ -224,7 +235,10 @@ impl<S> Sender<S> {
                 }
             }
         }
-        Err(DeliveryError::NotDone(format!("the receiver was not reached: {why}")))
+        let result = not_reached(&why);
+        let mut unopened = lock(&link.unopened);
+        *unopened = (unopened.0 + 1, why);
+        result
     }
 
     pub(crate) async fn run<M, R>(self, message: M) -> Result<R, DeliveryError>

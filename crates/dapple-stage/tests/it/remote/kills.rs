@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dapple_io::net::TcpListener;
 use dapple_io::time::{sleep, timeout};
 use dapple_sched::spawn;
 use dapple_stage::balance::{Balance, Balancer, Config};
@@ -20,7 +19,7 @@ use dapple_stage::{BoxError, Reason, Refused};
 use serde::{Deserialize, Serialize};
 use tower_service::Service;
 
-use super::runtime;
+use super::{listen, runtime, until};
 use crate::processes::{LONG, Process, Random, end_with_parent};
 
 const HOSTS: usize = 4;
@@ -277,16 +276,6 @@ fn host() {
     });
 }
 
-/// A client that has knocked in vain may have the port for a moment.
-async fn listen(address: SocketAddr) -> TcpListener {
-    loop {
-        match TcpListener::bind(address) {
-            Ok(listener) => return listener,
-            Err(_) => sleep(Duration::from_millis(20)).await,
-        }
-    }
-}
-
 /// How many connections there are to these addresses.
 fn connections(addresses: &[SocketAddr]) -> usize {
     let established = |line: &&str| line.split_whitespace().nth(3) == Some("01");
@@ -294,13 +283,4 @@ fn connections(addresses: &[SocketAddr]) -> usize {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let ports = table.lines().skip(1).filter(established).filter_map(port);
     ports.filter(|port| addresses.iter().any(|address| address.port() == *port)).count()
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let waiting = async {
-        while !is_so() {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("{what}: that does not happen"));
 }
