@@ -17,6 +17,7 @@ pub mod middleware;
 pub mod operators;
 #[cfg(dapple_shuttle)]
 pub mod queue_model;
+mod race;
 mod random;
 mod refused;
 #[cfg(feature = "remote")]
@@ -31,9 +32,9 @@ pub use self::backoff::Backoff;
 pub use self::deadline::post_before;
 pub use self::refused::{Reason, Refused};
 pub use self::stage::{
-    Ask, Combined, CombinedStage, Either, Fused, Load, Overload, Pipeline, PipelineError, PipelineResponse, Replicated,
-    ReplicatedResponse, Replication, Response, Side, Stage, StageBuilder, StageError, StageStats, Status, Then, Width,
-    fuse,
+    Ask, Combined, CombinedStage, Either, Fused, Load, Overload, Pipeline, PipelineError, PipelineResponse, Replica,
+    Replicated, ReplicatedResponse, Replication, Response, Retired, Side, Stage, StageBuilder, StageError, StageStats,
+    Status, Then, Width, fuse,
 };
 pub use self::supervise::Supervision;
 #[cfg(dapple_shuttle)]

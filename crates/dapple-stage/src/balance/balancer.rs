@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::picked::Picked;
-use super::replicas::{Choice, Id, Replicas};
+use super::replicas::{Candidate, Choice, Replicas};
 use super::stats::ReplicaStats;
 use super::wait::Wait;
 use crate::random::Random;
@@ -135,7 +135,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
     ///
     /// [`Reason::Unavailable`]: none is in service; `retry_after` says when the first one is tried again, if that is known.
     pub fn pick(&self) -> Result<Picked<K, T>, Refused> {
-        self.pick_if(|_, _| true)
+        self.pick_if(|_| true)
     }
 
     /// Picks another replica than these if there is one, or else one of these: for trying again where others have failed.
@@ -155,7 +155,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
     /// # Ok::<(), dapple_stage::Refused>(())
     /// ```
     pub fn pick_other_than(&self, keys: &[K]) -> Result<Picked<K, T>, Refused> {
-        self.pick_if(|_, key| !keys.contains(key)).or_else(|_| self.pick())
+        self.pick_if(|one| !keys.contains(one.key)).or_else(|_| self.pick())
     }
 
     /// Waits until a replica can be picked.
@@ -184,7 +184,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         });
     }
 
-    pub(super) fn pick_if(&self, may: impl Fn(Id, &K) -> bool) -> Result<Picked<K, T>, Refused> {
+    /// Picks among those that `may` allows, which is asked under the lock.
+    pub(crate) fn pick_if(&self, may: impl Fn(Candidate<K, T>) -> bool) -> Result<Picked<K, T>, Refused> {
         let now = now();
         let picked = self.shared.look(|replicas| {
             let choice = replicas.choose(now, may).ok_or_else(|| replicas.next_trial(|_| true))?;

@@ -84,6 +84,14 @@ pub(super) struct Choice {
     pub(super) is_trial: bool,
 }
 
+/// A replica that could be chosen.
+pub(crate) struct Candidate<'a, K, T> {
+    pub(super) id: Id,
+    pub(crate) key: &'a K,
+    pub(crate) value: &'a T,
+    pub(crate) in_flight: usize,
+}
+
 impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
     pub(super) fn new(config: Config, random: Random) -> Replicas<K, T> {
         let config = Config { failures_max: config.failures_max.max(1), ..config };
@@ -144,14 +152,14 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
 
     /// Chooses and begins.
     #[cfg(test)]
-    pub(super) fn pick(&mut self, now: Instant, may: impl Fn(Id, &K) -> bool) -> Option<Choice> {
+    pub(super) fn pick(&mut self, now: Instant, may: impl Fn(Candidate<K, T>) -> bool) -> Option<Choice> {
         let choice = self.choose(now, may)?;
         self.begin(choice, now).then_some(choice)
     }
 
     /// Chooses among those that may be: one that is due for a trial; or else of two in service, drawn by chance, the one with less
     /// load ("the power of two choices"). Nothing has begun by that.
-    pub(super) fn choose(&mut self, now: Instant, may: impl Fn(Id, &K) -> bool) -> Option<Choice> {
+    pub(super) fn choose(&mut self, now: Instant, may: impl Fn(Candidate<K, T>) -> bool) -> Option<Choice> {
         match self.due(now, &may) {
             Some(id) => Some(Choice { id, is_trial: true }),
             None => self.lighter_of_two(now, &may).map(|id| Choice { id, is_trial: false }),
@@ -258,28 +266,32 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         self.all.values().map(stats).collect()
     }
 
-    fn due(&self, now: Instant, may: impl Fn(Id, &K) -> bool) -> Option<Id> {
+    fn due(&self, now: Instant, may: impl Fn(Candidate<K, T>) -> bool) -> Option<Id> {
         if self.config.probe != Probe::Trial || self.serving.len() == self.all.len() {
             return None;
         }
         let is_due = |replica: &Replica<K, T>| replica.state.until().is_some_and(|until| until <= now);
         let mut all = self.all.iter();
-        all.find(|(id, replica)| is_due(replica) && may(**id, &replica.key)).map(|(id, _)| *id)
+        all.find(|(id, replica)| is_due(replica) && may(replica.candidate(**id))).map(|(id, _)| *id)
     }
 
-    fn lighter_of_two(&mut self, now: Instant, may: impl Fn(Id, &K) -> bool) -> Option<Id> {
+    fn lighter_of_two(&mut self, now: Instant, may: impl Fn(Candidate<K, T>) -> bool) -> Option<Id> {
         // Drawn from all of them first: to look at each one is what the two choices avoid.
         if let Some((one, other)) = two_of(&self.serving, &mut self.random)
-            && may(one, &self.all[&one].key)
-            && may(other, &self.all[&other].key)
+            && self.is_allowed(one, &may)
+            && self.is_allowed(other, &may)
         {
             return Some(self.lighter(one, other, now));
         }
-        let allowed: Vec<Id> = self.serving.iter().copied().filter(|id| may(*id, &self.all[id].key)).collect();
+        let allowed: Vec<Id> = self.serving.iter().copied().filter(|id| self.is_allowed(*id, &may)).collect();
         match two_of(&allowed, &mut self.random) {
             Some((one, other)) => Some(self.lighter(one, other, now)),
             None => allowed.first().copied(),
         }
+    }
+
+    fn is_allowed(&self, id: Id, may: impl Fn(Candidate<K, T>) -> bool) -> bool {
+        may(self.all[&id].candidate(id))
     }
 
     fn lighter(&self, one: Id, other: Id, now: Instant) -> Id {
@@ -324,6 +336,10 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
 }
 
 impl<K, T> Replica<K, T> {
+    fn candidate(&self, id: Id) -> Candidate<'_, K, T> {
+        Candidate { id, key: &self.key, value: &self.value, in_flight: self.in_flight }
+    }
+
     fn succeeded(&mut self, latency: Duration, now: Instant, decay: Duration) {
         self.successes += 1;
         self.failures_in_a_row = 0;

@@ -101,7 +101,7 @@ impl<K: Clone + Eq + Hash, S: Clone, C> Balance<K, S, C> {
     }
 
     fn choose(&self, tried: &[Id]) -> Option<Choice> {
-        self.balancer.shared.look(|replicas| replicas.choose(now(), |id, _| !tried.contains(&id)))
+        self.balancer.shared.look(|replicas| replicas.choose(now(), |one| !tried.contains(&one.id)))
     }
 
     /// All that could be chosen were tried. Ready with true if there is something new by now, and with false if there is nothing to
@@ -110,7 +110,7 @@ impl<K: Clone + Eq + Hash, S: Clone, C> Balance<K, S, C> {
         let pending = &mut self.pending;
         let mut next = None;
         let found = self.balancer.shared.look_or_wait(&mut self.place.waiter, cx.waker(), |replicas| {
-            if replicas.choose(now(), |id, _| !tried.contains(&id)).is_some() {
+            if replicas.choose(now(), |one| !tried.contains(&one.id)).is_some() {
                 return Some(true);
             }
             // Who waits for a replica that has gone out meanwhile would wait for nobody.

@@ -31,7 +31,7 @@ fn key(replicas: &Replicas<u32, ()>, choice: Choice) -> u32 {
 
 /// One request that ends at once.
 fn ask(replicas: &mut Replicas<u32, ()>, outcome: Outcome, now: Instant) -> Option<u32> {
-    let choice = replicas.pick(now, |_, _| true)?;
+    let choice = replicas.pick(now, |_| true)?;
     let key = key(replicas, choice);
     replicas.report(choice, outcome, MS, now);
     replicas.end(choice.id);
@@ -46,7 +46,7 @@ fn the_busiest_is_never_picked_while_there_are_others() {
         assert!(replicas.begin(Choice { id, is_trial: false }, now));
     }
     for _ in 0..100 {
-        let choice = replicas.pick(now, |_, _| true).unwrap();
+        let choice = replicas.pick(now, |_| true).unwrap();
         assert_ne!(key(&replicas, choice), 2);
     }
 }
@@ -55,7 +55,7 @@ fn the_busiest_is_never_picked_while_there_are_others() {
 fn two_choices_keep_queues_even() {
     let (mut replicas, now) = replicas(10, config());
     for _ in 0..1_000 {
-        replicas.pick(now, |_, _| true).unwrap();
+        replicas.pick(now, |_| true).unwrap();
     }
     let stats = replicas.stats(now);
     let queues: Vec<usize> = stats.iter().map(|replica| replica.in_flight).collect();
@@ -66,19 +66,19 @@ fn two_choices_keep_queues_even() {
 fn by_latency_a_slow_one_gets_less_and_an_unmeasured_one_is_not_flooded() {
     let (mut replicas, now) = replicas(2, Config { load: Load::Latency, ..config() });
     for _ in 0..20 {
-        let choice = replicas.pick(now, |_, _| true).unwrap();
+        let choice = replicas.pick(now, |_| true).unwrap();
         let latency = if key(&replicas, choice) == 0 { 90 * MS } else { 10 * MS };
         replicas.report(choice, Outcome::Success, latency, now);
         replicas.end(choice.id);
     }
     assert_eq!(replicas.stats(now)[0].latency.unwrap(), 90 * MS);
-    let choices: Vec<Choice> = (0..100).map(|_| replicas.pick(now, |_, _| true).unwrap()).collect();
+    let choices: Vec<Choice> = (0..100).map(|_| replicas.pick(now, |_| true).unwrap()).collect();
     let slow = choices.iter().filter(|choice| key(&replicas, **choice) == 0).count();
     assert!((9..=11).contains(&slow), "{slow}");
     choices.iter().for_each(|choice| replicas.end(choice.id));
     replicas.insert(2, (), now);
     for _ in 0..30 {
-        replicas.pick(now, |_, _| true).unwrap();
+        replicas.pick(now, |_| true).unwrap();
     }
     let new = replicas.stats(now)[2].in_flight;
     assert!((5..=15).contains(&new), "{new}");
@@ -88,7 +88,7 @@ fn by_latency_a_slow_one_gets_less_and_an_unmeasured_one_is_not_flooded() {
 fn the_average_follows_a_rise_at_once_and_a_fall_slowly() {
     let (mut replicas, start) = replicas(1, config());
     let mut measure = |latency: Duration, now: Instant| {
-        let choice = replicas.pick(now, |_, _| true).unwrap();
+        let choice = replicas.pick(now, |_| true).unwrap();
         replicas.report(choice, Outcome::Success, latency, now);
         replicas.end(choice.id);
         replicas.stats(now)[0].latency.unwrap()
@@ -117,9 +117,9 @@ fn failures_in_a_row_put_a_replica_out_and_its_trial_brings_it_back() {
     assert_eq!(replicas.next_trial(|_| true), Some(start + SECOND));
     assert_eq!(ask(&mut replicas, Outcome::Success, start + 999 * MS), None);
     // One request at a time is its trial.
-    let trial = replicas.pick(start + SECOND, |_, _| true).unwrap();
+    let trial = replicas.pick(start + SECOND, |_| true).unwrap();
     assert!(trial.is_trial);
-    assert_eq!(replicas.pick(start + SECOND, |_, _| true), None);
+    assert_eq!(replicas.pick(start + SECOND, |_| true), None);
     assert!(replicas.report(trial, Outcome::Success, MS, start + SECOND));
     assert_eq!(replicas.stats(start)[0].state, ReplicaState::In);
 }
@@ -151,9 +151,9 @@ fn a_trial_that_is_given_up_is_open_to_the_next_and_one_that_hangs_too() {
     ask(&mut replicas, Outcome::Down, start);
     let now = start + SECOND;
     assert!(ask(&mut replicas, Outcome::Canceled, now).is_some());
-    let hangs = replicas.pick(now, |_, _| true).unwrap();
-    assert_eq!(replicas.pick(now + 7 * SECOND, |_, _| true), None);
-    let second = replicas.pick(now + 8 * SECOND, |_, _| true).unwrap();
+    let hangs = replicas.pick(now, |_| true).unwrap();
+    assert_eq!(replicas.pick(now + 7 * SECOND, |_| true), None);
+    let second = replicas.pick(now + 8 * SECOND, |_| true).unwrap();
     assert!(second.is_trial);
     assert!(replicas.report(hangs, Outcome::Success, MS, now + 8 * SECOND));
     assert!(!replicas.report(second, Outcome::Failure, MS, now + 8 * SECOND), "one failure of one in service");
@@ -164,7 +164,7 @@ fn a_trial_that_is_given_up_is_open_to_the_next_and_one_that_hangs_too() {
 fn a_refusal_is_no_failure_but_draws_fewer_requests() {
     let (mut replicas, now) = replicas(2, config());
     for _ in 0..10 {
-        let choice = replicas.pick(now, |_, key| *key == 0).unwrap();
+        let choice = replicas.pick(now, |one| *one.key == 0).unwrap();
         replicas.report(choice, Outcome::Refused, MS, now);
         replicas.end(choice.id);
     }
@@ -172,9 +172,8 @@ fn a_refusal_is_no_failure_but_draws_fewer_requests() {
     assert!((0..50).all(|_| ask(&mut replicas, Outcome::Success, now) == Some(1)));
     let later = now + 1_000 * SECOND;
     let mut seen = [0_usize; 2];
-    (0..100).for_each(|_| {
-        seen[replicas.pick(later, |_, _| true).map(|choice| key(&replicas, choice)).unwrap() as usize] += 1
-    });
+    (0..100)
+        .for_each(|_| seen[replicas.pick(later, |_| true).map(|choice| key(&replicas, choice)).unwrap() as usize] += 1);
     assert!(seen[0].abs_diff(seen[1]) <= 2, "{seen:?}");
 }
 
@@ -240,7 +239,7 @@ proptest! {
                 }
                 Step::Pick => {
                     let states: HashMap<u32, ReplicaState> = replicas.stats(now).into_iter().map(|one| (one.key, one.state)).collect();
-                    match replicas.pick(now, |_, _| true) {
+                    match replicas.pick(now, |_| true) {
                         Some(choice) => {
                             let state = states[&key(&replicas, choice)];
                             prop_assert_eq!(choice.is_trial, state != ReplicaState::In);

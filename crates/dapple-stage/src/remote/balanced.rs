@@ -38,14 +38,20 @@ pub struct ByFate;
 
 impl<Res> Classify<Res> for ByFate {
     fn classify(&self, result: &Result<Res, BoxError>) -> Outcome {
-        let Err(error) = result else { return Outcome::Success };
+        result.as_ref().map_or_else(ByFate::outcome_of, |_| Outcome::Success)
+    }
+}
+
+impl ByFate {
+    /// What an error says about the replica.
+    pub(crate) fn outcome_of(error: &BoxError) -> Outcome {
         if let Some(refused) = Refused::find(&**error) {
             return match refused.reason {
                 Reason::Unavailable | Reason::Stopping => Outcome::Down,
                 _ => Outcome::Refused,
             };
         }
-        match error.downcast_ref() {
+        match RemoteError::find(error) {
             Some(RemoteError::Unreachable { .. } | RemoteError::Unknown { .. }) => Outcome::Down,
             Some(RemoteError::Failed(_) | RemoteError::Malformed(_) | RemoteError::TooLarge(_)) => Outcome::Success,
             _ => Outcome::Failure,
@@ -59,7 +65,7 @@ impl<Res> Judge<Res> for ByFate {
         if Fate::of(error) != Fate::NotRun {
             return Verdict::Done;
         }
-        match (Refused::find(&**error), error.downcast_ref()) {
+        match (Refused::find(&**error), RemoteError::find(error)) {
             (Some(Refused { reason: Reason::Deadline, .. }), _) => Verdict::Done,
             (Some(refused), _) => Verdict::After(refused.retry_after),
             // The balance knows others, and when this one is there again.

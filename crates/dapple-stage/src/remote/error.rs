@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{BoxError, Refused};
+use crate::{BoxError, Refused, StageError};
 
 /// Whether a request has run, as far as its sender can know: what decides whether it may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,8 +98,19 @@ impl RemoteError {
     }
 }
 
+impl RemoteError {
+    /// The one in a box, if it is one, also where a stage of replicas has wrapped it.
+    pub(crate) fn find(error: &BoxError) -> Option<&RemoteError> {
+        match error.downcast_ref::<StageError<BoxError>>() {
+            Some(StageError::Service(error)) => error.downcast_ref(),
+            _ => error.downcast_ref(),
+        }
+    }
+}
+
 impl Fate {
-    /// What an error says about the request: that of a [`RemoteStage`](super::RemoteStage), also where middleware has wrapped it.
+    /// What an error says about the request: that of a [`RemoteStage`](super::RemoteStage), also where middleware or a stage of
+    /// [replicas](crate::Replicated) has wrapped it.
     ///
     /// ```
     /// use dapple_stage::remote::{Fate, RemoteError};
@@ -120,6 +131,11 @@ impl Fate {
             }
             if let Some(remote) = this.downcast_ref::<RemoteError>() {
                 return remote.fate();
+            }
+            match this.downcast_ref::<StageError<BoxError>>() {
+                Some(StageError::Service(error)) => return Fate::of(error),
+                Some(StageError::Panicked(_)) => return Fate::Ran,
+                _ => {}
             }
             error = this.source();
         }

@@ -23,7 +23,6 @@ mod host;
 mod message;
 mod peer;
 mod percent;
-mod race;
 mod schema;
 mod stage;
 mod wire;

@@ -6,7 +6,7 @@ use dapple_sched::AbortHandle;
 
 use super::limits::Bucket;
 use super::seat::{Factory, Seat};
-use super::stats::Mean;
+use super::stats::{Mean, Status};
 use super::width::WidthControl;
 use crate::supervise::Supervisor;
 
@@ -62,6 +62,16 @@ pub(crate) enum Chair<Req, Resp, E> {
 }
 
 impl<Req, Resp, E> Bench<Req, Resp, E> {
+    /// Whether it serves.
+    pub(crate) fn status(&mut self, now: Instant) -> Status {
+        match self.supervisor.resting(now) {
+            _ if self.supervisor.is_out() => Status::Out,
+            _ if self.stopping => Status::Stopping,
+            (0, _) => Status::Running,
+            _ => Status::Resting,
+        }
+    }
+
     /// Whether a request may start at `now`, and how many may go together; otherwise when to look again, if that is a matter
     /// of time.
     pub(crate) fn may_start(&mut self, now: Instant, cohort_max: usize) -> Result<usize, Option<Instant>> {

@@ -297,7 +297,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self.build(seat::of_cohorts(serve))
     }
 
-    fn build<Resp, E>(self, factory: Factory<Req, Resp, E>) -> Stage<Req, Resp, E>
+    pub(crate) fn build<Resp, E>(self, factory: Factory<Req, Resp, E>) -> Stage<Req, Resp, E>
     where
         Resp: Send + 'static,
         E: Send + 'static,

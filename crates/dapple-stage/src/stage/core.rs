@@ -42,6 +42,8 @@ pub(crate) struct Core<Req, Resp, E> {
     delay_ns: AtomicU64,
     /// Told when nothing waits and nothing is in service.
     at_rest: Notify,
+    /// Told when the stage is taken out.
+    pub(crate) went_out: Notify,
 }
 
 /// A request, and what its sender says about it.
@@ -89,6 +91,7 @@ where
             share: share.map(Mutex::new),
             delay_ns: AtomicU64::new(0),
             at_rest: Notify::new(),
+            went_out: Notify::new(),
         }
     }
 
@@ -367,6 +370,22 @@ where
         }
     }
 
+    /// Resolves when the stage is taken out.
+    pub(crate) async fn until_out(&self) {
+        loop {
+            let notified = self.went_out.notified();
+            if lock(&self.bench).supervisor.is_out() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Whether it serves.
+    pub(crate) fn status(&self) -> Status {
+        lock(&self.bench).status(now())
+    }
+
     /// What a new request would have to wait, by what others took lately.
     pub(crate) fn set_delay(&self, bench: &Bench<Req, Resp, E>, waiting: usize) {
         let calls = waiting.div_ceil(self.policy.cohort_max) as f64;
@@ -378,12 +397,7 @@ where
         let (queue_len, queue_bytes, callers_waiting) = self.door.lengths();
         let refused_for = self.counters.refused_for();
         let mut bench = lock(&self.bench);
-        let status = match bench.supervisor.resting(now()) {
-            _ if bench.supervisor.is_out() => Status::Out,
-            _ if bench.stopping => Status::Stopping,
-            (0, _) => Status::Running,
-            _ => Status::Resting,
-        };
+        let status = bench.status(now());
         let totals = &bench.totals;
         StageStats {
             name: self.name.to_string(),

@@ -30,6 +30,6 @@ pub use self::error::StageError;
 pub use self::handle::{Ask, Response, Stage};
 pub use self::pipeline::{Overload, Pipeline, PipelineError, PipelineResponse, Then};
 pub use self::policy::Load;
-pub use self::replicate::{Replicated, ReplicatedResponse, Replication};
+pub use self::replicate::{Replica, Replicated, ReplicatedResponse, Replication, Retired};
 pub use self::stats::{StageStats, Status};
 pub use self::width::Width;

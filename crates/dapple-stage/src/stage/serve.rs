@@ -241,6 +241,7 @@ where
             bench.supervisor.is_out().then(|| core.door.shut(Reason::Unavailable, true))
         };
         let Some(shut) = shut else { return };
+        core.went_out.notify_waiters();
         let entries = shut.told();
         tracing::error!(
             stage = &*core.name,

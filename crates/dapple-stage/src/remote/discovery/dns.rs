@@ -8,7 +8,7 @@ use dapple_io::net::resolve;
 use dapple_io::time::sleep;
 
 use super::members::Publisher;
-use crate::remote::race::{First, race};
+use crate::race::{First, race};
 
 /// Looks the name up again and again, until nobody wants to know.
 pub(super) async fn look_up(host: String, port: u16, every: Duration, mut publisher: Publisher) {

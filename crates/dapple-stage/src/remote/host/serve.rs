@@ -15,7 +15,7 @@ use super::connection::{self, Protocol, Welcome};
 use super::limits::Counted;
 use super::stopper::Stage;
 use super::{Host, Shared};
-use crate::remote::race::{First, race};
+use crate::race::{First, race};
 
 /// How a host has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

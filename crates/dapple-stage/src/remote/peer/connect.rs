@@ -15,8 +15,8 @@ use hyper::rt::{Read, Write};
 
 use super::link::{Link, State, Up};
 use crate::Reason;
+use crate::race::race;
 use crate::remote::message::Message;
-use crate::remote::race::race;
 use crate::remote::wire::{HEALTH, Outcome, Problem, STOPPING};
 
 /// Makes a connection and puts it in, or what became of it.

@@ -1,33 +1,54 @@
 //! Several replicas of a stage behind one queue.
 //!
-//! Requests wait in one queue, and go to the replica that has the fewest as soon as one has room: nothing waits at one replica
+//! Requests wait in one queue, and go to a replica as soon as one has room: nothing waits at one replica
 //! while another is free. That is also what tells how many there should be: for how long the oldest request has waited.
+//!
+//! | part | is |
+//! |---|---|
+//! | `scale` | how many there are to be, without clock |
+//! | `set` | those that there are, and a [`Balancer`](crate::balance::Balancer) of them |
+//! | `keep` | **the table of a replica's states**, and the task that runs through it |
+//! | `route` | from the queue to a replica |
+//! | `processes` | replicas in other processes and on other machines |
 
+mod keep;
+#[cfg(feature = "remote")]
+mod processes;
+mod replica;
+mod route;
 mod scale;
 mod set;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_io::time::sleep;
-use dapple_sched::Handle;
+use dapple_sched::{AbortHandle, Handle};
 use tower_service::Service;
 
+pub use self::replica::{Replica, Retired};
 pub use self::scale::Replication;
+
+use self::replica::Parts;
+use self::route::{Judge, Router, judge_any, judge_own};
 use self::scale::Scale;
-use self::set::{Router, Set};
+use self::set::{Live, Make, Set, Start};
 use super::builder::StageBuilder;
 use super::core::{Core, Order, now};
 use super::error::StageError;
 use super::handle::{Response, Stage};
+use super::seat::of_services;
 use super::stats::StageStats;
+use crate::BoxError;
 use crate::graph::{Linked, Node};
+use crate::switch::{Mutex, lock};
 
 impl<Req: Send + 'static> StageBuilder<Req> {
     /// Replicas of a service, each with a color of its own, as many as the load asks for between two bounds: *replicate* of
@@ -37,6 +58,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     /// The [`width`](Self::width) is that of one replica (its upper bound). With a width of 1 each replica serves one request
     /// at a time; together with the color of its own that makes it like a process. Colors that were chosen
     /// for the stage do not count. A replica that is taken out leaves, and is tried again later.
+    /// Of two that have room, drawn by chance, the one with fewer requests gets the next.
     ///
     /// ```
     /// use dapple_stage::Stage;
@@ -66,31 +88,70 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         S::Response: Send + 'static,
         S::Error: Send + 'static,
     {
-        let rules: Replication = replication.into();
-        let handle = self.runtime_or_current();
-        let (name, width, supervision) = self.of_replicas();
         let make = Arc::new(Mutex::new(make));
-        let make_stage = {
-            let handle = handle.clone();
-            move |number: usize| {
-                let make = make.clone();
-                // What is in service and what is on its way to it: more is never sent.
-                StageBuilder::new(format!("{name} {number}"))
-                    .runtime(handle.clone())
-                    .color(handle.new_color())
-                    .width(width)
-                    .queue_len_max(usize::MAX)
-                    .supervision(supervision.clone())
-                    .wrap_with(move || make.lock().unwrap_or_else(PoisonError::into_inner)(number))
-            }
+        let make = move |number| {
+            let make = make.clone();
+            Start::Now(Parts::of(of_services(move || lock(&make)(number))))
         };
-        let set = Arc::new(Set::new(Box::new(make_stage), width, rules.rejoin_after));
-        set.resize(rules.min);
-        let front = self.runtime(handle.clone()).color_each().width(rules.min * width).wrap(Router(set.clone()));
-        for replica in set.stages() {
-            front.core.links.add(&replica.node(), "replica");
-        }
-        let watch = Watch { scale: Mutex::new(Scale::new(rules)), running: AtomicBool::new(false), set };
+        self.replicate_by(replication.into(), judge_own, Box::new(make))
+    }
+
+    /// As [`replicate`](Self::replicate), with replicas that run anywhere: in this process, in processes that are started for
+    /// them, on other machines. `start` starts the replica of a number, from 0 to one less than the upper bound, and says what it
+    /// is: a [`Replica`]. One that could not be started, or has died, is started again, after a rest that doubles
+    /// ([`Replication::rejoin_after`]). One that is not needed any more is sent nothing, and retired when all that it was sent is answered.
+    ///
+    /// While the first ones are being started requests wait; when there are none later, they are refused as
+    /// [`Unavailable`](crate::Reason::Unavailable). More can [join](Replicated::join) that are run by others, and do not count for
+    /// the bounds.
+    ///
+    /// # Panics
+    /// If no runtime is current, and none was given.
+    pub fn replicate_with<Resp, F, Fut>(
+        self,
+        replication: impl Into<Replication>,
+        mut start: F,
+    ) -> Replicated<Req, Resp, BoxError>
+    where
+        Resp: Send + 'static,
+        F: FnMut(usize) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Replica<Req, Resp>, BoxError>> + Send + 'static,
+    {
+        let make = move |number| {
+            let starting = catch_unwind(AssertUnwindSafe(|| start(number)));
+            Start::Later(Box::pin(async move {
+                let starting = starting.map_err(|payload| keep::panicked(&*payload))?;
+                starting.await.map(|replica| replica.parts)
+            }))
+        };
+        let replicated = self.replicate_by(replication.into(), judge_any, Box::new(make));
+        replicated.check();
+        replicated
+    }
+
+    fn replicate_by<Resp, E>(
+        self,
+        rules: Replication,
+        judge: Judge<Resp, E>,
+        make: Make<Req, Resp, E>,
+    ) -> Replicated<Req, Resp, E>
+    where
+        Resp: Send + 'static,
+        E: Send + 'static,
+    {
+        let min = rules.min.max(1);
+        let rules = Replication { min, max: rules.max.max(min), ..rules };
+        let set = Arc::new(Set::new(&self, &rules, judge, make));
+        set.resize(min);
+        let front = self.runtime(set.handle.clone()).color_each().width(min * set.width).wrap(Router(set.clone()));
+        set.set_front(&front.core);
+        let watch = Watch {
+            scale: Mutex::new(Scale::new(rules)),
+            running: AtomicBool::new(false),
+            is_checked: AtomicBool::new(false),
+            followers: Mutex::default(),
+            set,
+        };
         Replicated { front, watch: Arc::new(watch) }
     }
 }
@@ -120,6 +181,10 @@ where
     set: Arc<Set<Req, Resp, E>>,
     /// A task looks from time to time; it ends when there is nothing to see.
     running: AtomicBool,
+    /// A task asks those whether they are well who can be asked.
+    is_checked: AtomicBool,
+    /// Tasks that tell of replicas that others run.
+    followers: Mutex<Vec<AbortHandle>>,
 }
 
 impl<Req, Resp, E> Replicated<Req, Resp, E>
@@ -147,9 +212,43 @@ where
         self.watch.set.stats()
     }
 
-    /// Takes nothing more in, and resolves when what was taken in is served. Cancel safe: dropped, it has stopped the stage none the less.
+    /// Has a service take part that somebody else runs, such as a remote stage, in place of one of that name. It does not count for
+    /// the bounds; the more of them, the fewer are started here.
+    pub fn join<S>(&self, name: &str, service: S)
+    where
+        S: Service<Req, Response = Resp, Error = E> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+    {
+        self.watch.set.join(name, Parts::of(of_services(move || service.clone())));
+    }
+
+    /// Sends nothing more to one that has joined; whether it was there. What is on its way goes on.
+    pub fn leave(&self, name: &str) -> bool {
+        self.watch.set.part(name)
+    }
+
+    /// Takes nothing more in, and resolves when what was taken in is served and the replicas have ended. Cancel safe: dropped, it has
+    /// stopped the stage none the less, whose replicas then end with its last handle.
     pub fn stop(&self) -> impl Future<Output = ()> + Send + use<Req, Resp, E> {
-        self.front.stop()
+        let (stopping, set) = (self.front.stop(), self.watch.set.clone());
+        async move {
+            stopping.await;
+            set.end().await;
+        }
+    }
+
+    /// Has somebody ask those that can be asked whether they are well.
+    fn check(&self) {
+        if self.watch.is_checked.swap(true, SeqCst) {
+            return;
+        }
+        let checking = self.watch.set.balancer.check(CHECK_EVERY, |_, live: Live<Req, Resp, E>| async move {
+            match &live.check {
+                Some(check) => check().await,
+                None => true,
+            }
+        });
+        let _detached = self.front.runtime().spawn(checking);
     }
 
     /// Has somebody look at the load from time to time, as long as there is any.
@@ -182,22 +281,22 @@ where
         let waited = front.oldest().map_or(Duration::ZERO, |arrived| now.saturating_duration_since(arrived));
         let in_service = front.load().in_service;
         let (wanted, is_least) = {
-            let mut scale = self.scale.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut scale = lock(&self.scale);
             let before = scale.replicas();
-            let wanted = scale.look(now, waited, in_service, self.set.width);
+            let wanted = match self.set.starting() {
+                0 => scale.look(now, waited, in_service, self.set.joined_len(), self.set.width),
+                _ => {
+                    scale.hold();
+                    before
+                }
+            };
             if wanted != before {
                 tracing::debug!(stage = &*front.name, before, wanted, "the number of replicas changes");
             }
             (wanted, scale.is_least())
         };
         self.set.resize(wanted);
-        let live = self.set.rejoin(now);
-        for replica in self.set.stages() {
-            front.links.add(&replica.node(), "replica");
-        }
-        // With none in, requests are told so instead of waiting.
-        front.set_width_to(live.max(1) * self.set.width);
-        let nothing_to_see = is_least && live == wanted && in_service == 0 && waited.is_zero();
+        let nothing_to_see = is_least && in_service == 0 && waited.is_zero();
         if nothing_to_see {
             self.running.store(false, SeqCst);
             // Somebody may have come before that was stored, and not have started another.
@@ -208,6 +307,17 @@ where
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+impl<Req, Resp, E> Drop for Watch<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn drop(&mut self) {
+        lock(&self.followers).iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -298,6 +408,9 @@ fn flat<E>(error: StageError<StageError<E>>) -> StageError<E> {
         StageError::Stopped => StageError::Stopped,
     }
 }
+
+/// A look costs nothing while there is a connection.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// Shorter than what counts as for long.
 const LOOK_EVERY: Duration = Duration::from_millis(25);

@@ -28,7 +28,7 @@ pub struct Replication {
     pub up_after: Duration,
     /// For how long less has to be enough.
     pub down_after: Duration,
-    /// When a replica that was taken out is tried again; twice as long after each further time, up to 32 times as long.
+    /// When a replica that was taken out, has died or could not be started is tried again; twice as long after each further time, up to 32 times as long.
     pub rejoin_after: Duration,
 }
 
@@ -76,9 +76,21 @@ impl Scale {
         self.replicas == self.rules.min
     }
 
+    /// What was changed does not work yet: nothing is to be seen before it does.
+    pub(crate) fn hold(&mut self) {
+        (self.over_since, self.ample_since) = (None, None);
+    }
+
     /// `delay` is for how long the request has waited that waits longest; `in_service` is how many are in service, where
-    /// each replica has room for `width`.
-    pub(crate) fn look(&mut self, now: Instant, delay: Duration, in_service: usize, width: usize) -> usize {
+    /// each replica has room for `width`, and there are `others` that do not count.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        delay: Duration,
+        in_service: usize,
+        others: usize,
+        width: usize,
+    ) -> usize {
         if delay > self.rules.target_delay {
             self.ample_since = None;
             let since = *self.over_since.get_or_insert(now);
@@ -90,7 +102,7 @@ impl Scale {
             return self.replicas;
         }
         self.over_since = None;
-        let enough = (self.replicas - 1) * width * 3 / 4;
+        let enough = (self.replicas - 1 + others) * width * 3 / 4;
         if self.replicas > self.rules.min && in_service <= enough {
             let since = *self.ample_since.get_or_insert(now);
             if now.saturating_duration_since(since) >= self.rules.down_after {
@@ -118,7 +130,7 @@ mod tests {
             let capacity = scale.replicas() as f64;
             backlog = (backlog + (per_second - capacity) / 40.0).max(0.0);
             let in_service = if backlog > 0.0 { scale.replicas() } else { per_second.ceil() as usize };
-            scale.look(now, Duration::from_secs_f64(backlog / capacity), in_service.min(scale.replicas()), 1);
+            scale.look(now, Duration::from_secs_f64(backlog / capacity), in_service.min(scale.replicas()), 0, 1);
             counts.push(scale.replicas());
         }
         counts.split_off(counts.len() / 2)
@@ -140,7 +152,7 @@ mod tests {
         let start = Instant::now();
         for n in 0..100 {
             let delay = Duration::from_millis(if n % 4 == 3 { 0 } else { 500 });
-            scale.look(start + Duration::from_millis(25) * n, delay, 2, 1);
+            scale.look(start + Duration::from_millis(25) * n, delay, 2, 0, 1);
         }
         assert_eq!(scale.replicas(), 2);
     }
@@ -165,7 +177,7 @@ mod tests {
             for (step_ms, delay_ms, in_service) in looks {
                 now += Duration::from_millis(step_ms);
                 let before = scale.replicas();
-                let after = scale.look(now, Duration::from_millis(delay_ms), in_service, 3);
+                let after = scale.look(now, Duration::from_millis(delay_ms), in_service, 0, 3);
                 prop_assert!((min..=min + more).contains(&after));
                 prop_assert!(after + 1 >= before, "one less at a time");
             }

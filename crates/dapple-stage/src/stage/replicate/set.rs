@@ -1,55 +1,105 @@
-//! The replicas themselves: stages, each with a color of its own, and the choice among them.
+//! The replicas themselves: stages, each with a color of its own, among which a balancer chooses.
+//!
+//! Locks are taken in this order: `slots`, the balancer's, those of the stages.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock, Weak};
 
-use tower_service::Service;
+use dapple_sched::Handle;
+use dapple_sync::sync::{Notify, mpsc, oneshot};
 
-use crate::refused::{Reason, Refused};
-use crate::stage::{Response, Stage, StageError, StageStats, Status};
+use super::keep::{Begun, Running, Starting, keep};
+use super::replica::{Check, Parts, Retired};
+use super::route::Judge;
+use super::scale::Replication;
+use crate::Backoff;
+use crate::balance::{Balancer, Config, Picked};
+use crate::refused::Refused;
+use crate::stage::core::{Core, drop_quietly};
+use crate::stage::{Stage, StageBuilder, StageError, StageStats, Status};
+use crate::supervise::Supervision;
+use crate::switch::{Mutex, lock};
 
-/// Makes the replica of a number.
-pub(crate) type MakeStage<Req, Resp, E> = Box<dyn Fn(usize) -> Stage<Req, Resp, E> + Send + Sync>;
+/// Makes the replica of a number: at once, or after a while.
+pub(super) type Make<Req, Resp, E> = Box<dyn FnMut(usize) -> Start<Req, Resp, E> + Send>;
+
+pub(super) enum Start<Req, Resp, E> {
+    Now(Parts<Req, Resp, E>),
+    Later(Starting<Req, Resp, E>),
+}
+
+/// Which replica it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    /// Started here, with a number.
+    Own(usize),
+    /// Run by somebody else, with a name.
+    Joined(Arc<str>),
+}
 
 /// The replicas of a stage.
-pub(crate) struct Set<Req, Resp, E>
+pub(super) struct Set<Req, Resp, E>
 where
     Req: Send + 'static,
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    make: MakeStage<Req, Resp, E>,
+    pub(super) name: Arc<str>,
+    pub(super) handle: Handle,
+    supervision: Supervision,
     /// How many calls one of them serves at a time.
-    pub(crate) width: usize,
-    rejoin_after: Duration,
-    places: Mutex<Places<Req, Resp, E>>,
+    pub(super) width: usize,
+    max: usize,
+    pub(super) backoff: Backoff,
+    make: Mutex<Make<Req, Resp, E>>,
+    pub(super) judge: Judge<Resp, E>,
+    pub(super) balancer: Balancer<Key, Live<Req, Resp, E>>,
+    slots: Mutex<Slots<Req, Resp, E>>,
+    /// Told when there is a replica more or less.
+    changed: Notify,
+    front: OnceLock<Weak<Core<Req, Resp, StageError<E>>>>,
 }
 
-struct Places<Req, Resp, E>
+struct Slots<Req, Resp, E>
 where
     Req: Send + 'static,
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    replicas: Vec<Replica<Req, Resp, E>>,
-    /// Where the search begins, so that equals take turns.
-    turn: usize,
+    own: Vec<Slot<Req, Resp, E>>,
+    /// Those of `own`, and those of replicas that are ending.
+    numbers: BTreeSet<usize>,
+    joined: Vec<(Arc<str>, Stage<Req, Resp, E>)>,
+    /// How many are being started.
+    starting: usize,
+    is_over: bool,
 }
 
-struct Replica<Req, Resp, E>
+struct Slot<Req, Resp, E>
 where
     Req: Send + 'static,
     Resp: Send + 'static,
     E: Send + 'static,
 {
     number: usize,
-    stage: Stage<Req, Resp, E>,
-    /// Since when it is out, and how often it was.
-    out: Option<Instant>,
-    outs: u32,
+    /// The last that there was.
+    stage: Option<Stage<Req, Resp, E>>,
+    /// Dropped, it retires the replica.
+    _wanted: oneshot::Sender<Infallible>,
+}
+
+/// A replica that can be chosen. Each choice holds a clone for as long as its request takes.
+pub(super) struct Live<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    pub(super) stage: Stage<Req, Resp, E>,
+    pub(super) check: Option<Check>,
+    /// Tells when the last clone is gone.
+    _use: mpsc::Sender<Infallible>,
 }
 
 impl<Req, Resp, E> Set<Req, Resp, E>
@@ -58,152 +108,248 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    pub(crate) fn new(make: MakeStage<Req, Resp, E>, width: usize, rejoin_after: Duration) -> Set<Req, Resp, E> {
-        Set { make, width, rejoin_after, places: Mutex::new(Places { replicas: Vec::new(), turn: 0 }) }
+    pub(super) fn new(
+        builder: &StageBuilder<Req>,
+        rules: &Replication,
+        judge: Judge<Resp, E>,
+        make: Make<Req, Resp, E>,
+    ) -> Set<Req, Resp, E> {
+        let (name, width, supervision) = builder.of_replicas();
+        let backoff = Backoff::new(rules.rejoin_after, rules.rejoin_after * 32).jitter(0.0);
+        let config = Config { backoff: backoff.clone(), ..Config::default() };
+        let slots =
+            Slots { own: Vec::new(), numbers: BTreeSet::new(), joined: Vec::new(), starting: 0, is_over: false };
+        Set {
+            name,
+            handle: builder.runtime_or_current(),
+            supervision,
+            width,
+            max: rules.max,
+            backoff,
+            make: Mutex::new(make),
+            judge,
+            balancer: Balancer::new(config),
+            slots: Mutex::new(slots),
+            changed: Notify::new(),
+            front: OnceLock::new(),
+        }
     }
 
-    fn places(&self) -> std::sync::MutexGuard<'_, Places<Req, Resp, E>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Has the stage before the replicas follow their number.
+    pub(super) fn set_front(&self, front: &Arc<Core<Req, Resp, StageError<E>>>) {
+        let _only_once = self.front.set(Arc::downgrade(front));
+        self.stages().iter().for_each(|stage| front.links.add(&crate::graph::Linked::node(stage), "replica"));
     }
 
-    /// Sees to it that there are so many, each with a number of its own, the smallest that is free. Those that go finish what they have.
-    pub(crate) fn resize(&self, count: usize) {
+    /// Sees to it that there are so many, each with a number of its own, the smallest that is free. Those that go finish what they
+    /// have, and keep their numbers until then.
+    pub(super) fn resize(self: &Arc<Self>, count: usize) {
         let mut gone = Vec::new();
         loop {
-            let number = {
-                let mut places = self.places();
-                while places.replicas.len() > count {
-                    gone.extend(places.replicas.pop());
-                }
-                if places.replicas.len() == count {
-                    break;
-                }
-                (0..).find(|n| places.replicas.iter().all(|replica| replica.number != *n)).unwrap_or(0)
-            };
-            // The factory is of the user: not under the lock. Only one looks at the scale at a time.
-            let stage = (self.make)(number);
-            self.places().replicas.push(Replica { number, stage, out: None, outs: 0 });
+            let mut slots = lock(&self.slots);
+            let count = if slots.is_over { 0 } else { count };
+            while slots.own.len() > count {
+                let Some(slot) = slots.own.pop() else { break };
+                gone.push((self.balancer.remove(&Key::Own(slot.number)), slot));
+            }
+            let number = (0..self.max).find(|number| !slots.numbers.contains(number));
+            let Some(number) = number.filter(|_| slots.own.len() < count) else { break };
+            slots.numbers.insert(number);
+            let (_wanted, wanted) = oneshot::channel();
+            slots.own.push(Slot { number, stage: None, _wanted });
+            drop(slots);
+            // The factory is of the user: not under the lock.
+            let first = self.begin(number);
+            let _detached = self.handle.spawn(keep(Arc::downgrade(self), number, Retired(wanted), first));
         }
-        drop(gone);
+        drop_quietly(gone);
+        self.tell();
     }
 
-    /// Tries those again that were taken out long enough ago. Yields how many are in.
-    pub(crate) fn rejoin(&self, now: Instant) -> usize {
-        let mut again = Vec::new();
-        let mut live = 0;
-        for replica in &mut self.places().replicas {
-            if replica.stage.stats().status != Status::Out {
-                live += 1;
-                replica.out = None;
-                continue;
-            }
-            let since = *replica.out.get_or_insert(now);
-            let wait = self.rejoin_after * 2_u32.pow(replica.outs.min(5));
-            if now.saturating_duration_since(since) >= wait {
-                again.push(replica.number);
-            }
-        }
-        for number in again {
-            let stage = (self.make)(number);
-            let mut places = self.places();
-            if let Some(replica) = places.replicas.iter_mut().find(|replica| replica.number == number) {
-                let old = std::mem::replace(&mut replica.stage, stage);
-                (replica.out, replica.outs) = (None, replica.outs + 1);
-                drop(places);
-                drop(old);
-            }
-            live += 1;
-        }
-        live
-    }
-
-    /// The replica with the fewest requests, of those that serve; one that rests only where all do.
-    fn choose(&self) -> Option<Stage<Req, Resp, E>> {
-        let mut places = self.places();
-        let count = places.replicas.len();
-        places.turn = (places.turn + 1) % count.max(1);
-        let turn = places.turn;
-        let rank = |place: usize| {
-            let stats = places.replicas[place].stage.stats();
-            let usable = matches!(stats.status, Status::Running | Status::Resting);
-            usable.then_some((stats.status == Status::Resting, stats.in_service + stats.queue_len))
+    /// Starts the replica of that number.
+    pub(super) fn begin(&self, number: usize) -> Begun<Req, Resp, E> {
+        let start = {
+            let _entered = self.handle.enter();
+            lock(&self.make)(number)
         };
-        let best = (0..count).map(|n| (turn + n) % count).filter_map(|place| Some((rank(place)?, place)));
-        let (_, place) = best.min_by_key(|(rank, _)| *rank)?;
-        Some(places.replicas[place].stage.clone())
+        match start {
+            Start::Now(parts) => Begun::Running(self.enter(number, parts)),
+            Start::Later(starting) => {
+                lock(&self.slots).starting += 1;
+                Begun::Starting(starting)
+            }
+        }
     }
 
-    pub(crate) fn stages(&self) -> Vec<Stage<Req, Resp, E>> {
-        self.places().replicas.iter().map(|replica| replica.stage.clone()).collect()
+    /// What was to come later is there, or is not.
+    pub(super) fn started(&self) {
+        lock(&self.slots).starting -= 1;
+        self.tell();
     }
 
-    pub(crate) fn stats(&self) -> Vec<StageStats> {
-        self.places().replicas.iter().map(|replica| replica.stage.stats()).collect()
+    /// Takes in what was started, unless it is not wanted any more.
+    pub(super) fn enter(&self, number: usize, parts: Parts<Req, Resp, E>) -> Running<Req, Resp, E> {
+        let Parts { factory, check, life } = parts;
+        let stage = self.builder(&format!("{} {number}", self.name)).build(factory);
+        let (live, uses) = Live::new(stage.clone(), check);
+        let mut old = None;
+        {
+            let mut slots = lock(&self.slots);
+            if let Some(slot) = slots.own.iter_mut().find(|slot| slot.number == number) {
+                old = Some((slot.stage.replace(stage.clone()), self.balancer.insert(Key::Own(number), live)));
+            }
+        }
+        drop_quietly(old);
+        self.link(&stage);
+        let (retire, retired) = oneshot::channel();
+        Running { stage, uses, retire, life: life(Retired(retired)) }
+    }
+
+    /// Nothing more is sent to it.
+    pub(super) fn leave(&self, number: usize) {
+        drop_quietly(self.balancer.remove(&Key::Own(number)));
+        self.tell();
+    }
+
+    /// It has ended.
+    pub(super) fn freed(&self, number: usize) {
+        lock(&self.slots).numbers.remove(&number);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes in one that somebody else runs, in place of one of that name.
+    pub(super) fn join(&self, name: &str, parts: Parts<Req, Resp, E>) {
+        let name: Arc<str> = name.into();
+        let stage = self.builder(&format!("{} at {name}", self.name)).build(parts.factory);
+        let (live, _uses) = Live::new(stage.clone(), parts.check);
+        let mut old = Vec::new();
+        {
+            let mut slots = lock(&self.slots);
+            if slots.is_over {
+                return;
+            }
+            old.extend(self.balancer.insert(Key::Joined(name.clone()), live).map(|live| live.stage));
+            slots.joined.retain(|(joined, _)| *joined != name);
+            slots.joined.push((name, stage.clone()));
+        }
+        drop_quietly(old);
+        self.link(&stage);
+    }
+
+    /// Sends nothing more to one that has joined; whether it was there.
+    pub(super) fn part(&self, name: &str) -> bool {
+        let old = {
+            let mut slots = lock(&self.slots);
+            slots.joined.retain(|(joined, _)| **joined != *name);
+            self.balancer.remove(&Key::Joined(name.into()))
+        };
+        let was_there = old.is_some();
+        drop_quietly(old);
+        self.tell();
+        was_there
+    }
+
+    /// Ends all replicas, and resolves when they have ended.
+    pub(super) async fn end(self: Arc<Self>) {
+        lock(&self.slots).is_over = true;
+        self.resize(0);
+        let joined: Vec<Arc<str>> = lock(&self.slots).joined.iter().map(|(name, _)| name.clone()).collect();
+        for name in joined {
+            self.part(&name);
+        }
+        loop {
+            let changed = self.changed.notified();
+            if lock(&self.slots).numbers.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The replica for the next request: of two by chance the one with less, of those that have room; of those that have none, only
+    /// where all have none; one that rests after a death, where all do. Waits while none is there and the first are being started.
+    pub(super) async fn pick(&self) -> Result<Picked<Key, Live<Req, Resp, E>>, Refused> {
+        let may = |may: fn(Status, bool) -> bool| {
+            self.balancer.pick_if(|one| may(one.value.stage.core.status(), one.in_flight < self.width))
+        };
+        loop {
+            let changed = self.changed.notified();
+            let picked = may(|status, has_room| status == Status::Running && has_room)
+                .or_else(|_| may(|status, _| status == Status::Running))
+                .or_else(|_| may(|status, _| status == Status::Resting));
+            match picked {
+                Err(_) if self.starting() > 0 => changed.await,
+                Err(refused) => {
+                    let rest = refused.retry_after.max(self.backoff.wait(0, 0.0));
+                    return Err(Refused::new(refused.reason, rest));
+                }
+                Ok(picked) => return Ok(picked),
+            }
+        }
+    }
+
+    /// How many are being started.
+    pub(super) fn starting(&self) -> usize {
+        lock(&self.slots).starting
+    }
+
+    /// How many there are that others run.
+    pub(super) fn joined_len(&self) -> usize {
+        lock(&self.slots).joined.len()
+    }
+
+    pub(super) fn stages(&self) -> Vec<Stage<Req, Resp, E>> {
+        let slots = lock(&self.slots);
+        let own = slots.own.iter().filter_map(|slot| slot.stage.clone());
+        own.chain(slots.joined.iter().map(|(_, stage)| stage.clone())).collect()
+    }
+
+    pub(super) fn stats(&self) -> Vec<StageStats> {
+        self.stages().iter().map(Stage::stats).collect()
+    }
+
+    /// What is in service and what is on its way to it: more is hardly ever sent.
+    fn builder(&self, name: &str) -> StageBuilder<Req> {
+        let builder = StageBuilder::new(name.to_owned()).runtime(self.handle.clone()).color(self.handle.new_color());
+        builder.width(self.width).queue_len_max(usize::MAX).supervision(self.supervision.clone())
+    }
+
+    fn link(&self, stage: &Stage<Req, Resp, E>) {
+        if let Some(front) = self.front.get().and_then(Weak::upgrade) {
+            front.links.add(&crate::graph::Linked::node(stage), "replica");
+        }
+        self.tell();
+    }
+
+    /// As many are served at a time as replicas have room for. With none in, requests are told so instead of waiting.
+    pub(super) fn tell(&self) {
+        if let Some(front) = self.front.get().and_then(Weak::upgrade) {
+            front.set_width_to(self.balancer.serving_len().max(1) * self.width);
+        }
+        self.changed.notify_waiters();
     }
 }
 
-/// The handler of a replicated stage: hands each request to a replica.
-pub(crate) struct Router<Req, Resp, E>(pub(crate) Arc<Set<Req, Resp, E>>)
+impl<Req, Resp, E> Live<Req, Resp, E>
 where
     Req: Send + 'static,
     Resp: Send + 'static,
-    E: Send + 'static;
+    E: Send + 'static,
+{
+    /// With what says that the last clone is gone.
+    fn new(stage: Stage<Req, Resp, E>, check: Option<Check>) -> (Self, mpsc::Receiver<Infallible>) {
+        let (_use, uses) = mpsc::channel(1);
+        (Live { stage, check, _use }, uses)
+    }
+}
 
-impl<Req, Resp, E> Clone for Router<Req, Resp, E>
+impl<Req, Resp, E> Clone for Live<Req, Resp, E>
 where
     Req: Send + 'static,
     Resp: Send + 'static,
     E: Send + 'static,
 {
     fn clone(&self) -> Self {
-        Router(self.0.clone())
-    }
-}
-
-impl<Req, Resp, E> Service<Req> for Router<Req, Resp, E>
-where
-    Req: Send + 'static,
-    Resp: Send + 'static,
-    E: Send + 'static,
-{
-    type Response = Resp;
-    type Error = StageError<E>;
-    type Future = Routed<Req, Resp, E>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), StageError<E>>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Req) -> Routed<Req, Resp, E> {
-        match self.0.choose() {
-            Some(stage) => Routed(Ok(stage.ask(request).now())),
-            None => Routed(Err(Some(Refused::new(Reason::Unavailable, self.0.rejoin_after)))),
-        }
-    }
-}
-
-/// The response of the replica that was chosen.
-pub(crate) struct Routed<Req, Resp, E>(Result<Response<Req, Resp, E>, Option<Refused>>)
-where
-    Req: Send + 'static,
-    Resp: Send + 'static,
-    E: Send + 'static;
-
-impl<Req, Resp, E> Future for Routed<Req, Resp, E>
-where
-    Req: Send + 'static,
-    Resp: Send + 'static,
-    E: Send + 'static,
-{
-    type Output = Result<Resp, StageError<E>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Ok(response) => Pin::new(response).poll(cx),
-            Err(refused) => {
-                let refused = refused.take().expect("a response is not polled again after it was ready");
-                Poll::Ready(Err(refused.into()))
-            }
-        }
+        Live { stage: self.stage.clone(), check: self.check.clone(), _use: self._use.clone() }
     }
 }

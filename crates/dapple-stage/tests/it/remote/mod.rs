@@ -9,6 +9,7 @@ mod hostile;
 mod kills;
 mod operators;
 mod outcomes;
+mod replicas;
 mod staged;
 
 use std::io;

@@ -1,0 +1,220 @@
+//! Replicas in processes that are started for them, and on other machines.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::Weak;
+use std::time::Duration;
+
+use dapple_io::pipe;
+use dapple_io::process::{self, Child};
+use dapple_io::time::timeout;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Replica, Replicated, Retired, Watch};
+use crate::BoxError;
+use crate::race::{First, race};
+use crate::remote::{Discovery, Member, Peer, RemoteStage};
+
+use crate::switch::lock;
+
+impl<Req, Resp> Replica<Req, Resp>
+where
+    Req: Serialize + Send + 'static,
+    Resp: DeserializeOwned + Send + 'static,
+{
+    /// A stage that somebody else runs, in another process or on another machine. Nothing is sent to it while it cannot be reached.
+    pub fn remote(stage: RemoteStage<Req, Resp>) -> Replica<Req, Resp> {
+        let peer = stage.peer().clone();
+        Replica::new(stage).check(move || {
+            let peer = peer.clone();
+            async move { peer.connect().await.is_ok() }
+        })
+    }
+
+    /// Starts a process that hosts the stage of this name, such as `dapple stage-host` or a program whose `main` is
+    /// [`host_main`](crate::remote::host_main), and waits until it says on its standard output where it listens. Let it listen on port 0.
+    ///
+    /// Retired, it gets SIGTERM, and SIGKILL if it has not ended a minute later. One that ends before is dead. With the runtime it is killed;
+    /// should this process be killed itself, it goes on, and finds the pipe that is its standard input closed, if it has one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it kills the process, unless it was just being started.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started, ends, or says nothing for 30 s.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use dapple_stage::{Replica, Stage};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// // Up to eight processes, as many as the load asks for.
+    /// let echo = Stage::builder("echo").width(4).replicate_with::<String, _, _>(1..=8, |_number| {
+    ///     let mut command = Command::new("dapple");
+    ///     command.args(["stage-host", "--listen", "127.0.0.1:0", "--workers", "1", "--stage", "echo"]);
+    ///     Replica::<String, String>::process(command, "echo")
+    /// });
+    /// # let _ = echo;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn process(
+        mut command: Command,
+        stage: &str,
+    ) -> impl Future<Output = Result<Replica<Req, Resp>, BoxError>> + Send + use<Req, Resp> {
+        let stage = stage.to_owned();
+        command.stdout(Stdio::piped());
+        async move {
+            let mut process = Process { child: process::spawn(command).await? };
+            let stdout = process.child.take_stdout().ok_or("its standard output is gone")??;
+            // Kept, as the process may take its end for that of this one.
+            let stdin = process.child.take_stdin().transpose()?;
+            let address = match timeout(START_MAX, listening_on(&stdout)).await {
+                Ok(Some(address)) => address,
+                Ok(None) => {
+                    let status = process.child.wait().await?;
+                    return Err(format!("the process ended before it said `listening on ADDRESS`: {status}").into());
+                }
+                Err(_) => return Err("the process does not say `listening on ADDRESS`".into()),
+            };
+            let remote = Peer::new(address.to_string())?.stage(&stage);
+            Ok(Replica::remote(remote).lives(async move |retired| {
+                process.live(retired, &stdout).await;
+                drop(stdin);
+            }))
+        }
+    }
+}
+
+/// A child, which is killed when this is dropped.
+struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// To its end.
+    async fn live(mut self, retired: Retired, stdout: &pipe::Receiver) {
+        let ended = race(self.child.wait(), race(retired, discard(stdout))).await;
+        if let First::Left(status) = ended {
+            match status {
+                Ok(status) => tracing::warn!(pid = self.child.id(), %status, "the process of a replica has ended"),
+                Err(error) => tracing::warn!(%error, "the process of a replica is lost"),
+            }
+            return;
+        }
+        // The child was not waited for, so that the number is still its own.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _already_over = kill_process(pid, Signal::TERM);
+        }
+        let ended = race(timeout(END_MAX, self.child.wait()), discard(stdout)).await;
+        if let First::Left(Err(_)) = ended {
+            tracing::warn!(pid = self.child.id(), "the process of a replica does not end, and is killed");
+            let _already_over = self.child.kill();
+            let _status = self.child.wait().await;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _already_over = self.child.kill();
+        }
+    }
+}
+
+/// Where a host says that it listens; none if it ends without.
+async fn listening_on(stdout: &pipe::Receiver) -> Option<SocketAddr> {
+    let (mut text, mut buf) = (Vec::new(), [0; 1024]);
+    while let Ok(count @ 1..) = stdout.read(&mut buf).await {
+        text.extend_from_slice(&buf[..count]);
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let rest = line.find(LISTENING_ON).map(|at| &line[at + LISTENING_ON.len()..]);
+            if let Some(address) = rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok()) {
+                return Some(reachable(address));
+            }
+        }
+        // No line of a host is that long.
+        if text.len() > LINE_LEN_MAX {
+            text.clear();
+        }
+    }
+    None
+}
+
+/// Who listens everywhere is reached here.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+    }
+    address
+}
+
+/// Reads what a process prints, so that it never waits for room; does not end.
+async fn discard(stdout: &pipe::Receiver) {
+    let mut buf = [0; 1024];
+    while let Ok(1..) = stdout.read(&mut buf).await {}
+    std::future::pending().await
+}
+
+impl<Req, Resp> Replicated<Req, Resp, BoxError>
+where
+    Req: Serialize + Send + 'static,
+    Resp: DeserializeOwned + Send + 'static,
+{
+    /// Has the hosts take part that have the stage of this name, as they [join](Self::join) and leave.
+    ///
+    /// ```
+    /// use dapple_stage::remote::Discovery;
+    /// use dapple_stage::{Replica, Stage};
+    /// use tower::service_fn;
+    ///
+    /// # let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// // One to four here, and those on two other machines.
+    /// let here = service_fn(async |text: String| Ok::<_, std::convert::Infallible>(text));
+    /// let echo = Stage::builder("echo").width(4).replicate_with(1..=4, async move |_number| Ok(Replica::new(here)));
+    /// echo.find(&"10.0.0.1:7000,10.0.0.2:7000".parse::<Discovery>().expect("a list"), "echo");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn find(&self, hosts: &Discovery, stage: &str) {
+        let _entered = self.front.runtime().enter();
+        let following = follow(std::sync::Arc::downgrade(&self.watch), hosts.members(stage), stage.to_owned());
+        let following = dapple_sched::spawn(following);
+        lock(&self.watch.followers).push(following.abort_handle());
+        self.check();
+    }
+}
+
+async fn follow<Req, Resp>(watch: Weak<Watch<Req, Resp, BoxError>>, mut members: crate::remote::Members, stage: String)
+where
+    Req: Serialize + Send + 'static,
+    Resp: DeserializeOwned + Send + 'static,
+{
+    while let Some(member) = members.next().await {
+        let Some(watch) = watch.upgrade() else { return };
+        match member {
+            Member::Joined(address) => match Peer::new(address.as_str()) {
+                Ok(peer) => {
+                    let Replica { parts } = Replica::remote(peer.stage::<Req, Resp>(&stage));
+                    watch.set.join(&address, parts);
+                }
+                Err(problem) => tracing::warn!(%problem, address, "a host is left out"),
+            },
+            Member::Left(address) => drop(watch.set.part(&address)),
+        }
+    }
+}
+
+/// How long a process may take until it listens.
+const START_MAX: Duration = Duration::from_secs(30);
+/// How long one may take to end.
+const END_MAX: Duration = Duration::from_secs(60);
+const LISTENING_ON: &str = "listening on ";
+const LINE_LEN_MAX: usize = 64 << 10;

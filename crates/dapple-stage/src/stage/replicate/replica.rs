@@ -1,0 +1,140 @@
+//! One replica, as the program starts it.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dapple_sync::sync::oneshot;
+use tower_service::Service;
+
+use crate::BoxError;
+use crate::stage::seat::{BoxFuture, Factory, of_services};
+
+/// One replica of a stage, wherever it runs: what [`replicate_with`](crate::StageBuilder::replicate_with) has started.
+///
+/// | a replica | is made by |
+/// |---|---|
+/// | in this process, in a color of its own | [`Replica::new`] with any service |
+/// | in a process that this one starts | `Replica::process` with a command (with the feature `remote`) |
+/// | on another machine | `Replica::remote` with a remote stage (likewise) |
+/// | that is started and ended in some other way | [`Replica::new`] with a client of it, and [`lives`](Replica::lives) |
+///
+/// ```
+/// use dapple_stage::{Replica, Stage};
+/// use tower::service_fn;
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async {
+///     let stage = Stage::builder("double").width(4).replicate_with(1..=4, async |_number| {
+///         let service = service_fn(async |n: u32| Ok::<_, std::convert::Infallible>(2 * n));
+///         Ok(Replica::new(service).lives(async |retired| {
+///             // What it needs is made before this, and given back after it.
+///             retired.await;
+///         }))
+///     });
+///     assert_eq!(stage.ask(21).await.unwrap(), 42);
+///     stage.stop().await;
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "a replica serves nothing unless a stage has it"]
+pub struct Replica<Req, Resp> {
+    pub(super) parts: Parts<Req, Resp, BoxError>,
+}
+
+/// What a replica is made of.
+pub(super) struct Parts<Req, Resp, E> {
+    pub(super) factory: Factory<Req, Resp, E>,
+    pub(super) check: Option<Check>,
+    pub(super) life: Life,
+}
+
+/// Whether it is well.
+pub(super) type Check = Arc<dyn Fn() -> BoxFuture<bool> + Send + Sync>;
+
+type Life = Box<dyn FnOnce(Retired) -> BoxFuture<()> + Send>;
+
+/// Resolves when a replica is not needed any more, and all that it was sent is answered. Cancel safe.
+#[derive(Debug)]
+pub struct Retired(pub(super) oneshot::Receiver<Infallible>);
+
+impl Future for Retired {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(drop)
+    }
+}
+
+impl<Req, Resp, E> Parts<Req, Resp, E> {
+    /// What lives as long as it is wanted.
+    pub(super) fn of(factory: Factory<Req, Resp, E>) -> Parts<Req, Resp, E> {
+        Parts { factory, check: None, life: Box::new(|retired| Box::pin(retired)) }
+    }
+}
+
+impl<Req: Send + 'static, Resp: Send + 'static> Replica<Req, Resp> {
+    /// What clones of this service serve, each a call at a time; in this process in a color of its own.
+    pub fn new<S>(service: S) -> Replica<Req, Resp>
+    where
+        S: Service<Req, Response = Resp> + Clone + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+    {
+        Replica { parts: Parts::of(of_services(move || Boxed(service.clone()))) }
+    }
+
+    /// What goes on as long as the replica is there. When it ends, the replica is dead, and another one is started. It has to end
+    /// after [`Retired`]: nothing is sent to the replica by then, and nothing is on its way.
+    pub fn lives<F, Fut>(mut self, life: F) -> Self
+    where
+        F: FnOnce(Retired) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.parts.life = Box::new(move |retired| Box::pin(life(retired)));
+        self
+    }
+
+    /// Asked from time to time: nothing is sent to the replica as long as it is not well.
+    pub fn check<F, Fut>(mut self, check: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = bool> + Send + 'static,
+    {
+        self.parts.check = Some(Arc::new(move || Box::pin(check())));
+        self
+    }
+}
+
+/// Whose errors are boxed.
+struct Boxed<S>(S);
+
+impl<S, Req> Service<Req> for Boxed<S>
+where
+    S: Service<Req>,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    S::Response: 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let response = self.0.call(request);
+        Box::pin(async move { response.await.map_err(Into::into) })
+    }
+}
+
+impl<Req, Resp> fmt::Debug for Replica<Req, Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replica").field("is_checked", &self.parts.check.is_some()).finish_non_exhaustive()
+    }
+}
