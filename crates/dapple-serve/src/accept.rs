@@ -9,10 +9,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use dapple_io::time::{Instant, timeout};
-use tracing::{debug, warn};
+#[cfg(feature = "tls")]
+use tracing::debug;
 
 use crate::connection::{self, Link, Order, farewell};
-use crate::connections::Place;
+use crate::connections::{Place, Shortage};
 use crate::listener::{Listener, Peer};
 use crate::server::Shared;
 use crate::service::HttpService;
@@ -35,13 +36,13 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     ///
     /// The listener is of no more use.
     pub(crate) async fn run(self, mut stop: Pin<&mut impl Future<Output = ()>>) -> io::Result<()> {
-        let mut full = Full::default();
+        let mut shortage = Shortage::default();
         for count in 1_u64.. {
             let Some(accepted) = unless(stop.as_mut(), self.listener.accept()).await else { break };
             let (stream, peer) = accepted?;
             // Only when somebody is there, so that nobody makes room for nobody.
-            full.wait(&self.shared).await;
-            self.take(stream, peer, &mut full, Order::GoOn);
+            shortage.wait(&self.shared.connections, peer).await;
+            self.take(stream, peer, &mut shortage, Order::GoOn);
             if count % BATCH_LEN == 0 {
                 // After a burst there may be thousands more; other work goes in between.
                 dapple_sched::yield_now().await;
@@ -51,23 +52,23 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
         while begin.elapsed() < LAST_MAX
             && let Ok(Ok((stream, peer))) = timeout(LAST_PAUSE, self.listener.accept()).await
         {
-            self.take(stream, peer, &mut full, Order::LastReply);
+            self.take(stream, peer, &mut shortage, Order::LastReply);
         }
         Ok(())
     }
 
     /// Serves a connection, or turns it away.
-    fn take(&self, stream: L::Stream, peer: Peer, full: &mut Full, order: Order) {
+    fn take(&self, stream: L::Stream, peer: Peer, shortage: &mut Shortage, order: Order) {
         let shared = &self.shared;
         let link = Arc::new(Link::new(peer, &shared.options, Instant::now()));
         link.order(order);
         match shared.connections.enter(&link) {
             Some(place) => {
-                full.is_over(shared);
+                shortage.is_over(&shared.connections);
                 self.serve(stream, place, link);
             }
             None => {
-                full.tell(shared);
+                shortage.tell(&shared.connections);
                 shared.counts.turn_away();
                 self.turn_away(stream);
             }
@@ -80,9 +81,11 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
         if let Some(acceptor) = self.tls.clone() {
             let limit = shared.options.header_timeout;
             drop(dapple_sched::spawn(async move {
-                match acceptor.accept(stream, limit).await {
-                    Ok(stream) => connection::serve((stream, place), service, link, shared).await,
-                    Err(error) => debug!(%error, "a handshake of TLS failed"),
+                let handshake = unless(pin!(connection::unwanted(&link)), acceptor.accept(stream, limit)).await;
+                match handshake {
+                    Some(Ok(stream)) => connection::serve((stream, place), service, link, shared).await,
+                    Some(Err(error)) => debug!(%error, "a handshake of TLS failed"),
+                    None => debug!("a handshake of TLS was ended, as there was no room"),
                 }
             }));
             return;
@@ -103,52 +106,6 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
                 farewell(stream, FULL, u64::MAX).await;
                 drop(place);
             }));
-        }
-    }
-}
-
-/// What is known of a shortage of places.
-#[derive(Default)]
-struct Full {
-    is_told: bool,
-    /// When newcomers are turned away rather than wait for a place.
-    until: Option<Instant>,
-    /// When it was last looked who might make room.
-    looked: Option<Instant>,
-}
-
-impl Full {
-    /// Waits for a place, but not for long. Cancel safe.
-    async fn wait(&mut self, shared: &Shared) {
-        let connections = &shared.connections;
-        while connections.open() >= connections.max() {
-            let now = Instant::now();
-            // It takes a look at all connections, and newcomers may come by the thousand.
-            if self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY) {
-                connections.make_room(now);
-                self.looked = Some(now);
-            }
-            if now >= *self.until.get_or_insert(now + WAIT_MAX) {
-                return;
-            }
-            // Either way it is looked again.
-            let _ = timeout(WAIT_STEP, connections.one_ended()).await;
-        }
-    }
-
-    fn tell(&mut self, shared: &Shared) {
-        if !std::mem::replace(&mut self.is_told, true) {
-            let connections_max = shared.connections.max();
-            warn!(connections_max, "all connections are in use; new ones are refused until one ends");
-        }
-    }
-
-    /// Somebody came in. When there is room again for long, the next shortage is news.
-    fn is_over(&mut self, shared: &Shared) {
-        self.until = None;
-        if self.is_told && shared.connections.open() < shared.connections.max() / 2 {
-            self.is_told = false;
-            debug!("there is room for connections again");
         }
     }
 }
@@ -189,12 +146,6 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconn
 
 /// How many clients are turned away at the same time.
 const TURNED_AWAY_MAX: usize = 256;
-
-/// How long newcomers wait for a place, and how often it is looked meanwhile.
-const WAIT_MAX: Duration = Duration::from_millis(200);
-const WAIT_STEP: Duration = Duration::from_millis(20);
-
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How many connections are accepted in one go.
 const BATCH_LEN: u64 = 32;

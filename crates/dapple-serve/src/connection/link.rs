@@ -1,6 +1,6 @@
 //! What the parts of a connection share: its task, its stream, its requests, and the server.
 
-use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -22,8 +22,12 @@ pub(crate) struct Link {
     arrived_ns: AtomicI64,
     /// The strongest order that was given.
     order: AtomicU8,
-    /// Of the connection's task.
+    /// Of the connection's task, or of whoever reads once it was upgraded.
     waker: Mutex<Option<Waker>>,
+    /// It speaks another protocol by now, and nobody but its reader and writer can end it.
+    is_upgraded: AtomicBool,
+    /// It has no place any more.
+    is_over: AtomicBool,
 }
 
 /// What the server wants of a connection, from the weakest to the strongest.
@@ -50,6 +54,8 @@ impl Link {
             arrived_ns: AtomicI64::new(0),
             order: AtomicU8::new(Order::GoOn as u8),
             waker: Mutex::new(None),
+            is_upgraded: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         }
     }
 
@@ -61,9 +67,33 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Since when nothing is wanted of this side, if that is so and it may end for the sake of others.
-    pub(crate) fn rests_since(&self, now: Instant) -> Option<Instant> {
-        self.state().rests_since(now)
+    /// Since when nothing is wanted of this side, if that is so and it may end for the sake of others; or since when it is busy.
+    pub(crate) fn rests_since(&self, now: Instant) -> Result<Instant, Instant> {
+        let is_upgraded = self.is_upgraded();
+        self.state().rests_since(now).and_then(|since| if is_upgraded { Err(since) } else { Ok(since) })
+    }
+
+    /// hyper has handed the stream on.
+    pub(crate) fn set_upgraded(&self) {
+        self.is_upgraded.store(true, Ordering::SeqCst);
+        // Whoever reads may have looked between the order and this.
+        if self.ordered() == Order::Cut
+            && let Some(waker) = self.lock_waker().take()
+        {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn is_upgraded(&self) -> bool {
+        self.is_upgraded.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_over(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// What was read just now reached this machine so long ago.

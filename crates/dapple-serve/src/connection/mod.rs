@@ -64,11 +64,29 @@ pub(crate) async fn serve<S: Stream, V: HttpService>(
         .await
     };
     let stream = home.lock().unwrap_or_else(PoisonError::into_inner).take();
-    // One that speaks another protocol by now is whoever's that asked for it.
-    if let Some((stream, place)) = stream {
-        close(stream, &end, &link).await;
-        drop(place);
+    match stream {
+        Some((stream, place)) => {
+            close(stream, &end, &link).await;
+            drop(place);
+        }
+        // One that speaks another protocol by now is whoever's that asked for it.
+        None => link.set_upgraded(),
     }
+}
+
+/// Ready when a connection is to end on which no request can have come yet. Cancel safe.
+#[cfg(feature = "tls")]
+pub(crate) async fn unwanted(link: &Link) {
+    poll_fn(|cx| {
+        loop {
+            match link.watch(cx.waker()) {
+                Order::EndIfResting if link.rests_since(Instant::now()).is_err() => link.go_on(),
+                Order::EndIfResting | Order::Finish | Order::Cut => return Poll::Ready(()),
+                Order::GoOn | Order::LastReply => return Poll::Pending,
+            }
+        }
+    })
+    .await;
 }
 
 /// How a connection ended.
@@ -130,7 +148,7 @@ impl<'a> Watch<'a> {
         if order > self.done {
             match order {
                 Order::Cut => return Look::End(End::Cut),
-                Order::EndIfResting if self.link.rests_since(Instant::now()).is_some() => {
+                Order::EndIfResting if self.link.rests_since(Instant::now()).is_ok() => {
                     return Look::End(End::Evicted);
                 }
                 Order::EndIfResting => self.link.go_on(),

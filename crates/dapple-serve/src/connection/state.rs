@@ -132,14 +132,14 @@ impl State {
         }
     }
 
-    /// Since when nothing is wanted of this side, if that is so. One whose request may be on its way counts only after a while.
-    pub(crate) fn rests_since(&self, now: Instant) -> Option<Instant> {
+    /// Since when nothing is wanted of this side, or since when something is. One whose request may be on its way rests only after a while.
+    pub(crate) fn rests_since(&self, now: Instant) -> Result<Instant, Instant> {
         let is_resting = match self.phase {
             Phase::Resting => true,
             Phase::Fresh | Phase::Head => now.saturating_duration_since(self.since) >= REQUEST_AWAITED,
             Phase::Serving => false,
         };
-        is_resting.then_some(self.since)
+        if is_resting { Ok(self.since) } else { Err(self.since) }
     }
 
     /// Whether a client is at it that speaks HTTP/1.1, has sent a part of a head and got no reply to it.
@@ -196,11 +196,11 @@ mod tests {
         state.read(1, begin + 9 * SECOND);
         assert_eq!(state.deadline(&options), Some((begin + 10 * SECOND, Expired::Head)));
         assert!(state.is_reading_head());
-        assert_eq!(state.rests_since(begin + SECOND / 2), None, "its request may be on its way");
-        assert_eq!(state.rests_since(begin + SECOND), Some(begin));
+        assert_eq!(state.rests_since(begin + SECOND / 2), Err(begin), "its request may be on its way");
+        assert_eq!(state.rests_since(begin + SECOND), Ok(begin));
         state.begin(begin + 9 * SECOND);
         assert_eq!(state.deadline(&options), None, "a handler may take as long as it likes");
-        assert_eq!(state.rests_since(begin + 99 * SECOND), None);
+        assert_eq!(state.rests_since(begin + 99 * SECOND), Err(begin + 9 * SECOND));
     }
 
     #[test]

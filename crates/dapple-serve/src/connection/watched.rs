@@ -11,7 +11,7 @@ use dapple_http::frames::{Scanner, Traffic};
 use dapple_io::time::Instant;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use super::link::Link;
+use super::link::{Link, Order};
 use crate::connections::Place;
 use crate::listener::Stream;
 use crate::server::Shared;
@@ -91,6 +91,14 @@ impl<S: Stream> Watched<S> {
         }
     }
 
+    /// What ends a connection that speaks another protocol by now. Any other is ended by its own task.
+    fn check(&self, order: Order) -> io::Result<()> {
+        if order == Order::Cut && self.link.is_upgraded() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server ends this connection"));
+        }
+        Ok(())
+    }
+
     fn note_written(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &result {
             Poll::Ready(Ok(len)) => {
@@ -113,6 +121,8 @@ thread_local! {
 
 impl<S: Stream> Read for Watched<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        // Here, too, as nobody else is woken once this was upgraded.
+        self.check(self.link.watch(cx.waker()))?;
         PASSING.with_borrow_mut(|passing| {
             let len = passing.len().min(buf.remaining());
             let mut read = ReadBuf::new(&mut passing[..len]);
@@ -131,6 +141,7 @@ impl<S: Stream> Read for Watched<S> {
 
 impl<S: Stream> Write for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(self.link.ordered())?;
         let result = self.stream().poll_write(cx, buf);
         self.note_written(result)
     }

@@ -1,8 +1,14 @@
 //! More connections than there is room for.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
-use crate::support::{ask, connect, end, eventually, get, outside, rest};
+use dapple::tls::{Certificates, TlsAcceptor};
+use soak::{Frames, Trust, Wire};
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{Client, LIMIT, ask, connect, end, eventually, get, outside, reply, rest, start};
 
 #[test]
 fn those_that_rest_longest_make_room() {
@@ -49,4 +55,109 @@ fn a_limit_beyond_what_descriptors_allow_is_that() {
     let (runtime, server) = outside!(server => server.connections_max(usize::MAX));
     assert!((1..=100_000).contains(&server.handle.connections_max()), "{}", server.handle.connections_max());
     end(runtime, server);
+}
+
+/// A client at another address of this machine: of its own, as the server sees it.
+fn connect_as(client: u8, addr: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, client], 0)).into()).unwrap();
+    socket.connect(&addr.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+#[test]
+fn who_holds_all_places_gives_some_to_others() {
+    let (runtime, server) = outside!(server => server.connections_max(20).no_admission());
+    let addr = server.addr;
+    let mut greedy: Vec<_> = (0..20).map(|_| connect_as(1, addr)).collect();
+    for client in &mut greedy {
+        client.write_all(get("/never").as_bytes()).unwrap();
+    }
+    eventually("they are busy", || server.handle.requests() == 20);
+    // Each has its share, while the other one comes again and again.
+    let mut others: Vec<TcpStream> = Vec::new();
+    for client in 2..=5 {
+        let mut other = connect_as(client, addr);
+        let both = format!("{}{}", get("/hello"), get("/never"));
+        other.write_all(both.as_bytes()).unwrap();
+        assert_eq!(reply(&mut other).1, "hello", "client {client}");
+        for _ in 0..10 {
+            let reply = rest(&mut connect_as(1, addr));
+            assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        }
+        others.push(other);
+    }
+    // Who has less keeps it.
+    for other in &mut others {
+        other.set_nonblocking(true).unwrap();
+        assert_eq!(other.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+    assert!(server.handle.connections() <= 20);
+    drop((greedy, others));
+    end(runtime, server);
+}
+
+#[test]
+fn neither_another_protocol_keeps_others_out() {
+    let (runtime, server) = outside!(server => server.connections_max(4).no_admission());
+    let mut greedy: Vec<_> = (0..4).map(|_| connect_as(1, server.addr)).collect();
+    for client in &mut greedy {
+        let request = "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n";
+        client.write_all(request.as_bytes()).unwrap();
+        assert!(reply(client).0.starts_with("HTTP/1.1 101 "));
+        client.write_all(b"abc").unwrap();
+        let mut echo = [0; 3];
+        client.read_exact(&mut echo).unwrap();
+        assert_eq!(&echo, b"ABC");
+    }
+    let mut other = connect_as(2, server.addr);
+    assert_eq!(ask(&mut other, "/hello").1, "hello");
+    eventually("the handler of another protocol lets go", || server.handle.connections() <= 4);
+    assert_eq!(ask(&mut other, "/hello").1, "hello");
+    drop((greedy, other));
+    end(runtime, server);
+}
+
+#[test]
+fn nor_do_handshakes_that_do_not_go_on() {
+    let certificates = Certificates::self_signed(["localhost"]).unwrap();
+    let trust = Trust::new(certificates.first().clone(), "h2").unwrap();
+    let acceptor = TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"]).unwrap();
+    let (runtime, server) =
+        outside!(server => server.connections_max(4).header_timeout(Duration::from_secs(3_600)).tls(acceptor));
+    let silent: Vec<_> = (0..4).map(|_| connect_as(2, server.addr)).collect();
+    eventually("they are in", || server.handle.connections() == 4);
+    eventually("somebody else is", || {
+        Wire::tls(server.addr.port(), "localhost", &trust).is_ok_and(|wire| Frames::begin(wire, 65_535).is_ok())
+    });
+    drop(silent);
+    end(runtime, server);
+}
+
+/// Where requests are short, nothing is lost: those who make room do so with their reply. The clock stands.
+#[dapple::test]
+async fn who_is_asked_for_room_has_time_for_its_reply() {
+    let server = start!(server => server.connections_max(4).no_admission());
+    let mut greedy = Vec::new();
+    for _ in 0..4 {
+        let client = Client::connect(server.addr).await;
+        client.say(&get("/sleep?150")).await;
+        greedy.push(client);
+    }
+    while server.handle.requests() < 4 {
+        dapple::time::sleep(Duration::from_millis(1)).await;
+    }
+    let other = connect_as(2, server.addr);
+    other.set_nonblocking(true).unwrap();
+    let other = Client(dapple::net::TcpStream::from_std(other).unwrap());
+    other.say(&get("/hello")).await;
+    let mut last = 0;
+    for client in &greedy {
+        let (head, body) = client.hear().await;
+        assert_eq!(body, "awake");
+        last += usize::from(head.contains("connection: close"));
+    }
+    assert_eq!((other.hear().await.1.as_str(), last), ("hello", 1));
 }

@@ -80,8 +80,9 @@ pub(crate) fn reply(stream: &mut impl Read) -> (String, String) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        let len = stream.read(&mut byte).unwrap();
-        assert_eq!(len, 1, "it ended in the head: {:?}", String::from_utf8_lossy(&head));
+        // Not `read`, which ends where the process was stopped meanwhile.
+        let read = stream.read_exact(&mut byte);
+        read.unwrap_or_else(|error| panic!("{error} in the head: {:?}", String::from_utf8_lossy(&head)));
         head.push(byte[0]);
     }
     let head = String::from_utf8(head).unwrap();

@@ -1,0 +1,159 @@
+//! All connections of a server: counted, told to end, and those found that make room for others.
+
+mod room;
+mod shortage;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dapple_io::time::Instant;
+use dapple_sync::sync::Notify;
+use slab::Slab;
+
+pub(crate) use self::room::Client;
+use self::room::{GiveWay, Held, Standing, give_way, has_claim, richest};
+pub(crate) use self::shortage::Shortage;
+use crate::connection::{Link, Order};
+
+/// The connections that are open, upgraded ones included.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    max: AtomicUsize,
+    open: Mutex<Open>,
+    /// One has ended.
+    ended: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    links: Slab<Arc<Link>>,
+    /// How many each client has.
+    counts: HashMap<Client, usize>,
+}
+
+/// A connection that is counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    connections: Arc<Connections>,
+    key: usize,
+}
+
+impl Connections {
+    pub(crate) fn new(max: usize) -> Connections {
+        Connections { max: AtomicUsize::new(max), open: Mutex::default(), ended: Notify::new() }
+    }
+
+    pub(crate) fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// How many there are.
+    pub(crate) fn open(&self) -> usize {
+        self.lock().links.len()
+    }
+
+    /// One more, or `None` where there are as many as there may be.
+    pub(crate) fn enter(self: &Arc<Self>, link: &Arc<Link>) -> Option<Place> {
+        let mut open = self.lock();
+        if open.links.len() >= self.max() {
+            return None;
+        }
+        let key = open.links.insert(link.clone());
+        *open.counts.entry(link.peer().network()).or_default() += 1;
+        Some(Place { connections: self.clone(), key })
+    }
+
+    /// Has some of those end that rest, or asks some to end whose client has most. Returns those that were asked.
+    pub(crate) fn make_room(&self, newcomer: Client, now: Instant) -> impl Iterator<Item = Arc<Link>> {
+        let some = (self.max() / SOME_PART).clamp(SOME_MIN, SOME_MAX);
+        let (at_once, soon) = {
+            let open = self.lock();
+            let held: Vec<Held> = open.links.iter().map(|(key, link)| held(key, link, now)).collect();
+            let GiveWay { at_once, soon } = give_way(&held, &open.counts, newcomer, some, now);
+            let links = |keys: Vec<usize>| -> Vec<_> { keys.into_iter().map(|key| open.links[key].clone()).collect() };
+            (links(at_once), links(soon))
+        };
+        for link in at_once {
+            link.order(Order::EndIfResting);
+        }
+        soon.into_iter().inspect(|link| link.order(Order::Finish))
+    }
+
+    /// Who has most connections. It takes a look at all clients.
+    pub(crate) fn richest(&self) -> Client {
+        richest(&self.lock().counts).and_then(|(client, _)| client)
+    }
+
+    /// Whether a newcomer is to have a place of another client's.
+    pub(crate) fn has_claim(&self, newcomer: Client, other: Client) -> bool {
+        let open = self.lock();
+        let count = |client| open.counts.get(&client).copied().unwrap_or(0);
+        has_claim(count(newcomer), count(other))
+    }
+
+    /// Tells all of them.
+    pub(crate) fn order(&self, order: Order) {
+        let all: Vec<Arc<Link>> = self.lock().links.iter().map(|(_, link)| link.clone()).collect();
+        for link in all {
+            link.order(order);
+        }
+    }
+
+    /// Waits until one ends after this was first polled. Cancel safe.
+    pub(crate) async fn one_ended(&self) {
+        self.ended.notified().await;
+    }
+
+    /// Waits until none is left. Cancel safe.
+    pub(crate) async fn all_ended(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.open() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let link = {
+            let mut open = self.connections.lock();
+            let link = open.links.remove(self.key);
+            if let Entry::Occupied(mut count) = open.counts.entry(link.peer().network()) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+            link
+        };
+        link.set_over();
+        self.connections.ended.notify_one();
+    }
+}
+
+fn held(key: usize, link: &Link, now: Instant) -> Held {
+    let (since, standing) = match link.rests_since(now) {
+        Ok(since) => (since, Standing::Resting),
+        Err(since) if link.ordered() >= Order::Finish => (since, Standing::Asked),
+        Err(since) => (since, Standing::Busy),
+    };
+    Held { key, client: link.peer().network(), standing, since }
+}
+
+/// Which part of all connections is told to end at once where there is no room, how few, and how many at most.
+const SOME_PART: usize = 100;
+const SOME_MIN: usize = 1;
+const SOME_MAX: usize = 64;
