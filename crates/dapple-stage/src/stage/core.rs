@@ -150,12 +150,12 @@ where
 
     pub(crate) fn load(&self) -> Load {
         let (queue_len, queue_bytes, _) = self.door.lengths();
-        let (in_service, width) = {
+        let (in_service, width, delay) = {
             let bench = lock(&self.bench);
-            (bench.in_service, bench.width)
+            (bench.in_service, bench.width, self.delay_behind(&bench, queue_len))
         };
         let queue_len_max = self.policy.queue_len_max;
-        Load { queue_len, queue_len_max, queue_bytes, in_service, width, delay: self.delay() }
+        Load { queue_len, queue_len_max, queue_bytes, in_service, width, delay }
     }
 
     fn delay(&self) -> Duration {
@@ -386,11 +386,17 @@ where
         lock(&self.bench).status(now())
     }
 
-    /// What a new request would have to wait, by what others took lately.
+    /// Notes what those are told who are refused.
     pub(crate) fn set_delay(&self, bench: &Bench<Req, Resp, E>, waiting: usize) {
+        let delay_ns = u64::try_from(self.delay_behind(bench, waiting).as_nanos()).unwrap_or(u64::MAX);
+        self.delay_ns.store(delay_ns, Relaxed);
+    }
+
+    /// What a new request would have to wait behind so many, by what others took lately.
+    fn delay_behind(&self, bench: &Bench<Req, Resp, E>, waiting: usize) -> Duration {
         let calls = waiting.div_ceil(self.policy.cohort_max) as f64;
-        let delay = bench.totals.service_time.mean().as_nanos() as f64 * calls / bench.width as f64;
-        self.delay_ns.store(delay as u64, Relaxed);
+        let delay_ns = bench.totals.service_time.mean().as_nanos() as f64 * calls / bench.width as f64;
+        Duration::from_nanos(delay_ns as u64)
     }
 
     pub(crate) fn stats(&self) -> StageStats {

@@ -15,7 +15,7 @@ pub(crate) struct Example {
 }
 
 impl Example {
-    fn start(name: &str) -> Example {
+    pub(crate) fn start(name: &str) -> Example {
         Example::start_with(name, &[])
     }
 
