@@ -3,6 +3,7 @@
 mod admission;
 mod basics;
 mod bodies;
+mod bounds;
 mod end;
 mod hostile;
 mod room;

@@ -39,6 +39,11 @@ pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> 
             let body = request.into_body().collect().await?;
             Ok(text(format!("{} bytes after {ms} ms", body.to_bytes().len())))
         }
+        "/work" => {
+            let body = request.into_body().collect().await?;
+            spin(number);
+            Ok(text(format!("{} bytes", body.to_bytes().len())))
+        }
         "/echo" => Ok(Response::new(request.into_body().boxed_unsync())),
         "/zeros" => Ok(Response::new(Endless::Zeros.map_err(BoxError::from).boxed_unsync())),
         "/sleep" => {
@@ -55,10 +60,7 @@ pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> 
         }
         "/never" => std::future::pending().await,
         "/spin" => {
-            let (begin, us) = (Instant::now(), number);
-            while begin.elapsed() < Duration::from_micros(us) {
-                std::hint::spin_loop();
-            }
+            spin(number);
             Ok(text("spun"))
         }
         _ => Ok(with(StatusCode::NOT_FOUND, "nothing is here")),
@@ -77,6 +79,13 @@ async fn shout(mut upgraded: Upgraded) -> io::Result<()> {
         }
         let len = poll_fn(|cx| Pin::new(&mut upgraded).poll_write(cx, &text)).await?;
         assert_eq!(len, text.len(), "there is room for so little");
+    }
+}
+
+fn spin(us: u64) {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_micros(us) {
+        std::hint::spin_loop();
     }
 }
 

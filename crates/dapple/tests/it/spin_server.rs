@@ -149,9 +149,43 @@ fn ten_thousand_connections_may_rest() {
     }
 }
 
+/// The bound that docs/serving.md states, with as many heads as there are connections, all as long as they may be, and none that ends.
+#[test]
+fn the_longest_heads_take_no_more_than_is_stated() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let server = start(&["--workers", "1"]);
+    let before = memory(&server, "VmHWM:");
+    let head = format!("GET / HTTP/1.1\r\nhost: a\r\nx-long: {}", "x".repeat(HEAD_LEN - 100));
+    let mut clients: Vec<TcpStream> = (0..SLOW_HEADS).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.write_all(head.as_bytes()).unwrap();
+    }
+    // Those that took the machine too long have ended with 408 meanwhile; what they took counts.
+    let mut told = 0;
+    for client in &mut clients {
+        let _ = client.write_all(b"\r\n\r\n");
+        told += u64::from(reply(client).is_some_and(|(status, _)| status == 200 || status == 408 || status == 503));
+    }
+    let each = memory(&server, "VmHWM:").saturating_sub(before) / SLOW_HEADS;
+    println!("{each} bytes for each of {SLOW_HEADS} connections, {told} of which had a reply");
+    assert!(told > SLOW_HEADS / 2, "{told}");
+    assert!(each <= EACH_MAX, "{each} bytes for each");
+}
+
+const SLOW_HEADS: u64 = 2_000;
+const HEAD_LEN: usize = 64 << 10;
+/// Twice what a head may have, and a connection that rests.
+const EACH_MAX: u64 = (2 * 64 + 24) << 10;
+
 /// Bytes of memory that the server has.
 fn resident(server: &Example) -> u64 {
+    memory(server, "VmRSS:")
+}
+
+/// Of a line of what the kernel knows of the server's memory.
+fn memory(server: &Example, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel says it");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
