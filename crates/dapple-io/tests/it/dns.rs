@@ -40,6 +40,36 @@ fn both(kind: RecordType, ttl: u32) -> Reply {
 }
 
 #[test]
+fn services_are_found_by_their_names() {
+    let server = DnsServer::start(|asked| match (asked.name, asked.kind) {
+        ("_sign._tcp.test.", RecordType::SRV) => {
+            Reply::services([(20, 0, 7002, "b.test."), (10, 5, 7001, "A.test."), (10, 1, 7000, "a.test.")])
+        }
+        ("_none._tcp.test.", RecordType::SRV) => Reply::services([(0, 0, 0, ".")]),
+        ("_other._tcp.test.", _) => Reply::nothing(),
+        ("_ill._tcp.test.", _) => Reply::code(ResponseCode::ServFail),
+        _ => Reply::code(ResponseCode::NXDomain),
+    });
+    run(2, async {
+        let resolver = asking(&server);
+        let found = resolver.services("_sign._tcp.test").await.unwrap();
+        let found: Vec<_> = found.iter().map(|at| (at.priority, at.weight, at.host.as_str(), at.port)).collect();
+        assert_eq!(found, [(10, 1, "a.test", 7000), (10, 5, "A.test", 7001), (20, 0, "b.test", 7002)]);
+        assert_eq!(resolver.services("_none._tcp.test").await.unwrap(), [], "it says that it is not there");
+        for (name, kind) in [
+            ("_other._tcp.test", io::ErrorKind::NotFound),
+            ("_no._tcp.test", io::ErrorKind::NotFound),
+            ("127.0.0.1", io::ErrorKind::InvalidInput),
+            ("a b", io::ErrorKind::InvalidInput),
+        ] {
+            assert_eq!(resolver.services(name).await.unwrap_err().kind(), kind, "{name}");
+        }
+        let error = resolver.services("_ill._tcp.test").await.unwrap_err();
+        assert!(error.kind() != io::ErrorKind::NotFound && error.to_string().contains("_ill"), "{error}");
+    });
+}
+
+#[test]
 fn both_kinds_of_addresses_come_and_are_remembered() {
     let server = DnsServer::start(|asked| both(asked.kind, 300));
     run(2, async {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
-use hickory_proto::rr::rdata::{A, AAAA, CNAME, SOA};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, SOA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 /// What the server says to one question.
@@ -33,6 +33,14 @@ impl Reply {
         };
         let records = addresses.into_iter().map(|ip| (None, ttl, data(ip.into()))).collect();
         Reply { records, ..Reply::default() }
+    }
+
+    /// Where a service is: priority, weight, port and host of each.
+    pub(crate) fn services<'a>(targets: impl IntoIterator<Item = (u16, u16, u16, &'a str)>) -> Reply {
+        let data = |(priority, weight, port, host)| {
+            RData::SRV(SRV::new(priority, weight, port, Name::from_ascii(host).unwrap()))
+        };
+        Reply { records: targets.into_iter().map(|target| (None, 0, data(target))).collect(), ..Reply::default() }
     }
 
     /// There is such a name, without an address of this kind.

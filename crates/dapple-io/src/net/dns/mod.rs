@@ -15,6 +15,7 @@ mod failure;
 mod limit;
 mod provider;
 mod search;
+mod services;
 mod system;
 
 use std::fmt;

@@ -22,6 +22,7 @@ use super::peer::parse_address;
 /// |---|---|
 /// | `10.0.0.1:7000,10.0.0.2:7000` | these; `http://` may stand before each |
 /// | `dns:stages.example:7000` | all addresses of that name, IPv4 and IPv6, looked up again every 5 s as far as the answers' lifetimes allow |
+/// | `srv:_sign._tcp.stages.example` | those that its SRV records name, of the least priority number, looked up again every 5 s |
 /// | `etcd://10.0.0.9:2379,10.0.0.10:2379/dapple/shop` | those that have [registered](Registration) themselves under that prefix; news come at once |
 ///
 /// Who answers nothing keeps the list that was last known: the hosts go on without a directory.
@@ -45,6 +46,7 @@ pub struct Discovery(Kind);
 enum Kind {
     List(Vec<String>),
     Dns { host: String, port: u16, every: Duration },
+    Srv { name: String, every: Duration },
     Etcd(Place),
 }
 
@@ -82,6 +84,21 @@ impl Discovery {
         Ok(Discovery(Kind::Dns { host: host.to_owned(), port, every: LOOK_UP_EVERY }))
     }
 
+    /// Where a service is offered by the SRV records at a name such as `_sign._tcp.stages.example` (RFC 2782), looked up every 5 s; see
+    /// [`every`](Self::every). Only those of the least priority number are hosts, and their weights do not count: a balancer measures. It takes
+    /// the feature `dns`.
+    ///
+    /// # Errors
+    ///
+    /// This is no name.
+    pub fn srv(name: &str) -> Result<Discovery, DiscoveryError> {
+        let is_name = parse_address(&format!("{name}:1")).is_ok() && name.contains('.') && !name.contains('[');
+        match is_name {
+            true => Ok(Discovery(Kind::Srv { name: name.to_owned(), every: LOOK_UP_EVERY })),
+            false => Err(DiscoveryError(format!("`{name}` is no name of a service; write srv:_SERVICE._tcp.DOMAIN"))),
+        }
+    }
+
     /// What is registered in etcd under a prefix. `endpoints` are the addresses of its members, each `HOST:PORT`: one after the
     /// other is asked.
     ///
@@ -99,7 +116,7 @@ impl Discovery {
     /// How often a name in the DNS is looked up; 100 ms at least. It changes nothing for others.
     #[must_use]
     pub fn every(mut self, period: Duration) -> Discovery {
-        if let Kind::Dns { every, .. } = &mut self.0 {
+        if let Kind::Dns { every, .. } | Kind::Srv { every, .. } = &mut self.0 {
             *every = period.max(LOOK_UP_EVERY_MIN);
         }
         self
@@ -122,7 +139,11 @@ impl Discovery {
                 });
             }
             Kind::Dns { host, port, every } => {
-                let _detached = dapple_sched::spawn(dns::look_up(host, port, every, publisher));
+                let _detached =
+                    dapple_sched::spawn(dns::look_up(host, move |host| dns::hosts(host, port), every, publisher));
+            }
+            Kind::Srv { name, every } => {
+                let _detached = dapple_sched::spawn(dns::look_up(name, dns::targets, every, publisher));
             }
             Kind::Etcd(place) => {
                 let _detached = dapple_sched::spawn(etcd::follow(place, stage.to_owned(), publisher));
@@ -150,6 +171,9 @@ impl FromStr for Discovery {
             let (host, port) = rest.trim_start_matches('/').rsplit_once(':').ok_or_else(wrong)?;
             return Discovery::dns(host, port.parse().map_err(|_| wrong())?);
         }
+        if let Some(name) = text.strip_prefix("srv:") {
+            return Discovery::srv(name.trim_start_matches('/'));
+        }
         if let Some(rest) = text.strip_prefix("etcd://") {
             let wrong =
                 || DiscoveryError(format!("`{text}` has no prefix; write etcd://HOST:PORT[,HOST:PORT…]/PREFIX"));
@@ -162,7 +186,7 @@ impl FromStr for Discovery {
         };
         let addresses: Vec<String> = split(text).into_iter().map(plain).collect();
         if addresses.iter().any(|address| address.contains("://")) {
-            let known = "HOST:PORT[,HOST:PORT…], dns:NAME:PORT and etcd://HOST:PORT/PREFIX";
+            let known = "HOST:PORT[,HOST:PORT…], dns:NAME:PORT, srv:_SERVICE._tcp.DOMAIN and etcd://HOST:PORT/PREFIX";
             return Err(DiscoveryError(format!("`{text}` is none of {known}")));
         }
         Discovery::list(addresses)
@@ -174,6 +198,7 @@ impl fmt::Display for Discovery {
         match &self.0 {
             Kind::List(addresses) => f.write_str(&addresses.join(",")),
             Kind::Dns { host, port, .. } => write!(f, "dns:{host}:{port}"),
+            Kind::Srv { name, .. } => write!(f, "srv:{name}"),
             Kind::Etcd(place) => write!(f, "{place}"),
         }
     }
@@ -189,7 +214,9 @@ mod tests {
 
     #[test]
     fn texts_come_back() {
-        for text in ["a:1", "a:1,[::1]:2", "dns:stages.example:7000", "etcd://a:2379,b:2379/dapple/shop"] {
+        for text in
+            ["a:1", "a:1,[::1]:2", "dns:stages.example:7000", "srv:_a._tcp.b", "etcd://a:2379,b:2379/dapple/shop"]
+        {
             assert_eq!(text.parse::<Discovery>().unwrap().to_string(), text);
         }
         assert_eq!(" a:1 , b:2".parse::<Discovery>().unwrap().to_string(), "a:1,b:2");
@@ -207,6 +234,10 @@ mod tests {
             "dns:a",
             "dns::1",
             "dns:a:0",
+            "srv:",
+            "srv:a",
+            "srv:_a._tcp.b:1",
+            "srv:a b.c",
             "etcd://a:1",
             "etcd:///x",
             "etcd://a:1/",

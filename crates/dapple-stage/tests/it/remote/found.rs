@@ -92,6 +92,54 @@ fn a_name_is_all_its_addresses_as_they_change() {
 }
 
 #[test]
+fn a_service_is_what_its_records_say_as_they_change() {
+    let ports = Arc::new(std::sync::OnceLock::<[u16; 2]>::new());
+    let (stage, known) = (Arc::new(AtomicU8::new(0)), ports.clone());
+    let told = stage.clone();
+    let server = DnsServer::start(move |asked| {
+        let Some([first, second]) = known.get().copied() else { return Reply::nothing() };
+        match (asked.name, asked.kind, told.load(Ordering::SeqCst)) {
+            ("_who._tcp.test.", RecordType::SRV, 0) => {
+                Reply::services([(5, 0, first, "one.test."), (9, 0, second, "two.test.")])
+            }
+            ("_who._tcp.test.", RecordType::SRV, 1) => Reply::services([(9, 0, second, "two.test.")]),
+            ("_who._tcp.test.", RecordType::SRV, _) => Reply::code(ResponseCode::NXDomain),
+            (_, RecordType::A, _) => Reply::addresses([Ipv4Addr::LOCALHOST], 60),
+            _ => Reply::nothing(),
+        }
+    });
+    let runtime = runtime();
+    runtime.block_on(async {
+        let mut config = ResolverConfig::default();
+        config.name_servers = vec![server.addr];
+        (config.resolv_conf, config.hosts, config.search) = (None, None, Some(Vec::new()));
+        Resolver::new(config).install().unwrap();
+
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        ports.set(listeners.each_ref().map(|listener| listener.local_addr().unwrap().port())).unwrap();
+        let [first, second] = listeners;
+        let stops = [host(1, first), host(2, second)];
+        let [one, two] = *ports.get().unwrap();
+
+        let discovery: Discovery = "srv:_who._tcp.test".parse().unwrap();
+        let discovery = discovery.every(Duration::from_millis(100));
+        let mut members = discovery.members("who");
+        let mut who: Who = discovery.balance("who");
+        assert_eq!(next(&mut members).await, Member::Joined(format!("one.test:{one}")));
+        until("the first is found", || who.balancer().serving_len() == 1).await;
+        assert_eq!(ask(&mut who).await.unwrap(), 1);
+        stage.store(1, Ordering::SeqCst);
+        assert_eq!(next(&mut members).await, Member::Joined(format!("two.test:{two}")));
+        assert_eq!(next(&mut members).await, Member::Left(format!("one.test:{one}")));
+        let mut sure = Retry::new(Attempts::new(10).judge(ByFate), who.clone());
+        while ask(&mut sure).await.unwrap() != 2 {}
+        stage.store(2, Ordering::SeqCst);
+        assert_eq!(next(&mut members).await, Member::Left(format!("two.test:{two}")));
+        stops.iter().for_each(Stopper::stop);
+    });
+}
+
+#[test]
 fn of_a_list_those_who_are_there_serve_and_the_others_come_later() {
     let runtime = runtime();
     runtime.block_on(async {
