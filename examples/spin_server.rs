@@ -3,10 +3,12 @@
 //! ```text
 //! cargo run --release --example spin_server --features serve -- --port 7007 --workers 1
 //! curl 'http://127.0.0.1:7007/?us=5000'
+//! curl -H 'X-Class: high' 'http://127.0.0.1:7007/?us=5000'
 //! ```
 //!
 //! The handler burns the CPU without ever awaiting, as a program does that computes. What would be
-//! answered too late is refused at once with 503, by the admission control that `dapple::serve` has unless told otherwise.
+//! answered too late is refused at once with 503, by the admission control that `dapple::serve` has unless told otherwise. A request may
+//! say how important it is; health checks (`/healthz`) need not.
 
 use std::convert::Infallible;
 use std::process::ExitCode;
@@ -14,7 +16,8 @@ use std::time::Duration;
 
 use dapple::net::TcpListener;
 use dapple::serve::Body;
-use http::{Request, Response, StatusCode};
+use dapple::stage::admission::{Class, Offer};
+use http::{HeaderMap, Request, Response, StatusCode};
 use rustix::time::{ClockId, clock_gettime};
 use tower::service_fn;
 
@@ -47,7 +50,9 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         let listener = TcpListener::bind(&asked).map_err(|error| format!("cannot listen on {asked}: {error}"))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         println!("spin_server listens on {address}; try: curl 'http://{address}/?us=5000'");
-        let mut server = dapple::serve(listener, service_fn(spin)).with_signals();
+        let mut server = dapple::serve(listener, service_fn(spin))
+            .with_signals()
+            .describe(|parts, _, offer| class_of(&parts.headers, offer));
         if let Some(target_delay) = arguments.target_delay {
             server = server.target_delay(target_delay);
         }
@@ -60,13 +65,32 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// The handler. It has nothing to wait for.
 async fn spin(request: Request<Body>) -> Result<Response<String>, Infallible> {
-    let (status, text) = match asked_us(request.uri().query().unwrap_or_default()) {
+    let asked = asked_class(request.headers()).and_then(|_| asked_us(request.uri().query().unwrap_or_default()));
+    let (status, text) = match asked {
         Ok(us) => (StatusCode::OK, format!("{} us burnt\n", burn(Duration::from_micros(us)).as_micros())),
         Err(problem) => (StatusCode::BAD_REQUEST, format!("{problem}\n")),
     };
     let mut response = Response::new(text);
     *response.status_mut() = status;
     Ok(response)
+}
+
+/// Whoever says a class gets it; in earnest it would be told by who is asking. Health checks are of a class of their own as it is.
+fn class_of(headers: &HeaderMap, offer: Offer) -> Offer {
+    match asked_class(headers) {
+        Ok(Some(class)) => offer.class(class),
+        _ => offer,
+    }
+}
+
+fn asked_class(headers: &HeaderMap) -> Result<Option<Class>, String> {
+    let Some(value) = headers.get("x-class") else { return Ok(None) };
+    match value.as_bytes() {
+        b"high" => Ok(Some(Class::HIGH)),
+        b"normal" => Ok(Some(Class::NORMAL)),
+        b"low" => Ok(Some(Class::LOW)),
+        _ => Err(format!("X-Class: {value:?} is none of high, normal and low")),
+    }
 }
 
 fn asked_us(query: &str) -> Result<u64, String> {
@@ -136,6 +160,7 @@ fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64, String> {
 }
 
 const HELP: &str = "A server whose requests burn CPU: GET /?us=5000 takes 5 ms of it.
+A request with the field X-Class: high, normal or low is of that class, and GET /healthz?us=5000 is a health check, which passes first.
 
 usage: spin_server [--port N] [--workers N] [--target-delay-ms N | --no-admission]
 

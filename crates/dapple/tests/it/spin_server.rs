@@ -56,6 +56,21 @@ fn it_burns_what_it_is_asked_for() {
 }
 
 #[test]
+fn requests_say_their_class() {
+    let server = start(&["--workers", "1"]);
+    let mut client = server.connect();
+    for (target, class, expected) in
+        [("/?us=7", "high", 200), ("/?us=7", "low", 200), ("/healthz?us=7", "normal", 200), ("/?us=7", "gold", 400)]
+    {
+        let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\nx-class: {class}\r\n\r\n");
+        client.write_all(request.as_bytes()).unwrap();
+        let (status, body) = reply(&mut client).expect("it answers");
+        assert_eq!(status, expected, "{class}: {body}");
+        assert_eq!(body.contains("is none of high, normal and low"), expected == 400, "{body}");
+    }
+}
+
+#[test]
 fn wrong_flags_are_said() {
     for (arguments, says) in [
         (&["--port", "x"][..], "--port takes a number from 0 to 65535"),
@@ -74,7 +89,7 @@ fn wrong_flags_are_said() {
     let output = Command::new(executable("spin_server")).args(["--port", &port]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("cannot listen on 127.0.0.1:{port}")));
     let output = Command::new(executable("spin_server")).arg("--help").output().unwrap();
-    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("--no-admission"));
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("X-Class: high"));
 }
 
 #[test]
