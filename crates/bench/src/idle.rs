@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let all = args.output.repeat(
         args.runs,
         |run| trials(args, run),
-        |trial| format!("{}/{}w", name(trial.peer), trial.workers),
+        |trial| (String::new(), format!("{}/{}w", name(trial.peer), trial.workers)),
         |trial| apart(trial).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
     )?;
     args.output.end(&about, &report(&all, args));

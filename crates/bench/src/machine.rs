@@ -312,6 +312,7 @@ fn stat_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Where and how figures are taken, as every published one must name it.
+#[derive(Clone)]
 pub(crate) struct About {
     /// Processor and number of cores.
     pub(crate) machine: String,

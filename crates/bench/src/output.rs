@@ -4,6 +4,7 @@ use crate::machine::{About, about};
 use crate::stats::Table;
 use anyhow::Result;
 use serde::Serialize;
+use std::time::{Duration, Instant};
 
 /// How results are printed. Progress goes to standard error, results to standard output.
 #[derive(clap::Args)]
@@ -15,6 +16,32 @@ pub(crate) struct Output {
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
 }
+
+/// How fast trials go.
+#[derive(Default)]
+struct Pace {
+    trials: u32,
+    time: Duration,
+}
+
+impl Pace {
+    fn took(&mut self, time: Duration) {
+        // What was saved earlier takes no time, and says nothing about what was not.
+        if time > AT_ONCE {
+            self.trials += 1;
+            self.time += time;
+        }
+    }
+
+    /// What to say about so many more trials; nothing before the first.
+    fn left(&self, trials: usize) -> String {
+        let minutes = self.time.as_secs_f64() / f64::from(self.trials) * trials as f64 / 60.0;
+        if minutes.is_finite() { format!(" ({minutes:.0} min left)") } else { String::new() }
+    }
+}
+
+/// Shorter than any trial takes.
+const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// The tables of one experiment.
 pub(crate) struct Report {
@@ -48,20 +75,32 @@ impl Output {
     }
 
     /// Makes all trials of so many repetitions, one after the other. Says on standard error which one it is at, and prints the
-    /// line of each run as it ends.
+    /// line of each run as it ends. `titles` are what a trial has in common with those beside it, which may be empty, and its own.
     pub(crate) fn repeat<T, R: Serialize>(
         &self,
         runs: u32,
         trials: impl Fn(usize) -> Vec<T>,
-        title: impl Fn(&T) -> String,
+        titles: impl Fn(&T) -> (String, String),
         make: impl Fn(&T) -> R,
     ) -> Result<Vec<R>> {
         let mut all = Vec::new();
+        let mut pace = Pace::default();
         for run in 0..runs as usize {
             eprint!("run {}/{runs}:", run + 1);
-            for trial in trials(run) {
-                eprint!(" {}", title(&trial));
+            let mut common = String::new();
+            let trials = trials(run);
+            let mut rest = trials.len() * (runs as usize - run);
+            for trial in trials {
+                let (heading, title) = titles(&trial);
+                if heading != common {
+                    eprint!("\n  {heading}{}:", pace.left(rest));
+                    common = heading;
+                }
+                eprint!(" {title}");
+                let begin = Instant::now();
                 let made = make(&trial);
+                pace.took(begin.elapsed());
+                rest -= 1;
                 if self.json {
                     println!("{}", serde_json::to_string(&made)?);
                 }
@@ -116,6 +155,16 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_is_told_by_what_was_measured() {
+        let mut pace = Pace::default();
+        pace.took(Duration::from_millis(1));
+        assert_eq!(pace.left(7), "");
+        pace.took(Duration::from_secs(20));
+        pace.took(Duration::from_secs(40));
+        assert_eq!(pace.left(8), " (4 min left)");
+    }
 
     #[test]
     fn markdown_names_what_a_published_figure_must_name() {

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         all.extend(args.output.repeat(
             args.runs,
             |run| trials(args, *case, run, rounds_per_ns),
-            report::place_name,
+            |trial| (String::new(), report::place_name(trial)),
             |trial| apart(trial).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
         )?);
     }

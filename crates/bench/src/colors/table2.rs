@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let all = args.output.repeat(
         args.runs,
         |run| trials(args, &configurations, spin_rounds, run),
-        |trial| format!("{}/{}w", name(trial.configuration), trial.workers),
+        |trial| (String::new(), format!("{}/{}w", name(trial.configuration), trial.workers)),
         |trial| apart(trial).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
     )?;
     args.output.end(&about, &report(&all, args));

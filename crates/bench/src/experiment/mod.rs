@@ -6,6 +6,7 @@ mod histogram;
 mod options;
 mod peer;
 mod plot;
+mod saved;
 mod table;
 mod window;
 
@@ -14,6 +15,7 @@ pub(crate) use histogram::Histogram;
 pub(crate) use options::{Offer, Options};
 pub(crate) use peer::Peer;
 pub(crate) use plot::Plot;
+pub(crate) use saved::Saved;
 pub(crate) use table::Column;
 pub(crate) use window::{Window, wait_until};
 
@@ -36,6 +38,8 @@ pub(crate) trait Experiment {
     const PEERS: &'static [Peer];
     /// What the columns mean, and what was checked.
     const LEGEND: &'static str;
+    /// Whether the titles of its cases say what the parts of its plots are.
+    const TITLES_NAME_PARTS: bool = false;
     /// What is varied. Its fields are in the JSON lines.
     type Case: Clone + PartialEq + Serialize + DeserializeOwned;
     /// What is measured. Its fields are in the JSON lines.
@@ -97,7 +101,8 @@ pub(crate) struct Trial<C> {
 }
 
 /// What one trial yielded: one line of JSON. `figures` are missing where it yielded none.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
+#[serde(bound(deserialize = "C: DeserializeOwned, F: DeserializeOwned"))]
 pub(crate) struct Row<C, F> {
     experiment: String,
     pub(crate) peer: Peer,
@@ -107,7 +112,7 @@ pub(crate) struct Row<C, F> {
     #[serde(flatten)]
     pub(crate) figures: Option<F>,
     pub(crate) checked: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     problem: Option<String>,
 }
 
@@ -149,6 +154,8 @@ pub(crate) struct Session<'a> {
     pub(crate) go_program: Option<PathBuf>,
     /// Where plots go.
     pub(crate) plot: Option<PathBuf>,
+    /// Where results are kept.
+    pub(crate) saved: Option<Saved>,
 }
 
 impl Session<'_> {
@@ -175,8 +182,8 @@ impl Session<'_> {
         let rows = self.output.repeat(
             self.runs,
             |run| self.trials::<E>(&possible, run),
-            |trial| title::<E>(trial),
-            |trial| self.apart::<E>(trial),
+            |trial| (E::title(&trial.case), title::<E>(trial)),
+            |trial| self.once::<E>(trial),
         )?;
         self.report::<E>(&rows)?;
         let failed = verdict(&rows, |row| {
@@ -214,6 +221,19 @@ impl Session<'_> {
         trials
     }
 
+    /// Runs a trial, unless its result is there already.
+    fn once<E: Experiment>(&self, trial: &Trial<E::Case>) -> Row<E::Case, E::Figures> {
+        let Some(saved) = &self.saved else { return self.apart::<E>(trial) };
+        if let Some(row) = saved.earlier::<E>(trial) {
+            return row;
+        }
+        let row = self.apart::<E>(trial);
+        if let Err(error) = saved.add(trial.secs, &row) {
+            eprint!("\nwarning: {error:#}: ");
+        }
+        row
+    }
+
     fn apart<E: Experiment>(&self, trial: &Trial<E::Case>) -> Row<E::Case, E::Figures> {
         let answer = || -> Result<Answer<E::Figures>> {
             let mut command = own_command(self.trial_command)?;
@@ -236,9 +256,11 @@ impl Session<'_> {
         if rows.is_empty() {
             return Ok(());
         }
-        let beside = E::beside_paper(rows, self.about);
+        let mut about = self.about.clone();
+        about.commit = self.saved.as_ref().map_or(about.commit, Saved::commits);
+        let beside = E::beside_paper(rows, &about);
         if let Some(folder) = &self.plot {
-            let mut files = plot::write::<E>(folder, self.about, rows)?;
+            let mut files = plot::write::<E>(folder, &about, rows)?;
             for (stem, chart) in &beside.charts {
                 files.push(plot::write_chart(folder, &format!("{}-{stem}", E::NAME), chart)?);
             }
@@ -253,7 +275,7 @@ impl Session<'_> {
         tables.extend(beside.tables);
         self.output.summary(&E::summary(rows))?;
         let runs = format!("{}, each in a process of its own, the peers by turns", self.runs);
-        self.output.end(self.about, &Report { runs, tables, legend: E::LEGEND });
+        self.output.end(&about, &Report { runs, tables, legend: E::LEGEND });
         Ok(())
     }
 }
@@ -301,6 +323,11 @@ pub(crate) fn answer<E: Experiment>(trial: &str) -> Result<()> {
 pub(crate) fn experiment_of(trial: &str) -> Result<String> {
     let trial: Trial<serde_json::Value> = serde_json::from_str(trial).context("cannot read what the trial is told")?;
     Ok(trial.experiment)
+}
+
+/// "1 run", "2 runs".
+pub(crate) fn runs_text(runs: usize) -> String {
+    format!("{runs} run{}", if runs == 1 { "" } else { "s" })
 }
 
 /// "1 worker", "2 workers".

@@ -1,6 +1,6 @@
 //! What every command that runs experiments can be told, and how it runs them.
 
-use super::{BlockFile, Peer, Session};
+use super::{BlockFile, Peer, Saved, Session};
 use crate::chart::make_plot_folder;
 use crate::go::GoPeers;
 use crate::output::Output;
@@ -29,6 +29,10 @@ pub(crate) struct Options {
     /// Also write SVG files to this folder
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
+    /// Keep results in this file, a JSON line each, as they come. Those that are there already are not measured again: the same
+    /// command goes on after an interruption, and draws again what is complete
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
     /// Folder for the file that is read, where one is; not in memory
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
@@ -80,6 +84,7 @@ impl Options {
             make_plot_folder(folder)?;
         }
         let about = self.output.begin();
+        let saved = self.save.as_ref().map(|path| Saved::open(path, &about.commit)).transpose()?;
         let file = prepare()?;
         let go = GoPeers::build_for(&self.peer, offered);
         let session = Session {
@@ -92,6 +97,7 @@ impl Options {
             file,
             go_program: go.as_ref().map(GoPeers::program),
             plot: self.plot.clone(),
+            saved,
         };
         let mut failures = Vec::new();
         let trials = experiments(&session, &mut failures)?;

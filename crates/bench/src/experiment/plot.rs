@@ -1,6 +1,6 @@
 //! The plots of an experiment: one SVG file per plot and number of workers.
 
-use super::{Experiment, Row};
+use super::{Experiment, Row, runs_text};
 use crate::chart::{Chart, Curves, Series, Spread};
 use crate::machine::About;
 use crate::words::name;
@@ -36,7 +36,9 @@ pub(super) fn write<E: Experiment>(
             let of_part: Vec<&Row<_, _>> =
                 rows.iter().filter(|row| row.checked && (plot.part)(&row.case) == part).collect();
             let Some(first) = of_part.first() else { continue };
-            let chart = chart::<E>(&plot, about, &of_part, format!("{}; {part}", E::title(&first.case)));
+            let title = E::title(&first.case);
+            let title = if E::TITLES_NAME_PARTS { title } else { format!("{title}; {part}") };
+            let chart = chart::<E>(&plot, about, &of_part, title);
             let name = format!("{}-{}-{}", E::NAME, plot.stem, part.replace(' ', "-"));
             files.push(write_chart(folder, name.trim_end_matches('-'), &chart)?);
         }
@@ -84,14 +86,18 @@ fn chart<E: Experiment>(
     Chart {
         title,
         footer: format!(
-            "{}; kernel {}; commit {}; {runs} runs: median, with least and most",
-            about.machine, about.kernel, about.commit
+            "{}; kernel {}; commit {}; {}: median, with least and most",
+            about.machine,
+            about.kernel,
+            about.commit,
+            runs_text(runs)
         ),
         x_title: plot.x_title.to_owned(),
         y_title: plot.y_title.to_owned(),
         // Bars have no place on an axis that has no zero.
         y_log: plot.y_log && groups.len() > 1,
         groups,
+        group_names: Vec::new(),
         series,
         bars_wanted: false,
     }

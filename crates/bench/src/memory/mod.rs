@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let all = args.output.repeat(
         args.runs,
         |run| trials(args, run),
-        |trial| format!("{}/{}/{}", name(trial.peer), name(trial.thing), trial.count),
+        |trial| (String::new(), format!("{}/{}/{}", name(trial.peer), name(trial.thing), trial.count)),
         |trial| apart(trial).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
     )?;
     args.output.end(&about, &report(&all, args.runs));
