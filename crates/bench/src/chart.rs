@@ -32,6 +32,8 @@ pub(crate) struct Chart {
     pub(crate) y_log: bool,
     /// What stands along the horizontal axis.
     pub(crate) groups: Vec<usize>,
+    /// What stands there instead, where they are no numbers; otherwise empty.
+    pub(crate) group_names: Vec<String>,
     /// What is compared.
     pub(crate) series: Vec<Series>,
     /// Bars side by side even where lines could be drawn.
@@ -144,7 +146,7 @@ impl Chart {
             .margin_top(6)
             .x_label_area_size(44)
             .y_label_area_size(64)
-            .build_cartesian_2d(Groups(self.groups.clone()), self.y_range())
+            .build_cartesian_2d(Groups(self.group_texts()), self.y_range())
             .map_err(drawing)?;
         plane
             .configure_mesh()
@@ -160,6 +162,13 @@ impl Chart {
             .draw()
             .map_err(drawing)?;
         Ok(plane)
+    }
+
+    fn group_texts(&self) -> Vec<String> {
+        match self.group_names.is_empty() {
+            true => self.groups.iter().map(usize::to_string).collect(),
+            false => self.group_names.clone(),
+        }
     }
 
     /// From zero to the largest value; with `y_log`, powers of ten from the least to the largest.
@@ -231,7 +240,7 @@ impl Chart {
 }
 
 /// The horizontal axis: a place for each group, 1.0 apart.
-struct Groups(Vec<usize>);
+struct Groups(Vec<String>);
 
 impl Ranged for Groups {
     type FormatOption = NoDefaultFormatting;
@@ -253,7 +262,7 @@ impl Ranged for Groups {
 
 impl ValueFormatter<f64> for Groups {
     fn format_ext(&self, value: &f64) -> String {
-        self.0.get(value.round() as usize).map_or_else(String::new, usize::to_string)
+        self.0.get(value.round() as usize).cloned().unwrap_or_default()
     }
 }
 
@@ -294,6 +303,7 @@ mod tests {
             y_title: "ns".to_owned(),
             y_log: false,
             groups: vec![1],
+            group_names: Vec::new(),
             series: Vec::new(),
             bars_wanted: false,
         };
@@ -313,6 +323,7 @@ mod tests {
             y_title: "ms".to_owned(),
             y_log: true,
             groups: vec![1, 2],
+            group_names: Vec::new(),
             series: vec![series],
             bars_wanted: false,
         };

@@ -36,6 +36,11 @@ impl Rng {
         -even.ln()
     }
 
+    /// A number from 0 to 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// True once in `times`.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0

@@ -75,6 +75,43 @@ fn a_peak_is_followed_by_a_rest_and_drawn() {
 }
 
 #[test]
+fn several_clients_are_told_apart() {
+    let plots = tempfile::tempdir().expect("a folder");
+    let folder = plots.path().to_str().expect("its name is text");
+    let few = ["--scenario", "flood,classes", "--workers", "1", "--secs", "0.5", "--peer", "hyper-pool10"];
+    let (runs, summaries) = run(&[&few[..], &["--rate-of", "40", "--plot", folder]].concat());
+    assert_eq!((runs.len(), summaries.len()), (2, 2), "{runs:#?}");
+    for row in &runs {
+        adds_up(row);
+        let clients = row["clients"].as_array().expect("a list");
+        let names: Vec<&str> = clients.iter().filter_map(|own| own["client"].as_str()).collect();
+        let is_flood = row["scenario"] == "flood";
+        let (expected, connections) =
+            if is_flood { (vec!["flood", "other"], "kept") } else { (vec!["health", "high", "normal", "low"], "new") };
+        assert_eq!((names, row["connections"].as_str()), (expected, Some(connections)), "{row}");
+        let arrivals: f64 = clients.iter().map(|own| number(own, "arrivals")).sum();
+        assert_eq!(arrivals, number(row, "arrivals"), "{row}");
+    }
+    assert!(summaries[1]["in_time_percent"]["health"].is_f64(), "{summaries:#?}");
+    let drawn = plots.path().join("shares-in-time-classes-1-worker.svg");
+    assert!(std::fs::read_to_string(&drawn).is_ok_and(|svg| svg.contains("health")), "{}", drawn.display());
+}
+
+#[test]
+fn what_is_saved_is_not_measured_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("results.jsonl");
+    let file = file.to_str().expect("its name is text");
+    let few = ["--scenario", "2ms", "--workers", "1", "--secs", "0.5", "--peer", "hyper", "--save", file];
+    let of = |load: &str| run(&[&few[..], &["--load", load]].concat()).0;
+    let first = of("0.5");
+    let second = of("0.5,0.8");
+    assert_eq!((first.len(), second.len()), (1, 2), "{second:#?}");
+    assert_eq!(first[0], second[0], "no other measurement has the same figures");
+    assert_eq!(std::fs::read_to_string(file).expect("it is there").lines().count(), 2);
+}
+
+#[test]
 fn go_sheds_too() {
     let few = ["--scenario", "2ms", "--load", "2", "--workers", "1", "--secs", "0.5", "--peer", "hyper,go,go-limit10"];
     // Go is left out where it is not installed.

@@ -55,6 +55,7 @@ fn charts(about: &About, case: Case, runs: &[&Measured]) -> [(&'static str, Char
         y_title: y_title.to_owned(),
         y_log: false,
         groups: counts.clone(),
+        group_names: Vec::new(),
         series: all_series(runs, &counts, figure),
         bars_wanted: false,
     };

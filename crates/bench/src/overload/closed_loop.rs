@@ -71,7 +71,7 @@ impl Course for ClosedLoop {
         let Reverse(due) = self.due.pop().context("no request is due")?;
         let cost_us = self.costs_us[self.taken % self.costs_us.len()];
         self.taken += 1;
-        Ok(Arrival { due, cost_us, phase: 0 })
+        Ok(Arrival { due, cost_us, phase: 0, client: 0 })
     }
 
     fn ended(&mut self, record: Record) {

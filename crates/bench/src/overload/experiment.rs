@@ -2,9 +2,7 @@
 
 use super::figures::Figures;
 use super::scenario::Scenario;
-use super::server;
-use super::tables;
-use super::trial;
+use super::{server, shares, tables, timeline, trial};
 use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Trial, workers_text};
 use crate::machine::About;
 use anyhow::Result;
@@ -67,13 +65,15 @@ pub(super) enum Connections {
 impl<K: Kind> Experiment for Overload<K> {
     const NAME: &'static str = K::NAME;
     const PEERS: &'static [Peer] = server::PEERS;
+    const TITLES_NAME_PARTS: bool = true;
     const LEGEND: &'static str = "\
 Medians of the runs. Requests burn CPU in the handler and await nothing; they come at random moments (Poisson), whatever becomes of those
 before them, and clients go away after a second (--give-up-ms). Goodput: right replies within the deadline (100 ms, --deadline-ms) a
 second. Latency counts from when a request was due. capacity: replies a second of the same server in a closed loop of two clients a worker,
-before; of it %: goodput; work %: the CPU time asked for by good replies, of what there was. p50, p99: of right replies, late ones
+within the five minutes before; of it %: goodput; work %: the CPU time asked for by good replies, of what there was. p50, p99: of right replies, late ones
 included. back after: from the end of the peak, when 95 % were well again; peak, after: goodput then, of what the server can do.
-refused, ref: 503, in ms. CPU %: user and system time of the server, of one core. load CPU %: that of the generator. late: how late it was
+refused, ref: 503, in ms. CPU %: user and system time of the server, of one core; peak MB: the most memory
+that it had (VmHWM). load CPU %: that of the generator. late: how late it was
 itself, p99; figures with * are of runs in which that was more than 2 ms. Every body is compared, and every request came to one end.
 One worker: the server has core 0, the load core 1. Two share both cores with the load.";
     type Case = Case;
@@ -116,7 +116,11 @@ One worker: the server has core 0, the load core 1. Two share both cores with th
     }
 
     fn beside_paper(rows: &[OverloadRow], about: &About) -> BesidePaper {
-        BesidePaper { tables: tables::goodput(rows), charts: super::timeline::charts(rows, about), curves: Vec::new() }
+        let mut tables = tables::goodput(rows);
+        tables.extend(shares::tables(rows));
+        let mut charts = timeline::charts(rows, about);
+        charts.extend(shares::charts(rows, about));
+        BesidePaper { tables, charts, curves: Vec::new() }
     }
 
     fn summary(rows: &[OverloadRow]) -> Vec<serde_json::Value> {
@@ -145,8 +149,10 @@ impl Kind for Sweep {
         vec![
             plot("goodput", "right replies within the deadline, a second", |of| of.goodput_per_s),
             plot("share", "goodput, percent of own capacity", |of| of.goodput_percent),
-            plot("accepted-p99", "99th percentile of right replies' latency, ms", |of| or_nan(of.accepted_p99_ms)),
-            plot("refusal-p99", "99th percentile of refusals' latency, ms", |of| or_nan(of.refusal_p99_ms)),
+            latency_plot("accepted-p99", "99th percentile of right replies' latency, ms", |of| {
+                or_nan(of.accepted_p99_ms)
+            }),
+            latency_plot("refusal-p99", "99th percentile of refusals' latency, ms", |of| or_nan(of.refusal_p99_ms)),
         ]
     }
 }
@@ -173,6 +179,21 @@ impl Kind for Change {
     }
 }
 
+/// Clients differ.
+pub(super) struct Shares;
+
+impl Kind for Shares {
+    const NAME: &'static str = "shares";
+
+    fn columns() -> Vec<Column<Figures>> {
+        Sweep::columns()
+    }
+
+    fn plots() -> Vec<Plot<Case, Figures>> {
+        Vec::new()
+    }
+}
+
 fn latencies() -> Vec<Column<Figures>> {
     vec![
         Column { head: "p50 ms", figure: |of| or_nan(of.accepted_p50_ms), decimals: 1 },
@@ -184,7 +205,7 @@ fn latencies() -> Vec<Column<Figures>> {
         Column { head: "given up/s", figure: |of| of.given_up as f64 / of.secs, decimals: 0 },
         Column { head: "errors", figure: |of| of.errors as f64, decimals: 0 },
         Column { head: "CPU %", figure: |of| of.server_cpu_percent, decimals: 0 },
-        Column { head: "MB", figure: |of| of.resident_max_mb, decimals: 0 },
+        Column { head: "peak MB", figure: |of| of.resident_max_mb, decimals: 0 },
         Column { head: "load CPU %", figure: |of| of.load_cpu_percent, decimals: 0 },
         Column { head: "late ms", figure: |of| of.load_late_p99_ms, decimals: 2 },
     ]
@@ -194,6 +215,11 @@ fn plot(stem: &'static str, y_title: &'static str, figure: fn(&Figures) -> f64) 
     let x = |case: &Case| percent(case.load.unwrap_or_default());
     let part = |case: &Case| format!("{} {}", case.scenario, workers_text(case.workers));
     Plot { stem, y_title, y_log: false, figure, x_title: "offered load, percent of own capacity", x, part }
+}
+
+/// Latencies reach from a few milliseconds to the second after which clients go away.
+fn latency_plot(stem: &'static str, y_title: &'static str, figure: fn(&Figures) -> f64) -> Plot<Case, Figures> {
+    Plot { y_log: true, ..plot(stem, y_title, figure) }
 }
 
 fn phase_percent(of: &Figures, index: usize) -> f64 {

@@ -1,5 +1,6 @@
 //! What a load came to, computed from its book.
 
+use super::clients::Clients;
 use super::open_loop::Look;
 use super::record::{Book, Failure, Outcome, Outcomes, Record};
 use super::recovery::{BIN, bins_of, recovered_after};
@@ -59,8 +60,27 @@ pub(super) struct Figures {
     /// What came, was good, and was refused, in each tenth of a second from the beginning on; for loads with a change.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) per_100_ms: Vec<[u64; 3]>,
+    /// What each of several clients got.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(super) clients: Vec<ClientFigures>,
     /// Seconds measured.
     pub(super) secs: f64,
+}
+
+/// What one of several clients got.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ClientFigures {
+    pub(super) client: String,
+    pub(super) arrivals: u64,
+    pub(super) good: u64,
+    pub(super) refused: u64,
+    pub(super) given_up: u64,
+    pub(super) errors: u64,
+    /// Good replies, in percent of its own requests, and a second.
+    pub(super) in_time_percent: f64,
+    pub(super) goodput_per_s: f64,
+    pub(super) accepted_p50_ms: Option<f64>,
+    pub(super) accepted_p99_ms: Option<f64>,
 }
 
 /// What one stretch of the load came to.
@@ -143,6 +163,7 @@ impl Figures {
             in_flight_max: known.in_flight_max,
             phases,
             per_100_ms: if measured_phases(book).count() > 1 { known.timeline(book) } else { Vec::new() },
+            clients: known.clients(book, secs),
             secs,
         })
     }
@@ -192,6 +213,32 @@ impl Known<'_> {
         let length = begin_of(book, book.phases.len());
         let all = book.all().iter().map(|own| self.ends(own, Duration::ZERO));
         bins_of(length, all).into_iter().map(|bin| [bin.arrivals, bin.good, bin.refused]).collect()
+    }
+
+    /// Nothing where all are alike.
+    fn clients(&self, book: &Book, secs: f64) -> Vec<ClientFigures> {
+        let clients = book.phases.first().map_or(&[][..], |phase| phase.clients);
+        if clients.len() < 2 {
+            return Vec::new();
+        }
+        let one = |(index, clients): (usize, &Clients)| {
+            let own = || book.measured().filter(|record| record.arrival.client == index);
+            let all = Outcomes::of(own(), self.deadline);
+            let accepted = sorted_ms(own().filter(|record| record.outcome == Outcome::Right));
+            ClientFigures {
+                client: clients.name.to_owned(),
+                arrivals: all.sum(),
+                good: all.good,
+                refused: all.refused,
+                given_up: all.given_up,
+                errors: all.failed,
+                in_time_percent: 100.0 * all.good as f64 / all.sum().max(1) as f64,
+                goodput_per_s: all.good as f64 / secs,
+                accepted_p50_ms: quantile(&accepted, 0.5),
+                accepted_p99_ms: quantile(&accepted, 0.99),
+            }
+        };
+        clients.iter().enumerate().map(one).collect()
     }
 
     /// When it came, whether it was good, whether it was refused.
@@ -247,6 +294,7 @@ pub(super) const BIN_MS: usize = BIN.as_millis() as usize;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overload::clients::{ALIKE, FLOOD};
     use crate::overload::schedule::{Arrival, Phase};
     use std::time::Instant;
 
@@ -255,7 +303,7 @@ mod tests {
     }
 
     fn phase(secs: f64, cost_us: u32, measured: bool) -> Phase {
-        Phase { secs, rate_per_s: 10.0, costs_us: vec![cost_us], measured }
+        Phase { secs, rate_per_s: 10.0, costs_us: vec![cost_us], clients: ALIKE, measured }
     }
 
     /// Ten a second come; those of the first phase are given up, then every second one is good for a second, then all are.
@@ -264,7 +312,7 @@ mod tests {
         for number in 0..40_u64 {
             let due = Duration::from_millis(number * 100);
             let phase = if number < 10 { 0 } else { usize::from(number >= 20) + 1 };
-            let arrival = Arrival { due, cost_us: book.phases[phase].costs_us[0], phase };
+            let arrival = Arrival { due, cost_us: book.phases[phase].costs_us[0], phase, client: 0 };
             let outcome = match (phase, number % 2) {
                 (0, _) => Outcome::GivenUp,
                 (1, 0) => Outcome::Refused { retry_after: number % 4 == 0 },
@@ -318,7 +366,7 @@ mod tests {
     #[test]
     fn a_generator_that_is_late_is_told_of() {
         let mut book = Book::new(vec![phase(1.0, 5_000, true)]);
-        let arrival = Arrival { due: Duration::ZERO, cost_us: 5_000, phase: 0 };
+        let arrival = Arrival { due: Duration::ZERO, cost_us: 5_000, phase: 0, client: 0 };
         let late = Duration::from_millis(3);
         book.came(&arrival);
         book.ended(Record { arrival, late, took: late, outcome: Outcome::Right });
@@ -328,12 +376,29 @@ mod tests {
     #[test]
     fn a_wrong_reply_fails_the_check() {
         let mut book = book();
-        let arrival = Arrival { due: Duration::ZERO, cost_us: 5_000, phase: 0 };
+        let arrival = Arrival { due: Duration::ZERO, cost_us: 5_000, phase: 0, client: 0 };
         book.came(&arrival);
         assert!(figures(&book).is_err_and(|error| error.to_string().contains("11 requests came in phase 0")));
         let outcome = Outcome::Failed(Failure::WrongBody);
         book.ended(Record { arrival, late: Duration::ZERO, took: Duration::ZERO, outcome });
         assert!(figures(&book).is_err_and(|error| error.to_string().contains("1 replies were wrong")));
+    }
+
+    #[test]
+    fn each_client_has_its_own_figures() {
+        let mut book = Book::new(vec![Phase { clients: FLOOD, ..phase(1.0, 5_000, true) }]);
+        for number in 0..10 {
+            let arrival = Arrival { due: Duration::ZERO, cost_us: 5_000, phase: 0, client: usize::from(number == 0) };
+            let outcome = if number < 4 { Outcome::Right } else { Outcome::GivenUp };
+            book.came(&arrival);
+            book.ended(Record { arrival, late: Duration::ZERO, took: Duration::from_millis(number), outcome });
+        }
+        let figures = figures_of_one_phase(&book).expect("it adds up");
+        let shares: Vec<(&str, u64, u64, u64)> =
+            figures.clients.iter().map(|own| (own.client.as_str(), own.arrivals, own.good, own.given_up)).collect();
+        assert_eq!(shares, [("flood", 9, 3, 6), ("other", 1, 1, 0)]);
+        assert_eq!(figures.clients[1].in_time_percent, 100.0);
+        assert_eq!(figures.clients[0].accepted_p99_ms, Some(3.0));
     }
 
     fn figures_of_one_phase(book: &Book) -> Result<Figures> {

@@ -3,7 +3,10 @@
 //! What an overloaded server is worth is its goodput: replies that come while somebody still wants them. The load is an open
 //! loop, as users are: they do not wait for each other, and go away.
 
+mod capacity;
+mod clients;
 mod closed_loop;
+mod estimate;
 mod experiment;
 mod figures;
 mod generator;
@@ -13,6 +16,7 @@ mod recovery;
 mod scenario;
 mod schedule;
 mod server;
+mod shares;
 mod tables;
 mod timeline;
 mod trial;
@@ -20,20 +24,27 @@ mod trial;
 pub(crate) use server::{HyperArgs, run_hyper};
 
 use crate::experiment::{Offer, Options, answer, experiment_of};
-use anyhow::{Result, bail, ensure};
-use experiment::{Case, Change, Connections, Kind, Overload, Sweep};
-use scenario::Scenario;
-use std::path::PathBuf;
+use anyhow::{Context, Result, bail, ensure};
+use estimate::Estimate;
+use experiment::{Case, Change, Connections, Kind, Overload, Shares, Sweep};
+use scenario::{Question, Scenario};
 
 /// Arguments of `bench overload`.
 #[derive(clap::Args)]
 #[command(mut_arg("secs", |secs| secs.default_value("5")))]
 pub(crate) struct Args {
     /// What requests cost, and what changes: a cost such as 5ms, mixed (1, 5 and 50 ms), cost-change (5 ms, 20 ms, 5 ms at the same
-    /// multiple), load-change (5x, then 0.9x), cost-rise (0.9x of requests that cost five times as much for a while)
-    #[arg(long, value_delimiter = ',', value_name = "WHAT,...", default_value = "5ms,mixed,cost-change,load-change")]
+    /// multiple), load-change (5x, then 0.9x), cost-rise (0.9x of requests that cost five times as much for a while), flood (an
+    /// address that sends 5x on 1,000 connections, beside one that sends 0.3x), classes (5x of health checks, and of high, normal and
+    /// low class)
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "WHAT,...",
+        default_value = "5ms,mixed,cost-change,load-change,flood,classes"
+    )]
     scenario: Vec<Scenario>,
-    /// Loads, as multiples of what the server can do; load-change and cost-rise have their own
+    /// Loads, as multiples of what the server can do; load-change, cost-rise, flood and classes have their own
     #[arg(long, value_delimiter = ',', value_name = "TIMES,...", default_value = "0.5,0.9,1.2,2,5")]
     load: Vec<f64>,
     /// What loads are multiples of: what each server can do itself, or as many requests a second for all
@@ -90,40 +101,46 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         peak_secs > 0.0 && peak_secs <= 600.0,
         "--peak-secs {peak_secs} makes no sense: pass a number above 0 and up to 600"
     );
-    let (sweeps, changes) = (cases(args, false), cases(args, true));
+    let [sweeps, changes, shares] = [Question::Sweep, Question::Change, Question::Shares].map(|asks| cases(args, asks));
     let mut offered: Vec<Offer> = Vec::new();
-    offered.extend((!sweeps.is_empty()).then(|| (Sweep::NAME.to_owned(), server::PEERS)));
-    offered.extend((!changes.is_empty()).then(|| (Change::NAME.to_owned(), server::PEERS)));
-    args.options.run_with(
-        "overload-trial",
-        &offered,
-        || Ok(PathBuf::new()),
-        |session, failures| {
-            let secs = sweeps.iter().chain(&changes).map(|case| trial::length_secs(case, session.secs)).sum::<f64>();
-            eprintln!("this takes about {:.1} minutes for each peer", secs * f64::from(session.runs) / 60.0);
-            let mut trials = 0;
-            if !sweeps.is_empty() {
-                trials += session.run::<Overload<Sweep>>(&sweeps, failures)?;
-            }
-            if !changes.is_empty() {
-                trials += session.run::<Overload<Change>>(&changes, failures)?;
-            }
-            Ok(trials)
-        },
-    )
+    for (name, cases) in [(Sweep::NAME, &sweeps), (Change::NAME, &changes), (Shares::NAME, &shares)] {
+        offered.extend((!cases.is_empty()).then(|| (name.to_owned(), server::PEERS)));
+    }
+    // What a server can do is not asked anew in each trial.
+    let notes = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let prepare = || Ok(notes.path().to_owned());
+    args.options.run_with("overload-trial", &offered, prepare, |session, failures| {
+        eprintln!("{}", Estimate::of(session, &[&sweeps, &changes, &shares]));
+        let mut trials = 0;
+        if !sweeps.is_empty() {
+            trials += session.run::<Overload<Sweep>>(&sweeps, failures)?;
+        }
+        if !changes.is_empty() {
+            trials += session.run::<Overload<Change>>(&changes, failures)?;
+        }
+        if !shares.is_empty() {
+            trials += session.run::<Overload<Shares>>(&shares, failures)?;
+        }
+        Ok(trials)
+    })
 }
 
-/// The cases of scenarios with or without a peak.
-fn cases(args: &Args, has_peak: bool) -> Vec<Case> {
+/// The cases of scenarios that ask this.
+fn cases(args: &Args, asks: Question) -> Vec<Case> {
+    let loads: Vec<Option<f64>> = match asks {
+        Question::Sweep => args.load.iter().copied().map(Some).collect(),
+        Question::Change | Question::Shares => vec![None],
+    };
     let mut cases = Vec::new();
-    for &scenario in args.scenario.iter().filter(|scenario| scenario.has_peak() == has_peak) {
-        let loads: Vec<Option<f64>> = if has_peak { vec![None] } else { args.load.iter().copied().map(Some).collect() };
+    for &scenario in args.scenario.iter().filter(|scenario| scenario.question() == asks) {
+        // Whoever holds a thousand connections keeps them.
+        let keeps = scenario.clients().iter().any(|clients| clients.connections_min > 0);
         for workers in args.options.workers() {
             cases.extend(loads.iter().map(|&load| Case {
                 scenario,
                 load,
                 workers,
-                connections: args.connections,
+                connections: if keeps { Connections::Kept } else { args.connections },
                 deadline_ms: args.deadline_ms,
                 give_up_ms: args.give_up_ms,
                 rate_of: match args.rate_of {
@@ -151,6 +168,7 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
     match experiment_of(&args.trial)?.as_str() {
         Sweep::NAME => answer::<Overload<Sweep>>(&args.trial),
         Change::NAME => answer::<Overload<Change>>(&args.trial),
+        Shares::NAME => answer::<Overload<Shares>>(&args.trial),
         other => bail!("no experiment is called {other}"),
     }
 }

@@ -151,13 +151,14 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overload::clients::ALIKE;
 
     fn phase(measured: bool) -> Phase {
-        Phase { secs: 1.0, rate_per_s: 1.0, costs_us: vec![1], measured }
+        Phase { secs: 1.0, rate_per_s: 1.0, costs_us: vec![1], clients: ALIKE, measured }
     }
 
     fn record(phase: usize, took_ms: u64, outcome: Outcome) -> Record {
-        let arrival = Arrival { due: Duration::ZERO, cost_us: 1, phase };
+        let arrival = Arrival { due: Duration::ZERO, cost_us: 1, phase, client: 0 };
         Record { arrival, late: Duration::ZERO, took: Duration::from_millis(took_ms), outcome }
     }
 

@@ -1,5 +1,6 @@
 //! What requests cost, and whether that or their number changes while it is measured.
 
+use super::clients::{ALIKE, CLASSES, Clients, FLOOD, times_of};
 use super::schedule::Phase;
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,21 @@ pub(super) enum Scenario {
     LoadChange,
     /// As many requests throughout, nine tenths of what the server can do, which for a while cost five times as much.
     CostRise,
+    /// One client sends far more than its share.
+    Flood,
+    /// Clients of different importance send too much together.
+    Classes,
+}
+
+/// What is learned from a scenario.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Question {
+    /// How it goes at each of several loads.
+    Sweep,
+    /// What comes after a peak.
+    Change,
+    /// Which share of their requests each of several clients gets answered.
+    Shares,
 }
 
 /// Who knows what the server can do: requests a second that cost these by turns.
@@ -36,9 +52,22 @@ pub(super) struct Lengths {
 }
 
 impl Scenario {
-    /// Whether it has a peak, and what matters is what comes after it. Its load is not varied.
-    pub(super) fn has_peak(self) -> bool {
-        matches!(self, Scenario::LoadChange | Scenario::CostRise)
+    /// What it asks. The load is varied in sweeps only.
+    pub(super) fn question(self) -> Question {
+        match self {
+            Scenario::Fixed { .. } | Scenario::Mixed | Scenario::CostChange => Question::Sweep,
+            Scenario::LoadChange | Scenario::CostRise => Question::Change,
+            Scenario::Flood | Scenario::Classes => Question::Shares,
+        }
+    }
+
+    /// Who sends requests.
+    pub(super) fn clients(self) -> &'static [Clients] {
+        match self {
+            Scenario::Flood => FLOOD,
+            Scenario::Classes => CLASSES,
+            _ => ALIKE,
+        }
     }
 
     /// All costs that occur, by groups that occur together.
@@ -47,7 +76,7 @@ impl Scenario {
             Scenario::Fixed { cost_us } => vec![vec![cost_us]],
             Scenario::Mixed => vec![MIXED_US.to_vec()],
             Scenario::CostChange => vec![vec![BASE_US], vec![CHANGED_US]],
-            Scenario::LoadChange => vec![vec![BASE_US]],
+            Scenario::LoadChange | Scenario::Flood | Scenario::Classes => vec![vec![BASE_US]],
             Scenario::CostRise => vec![vec![BASE_US], vec![RISEN_US]],
         }
     }
@@ -59,10 +88,12 @@ impl Scenario {
             secs,
             rate_per_s: times * capacity(costs),
             costs_us: costs.to_vec(),
+            clients: self.clients(),
             measured,
         };
         let warm_up_secs = secs.min(WARM_UP_SECS_MAX);
         let steady = |costs: &[u32]| {
+            let times = times * times_of(self.clients());
             vec![
                 at(times, costs, warm_up_secs, false),
                 at(times, costs, secs, true),
@@ -73,6 +104,7 @@ impl Scenario {
         let peak = match self {
             Scenario::Fixed { cost_us } => return steady(&[cost_us]),
             Scenario::Mixed => return steady(&MIXED_US),
+            Scenario::Flood | Scenario::Classes => return steady(&[BASE_US]),
             Scenario::CostChange => {
                 let part = |cost_us: u32| at(times, &[cost_us], secs / 2.0, true);
                 let (before, after) =
@@ -83,6 +115,20 @@ impl Scenario {
             Scenario::CostRise => Phase { costs_us: vec![RISEN_US], ..rest(peak_secs, true) },
         };
         vec![rest(warm_up_secs, false), peak, rest(secs, true), rest(give_up_secs, false)]
+    }
+
+    /// What is otherwise for a while, and from when to when; `measured_secs` are the lengths of what is measured.
+    pub(super) fn peak(self, measured_secs: &[f64]) -> Option<String> {
+        let (what, before_secs, peak_secs, secs) = match (self, measured_secs) {
+            (Scenario::LoadChange, &[peak, rest]) => (format!("{PEAK_TIMES}x"), 0.0, peak, rest),
+            (Scenario::CostRise, &[peak, rest]) => (format!("{} ms each", RISEN_US / 1_000), 0.0, peak, rest),
+            (Scenario::CostChange, &[before, changed, _]) => {
+                (format!("{} ms each", CHANGED_US / 1_000), before, changed, before + changed)
+            }
+            _ => return None,
+        };
+        let begin_secs = secs.min(WARM_UP_SECS_MAX) + before_secs;
+        Some(format!("; {what} from {begin_secs} to {}", begin_secs + peak_secs))
     }
 
     /// A line above its table.
@@ -110,6 +156,11 @@ impl Scenario {
                     ms(RISEN_US)
                 )
             }
+            Scenario::Flood | Scenario::Classes => {
+                let each: Vec<String> =
+                    self.clients().iter().map(|clients| format!("{} {}x", clients.name, clients.times)).collect();
+                format!("{self}: {}; {} ms of CPU a request", each.join(", "), ms(BASE_US))
+            }
         }
     }
 }
@@ -122,6 +173,8 @@ impl fmt::Display for Scenario {
             Scenario::CostChange => write!(out, "cost-change"),
             Scenario::LoadChange => write!(out, "load-change"),
             Scenario::CostRise => write!(out, "cost-rise"),
+            Scenario::Flood => write!(out, "flood"),
+            Scenario::Classes => write!(out, "classes"),
         }
     }
 }
@@ -135,9 +188,11 @@ impl FromStr for Scenario {
             "cost-change" => Scenario::CostChange,
             "load-change" => Scenario::LoadChange,
             "cost-rise" => Scenario::CostRise,
+            "flood" => Scenario::Flood,
+            "classes" => Scenario::Classes,
             _ => {
                 let Some(Ok(ms)) = text.strip_suffix("ms").map(str::parse::<f64>) else {
-                    bail!("write a cost such as 5ms, or mixed, cost-change, load-change or cost-rise")
+                    bail!("write a cost such as 5ms, or mixed, cost-change, load-change, cost-rise, flood or classes")
                 };
                 ensure!((0.01..=1_000.0).contains(&ms), "a request may cost 0.01ms to 1000ms");
                 Scenario::Fixed { cost_us: (ms * 1e3).round() as u32 }
@@ -184,7 +239,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in ["5ms", "0.25ms", "50ms", "mixed", "cost-change", "load-change", "cost-rise"] {
+        for name in ["5ms", "0.25ms", "50ms", "mixed", "cost-change", "load-change", "cost-rise", "flood", "classes"] {
             assert_eq!(name.parse::<Scenario>().expect(name).to_string(), name);
         }
         for wrong in ["5", "0ms", "-1ms", "2000ms", "nanms", "load", ""] {
@@ -218,5 +273,9 @@ mod tests {
             [(180.0, 5_000, 1.0), (1_000.0, 5_000, 10.0), (180.0, 5_000, 4.0), (180.0, 5_000, 1.0)]
         );
         assert_eq!(rates(Scenario::CostRise)[1], (180.0, 25_000, 10.0));
+        assert_eq!(Scenario::LoadChange.peak(&[10.0, 4.0]).as_deref(), Some("; 5x from 1 to 11"));
+        assert_eq!(Scenario::CostChange.peak(&[2.0; 3]).as_deref(), Some("; 20 ms each from 3 to 5"));
+        assert_eq!(Scenario::Mixed.peak(&[4.0]), None);
+        assert_eq!(rates(Scenario::Classes), [(1_000.0, 5_000, 1.0), (1_000.0, 5_000, 4.0), (1_000.0, 5_000, 1.0)]);
     }
 }

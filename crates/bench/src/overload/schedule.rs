@@ -1,5 +1,6 @@
 //! When requests come and what they cost: Poisson arrivals that a seed repeats.
 
+use super::clients::{Clients, times_of};
 use crate::rng::{Rng, mix};
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ pub(super) struct Phase {
     pub(super) rate_per_s: f64,
     /// What a request may cost, in microseconds of CPU time; all are equally likely.
     pub(super) costs_us: Vec<u32>,
+    /// Who sends; each as many of the requests as its share of the load is.
+    pub(super) clients: &'static [Clients],
     pub(super) measured: bool,
 }
 
@@ -21,6 +24,8 @@ pub(super) struct Arrival {
     pub(super) cost_us: u32,
     /// Index of the phase.
     pub(super) phase: usize,
+    /// Index of who sends it.
+    pub(super) client: usize,
 }
 
 /// The arrivals of some phases, one after the other.
@@ -32,11 +37,13 @@ pub(super) struct Schedule {
     gaps: Rng,
     /// A sequence of its own, so that the same moments come about whatever requests cost.
     costs: Rng,
+    who: Rng,
 }
 
 impl Schedule {
     pub(super) fn new(phases: Vec<Phase>, seed: u64) -> Schedule {
-        Schedule { phases, phase: 0, phase_begin_s: 0.0, at_s: 0.0, gaps: Rng::new(seed), costs: Rng::new(mix(seed)) }
+        let (gaps, costs, who) = (Rng::new(seed), Rng::new(mix(seed)), Rng::new(mix(mix(seed))));
+        Schedule { phases, phase: 0, phase_begin_s: 0.0, at_s: 0.0, gaps, costs, who }
     }
 }
 
@@ -50,7 +57,8 @@ impl Iterator for Schedule {
             self.at_s += self.gaps.exponential() / phase.rate_per_s;
             if self.at_s < end_s {
                 let cost_us = phase.costs_us[self.costs.index(phase.costs_us.len())];
-                return Some(Arrival { due: Duration::from_secs_f64(self.at_s), cost_us, phase: self.phase });
+                let client = pick(phase.clients, self.who.unit());
+                return Some(Arrival { due: Duration::from_secs_f64(self.at_s), cost_us, phase: self.phase, client });
             }
             // What has not come by then is forgotten: such arrivals have no memory.
             (self.at_s, self.phase_begin_s, self.phase) = (end_s, end_s, self.phase + 1);
@@ -58,12 +66,35 @@ impl Iterator for Schedule {
     }
 }
 
+/// Whose turn it is, by a number from 0 to 1 that is equally likely to be any.
+fn pick(clients: &[Clients], number: f64) -> usize {
+    let mut rest = number * times_of(clients);
+    let is_found = |clients: &Clients| {
+        rest -= clients.times;
+        rest < 0.0
+    };
+    clients.iter().position(is_found).unwrap_or(clients.len().saturating_sub(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overload::clients::{ALIKE, CLASSES};
 
     fn phase(secs: f64, rate_per_s: f64, costs_us: &[u32]) -> Phase {
-        Phase { secs, rate_per_s, costs_us: costs_us.to_vec(), measured: true }
+        Phase { secs, rate_per_s, costs_us: costs_us.to_vec(), clients: ALIKE, measured: true }
+    }
+
+    #[test]
+    fn each_client_has_its_share() {
+        let arrivals: Vec<Arrival> =
+            Schedule::new(vec![Phase { clients: CLASSES, ..phase(100.0, 500.0, &[1]) }], 5).collect();
+        for (index, clients) in CLASSES.iter().enumerate() {
+            let own = arrivals.iter().filter(|arrival| arrival.client == index).count() as f64;
+            let share = own / arrivals.len() as f64;
+            assert!((share - clients.times / 5.0).abs() < 0.01, "{}: {share}", clients.name);
+        }
+        assert_eq!((pick(CLASSES, 0.0), pick(CLASSES, 1.0), pick(ALIKE, 1.0)), (0, 3, 0));
     }
 
     /// Mean and variance of how many come in each tenth of a second.

@@ -44,6 +44,11 @@ struct Group {
 /// What the medians of a line are of.
 type Figure = fn(&Figures) -> Option<f64>;
 
+/// Whoever has not recovered takes longer than all that have.
+fn recovered_after_ms(of: &Figures) -> Option<f64> {
+    Some(of.recovered_after_ms.unwrap_or(f64::INFINITY))
+}
+
 const FIGURES: &[(&str, Figure)] = &[
     ("goodput_per_s", |of| Some(of.goodput_per_s)),
     ("goodput_percent", |of| Some(of.goodput_percent)),
@@ -53,7 +58,8 @@ const FIGURES: &[(&str, Figure)] = &[
     ("refusal_p50_ms", |of| of.refusal_p50_ms),
     ("refusal_p99_ms", |of| of.refusal_p99_ms),
     ("refusal_max_ms", |of| of.refusal_max_ms),
-    ("recovered_after_ms", |of| of.recovered_after_ms),
+    ("recovered_after_ms", recovered_after_ms),
+    ("resident_max_mb", |of| Some(of.resident_max_mb)),
 ];
 
 fn groups(rows: &[OverloadRow]) -> Vec<Group> {
@@ -121,6 +127,9 @@ impl Group {
         line.insert("capacity_per_s".to_owned(), json!(median(&capacities)));
         for (what, figure) in FIGURES {
             line.insert((*what).to_owned(), self.by_load(rows, peer, *figure));
+        }
+        if self.case.scenario.clients().len() > 1 {
+            line.insert("in_time_percent".to_owned(), super::shares::in_time(rows, &self.case, peer));
         }
         line.insert(
             "load_fell_behind".to_owned(),

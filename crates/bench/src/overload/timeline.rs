@@ -3,7 +3,7 @@
 use super::experiment::{Case, OverloadRow};
 use super::figures::BIN_MS;
 use crate::chart::{Chart, Series, Spread};
-use crate::experiment::workers_text;
+use crate::experiment::{runs_text, workers_text};
 use crate::machine::About;
 use crate::words::name;
 
@@ -40,13 +40,17 @@ fn chart(rows: &[OverloadRow], case: &Case, about: &About) -> Chart {
     Chart {
         title: format!("{}; {}{load}", case.scenario.title(), workers_text(case.workers)),
         footer: format!(
-            "{}; kernel {}; commit {}; {runs} runs: median, with least and most",
-            about.machine, about.kernel, about.commit
+            "{}; kernel {}; commit {}; {}: median, with least and most",
+            about.machine,
+            about.kernel,
+            about.commit,
+            runs_text(runs)
         ),
-        x_title: "when requests came, ms from the beginning".to_owned(),
+        x_title: format!("when requests came, s{}", own.iter().find_map(|row| peak(row)).unwrap_or_default()),
         y_title: "right replies within the deadline, a second".to_owned(),
         y_log: false,
-        groups: (0..steps).map(|step| step * STEP_BINS * BIN_MS).collect(),
+        groups: (0..steps).collect(),
+        group_names: (0..steps).map(|step| (step as f64 * STEP_SECS).to_string()).collect(),
         series,
         bars_wanted: false,
     }
@@ -55,11 +59,17 @@ fn chart(rows: &[OverloadRow], case: &Case, about: &About) -> Chart {
 /// Good replies a second, step by step.
 fn goodput(row: &OverloadRow) -> Vec<f64> {
     let bins = row.figures.as_ref().map_or(&[][..], |of| &of.per_100_ms);
-    let step_secs = (STEP_BINS * BIN_MS) as f64 / 1e3;
     bins.chunks_exact(STEP_BINS)
-        .map(|bins| bins.iter().map(|[_, good, _]| *good).sum::<u64>() as f64 / step_secs)
+        .map(|bins| bins.iter().map(|[_, good, _]| *good).sum::<u64>() as f64 / STEP_SECS)
         .collect()
+}
+
+/// From when to when it is otherwise.
+fn peak(row: &OverloadRow) -> Option<String> {
+    let measured: Vec<f64> = row.figures.as_ref()?.phases.iter().map(|phase| phase.secs).collect();
+    row.case.scenario.peak(&measured)
 }
 
 /// Half a second: in a tenth too few requests come for a line to be read.
 const STEP_BINS: usize = 5;
+const STEP_SECS: f64 = (STEP_BINS * BIN_MS) as f64 / 1e3;

@@ -106,6 +106,7 @@ pub(super) fn over_time(rows: &[FailoverRow], about: &About) -> Vec<(String, Cha
             y_title: "tasks signed in that second".to_owned(),
             y_log: false,
             groups: (0..seconds).collect(),
+            group_names: Vec::new(),
             series,
             bars_wanted: false,
         };

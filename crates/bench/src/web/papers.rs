@@ -190,6 +190,7 @@ fn chart(what: &str, paper: &str, y_title: &str, groups: Vec<usize>, series: Vec
         y_title: y_title.to_owned(),
         y_log: false,
         groups,
+        group_names: Vec::new(),
         series,
         bars_wanted: true,
     }

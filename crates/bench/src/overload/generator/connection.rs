@@ -12,6 +12,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// A connection.
 pub(super) struct Connection {
     pub(super) socket: Socket,
+    /// Index of whose it is.
+    pub(super) client: usize,
     /// What it is used for at present.
     pub(super) request: Option<Request>,
     /// Bytes of the request that were sent.
@@ -36,7 +38,7 @@ pub(super) enum Step {
 
 impl Connection {
     /// Begins to connect, from that address where one is told.
-    pub(super) fn open(to: SocketAddr, from: Option<Ipv4Addr>) -> Result<Connection> {
+    pub(super) fn open(client: usize, to: SocketAddr, from: Option<Ipv4Addr>) -> Result<Connection> {
         let socket = match Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP)) {
             Ok(socket) => socket,
             Err(error) => return Err(error).context("no more connections can be made: raise `ulimit -n`"),
@@ -51,7 +53,8 @@ impl Connection {
             // It goes on, or has failed, which shows when it is used.
             _ => {}
         }
-        Ok(Connection { socket, request: None, sent: 0, reply: Vec::new(), is_watched_out: false, is_used: false })
+        let (is_watched_out, is_used) = (false, false);
+        Ok(Connection { socket, client, request: None, sent: 0, reply: Vec::new(), is_watched_out, is_used })
     }
 
     /// Takes a request, to be sent by `go_on`.

@@ -1,6 +1,7 @@
 //! What is asked for, and which replies are right.
 
 use super::reply::Reply;
+use crate::overload::clients::Clients;
 use crate::overload::record::{Failure, Outcome};
 
 /// What a reply is to a request of that cost.
@@ -22,10 +23,12 @@ fn is_right(cost_us: u32, body: &[u8]) -> bool {
     burned_us.is_some_and(|burned_us| (cost_us..=cost_us * 2 + BURNED_MORE_US_MAX).contains(&burned_us))
 }
 
-/// The request of that cost.
-pub(super) fn request_of(cost_us: u32, keeps: bool) -> Vec<u8> {
+/// The request of that cost, as these clients send it.
+pub(super) fn request_of(cost_us: u32, keeps: bool, clients: &Clients) -> Vec<u8> {
     let close = if keeps { "" } else { "connection: close\r\n" };
-    format!("GET /?us={cost_us} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: dapple-overload\r\n{close}\r\n").into_bytes()
+    let Clients { path, head, .. } = clients;
+    let agent = "user-agent: dapple-overload\r\n";
+    format!("GET {path}?us={cost_us} HTTP/1.1\r\nhost: 127.0.0.1\r\n{agent}{head}{close}\r\n").into_bytes()
 }
 
 /// How much more a server may burn at its clock's mercy.
@@ -34,6 +37,17 @@ const BURNED_MORE_US_MAX: u64 = 10_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overload::clients::{ALIKE, CLASSES};
+
+    #[test]
+    fn requests_say_who_sends_them() {
+        let text = |keeps, clients| String::from_utf8(request_of(5_000, keeps, clients)).expect("it is text");
+        let agent = "user-agent: dapple-overload\r\n";
+        let plain = format!("GET /?us=5000 HTTP/1.1\r\nhost: 127.0.0.1\r\n{agent}");
+        assert_eq!(text(true, &ALIKE[0]), format!("{plain}\r\n"));
+        assert_eq!(text(false, &CLASSES[1]), format!("{plain}x-class: high\r\nconnection: close\r\n\r\n"));
+        assert!(text(true, &CLASSES[0]).starts_with("GET /healthz?us=5000 HTTP/1.1\r\n"));
+    }
 
     #[test]
     fn right_replies_name_what_was_burned() {

@@ -7,6 +7,7 @@ mod connection;
 mod exchange;
 mod reply;
 
+use super::clients::Clients;
 use super::record::{Failure, Outcome, Record};
 use super::schedule::Arrival;
 use anyhow::{Context, Result};
@@ -47,6 +48,8 @@ pub(super) struct Manners {
     pub(super) gather: Duration,
     /// From how many addresses they come by turns; 0 leaves it to the kernel, which takes one.
     pub(super) sources: u32,
+    /// Who they are.
+    pub(super) clients: &'static [Clients],
 }
 
 /// A request under way.
@@ -55,6 +58,15 @@ pub(super) struct Request {
     late: Duration,
     /// Tells it from others on the same connection.
     number: u64,
+}
+
+/// The connections of some clients.
+#[derive(Default)]
+struct Pool {
+    /// Those without a request, the one that was used last at the end; some of them have ended since.
+    idle: VecDeque<usize>,
+    /// How many there are.
+    open: usize,
 }
 
 /// The generator.
@@ -67,11 +79,11 @@ pub(super) struct Generator {
     armed: Option<Duration>,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
-    /// Connections without a request, the one that was used last at the end; some of them have ended since.
-    idle: Vec<usize>,
+    pools: Vec<Pool>,
     /// When requests are given up, by place and number, in order.
     give_ups: VecDeque<(Duration, usize, u64)>,
-    bytes: BTreeMap<u32, Vec<u8>>,
+    /// Requests, by client and cost.
+    bytes: BTreeMap<(usize, u32), Vec<u8>>,
     buf: Vec<u8>,
     number: u64,
     opened: u64,
@@ -85,6 +97,7 @@ impl Generator {
         // The wait of epoll itself rounds up to milliseconds.
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        let pools = manners.clients.iter().map(|_| Pool::default()).collect();
         Ok(Generator {
             manners,
             epoll,
@@ -93,7 +106,7 @@ impl Generator {
             armed: None,
             connections: Vec::new(),
             free: Vec::new(),
-            idle: Vec::new(),
+            pools,
             give_ups: VecDeque::new(),
             bytes: BTreeMap::new(),
             buf: vec![0; 16 << 10],
@@ -150,10 +163,11 @@ impl Generator {
 
     /// Puts a request on a connection that is idle, or a new one.
     fn begin_one(&mut self, request: Request, course: &mut impl Course) -> Result<()> {
-        let index = match self.idle_connection() {
+        let client = request.arrival.client;
+        let index = match self.idle_connection(client) {
             Some(index) => index,
             None => {
-                let connection = self.open()?;
+                let connection = self.open(client)?;
                 self.place(connection)
             }
         };
@@ -163,8 +177,10 @@ impl Generator {
 
     /// Puts a request on the connection at that place.
     fn begin_at(&mut self, index: usize, request: Request, course: &mut impl Course) -> Result<()> {
-        let cost_us = request.arrival.cost_us;
-        let bytes = self.bytes.entry(cost_us).or_insert_with(|| request_of(cost_us, self.manners.keeps));
+        let Arrival { cost_us, client, .. } = request.arrival;
+        let clients = &self.manners.clients[client];
+        let bytes = self.bytes.entry((client, cost_us));
+        let bytes = bytes.or_insert_with(|| request_of(cost_us, self.manners.keeps, clients));
         let Some(connection) = self.connections[index].as_mut() else { return Ok(()) };
         let is_new = !connection.is_used;
         connection.begin(request);
@@ -181,20 +197,27 @@ impl Generator {
         Ok(())
     }
 
-    fn idle_connection(&mut self) -> Option<usize> {
-        while let Some(index) = self.idle.pop() {
-            if self.connections[index].as_ref().is_some_and(|connection| connection.request.is_none()) {
-                return Some(index);
-            }
+    fn idle_connection(&mut self, client: usize) -> Option<usize> {
+        let pool = &mut self.pools[client];
+        let connections_min = self.manners.clients[client].connections_min;
+        if pool.open < connections_min {
+            return None;
         }
-        None
+        let connections = &self.connections;
+        let is_idle = |index: &usize| {
+            connections[*index].as_ref().is_some_and(|own| own.request.is_none() && own.client == client)
+        };
+        let idle = &mut pool.idle;
+        std::iter::from_fn(|| if connections_min > 0 { idle.pop_front() } else { idle.pop_back() }).find(is_idle)
     }
 
-    fn open(&mut self) -> Result<Connection> {
+    fn open(&mut self, client: usize) -> Result<Connection> {
         let sources = u64::from(self.manners.sources);
-        let from = (sources > 0).then(|| source(self.opened % sources));
+        let from = self.manners.clients[client].from;
+        let from = from.or_else(|| (sources > 0).then(|| source(self.opened % sources)));
         self.opened += 1;
-        Connection::open(self.manners.to, from)
+        self.pools[client].open += 1;
+        Connection::open(client, self.manners.to, from)
     }
 
     /// Finds a place for a connection.
@@ -281,8 +304,8 @@ impl Generator {
             self.forget(index);
             return Ok(());
         };
-        let cost_us = request.arrival.cost_us;
-        let bytes = self.bytes.get(&cost_us).map_or(&[][..], Vec::as_slice);
+        let Arrival { cost_us, client, .. } = request.arrival;
+        let bytes = self.bytes.get(&(client, cost_us)).map_or(&[][..], Vec::as_slice);
         match connection.go_on(bytes, &mut self.buf) {
             Step::Wait { unsent } => self.watch(index, unsent)?,
             Step::Over(failure) => self.failed(index, failure, course)?,
@@ -301,7 +324,8 @@ impl Generator {
         let Some(connection) = self.connections[index].as_mut() else { return };
         let request = connection.request.take();
         connection.end();
-        self.idle.push(index);
+        let client = connection.client;
+        self.pools[client].idle.push_back(index);
         self.report(request, outcome, course);
     }
 
@@ -313,7 +337,9 @@ impl Generator {
         if let Some(connection) = connection.filter(|own| own.is_used && !own.has_reply() && was_ended)
             && let Some(request) = connection.request.take()
         {
-            self.connections[index] = Some(self.open()?);
+            let client = connection.client;
+            self.pools[client].open -= 1;
+            self.connections[index] = Some(self.open(client)?);
             return self.begin_at(index, request, course);
         }
         self.close(index, Outcome::Failed(failure), course);
@@ -329,7 +355,8 @@ impl Generator {
 
     /// Ends a connection without a request.
     fn forget(&mut self, index: usize) {
-        if self.connections[index].take().is_some() {
+        if let Some(connection) = self.connections[index].take() {
+            self.pools[connection.client].open -= 1;
             self.free.push(index);
         }
     }

@@ -1,0 +1,55 @@
+//! Who sends requests: clients that differ in how many they send, from where, and how important they are.
+
+use std::net::Ipv4Addr;
+
+/// Clients that are alike.
+#[derive(PartialEq, Debug)]
+pub(super) struct Clients {
+    /// What they are called in tables.
+    pub(super) name: &'static str,
+    /// Their load, as a multiple of what the server can do.
+    pub(super) times: f64,
+    /// Where they connect from; none leaves it to `--sources`.
+    pub(super) from: Option<Ipv4Addr>,
+    /// They keep at least so many connections, and use all of them by turns. Others take the one that was used last.
+    pub(super) connections_min: usize,
+    /// The path that they ask for.
+    pub(super) path: &'static str,
+    /// Further lines of their requests' heads.
+    pub(super) head: &'static str,
+}
+
+const ANY: Clients = Clients { name: "all", times: 1.0, from: None, connections_min: 0, path: "/", head: "" };
+
+/// Those of a load whose requests are alike.
+pub(super) static ALIKE: &[Clients] = &[ANY];
+
+/// One address asks for five times what the server can do, on a thousand connections; another one for three tenths of it.
+pub(super) static FLOOD: &[Clients] = &[
+    Clients { name: "flood", times: 5.0, from: Some(Ipv4Addr::LOCALHOST), connections_min: 1_000, ..ANY },
+    Clients { name: "other", times: 0.3, from: Some(Ipv4Addr::new(127, 0, 0, 2)), ..ANY },
+];
+
+/// Five times what the server can do; health checks and what is paid for are half of what it can do.
+pub(super) static CLASSES: &[Clients] = &[
+    Clients { name: "health", times: 0.05, path: "/healthz", ..ANY },
+    Clients { name: "high", times: 0.45, head: "x-class: high\r\n", ..ANY },
+    Clients { name: "normal", times: 1.5, ..ANY },
+    Clients { name: "low", times: 3.0, head: "x-class: low\r\n", ..ANY },
+];
+
+/// The load of all of them together.
+pub(super) fn times_of(clients: &[Clients]) -> f64 {
+    clients.iter().map(|clients| clients.times).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_what_titles_say() {
+        assert_eq!((times_of(ALIKE), times_of(CLASSES)), (1.0, 5.0));
+        assert!((times_of(FLOOD) - 5.3).abs() < 1e-9);
+    }
+}
