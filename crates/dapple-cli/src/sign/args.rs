@@ -54,7 +54,7 @@ pub(crate) struct Args {
     pub(super) queue: usize,
 
     /// Where the replicas are (replicated), if not in this process: `dapple stage-host --stage sign` at HOST:PORT[,HOST:PORT…],
-    /// dns:NAME:PORT or etcd://HOST:PORT[,HOST:PORT…]/PREFIX. Each host has its own log and secrets
+    /// dns:NAME:PORT, srv:NAME or etcd://HOST:PORT[,HOST:PORT…]/PREFIX. Each host has its own log and secrets
     #[arg(long, value_name = "WHERE")]
     pub(super) hosts: Option<Discovery>,
 
