@@ -3,12 +3,10 @@
 mod admission;
 mod balance;
 mod buffer;
-mod commit_kills;
 mod deadline;
 mod executors;
 mod middleware;
 mod operators;
-mod processes;
 #[cfg(feature = "remote")]
 mod remote;
 mod retry;

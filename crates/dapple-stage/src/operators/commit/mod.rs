@@ -69,7 +69,7 @@
 //! # How it is checked
 //!
 //! The protocol is two state machines that do no input and output. `simulation.rs` runs them under random faults with many
-//! transactions, and goes through every order of events with one. `tests/it/commit_kills.rs` kills processes 200 times.
+//! transactions, and goes through every order of events with one. `tests/processes/commit_kills.rs` kills processes 200 times.
 //!
 //! Rejected: three-phase commit. It never waits where nobody is cut off, and is wrong where somebody is.
 //!

@@ -179,7 +179,8 @@ where
     /// # let _entered = runtime.enter();
     /// // One to four here, and those on two other machines.
     /// let here = service_fn(async |text: String| Ok::<_, std::convert::Infallible>(text));
-    /// let echo = Stage::builder("echo").width(4).replicate_with(1..=4, async move |_number| Ok(Replica::new(here)));
+    /// let copy = move |_number| std::future::ready(Ok(Replica::new(here)));
+    /// let echo = Stage::builder("echo").width(4).replicate_with(1..=4, copy);
     /// echo.find(&"10.0.0.1:7000,10.0.0.2:7000".parse::<Discovery>().expect("a list"), "echo");
     /// # Ok::<(), std::io::Error>(())
     /// ```

@@ -16,7 +16,7 @@ use hickory_proto::rr::RecordType;
 use tower_service::Service;
 
 use super::dns_server::{DnsServer, Reply};
-use super::{Running, echo, runtime, until};
+use super::{Running, echo, runtime};
 
 type Who = Balance<String, RemoteStage<(), u8>, ByFate>;
 
@@ -31,6 +31,15 @@ fn host(number: u8, listener: TcpListener) -> Stopper {
 async fn ask<S: Service<(), Response = u8, Error = BoxError>>(service: &mut S) -> Result<u8, BoxError> {
     std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
     service.call(()).await
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("{what}: that does not happen"));
 }
 
 async fn next(members: &mut Members) -> Member {

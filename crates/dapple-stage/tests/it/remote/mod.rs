@@ -6,23 +6,15 @@ mod dns_server;
 mod ends;
 mod found;
 mod hostile;
-mod kills;
-mod operators;
 mod outcomes;
-mod replicas;
 mod staged;
 
 use std::io;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 use dapple_io::net::TcpListener;
-use dapple_io::time::{sleep, timeout};
 use dapple_sched::{JoinHandle, Runtime};
 use dapple_stage::BoxError;
 use dapple_stage::remote::{Host, HostBuilder, Peer, RemoteStage, Report, Stopper};
-
-use crate::processes::LONG;
 
 /// A host that runs in this process.
 pub(crate) struct Running {
@@ -54,24 +46,4 @@ pub(crate) fn runtime() -> Runtime {
 
 pub(crate) fn echo() -> HostBuilder {
     Host::builder().register_fn("echo", |text: String| async move { Ok::<_, BoxError>(text) })
-}
-
-/// Waits for what is to become so.
-pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let waiting = async {
-        while !is_so() {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("{what}: that does not happen"));
-}
-
-/// A listener where a host was before. A client that has knocked in vain may have the port for a moment.
-pub(crate) async fn listen(address: SocketAddr) -> TcpListener {
-    loop {
-        match TcpListener::bind(address) {
-            Ok(listener) => return listener,
-            Err(_) => sleep(Duration::from_millis(20)).await,
-        }
-    }
 }

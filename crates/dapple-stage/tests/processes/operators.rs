@@ -21,8 +21,8 @@ use dapple_stage::remote::{ByFate, Fate, Host, Peer, RemoteStage};
 use dapple_stage::{Backoff, BoxError};
 use tower::ServiceExt;
 
-use super::{listen, runtime, until};
-use crate::processes::{LONG, Process, Random, end_with_parent};
+use crate::children::{LONG, Process, Random, end_with_parent};
+use crate::{listen, runtime, until};
 
 /// A request: its number, and how long it takes.
 type Work = (u64, u64);
@@ -329,7 +329,7 @@ impl Place {
             ("DAPPLE_OPERATORS_FOLDER", self.folder.path().as_os_str()),
             ("DAPPLE_OPERATORS_ADDRESS", address.as_ref()),
         ];
-        Process::start("remote::operators::host", environment)
+        Process::start("operators::host", environment)
     }
 
     fn stage<Req, Resp>(&self, name: &str) -> RemoteStage<Req, Resp> {

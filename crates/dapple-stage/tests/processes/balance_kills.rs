@@ -19,8 +19,8 @@ use dapple_stage::{BoxError, Reason, Refused};
 use serde::{Deserialize, Serialize};
 use tower_service::Service;
 
-use super::{listen, runtime, until};
-use crate::processes::{LONG, Process, Random, end_with_parent};
+use crate::children::{LONG, Process, Random, end_with_parent};
+use crate::{listen, runtime, until};
 
 const HOSTS: usize = 4;
 const CLIENTS: u64 = 16;
@@ -243,7 +243,7 @@ fn start(folder: &Path, number: usize, address: SocketAddr) -> Process {
         ("DAPPLE_KILLS_ADDRESS", address.as_ref()),
         ("DAPPLE_KILLS_FOLDER", folder.as_os_str()),
     ];
-    Process::start("remote::kills::host", environment)
+    Process::start("balance_kills::host", environment)
 }
 
 /// Does nothing among the tests; it is what the processes run.

@@ -22,7 +22,7 @@ use dapple_stage::operators::commit::{
 };
 use tower_service::Service;
 
-use crate::processes::{LONG, Process, Random, end_with_parent, wait_until};
+use crate::children::{LONG, Process, Random, end_with_parent, wait_until};
 
 const COORDINATORS: [u64; 2] = [1, 2];
 const PARTICIPANTS: [u64; 3] = [11, 12, 13];

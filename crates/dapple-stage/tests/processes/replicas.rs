@@ -15,8 +15,8 @@ use dapple_stage::remote::{Discovery, Fate, Host, HostCommand, HostError, HostOp
 use dapple_stage::{BoxError, Replica, Replicated, Replication, Stage};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{runtime, until};
-use crate::processes::{LONG, Process, command, end_with_parent};
+use crate::children::{LONG, Process, command, end_with_parent};
+use crate::{runtime, until};
 
 /// A request: its number, and how long it takes.
 type Work = (u64, u64);
@@ -268,14 +268,14 @@ fn events(folder: &Path) -> (usize, usize) {
 }
 
 fn host_command(folder: &Path) -> Command {
-    let mut command = command("remote::replicas::process");
+    let mut command = command("replicas::process");
     command.env("DAPPLE_REPLICA_FOLDER", folder);
     command
 }
 
 fn start_host(folder: &Path, address: &str) -> Process {
     let environment = [("DAPPLE_REPLICA_FOLDER", folder.as_os_str()), ("DAPPLE_REPLICA_ADDRESS", address.as_ref())];
-    Process::start("remote::replicas::process", environment)
+    Process::start("replicas::process", environment)
 }
 
 /// Does nothing among the tests; it is what the processes run.
