@@ -77,7 +77,7 @@ pub(super) fn read(socket: impl AsFd, buf: &mut [MaybeUninit<u8>]) -> io::Result
     let (level, kind, header_len) = unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
     // SAFETY: it computes a number.
     let expected_len = unsafe { libc::CMSG_LEN(size_of::<libc::timespec>() as u32) };
-    if level != libc::SOL_SOCKET || kind != libc::SCM_TIMESTAMPNS || (header_len as usize) < expected_len as usize {
+    if level != libc::SOL_SOCKET || kind != libc::SCM_TIMESTAMPNS || header_len < expected_len as usize {
         return Ok((len, None));
     }
     // SAFETY: a header of this level, type and length has a `timespec` behind it, within `control`; nothing is said of how
