@@ -6,6 +6,7 @@
 //! | out until then | nothing | on trial, by the first pick after its back-off ([`Probe::Trial`]); in, when it is said to be well |
 //! | on trial | that one request | in by its success; out for longer by its failure; to be tried again if it is given up, or takes very long |
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ pub(super) struct Replicas<K, T> {
     /// Those in service, in any order.
     serving: Vec<Id>,
     next_id: Id,
+    /// How many requests have begun.
+    begun: u64,
     random: Random,
 }
 
@@ -33,6 +36,8 @@ struct Replica<K, T> {
     value: T,
     state: State,
     in_flight: usize,
+    /// Which of all requests its last one was.
+    last: u64,
     failures_in_a_row: u32,
     /// How often it went out since it was last well for long.
     times_out: u32,
@@ -95,7 +100,15 @@ pub(crate) struct Candidate<'a, K, T> {
 impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
     pub(super) fn new(config: Config, random: Random) -> Replicas<K, T> {
         let config = Config { failures_max: config.failures_max.max(1), ..config };
-        Replicas { config, all: BTreeMap::new(), ids: HashMap::new(), serving: Vec::new(), next_id: 0, random }
+        Replicas {
+            config,
+            all: BTreeMap::new(),
+            ids: HashMap::new(),
+            serving: Vec::new(),
+            next_id: 0,
+            begun: 0,
+            random,
+        }
     }
 
     /// Adds a replica, in service; yields what had its key before.
@@ -108,6 +121,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
             value,
             state: State::Serving { place: self.serving.len() },
             in_flight: 0,
+            last: 0,
             failures_in_a_row: 0,
             times_out: 0,
             joined: now,
@@ -176,6 +190,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
             _ => return false,
         }
         replica.in_flight += 1;
+        self.begun += 1;
+        replica.last = self.begun;
         true
     }
 
@@ -304,8 +320,18 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
             }
             _ => (queue(a), queue(b)),
         };
-        // The order of the two is chance as well.
-        if other_load < one_load { other } else { one }
+        match one_load.total_cmp(&other_load) {
+            Ordering::Less => one,
+            Ordering::Greater => other,
+            // Where nothing is to choose they take turns.
+            Ordering::Equal => {
+                if b.last < a.last {
+                    other
+                } else {
+                    one
+                }
+            }
+        }
     }
 
     fn join(&mut self, id: Id, now: Instant) {
@@ -375,7 +401,7 @@ impl State {
     }
 }
 
-/// Two different ones by chance, in an order that is chance, too.
+/// Two different ones by chance.
 fn two_of(ids: &[Id], random: &mut Random) -> Option<(Id, Id)> {
     if ids.len() < 2 {
         return None;
