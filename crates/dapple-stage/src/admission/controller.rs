@@ -31,6 +31,7 @@ use slab::Slab;
 use super::config::{AdmissionStats, Class, Config, Offer};
 use super::costs::{Costs, Expected};
 use super::queue::Queue;
+use super::recent::Recent;
 use crate::{Reason, Refused};
 
 /// See the [module](self).
@@ -42,6 +43,7 @@ pub(super) struct Controller {
     idle: usize,
     costs: Costs,
     queue: Queue,
+    recent: Recent,
     /// Deadlines of those in the queue that have one.
     deadlines: BTreeSet<(Instant, usize)>,
     /// Those that have begun, were suspended, and could go on.
@@ -94,6 +96,7 @@ impl Controller {
         Controller {
             processors,
             idle: processors,
+            recent: Recent::new(MEMORY_OF_TARGETS * config.target_delay),
             config,
             costs: Costs::new(),
             queue: Queue::default(),
@@ -155,7 +158,7 @@ impl Controller {
         let limit_ns = self.limit_ns(most_ns);
         if delay_ns > limit_ns {
             // Of whoever has more than this client, the newest makes room.
-            if !self.yields_to(offer) {
+            if !self.yields_to(offer, now) {
                 let len = self.queue.len_of(offer.class, offer.client);
                 let others = self.queue.len_in(offer.class) > len;
                 let [predicted, target] = [delay_ns, limit_ns].map(|wait_ns| Duration::from_nanos(wait_ns + mean_ns));
@@ -182,11 +185,13 @@ impl Controller {
         in_time_ns.min(enough_ns).max(target_ns / 8)
     }
 
-    /// Whether somebody else has more waiting than this client, in its class; that one's newest request is dropped.
-    fn yields_to(&mut self, offer: &Offer) -> bool {
+    /// Whether somebody else has more waiting than this client, in its class; that one's newest request is dropped. Where next to
+    /// nothing waits, as handlers are long, it is who has had more of late.
+    fn yields_to(&mut self, offer: &Offer, now: Instant) -> bool {
         let own = self.queue.len_of(offer.class, offer.client);
         let Some((client, len)) = self.queue.largest(offer.class) else { return false };
-        if client == offer.client || len <= own + 1 {
+        let has_had_more = || 2.0 * self.recent.of(offer.client, now) < self.recent.of(client, now);
+        if client == offer.client || (len <= own + 1 && (own > 0 || !has_had_more())) {
             return false;
         }
         let evicted = self.queue.evict_newest(offer.class, client);
@@ -202,7 +207,7 @@ impl Controller {
             self.drop_request(key, Reason::Class);
             return Ok(());
         }
-        if self.yields_to(offer) {
+        if self.yields_to(offer, now) {
             return Ok(());
         }
         Err(self.refusal(Reason::Full { len: self.queue.len() }, now))
@@ -301,6 +306,7 @@ impl Controller {
         self.give_back(key, ran, now);
         let request = self.requests.remove(key);
         self.costs.learn(request.offer.kind, Duration::from_nanos(request.used_ns));
+        self.recent.add(request.offer.client, request.used_ns, now);
         let took_ns = ns(now.saturating_duration_since(request.offer.arrived)).saturating_sub(request.suspended_ns);
         self.adjust_margin(took_ns as f64 - request.predicted_ns as f64);
         self.stats.finished += 1;
@@ -491,6 +497,8 @@ const ENOUGH: u64 = 14;
 /// So many of the highest class may wait whatever the load; beyond that they are judged like others. Whoever checks asks one at
 /// a time, and the path of a health check is known to everybody.
 const VITAL_MAX: usize = 16;
+/// For so many targets it counts what a client has had.
+const MEMORY_OF_TARGETS: u32 = 10;
 /// Shares of the target.
 const MARGIN_FIRST: f64 = 0.1;
 const MARGIN_MIN: f64 = 0.04;

@@ -6,6 +6,7 @@ mod costs;
 mod gate;
 mod layer;
 mod queue;
+mod recent;
 #[cfg(test)]
 mod simulation;
 

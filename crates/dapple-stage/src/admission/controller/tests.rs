@@ -115,6 +115,43 @@ fn one_client_cannot_shed_the_others() {
     assert_eq!(order[..5], [1, 1, 2, 3, 4]);
 }
 
+/// One waits at most where a handler takes half of the target.
+#[test]
+fn nor_where_handlers_are_long() {
+    let (mut controller, mut now) = learned(Config::default());
+    let mut waiting = Vec::new();
+    let mut running = None;
+    let (mut offered, mut served) = ([0; 3], [0; 3]);
+    let mut end = now;
+    for round in 0..60_000u64 {
+        now += ms(1);
+        if running.is_some() && now >= end {
+            controller.finish(running.take().unwrap(), ms(50), now);
+        }
+        // One offers a hundred times what there is, the other three tenths of it.
+        for (client, period) in [(1, 2), (2, 167)] {
+            if round % period == 0 {
+                offered[client] += 1;
+                waiting.extend(controller.offer(Offer::arrived(now).client(client as u64), now));
+            }
+        }
+        waiting.retain(|&key| match controller.state(key) {
+            State::Dropped(_) => {
+                controller.end(key, now);
+                false
+            }
+            State::Granted => {
+                served[controller.requests[key].offer.client as usize] += 1;
+                (running, end) = (Some(key), now + ms(50));
+                false
+            }
+            _ => true,
+        });
+    }
+    assert!(served[2] * 10 >= offered[2] * 8, "{} of {}", served[2], offered[2]);
+    assert!(served[1] + served[2] >= 1_000, "{served:?} in 60 s");
+}
+
 #[test]
 fn a_deadline_drops_what_waits_and_refuses_what_cannot_meet_it() {
     let (mut controller, now) = learned(Config::default());
