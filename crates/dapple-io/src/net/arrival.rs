@@ -18,6 +18,8 @@ impl Arrival {
     /// Relaxed, as all here: whoever reads the connection also asks, and nothing else depends on it.
     pub(super) fn want(&self, is_wanted: bool) {
         self.is_wanted.store(is_wanted, Ordering::Relaxed);
+        // What was read before is not what is read next.
+        self.at_ns.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn is_wanted(&self) -> bool {

@@ -71,6 +71,14 @@ fn what_is_read_tells_when_it_came() {
         let before = std::time::Instant::now();
         assert_eq!(read(&server).await?, 1);
         assert!(server.read_waited()? < WAITED + before.elapsed(), "what came later is younger");
+        // Nothing of what was read before is said of what is read when nobody wants to know.
+        server.note_arrivals(false);
+        dapple_io::time::sleep(3 * WAITED).await;
+        client.write_all(b"d").await?;
+        server.readable().await?;
+        let before = std::time::Instant::now();
+        assert_eq!(read(&server).await?, 1);
+        assert!(server.read_waited()? < WAITED + before.elapsed() + KERNEL_STEP);
         // Where the listener was not asked to have it noted, this falls back to the kernel's coarse clock, and is right, too.
         let (client, plain) = tcp_pair().await?;
         client.write_all(b"c").await?;
