@@ -190,7 +190,9 @@ impl Controller {
     fn yields_to(&mut self, offer: &Offer, now: Instant) -> bool {
         let own = self.queue.len_of(offer.class, offer.client);
         let Some((client, len)) = self.queue.largest(offer.class) else { return false };
-        let has_had_more = || 2.0 * self.recent.of(offer.client, now) < self.recent.of(client, now);
+        // By a request at least: who has just come is not poorer for that.
+        let request_ns = self.costs.mean_ns().unwrap_or(0) as f64;
+        let has_had_more = || 2.0 * self.recent.of(offer.client, now) + request_ns < self.recent.of(client, now);
         if client == offer.client || (len <= own + 1 && (own > 0 || !has_had_more())) {
             return false;
         }
@@ -306,7 +308,6 @@ impl Controller {
         self.give_back(key, ran, now);
         let request = self.requests.remove(key);
         self.costs.learn(request.offer.kind, Duration::from_nanos(request.used_ns));
-        self.recent.add(request.offer.client, request.used_ns, now);
         let took_ns = ns(now.saturating_duration_since(request.offer.arrived)).saturating_sub(request.suspended_ns);
         self.adjust_margin(took_ns as f64 - request.predicted_ns as f64);
         self.stats.finished += 1;
@@ -435,6 +436,8 @@ impl Controller {
         debug_assert_eq!(self.requests[key].state, State::Granted, "only a granted request has a processor");
         let request = &mut self.requests[key];
         request.used_ns += ns(ran);
+        // Now, as whoever gives up before the end has had it, too.
+        self.recent.add(request.offer.client, ns(ran), now);
         if request.is_exempt {
             self.exempt -= 1;
             request.is_exempt = request.used_ns <= CHEAP_NS;

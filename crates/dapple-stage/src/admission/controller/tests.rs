@@ -115,6 +115,16 @@ fn one_client_cannot_shed_the_others() {
     assert_eq!(order[..5], [1, 1, 2, 3, 4]);
 }
 
+#[test]
+fn who_gives_up_before_the_end_has_had_what_ran() {
+    let (mut controller, now) = learned(Config::default());
+    let key = controller.offer(Offer::arrived(now).client(7), now).unwrap();
+    controller.suspend(key, ms(9), now + ms(9));
+    controller.end(key, now + ms(10));
+    let had_ms = controller.recent.of(7, now + ms(10)) / 1e6;
+    assert!((8.0..=9.0).contains(&had_ms), "{had_ms} of 9 ms");
+}
+
 /// One waits at most where a handler takes half of the target.
 #[test]
 fn nor_where_handlers_are_long() {
