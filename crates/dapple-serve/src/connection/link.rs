@@ -22,12 +22,20 @@ pub(crate) struct Link {
     arrived_ns: AtomicI64,
     /// The strongest order that was given.
     order: AtomicU8,
-    /// Of the connection's task, or of whoever reads once it was upgraded.
-    waker: Mutex<Option<Waker>>,
+    wakers: Mutex<Wakers>,
     /// It speaks another protocol by now, and nobody but its reader and writer can end it.
     is_upgraded: AtomicBool,
     /// It has no place any more.
     is_over: AtomicBool,
+}
+
+/// Who hears of orders.
+#[derive(Clone, Debug, Default)]
+struct Wakers {
+    /// The connection's task, or whoever reads once it was upgraded.
+    reader: Option<Waker>,
+    /// Whoever waits to write: once it was upgraded, that may be another task.
+    writer: Option<Waker>,
 }
 
 /// What the server wants of a connection, from the weakest to the strongest.
@@ -53,7 +61,7 @@ impl Link {
             state: Mutex::new(State::new(options, now)),
             arrived_ns: AtomicI64::new(0),
             order: AtomicU8::new(Order::GoOn as u8),
-            waker: Mutex::new(None),
+            wakers: Mutex::default(),
             is_upgraded: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         }
@@ -76,11 +84,11 @@ impl Link {
     /// hyper has handed the stream on.
     pub(crate) fn set_upgraded(&self) {
         self.is_upgraded.store(true, Ordering::SeqCst);
-        // Whoever reads may have looked between the order and this.
-        if self.ordered() == Order::Cut
-            && let Some(waker) = self.lock_waker().take()
-        {
-            waker.wake();
+        // Whoever reads or writes may have looked between the order and this. By the lock, either the order is seen here, or who gave it
+        // wakes them later.
+        let wakers = self.lock_wakers().clone();
+        if self.ordered() == Order::Cut {
+            wakers.wake();
         }
     }
 
@@ -114,22 +122,22 @@ impl Link {
     /// Tells the connection. A weaker order than one before changes nothing.
     pub(crate) fn order(&self, order: Order) {
         if self.order.fetch_max(order as u8, Ordering::Release) < order as u8 {
-            let waker = self.lock_waker().take();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            // They stay: who is told to finish, and does not look again, is to hear of the end, too.
+            let wakers = self.lock_wakers().clone();
+            wakers.wake();
         }
     }
 
     /// The strongest order so far, with `waker` to be woken for a stronger one.
     pub(crate) fn watch(&self, waker: &Waker) -> Order {
-        {
-            let mut known = self.lock_waker();
-            if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                *known = Some(waker.clone());
-            }
-        }
+        keep(&mut self.lock_wakers().reader, waker);
         // After the waker stands: an order that comes later finds it.
+        self.ordered()
+    }
+
+    /// The same for whoever waits to write.
+    pub(crate) fn watch_writing(&self, waker: &Waker) -> Order {
+        keep(&mut self.lock_wakers().writer, waker);
         self.ordered()
     }
 
@@ -150,16 +158,58 @@ impl Link {
         let _ = self.order.compare_exchange(room, none, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    fn lock_waker(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_wakers(&self) -> MutexGuard<'_, Wakers> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wakers {
+    fn wake(self) {
+        [self.reader, self.writer].into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+fn keep(known: &mut Option<Waker>, waker: &Waker) {
+    if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+        *known = Some(waker.clone());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
     use std::time::Duration;
 
-    use super::{Instant, Link, Options, Peer};
+    use super::{Instant, Link, Options, Order, Peer};
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_stronger_order_wakes_again_whoever_did_not_look() {
+        let link = Link::new(Peer::Unix, &Options::default(), Instant::now());
+        let counts = [Arc::<Count>::default(), Arc::default()];
+        let wakers: Vec<Waker> = counts.iter().map(|count| count.clone().into()).collect();
+        let woken = || counts.each_ref().map(|count| count.0.load(Ordering::Relaxed));
+        assert_eq!(link.watch(&wakers[0]), Order::GoOn);
+        assert_eq!(link.watch_writing(&wakers[1]), Order::GoOn);
+        link.order(Order::Finish);
+        link.order(Order::Finish);
+        assert_eq!(woken(), [1, 1]);
+        link.order(Order::Cut);
+        assert_eq!(woken(), [2, 2]);
+        link.set_upgraded();
+        assert_eq!(woken(), [3, 3], "they may have looked before it was so");
+        assert_eq!(link.watch_writing(&wakers[1]), Order::Cut);
+    }
 
     #[test]
     fn what_waited_to_be_accepted_has_waited() {

@@ -99,6 +99,14 @@ impl<S: Stream> Watched<S> {
         Ok(())
     }
 
+    /// The same for whoever waits to write, who may be no reader and would not be woken.
+    fn check_waiting<T>(&self, cx: &Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_pending() {
+            self.check(self.link.watch_writing(cx.waker()))?;
+        }
+        result
+    }
+
     fn note_written(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &result {
             Poll::Ready(Ok(len)) => {
@@ -143,6 +151,7 @@ impl<S: Stream> Write for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(self.link.ordered())?;
         let result = self.stream().poll_write(cx, buf);
+        let result = self.check_waiting(cx, result);
         self.note_written(result)
     }
 
@@ -151,7 +160,9 @@ impl<S: Stream> Write for Watched<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check(self.link.ordered())?;
         let result = self.stream().poll_write_vectored(cx, bufs);
+        let result = self.check_waiting(cx, result);
         self.note_written(result)
     }
 
@@ -160,11 +171,13 @@ impl<S: Stream> Write for Watched<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(cx)
+        let result = self.stream().poll_flush(cx);
+        self.check_waiting(cx, result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_shutdown(cx)
+        let result = self.stream().poll_shutdown(cx);
+        self.check_waiting(cx, result)
     }
 }
 

@@ -146,6 +146,7 @@ impl Drop for Place {
 
 fn held(key: usize, link: &Link, now: Instant) -> Held {
     let (since, standing) = match link.rests_since(now) {
+        Ok(since) | Err(since) if link.ordered() == Order::Cut => (since, Standing::Ending),
         Ok(since) => (since, Standing::Resting),
         Err(since) if link.ordered() >= Order::Finish => (since, Standing::Asked),
         Err(since) => (since, Standing::Busy),

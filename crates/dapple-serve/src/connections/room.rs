@@ -43,6 +43,8 @@ pub(crate) enum Standing {
     Busy,
     /// It has been asked to end.
     Asked,
+    /// It has been cut. Whether it ends is its own affair: who speaks another protocol may look at nothing.
+    Ending,
 }
 
 /// Who gives way.
@@ -152,7 +154,7 @@ mod tests {
         GiveWay { at_once: Vec::new(), soon: keys.into() }
     }
 
-    use Standing::{Asked, Busy, Resting};
+    use Standing::{Asked, Busy, Ending, Resting};
 
     #[test]
     fn who_rests_goes_first_and_of_the_client_with_most() {
@@ -190,6 +192,12 @@ mod tests {
         let of = [(1, Busy), (1, Busy), (1, Asked), (1, Asked)];
         assert_eq!(asked(&of, 2, 2), GiveWay::default());
         assert_eq!(asked(&[(1, Busy), (1, Busy), (1, Busy), (1, Asked)], 2, 2), soon([2]));
+    }
+
+    #[test]
+    fn who_was_cut_and_stays_keeps_nobody_from_being_asked() {
+        let of = [(1, Busy), (1, Busy), (1, Busy), (1, Ending)];
+        assert_eq!(asked(&of, 2, 1), soon([2]));
     }
 
     /// Everybody comes again and again: it ends, and in even shares.

@@ -2,12 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dapple::tls::{Certificates, TlsAcceptor};
 use soak::{Frames, Trust, Wire};
 use socket2::{Domain, Socket, Type};
 
+use crate::site::BLOCKED;
 use crate::support::{Client, LIMIT, ask, connect, end, eventually, get, outside, reply, rest, start};
 
 #[test]
@@ -104,9 +106,7 @@ fn neither_another_protocol_keeps_others_out() {
     let (runtime, server) = outside!(server => server.connections_max(4).no_admission());
     let mut greedy: Vec<_> = (0..4).map(|_| connect_as(1, server.addr)).collect();
     for client in &mut greedy {
-        let request = "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n";
-        client.write_all(request.as_bytes()).unwrap();
-        assert!(reply(client).0.starts_with("HTTP/1.1 101 "));
+        upgrade(client, "/upgrade");
         client.write_all(b"abc").unwrap();
         let mut echo = [0; 3];
         client.read_exact(&mut echo).unwrap();
@@ -118,6 +118,50 @@ fn neither_another_protocol_keeps_others_out() {
     assert_eq!(ask(&mut other, "/hello").1, "hello");
     drop((greedy, other));
     end(runtime, server);
+}
+
+fn upgrade(client: &mut TcpStream, path: &str) {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n");
+    client.write_all(request.as_bytes()).unwrap();
+    assert!(reply(client).0.starts_with("HTTP/1.1 101 "));
+}
+
+#[test]
+fn nor_one_whose_client_does_not_listen() {
+    for (number, path) in ["/talk?0", "/talk?1"].into_iter().enumerate() {
+        let (runtime, server) = outside!(server => server.connections_max(4).no_admission());
+        let mut greedy: Vec<_> = (0..4).map(|_| connect_as(1, server.addr)).collect();
+        for client in &mut greedy {
+            upgrade(client, path);
+        }
+        eventually("they wait to write", || BLOCKED.load(Ordering::Relaxed) == 4 * (number + 1));
+        let mut other = connect_as(2, server.addr);
+        assert_eq!(ask(&mut other, "/hello").1, "hello", "{path}");
+        drop((greedy, other));
+        end(runtime, server);
+    }
+}
+
+/// Nobody can end it but its task. Others have to make room then.
+#[test]
+fn nor_one_that_looks_at_nothing() {
+    let (runtime, server) = outside!(server => {
+        server.connections_max(4).no_admission().shutdown_timeout(Duration::ZERO)
+    });
+    let mut greedy: Vec<_> = (0..4).map(|_| connect_as(1, server.addr)).collect();
+    for client in &mut greedy[..3] {
+        client.write_all(get("/never").as_bytes()).unwrap();
+    }
+    eventually("they are busy", || server.handle.requests() == 3);
+    // The newest is asked first.
+    upgrade(&mut greedy[3], "/hold");
+    eventually("somebody else is in", || {
+        let mut other = connect_as(2, server.addr);
+        ask(&mut other, "/hello").1 == "hello"
+    });
+    server.handle.stop();
+    runtime.block_on(server.task).unwrap().unwrap();
+    drop(greedy);
 }
 
 #[test]

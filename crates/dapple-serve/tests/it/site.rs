@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -53,10 +54,20 @@ pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> 
         "/upgrade" => {
             let upgraded = hyper::upgrade::on(&mut request);
             drop(dapple::spawn(async move { shout(upgraded.await.expect("it is asked for")).await }));
-            let mut response = with(StatusCode::SWITCHING_PROTOCOLS, "");
-            response.headers_mut().insert("connection", "upgrade".parse()?);
-            response.headers_mut().insert("upgrade", "shout".parse()?);
-            Ok(response)
+            switched()
+        }
+        "/talk" => {
+            let upgraded = hyper::upgrade::on(&mut request);
+            drop(dapple::spawn(async move { talk(upgraded.await.expect("it is asked for"), number == 1).await }));
+            switched()
+        }
+        "/hold" => {
+            let upgraded = hyper::upgrade::on(&mut request);
+            drop(dapple::spawn(async move {
+                let _upgraded = upgraded.await.expect("it is asked for");
+                std::future::pending::<()>().await;
+            }));
+            switched()
         }
         "/never" => std::future::pending().await,
         "/spin" => {
@@ -80,6 +91,35 @@ async fn shout(mut upgraded: Upgraded) -> io::Result<()> {
         let len = poll_fn(|cx| Pin::new(&mut upgraded).poll_write(cx, &text)).await?;
         assert_eq!(len, text.len(), "there is room for so little");
     }
+}
+
+/// How many have waited in `talk`, each counted once.
+pub(crate) static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Another one, in which the client only listens.
+async fn talk(mut upgraded: Upgraded, is_vectored: bool) -> io::Result<()> {
+    let zeros = [0; 16 << 10];
+    let mut was_blocked = false;
+    loop {
+        poll_fn(|cx| {
+            let polled = match is_vectored {
+                true => Pin::new(&mut upgraded).poll_write_vectored(cx, &[io::IoSlice::new(&zeros)]),
+                false => Pin::new(&mut upgraded).poll_write(cx, &zeros),
+            };
+            if polled.is_pending() && !std::mem::replace(&mut was_blocked, true) {
+                BLOCKED.fetch_add(1, Ordering::Relaxed);
+            }
+            polled
+        })
+        .await?;
+    }
+}
+
+fn switched() -> Result<Reply, BoxError> {
+    let mut response = with(StatusCode::SWITCHING_PROTOCOLS, "");
+    response.headers_mut().insert("connection", "upgrade".parse()?);
+    response.headers_mut().insert("upgrade", "shout".parse()?);
+    Ok(response)
 }
 
 fn spin(us: u64) {
