@@ -25,6 +25,10 @@ pub(crate) struct Link {
     wakers: Mutex<Wakers>,
     /// It speaks another protocol by now, and nobody but its reader and writer can end it.
     is_upgraded: AtomicBool,
+    /// Others wait for its place, and it was told to finish for that.
+    is_asked: AtomicBool,
+    /// It is being closed, which may take a while, and nothing is to be gained by telling it so.
+    is_closing: AtomicBool,
     /// It has no place any more.
     is_over: AtomicBool,
 }
@@ -63,6 +67,8 @@ impl Link {
             order: AtomicU8::new(Order::GoOn as u8),
             wakers: Mutex::default(),
             is_upgraded: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         }
     }
@@ -94,6 +100,24 @@ impl Link {
 
     pub(crate) fn is_upgraded(&self) -> bool {
         self.is_upgraded.load(Ordering::SeqCst)
+    }
+
+    /// Has it finish, as others wait for its place.
+    pub(crate) fn ask(&self) {
+        self.is_asked.store(true, Ordering::Relaxed);
+        self.order(Order::Finish);
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_closing(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_over(&self) {

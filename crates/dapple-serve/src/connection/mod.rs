@@ -101,6 +101,7 @@ enum End {
 }
 
 async fn close<S: Stream>(stream: S, end: &End, link: &Link) {
+    link.set_closing();
     let (is_reading_head, is_read, len_max) = {
         let state = link.state();
         // Of frames nothing more is needed, and there may be many; of a body that was not wanted much may be on its way.

@@ -82,7 +82,7 @@ impl Connections {
         for link in at_once {
             link.order(Order::EndIfResting);
         }
-        soon.into_iter().inspect(|link| link.order(Order::Finish))
+        soon.into_iter().inspect(|link| link.ask())
     }
 
     /// Who has most connections. It takes a look at all clients.
@@ -145,12 +145,20 @@ impl Drop for Place {
 }
 
 fn held(key: usize, link: &Link, now: Instant) -> Held {
-    let (since, standing) = match link.rests_since(now) {
-        Ok(since) | Err(since) if link.ordered() == Order::Cut => (since, Standing::Ending),
-        Ok(since) => (since, Standing::Resting),
-        Err(since) if link.ordered() >= Order::Finish => (since, Standing::Asked),
-        Err(since) => (since, Standing::Busy),
+    let rests_since = link.rests_since(now);
+    let order = link.ordered();
+    let standing = if link.is_closing() || order == Order::Cut {
+        Standing::Ending
+    } else if link.is_asked() {
+        Standing::Asked
+    } else if rests_since.is_ok() && order <= Order::EndIfResting {
+        Standing::Resting
+    } else {
+        // Also what rests and was told to finish, for whatever reason: that does not end it where the peer does not agree, and to tell it
+        // less changes nothing.
+        Standing::Busy
     };
+    let (Ok(since) | Err(since)) = rests_since;
     Held { key, client: link.peer().network(), standing, since }
 }
 
@@ -158,3 +166,50 @@ fn held(key: usize, link: &Link, now: Instant) -> Held {
 const SOME_PART: usize = 100;
 const SOME_MIN: usize = 1;
 const SOME_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use dapple_io::time::Instant;
+
+    use super::{Link, Order, Standing, held};
+    use crate::listener::Peer;
+    use crate::options::Options;
+
+    fn standing(change: impl FnOnce(&Link)) -> Standing {
+        let now = Instant::now();
+        let link = Link::new(Peer::Unix, &Options::default(), now);
+        link.state().begin(now);
+        change(&link);
+        held(0, &link, now).standing
+    }
+
+    /// It rests.
+    fn rest(link: &Link) {
+        link.state().end(false, Instant::now());
+    }
+
+    #[test]
+    fn who_does_not_end_by_being_told_so_does_not_rest() {
+        assert_eq!(standing(|_| {}), Standing::Busy);
+        assert_eq!(standing(rest), Standing::Resting);
+        let told = |order| {
+            standing(|link| {
+                rest(link);
+                link.order(order);
+            })
+        };
+        assert_eq!(told(Order::EndIfResting), Standing::Resting, "it is about to look");
+        assert_eq!(told(Order::Finish), Standing::Busy, "by a peer who does not agree to the end of HTTP/2");
+        assert_eq!(told(Order::Cut), Standing::Ending);
+        let closing = standing(|link| {
+            rest(link);
+            link.set_closing();
+        });
+        assert_eq!(closing, Standing::Ending, "last words may take a while");
+        let asked = standing(|link| {
+            link.ask();
+            rest(link);
+        });
+        assert_eq!(asked, Standing::Asked);
+    }
+}

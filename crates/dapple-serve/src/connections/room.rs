@@ -43,7 +43,7 @@ pub(crate) enum Standing {
     Busy,
     /// It has been asked to end.
     Asked,
-    /// It has been cut. Whether it ends is its own affair: who speaks another protocol may look at nothing.
+    /// It is being closed, or has been cut. When it ends is its own affair: who speaks another protocol may look at nothing.
     Ending,
 }
 

@@ -57,6 +57,7 @@ impl Shortage {
     fn cut(&mut self, connections: &Connections, peer: Peer, now: Instant) {
         let is_due = |(link, asked): &(Arc<Link>, Instant)| {
             now.saturating_duration_since(*asked) >= WAIT_MAX
+                && !link.is_closing()
                 && !link.is_over()
                 && connections.has_claim(peer.network(), link.peer().network())
         };
@@ -84,7 +85,8 @@ impl Shortage {
             self.until = None;
         }
         if connections.open() < connections.max() / 2 {
-            self.asked.clear();
+            // Those that are left count as asked, so they stay known.
+            self.asked.retain(|(link, _)| !link.is_over());
             if std::mem::take(&mut self.is_told) {
                 debug!("there is room for connections again");
             }

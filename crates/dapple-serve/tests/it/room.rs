@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dapple::tls::{Certificates, TlsAcceptor};
-use soak::{Frames, Trust, Wire};
+use soak::{Frames, GOAWAY, Trust, Wire};
 use socket2::{Domain, Socket, Type};
 
 use crate::site::BLOCKED;
@@ -177,6 +177,45 @@ fn nor_do_handshakes_that_do_not_go_on() {
         Wire::tls(server.addr.port(), "localhost", &trust).is_ok_and(|wire| Frames::begin(wire, 65_535).is_ok())
     });
     drop(silent);
+    end(runtime, server);
+}
+
+/// Neither does what a client has to say that nobody reads, nor what it does not take.
+#[dapple::test]
+async fn who_is_being_closed_does_not_stand_for_those_that_rest() {
+    let server = start!(server => server.connections_max(2).no_admission());
+    let closing = Client::connect(server.addr).await;
+    closing.say("POST /hello HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n").await;
+    assert_eq!(closing.hear().await.1, "hello");
+    let resting = Client::connect(server.addr).await;
+    assert_eq!(resting.ask("/hello").await.1, "hello");
+    let newcomer = Client::connect(server.addr).await;
+    assert_eq!(newcomer.ask("/hello").await.1, "hello");
+    assert_eq!(resting.rest().await, "");
+}
+
+#[test]
+fn nor_does_who_was_told_to_finish_and_does_not_agree() {
+    let (runtime, server) = outside!(server => {
+        server.connections_max(2).send_timeout(Duration::from_millis(100)).no_admission()
+    });
+    let mut peer = Frames::begin(Wire::plain(server.addr.port()).unwrap(), 0).unwrap();
+    peer.get(1, "/zeros", &[(":authority", "a")]).unwrap();
+    // Its stream is reset, as it takes nothing of it. Nothing is acknowledged from here on.
+    loop {
+        let mut head = [0; 9];
+        peer.wire().read_exact(&mut head).unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        peer.wire().read_exact(&mut payload).unwrap();
+        if head[3] == GOAWAY {
+            break;
+        }
+    }
+    let mut resting = connect(server.addr);
+    assert_eq!(ask(&mut resting, "/hello").1, "hello");
+    assert_eq!(ask(&mut connect(server.addr), "/hello").1, "hello");
+    assert_eq!(rest(&mut resting), "");
+    drop(peer);
     end(runtime, server);
 }
 
