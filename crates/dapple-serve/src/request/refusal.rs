@@ -38,7 +38,7 @@ impl Words {
 fn http<B>(refused: &Refused) -> Response<Reply<B>> {
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{refused}\n"));
     // Whole seconds are all that there are, and none would be an invitation to try at once.
-    let seconds = refused.retry_after.as_secs() + u64::from(refused.retry_after.subsec_nanos() > 0);
+    let seconds = refused.retry_after.as_secs().saturating_add(u64::from(refused.retry_after.subsec_nanos() > 0));
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     response
 }
@@ -102,6 +102,8 @@ mod tests {
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
             assert_eq!(response.headers()[RETRY_AFTER], says);
         }
+        let never = Words::new(None, &parts("text/plain")).say::<String>(&Refused::new(Reason::Class, Duration::MAX));
+        assert_eq!(never.headers()[RETRY_AFTER], u64::MAX.to_string());
     }
 
     #[test]

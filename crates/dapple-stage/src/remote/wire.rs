@@ -119,7 +119,7 @@ impl Problem {
 
 /// For `Retry-After`, which counts whole seconds. Where nothing is known, one of them.
 pub(crate) fn retry_after_s(retry_after: Duration) -> u64 {
-    (retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).max(1)
+    retry_after.as_secs().saturating_add(u64::from(retry_after.subsec_nanos() > 0)).max(1)
 }
 
 /// How long the sender waits, as it says. `Err` where it says something else than a number.
@@ -178,6 +178,7 @@ mod tests {
     fn retry_after_is_whole_seconds_and_never_nothing() {
         let of_ms = |ms| retry_after_s(Duration::from_millis(ms));
         assert_eq!([of_ms(0), of_ms(1), of_ms(1000), of_ms(1001)], [1, 1, 1, 2]);
+        assert_eq!(retry_after_s(Duration::MAX), u64::MAX);
     }
 
     #[test]
