@@ -1,4 +1,4 @@
-//! A future whose panics are results.
+//! Futures and functions whose panics are results.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,6 +10,11 @@ use pin_project_lite::pin_project;
 /// It was caught, and the panic hook has reported it.
 #[derive(Debug)]
 pub(crate) struct Panicked;
+
+/// What `run` returns, where it does not panic.
+pub(super) fn caught<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|_panic| Panicked)
+}
 
 pin_project! {
     /// See the module. Cancel safe as the future inside.
@@ -23,7 +28,7 @@ pin_project! {
 impl<F: Future> Caught<F> {
     /// The future that `make` makes, where that does not panic itself.
     pub(crate) fn new(make: impl FnOnce() -> F) -> Caught<F> {
-        Caught { future: catch_unwind(AssertUnwindSafe(make)).ok() }
+        Caught { future: caught(make).ok() }
     }
 }
 

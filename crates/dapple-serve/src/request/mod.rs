@@ -15,7 +15,7 @@ use hyper::body::{Body as _, Incoming};
 use tracing::{debug, error};
 
 pub use self::body::Body;
-use self::caught::Caught;
+use self::caught::{Caught, caught};
 use self::exchange::{Exchange, Fault};
 pub(crate) use self::refusal::OnRefusal;
 use self::refusal::Words;
@@ -67,13 +67,17 @@ async fn serve<V: HttpService>(
     let peer = link.peer();
     let words = Words::new(shared.on_refusal.clone(), &parts);
     let admitted = match shared.gate.admission() {
-        Some(admission) => match admission.offer(shared.gate.offer(&parts, &peer, link.arrived())) {
-            Ok(admitted) => Some(admitted),
-            Err(refused) => {
-                shared.gate.pace().await;
-                return words.say(&refused);
+        Some(admission) => {
+            // Users' own functions are asked.
+            let Ok(offer) = caught(|| shared.gate.offer(&parts, &peer, link.arrived())) else { return panicked() };
+            match admission.offer(offer) {
+                Ok(admitted) => Some(admitted),
+                Err(refused) => {
+                    shared.gate.pace().await;
+                    return words.say(&refused);
+                }
             }
-        },
+        }
         None => None,
     };
     parts.extensions.insert(peer);
@@ -93,15 +97,18 @@ async fn serve<V: HttpService>(
                 text(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.\n")
             }
         },
-        Ok(Err(_panic)) => {
-            error!("a handler panicked; its request gets a 500");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "The handler failed.\n")
-        }
+        Ok(Err(_panic)) => panicked(),
     };
     match exchange.and_then(Exchange::fault) {
         Some(met) if response.status().as_u16() >= 400 => fault(met),
         _ => response,
     }
+}
+
+/// What a client gets whose handler panicked, or who came upon another function of the user's that did.
+fn panicked<B>() -> Response<Reply<B>> {
+    error!("a handler panicked; its request gets a 500");
+    text(StatusCode::INTERNAL_SERVER_ERROR, "The handler failed.\n")
 }
 
 /// What a client gets whose body met a limit, whatever the service made of that.

@@ -8,6 +8,8 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
+use super::caught::caught;
+use super::panicked;
 use super::reply::{Reply, text};
 
 /// A user's own reply.
@@ -28,7 +30,7 @@ impl Words {
 
     pub(super) fn say<B>(&self, refused: &Refused) -> Response<Reply<B>> {
         match &self.own {
-            Some(own) => own(refused).map(Reply::said),
+            Some(own) => caught(|| own(refused)).map_or_else(|_panic| panicked(), |response| response.map(Reply::said)),
             None if self.is_grpc => grpc(refused),
             None => http(refused),
         }

@@ -85,6 +85,31 @@ fn what_fails_ends_its_own_request_only() {
     end(runtime, server);
 }
 
+/// Whatever of the user's panics: its request fails, and nothing else does.
+#[test]
+fn what_users_say_of_requests_may_fail_too() {
+    let (runtime, server) = outside!(server => server
+        .target_delay(LIMIT)
+        .classify(|request, _| match request.uri.query() {
+            Some("classify") => panic!("on purpose"),
+            _ => dapple::stage::admission::Class::NORMAL,
+        })
+        .describe(|request, _, offer| match request.uri.query() {
+            Some("describe") => panic!("on purpose"),
+            _ => offer,
+        })
+        .on_refusal(|_| panic!("on purpose")));
+    let mut client = connect(server.addr);
+    for path in ["/hello?classify", "/hello?describe", "/refuse"] {
+        let (head, body) = ask(&mut client, path);
+        assert!(head.starts_with("HTTP/1.1 500"), "{path}: {head}");
+        assert_eq!(body, "The handler failed.\n");
+        assert_eq!(ask(&mut client, "/hello").1, "hello", "and the connection goes on");
+    }
+    drop(client);
+    end(runtime, server);
+}
+
 /// A connection that speaks another protocol is its handler's, and no limit of HTTP holds for it any more; it counts as one.
 #[dapple::test]
 async fn connections_can_be_upgraded() {
