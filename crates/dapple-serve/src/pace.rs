@@ -2,8 +2,10 @@
 //!
 //! A refusal costs little, but not nothing. Clients who ask again the moment they are refused, whatever `retry-after` says, would
 //! make the server do nothing but refuse. So refusals have a rate, which takes some tenth of the workers' time; what is
-//! beyond it is told later, and each such client meanwhile waits instead of asking. Clients who heed what they are told do not
-//! reach that rate.
+//! beyond it is told later, and each such client meanwhile waits instead of asking.
+//!
+//! So many clients that each asks only once may reach that rate, too, where requests are cheaper than a millisecond. Then nearly every
+//! refusal is told as late as can be, although nobody is slowed down by it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
