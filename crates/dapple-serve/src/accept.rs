@@ -13,7 +13,7 @@ use dapple_io::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::connection::{self, Link, Order, farewell};
-use crate::connections::{Place, Shortage};
+use crate::connections::{Connections, LINE_MAX, Line, Place, Turn, pause};
 use crate::listener::{Listener, Peer};
 use crate::server::Shared;
 use crate::service::HttpService;
@@ -36,42 +36,50 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     ///
     /// The listener is of no more use.
     pub(crate) async fn run(self, mut stop: Pin<&mut impl Future<Output = ()>>) -> io::Result<()> {
-        let mut shortage = Shortage::default();
+        let mut line = Line::new();
         for count in 1_u64.. {
-            let Some(accepted) = unless(stop.as_mut(), self.listener.accept()).await else { break };
-            let (stream, peer) = accepted?;
-            // Only when somebody is there, so that nobody makes room for nobody.
-            shortage.wait(&self.shared.connections, peer).await;
-            self.take(stream, peer, &mut shortage, Order::GoOn);
+            let next = next(&self.listener, &self.shared.connections, line.len());
+            let Some(newcomer) = unless(stop.as_mut(), next).await else { break };
+            if let Some(accepted) = newcomer {
+                let (stream, peer) = accepted?;
+                line.join(stream, peer, Instant::now());
+            }
+            self.let_in(&mut line);
             if count % BATCH_LEN == 0 {
                 // After a burst there may be thousands more; other work goes in between.
                 dapple_sched::yield_now().await;
             }
         }
+        while let Some((stream, peer)) = line.leave() {
+            self.take(stream, peer, Order::LastReply);
+        }
         let begin = Instant::now();
         while begin.elapsed() < LAST_MAX
             && let Ok(Ok((stream, peer))) = timeout(LAST_PAUSE, self.listener.accept()).await
         {
-            self.take(stream, peer, &mut shortage, Order::LastReply);
+            self.take(stream, peer, Order::LastReply);
         }
         Ok(())
     }
 
+    /// Serves those whose turn it is, and turns those away who have waited for long enough.
+    fn let_in(&self, line: &mut Line<L::Stream>) {
+        while let Some(turn) = line.turn(&self.shared.connections, Instant::now()) {
+            match turn {
+                Turn::Enters(stream, peer) => self.take(stream, peer, Order::GoOn),
+                Turn::Leaves(stream) => self.turn_away(stream),
+            }
+        }
+    }
+
     /// Serves a connection, or turns it away.
-    fn take(&self, stream: L::Stream, peer: Peer, shortage: &mut Shortage, order: Order) {
+    fn take(&self, stream: L::Stream, peer: Peer, order: Order) {
         let shared = &self.shared;
         let link = Arc::new(Link::new(peer, &shared.options, Instant::now()));
         link.order(order);
         match shared.connections.enter(&link) {
-            Some(place) => {
-                shortage.is_over(&shared.connections);
-                self.serve(stream, place, link);
-            }
-            None => {
-                shortage.tell(&shared.connections);
-                shared.counts.turn_away();
-                self.turn_away(stream);
-            }
+            Some(place) => self.serve(stream, place, link),
+            None => self.turn_away(stream),
         }
     }
 
@@ -97,6 +105,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     /// Says so and closes, rather than let the client wait for what may not come. Beyond what can be told so in a moment, and where TLS
     /// is spoken, they are just closed.
     fn turn_away(&self, stream: L::Stream) {
+        self.shared.counts.turn_away();
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
             return;
@@ -108,6 +117,22 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
             }));
         }
     }
+}
+
+/// The next newcomer, or `None` when it is time to look after those that wait for a place. Cancel safe.
+async fn next<L: Listener>(
+    listener: &L,
+    connections: &Connections,
+    waiting: usize,
+) -> Option<io::Result<(L::Stream, Peer)>> {
+    if waiting == 0 {
+        return Some(listener.accept().await);
+    }
+    if waiting >= LINE_MAX {
+        pause(connections).await;
+        return None;
+    }
+    unless(pin!(pause(connections)), listener.accept()).await
 }
 
 /// One of the places for clients that are being turned away.

@@ -1,5 +1,6 @@
 //! All connections of a server: counted, told to end, and those found that make room for others.
 
+mod line;
 mod room;
 mod shortage;
 
@@ -12,9 +13,9 @@ use dapple_io::time::Instant;
 use dapple_sync::sync::Notify;
 use slab::Slab;
 
+pub(crate) use self::line::{LINE_MAX, Line, Turn, pause};
 pub(crate) use self::room::Client;
 use self::room::{GiveWay, Held, Standing, give_way, has_claim, richest};
-pub(crate) use self::shortage::Shortage;
 use crate::connection::{Link, Order};
 
 /// The connections that are open, upgraded ones included.
@@ -69,9 +70,10 @@ impl Connections {
         Some(Place { connections: self.clone(), key })
     }
 
-    /// Has some of those end that rest, or asks some to end whose client has most. Returns those that were asked.
-    pub(crate) fn make_room(&self, newcomer: Client, now: Instant) -> impl Iterator<Item = Arc<Link>> {
-        let some = (self.max() / SOME_PART).clamp(SOME_MIN, SOME_MAX);
+    /// Has some of those end that rest, or asks some to end whose client has most; enough for `count` newcomers like this one. Returns
+    /// those that were asked.
+    fn make_room(&self, newcomer: Client, count: usize, now: Instant) -> impl Iterator<Item = Arc<Link>> {
+        let some = (self.max() / SOME_PART).min(SOME_MAX).max(count);
         let (at_once, soon) = {
             let open = self.lock();
             let held: Vec<Held> = open.links.iter().map(|(key, link)| held(key, link, now)).collect();
@@ -86,12 +88,12 @@ impl Connections {
     }
 
     /// Who has most connections. It takes a look at all clients.
-    pub(crate) fn richest(&self) -> Client {
+    fn richest(&self) -> Client {
         richest(&self.lock().counts).and_then(|(client, _)| client)
     }
 
     /// Whether a newcomer is to have a place of another client's.
-    pub(crate) fn has_claim(&self, newcomer: Client, other: Client) -> bool {
+    fn has_claim(&self, newcomer: Client, other: Client) -> bool {
         let open = self.lock();
         let count = |client| open.counts.get(&client).copied().unwrap_or(0);
         has_claim(count(newcomer), count(other))
@@ -106,7 +108,7 @@ impl Connections {
     }
 
     /// Waits until one ends after this was first polled. Cancel safe.
-    pub(crate) async fn one_ended(&self) {
+    async fn one_ended(&self) {
         self.ended.notified().await;
     }
 
@@ -162,9 +164,8 @@ fn held(key: usize, link: &Link, now: Instant) -> Held {
     Held { key, client: link.peer().network(), standing, since }
 }
 
-/// Which part of all connections is told to end at once where there is no room, how few, and how many at most.
+/// Which part of all connections is told to end at once where there is no room, even if fewer newcomers wait, and how many at most.
 const SOME_PART: usize = 100;
-const SOME_MIN: usize = 1;
 const SOME_MAX: usize = 64;
 
 #[cfg(test)]

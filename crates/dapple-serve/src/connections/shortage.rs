@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dapple_io::time::{Instant, timeout};
+use dapple_io::time::Instant;
 use tracing::{debug, warn};
 
+use super::line::{Newcomer, WAIT_STEP};
 use super::{Client, Connections};
 use crate::connection::{Link, Order};
-use crate::listener::Peer;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Shortage {
+pub(super) struct Shortage {
     is_told: bool,
     /// When newcomers without a claim are turned away rather than wait for a place.
     until: Option<Instant>,
@@ -23,70 +23,81 @@ pub(crate) struct Shortage {
     richest: Client,
     /// Who was asked to end, and when.
     asked: VecDeque<(Arc<Link>, Instant)>,
-    /// Whether the latest place was somebody's who was cut for it.
-    has_cut: bool,
+    /// Who was cut last, and when.
+    cut: Option<(Arc<Link>, Instant)>,
 }
 
 impl Shortage {
-    /// Waits for a place for a newcomer, but not for long. Cancel safe.
-    pub(crate) async fn wait(&mut self, connections: &Connections, peer: Peer) {
-        self.has_cut = false;
-        let mut has_claim = false;
-        let begin = Instant::now();
-        while connections.open() >= connections.max() {
-            let now = Instant::now();
-            // It takes a look at all connections, and newcomers may come by the thousand.
-            if self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY) {
-                self.asked.retain(|(link, _)| !link.is_over());
-                self.asked.extend(connections.make_room(peer.network(), now).map(|link| (link, now)));
-                self.richest = connections.richest();
-                self.looked = Some(now);
+    /// There is no place: has others make room for those who wait.
+    pub(super) fn look<S>(&mut self, connections: &Connections, waiting: &mut VecDeque<Newcomer<S>>, now: Instant) {
+        // It takes a look at all connections, and newcomers may come by the thousand.
+        let is_due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY);
+        if is_due {
+            self.asked.retain(|(link, _)| !link.is_over());
+            self.richest = connections.richest();
+        }
+        for newcomer in waiting.iter_mut() {
+            newcomer.has_claim |= connections.has_claim(newcomer.client(), self.richest);
+        }
+        if is_due {
+            if let Some((client, count)) = wanting(waiting) {
+                self.asked.extend(connections.make_room(client, count, now).map(|link| (link, now)));
             }
-            has_claim |= connections.has_claim(peer.network(), self.richest);
-            self.cut(connections, peer, now);
-            let until = *self.until.get_or_insert(begin + WAIT_MAX);
-            if now >= if has_claim { begin + CLAIM_MAX } else { until } {
-                return;
-            }
-            // Either way it is looked again.
-            let _ = timeout(WAIT_STEP, connections.one_ended()).await;
+            // Not when it began: of very many connections it takes longer than that.
+            self.looked = Some(now.max(Instant::now()));
+        }
+        for newcomer in waiting {
+            self.cut(connections, newcomer, now);
         }
     }
 
     /// Cuts a connection for a newcomer who has a claim to its place, one at most, and only when it was asked for long enough.
-    fn cut(&mut self, connections: &Connections, peer: Peer, now: Instant) {
+    fn cut<S>(&mut self, connections: &Connections, newcomer: &mut Newcomer<S>, now: Instant) {
+        let client = newcomer.client();
         let is_due = |(link, asked): &(Arc<Link>, Instant)| {
             now.saturating_duration_since(*asked) >= WAIT_MAX
                 && !link.is_closing()
                 && !link.is_over()
-                && connections.has_claim(peer.network(), link.peer().network())
+                && connections.has_claim(client, link.peer().network())
         };
-        if !self.has_cut
+        // One after the other, as a claim depends on who has how many.
+        let is_ending =
+            |(link, cut): &(Arc<Link>, Instant)| !link.is_over() && now.saturating_duration_since(*cut) < WAIT_STEP;
+        if !newcomer.has_cut
+            && !self.cut.as_ref().is_some_and(is_ending)
             && let Some(at) = self.asked.iter().position(is_due)
             && let Some((link, _)) = self.asked.remove(at)
         {
             debug!(peer = ?link.peer(), "a connection was cut, as its client has most, and another one came");
             link.order(Order::Cut);
-            self.has_cut = true;
+            self.cut = Some((link, now));
+            newcomer.has_cut = true;
         }
     }
 
+    /// Whether a newcomer has not waited for long enough.
+    pub(super) fn may_wait<S>(&mut self, newcomer: &Newcomer<S>, now: Instant) -> bool {
+        let until = *self.until.get_or_insert(newcomer.since + WAIT_MAX);
+        now < if newcomer.has_claim { newcomer.since + CLAIM_MAX } else { until }
+    }
+
     /// There was no place.
-    pub(crate) fn tell(&mut self, connections: &Connections) {
+    pub(super) fn tell(&mut self, connections: &Connections) {
         if !std::mem::replace(&mut self.is_told, true) {
             let connections_max = connections.max();
             warn!(connections_max, "all connections are in use; new ones are refused until one ends");
         }
     }
 
-    /// Somebody came in. When there is room again for long, the next shortage is news.
-    pub(crate) fn is_over(&mut self, connections: &Connections) {
-        if !self.has_cut {
+    /// Somebody comes in, for whom somebody else was cut or not. When there is room again for long, the next shortage is news.
+    pub(super) fn is_over(&mut self, connections: &Connections, has_cut: bool) {
+        if !has_cut {
             self.until = None;
         }
         if connections.open() < connections.max() / 2 {
             // Those that are left count as asked, so they stay known.
             self.asked.retain(|(link, _)| !link.is_over());
+            self.cut = None;
             if std::mem::take(&mut self.is_told) {
                 debug!("there is room for connections again");
             }
@@ -94,9 +105,19 @@ impl Shortage {
     }
 }
 
-/// How long newcomers wait for a place, and how often it is looked meanwhile. Those that are asked to end have as long for it.
+/// For whom room is to be made, and how much: as many as have a claim, in the name of the first of them; where nobody has one, that much
+/// for the first of all. Those for whom somebody was cut have their place.
+fn wanting<S>(waiting: &VecDeque<Newcomer<S>>) -> Option<(Client, usize)> {
+    let all = || waiting.iter().filter(|newcomer| !newcomer.has_cut);
+    let claims = all().filter(|newcomer| newcomer.has_claim).count();
+    match claims {
+        0 => all().next().map(|first| (first.client(), all().count())),
+        count => all().find(|newcomer| newcomer.has_claim).map(|first| (first.client(), count)),
+    }
+}
+
+/// How long newcomers wait for a place. Those that are asked to end have as long for it.
 const WAIT_MAX: Duration = Duration::from_millis(200);
-const WAIT_STEP: Duration = Duration::from_millis(20);
 
 /// How long those wait who have a claim: until others have had time to end, and then until one that is cut has.
 const CLAIM_MAX: Duration = Duration::from_millis(1_000);

@@ -180,7 +180,37 @@ fn nor_do_handshakes_that_do_not_go_on() {
     end(runtime, server);
 }
 
-/// Neither does what a client has to say that nobody reads, nor what it does not take.
+/// One after the other, each would wait for 0.2 s until somebody is cut for it. The clock stands.
+#[dapple::test]
+async fn newcomers_wait_side_by_side() {
+    let server = start!(server => server.connections_max(20).no_admission());
+    let mut greedy = Vec::new();
+    for _ in 0..20 {
+        let client = Client::connect(server.addr).await;
+        client.say(&get("/never")).await;
+        greedy.push(client);
+    }
+    while server.handle.requests() < 20 {
+        dapple::time::sleep(Duration::from_millis(1)).await;
+    }
+    let begin = dapple::time::Instant::now();
+    let mut others = Vec::new();
+    for client in 2..=7 {
+        let other = connect_as(client, server.addr);
+        other.set_nonblocking(true).unwrap();
+        let other = Client(dapple::net::TcpStream::from_std(other).unwrap());
+        other.say(&format!("{}{}", get("/hello"), get("/never"))).await;
+        others.push(other);
+    }
+    for other in &others {
+        assert_eq!(other.hear().await.1, "hello");
+    }
+    let took = begin.elapsed();
+    assert!(took < Duration::from_millis(600), "{took:?}");
+    assert_eq!(server.handle.turned_away(), 0);
+}
+
+/// A client has more to say, and the server lets it end. The clock stands.
 #[dapple::test]
 async fn who_is_being_closed_does_not_stand_for_those_that_rest() {
     let server = start!(server => server.connections_max(2).no_admission());

@@ -1,0 +1,202 @@
+//! Newcomers who wait for a place, a few side by side: one who has to wait for long does not keep those behind it from being let in.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use dapple_io::time::{Instant, timeout};
+
+use super::shortage::Shortage;
+use super::{Client, Connections};
+use crate::listener::Peer;
+
+/// See the module. A place that becomes free is the first's for whom somebody was cut, then the first's who has a claim.
+pub(crate) struct Line<S> {
+    waiting: VecDeque<Newcomer<S>>,
+    shortage: Shortage,
+}
+
+/// One who waits for a place.
+pub(super) struct Newcomer<S> {
+    stream: S,
+    peer: Peer,
+    pub(super) since: Instant,
+    /// Whether somebody who has more is to make room for it.
+    pub(super) has_claim: bool,
+    /// Whether somebody was cut for it.
+    pub(super) has_cut: bool,
+}
+
+/// What becomes of a newcomer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn<S> {
+    /// There is a place.
+    Enters(S, Peer),
+    /// There was none for long enough.
+    Leaves(S),
+}
+
+impl<S> Line<S> {
+    pub(crate) fn new() -> Line<S> {
+        Line { waiting: VecDeque::new(), shortage: Shortage::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn join(&mut self, stream: S, peer: Peer, now: Instant) {
+        self.waiting.push_back(Newcomer { stream, peer, since: now, has_claim: false, has_cut: false });
+    }
+
+    /// Whose turn it is to enter or to leave; to be called until it is nobody's. Sees to it that others make room.
+    pub(crate) fn turn(&mut self, connections: &Connections, now: Instant) -> Option<Turn<S>> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        if connections.open() < connections.max() {
+            let newcomer = self.waiting.remove(self.first()?)?;
+            self.shortage.is_over(connections, newcomer.has_cut);
+            return Some(Turn::Enters(newcomer.stream, newcomer.peer));
+        }
+        self.shortage.look(connections, &mut self.waiting, now);
+        let at = self.waiting.iter().position(|newcomer| !self.shortage.may_wait(newcomer, now))?;
+        self.shortage.tell(connections);
+        self.waiting.remove(at).map(|newcomer| Turn::Leaves(newcomer.stream))
+    }
+
+    /// The end has come: the first of those who wait.
+    pub(crate) fn leave(&mut self) -> Option<(S, Peer)> {
+        self.waiting.pop_front().map(|newcomer| (newcomer.stream, newcomer.peer))
+    }
+
+    /// Whose place the next one is.
+    fn first(&self) -> Option<usize> {
+        let all = self.waiting.iter().enumerate();
+        all.max_by_key(|(at, newcomer)| (newcomer.has_cut, newcomer.has_claim, Reverse(*at))).map(|(at, _)| at)
+    }
+}
+
+impl<S> Newcomer<S> {
+    pub(super) fn client(&self) -> Client {
+        self.peer.network()
+    }
+}
+
+/// Ready when it is time to look again: a place may be free, or somebody may have waited for long enough. Cancel safe.
+pub(crate) async fn pause(connections: &Connections) {
+    let _ = timeout(WAIT_STEP, connections.one_ended()).await;
+}
+
+/// How many wait at a time. Others wait in the kernel.
+pub(crate) const LINE_MAX: usize = 8;
+
+/// How often it is looked while somebody waits.
+pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use dapple_io::time::Instant;
+
+    use super::{Line, Turn};
+    use crate::connection::{Link, Order};
+    use crate::connections::{Connections, Place};
+    use crate::listener::Peer;
+    use crate::options::Options;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn peer(client: u8) -> Peer {
+        Peer::Tcp(([192, 0, 2, client], 1).into())
+    }
+
+    /// Busy connections of these clients, and no more places.
+    fn full(clients: &[u8], now: Instant) -> (Arc<Connections>, Vec<(Arc<Link>, Place)>) {
+        let connections = Arc::new(Connections::new(clients.len()));
+        let held = clients.iter().map(|&client| {
+            let link = Arc::new(Link::new(peer(client), &Options::default(), now));
+            link.state().begin(now);
+            let place = connections.enter(&link).unwrap();
+            (link, place)
+        });
+        let held = held.collect();
+        (connections, held)
+    }
+
+    fn ordered(held: &[(Arc<Link>, Place)], order: Order) -> usize {
+        held.iter().filter(|(link, _)| link.ordered() == order).count()
+    }
+
+    fn end(held: &mut Vec<(Arc<Link>, Place)>, order: Order) {
+        held.retain(|(link, _)| link.ordered() != order);
+    }
+
+    #[test]
+    fn as_many_are_asked_as_wait_and_one_is_cut_at_a_time() {
+        let begin = Instant::now();
+        let (connections, mut held) = full(&[1; 12], begin);
+        let mut line = Line::new();
+        for client in 2..=4 {
+            line.join(client, peer(client), begin);
+        }
+        assert_eq!(line.turn(&connections, begin), None);
+        assert_eq!(
+            (ordered(&held, Order::Finish), ordered(&held, Order::Cut)),
+            (3, 0),
+            "they have time for their replies"
+        );
+        for client in 2..=4 {
+            assert_eq!(line.turn(&connections, begin + 200 * MS), None);
+            assert_eq!(ordered(&held, Order::Cut), 1);
+            end(&mut held, Order::Cut);
+            assert_eq!(line.turn(&connections, begin + 200 * MS), Some(Turn::Enters(client, peer(client))));
+            // It takes the place.
+            let link = Arc::new(Link::new(peer(client), &Options::default(), begin));
+            link.state().begin(begin);
+            held.push((link.clone(), connections.enter(&link).unwrap()));
+        }
+        assert_eq!((line.len(), ordered(&held, Order::Finish)), (0, 0));
+    }
+
+    #[test]
+    fn who_has_a_claim_goes_first_and_who_has_none_does_not_wait_for_long() {
+        let begin = Instant::now();
+        let (connections, mut held) = full(&[1; 4], begin);
+        let mut line = Line::new();
+        line.join("none", peer(1), begin);
+        line.join("claim", peer(2), begin + MS);
+        assert_eq!(line.turn(&connections, begin + MS), None);
+        assert_eq!(ordered(&held, Order::Finish), 1, "although the first has no claim");
+        end(&mut held, Order::Finish);
+        assert_eq!(line.turn(&connections, begin + 2 * MS), Some(Turn::Enters("claim", peer(2))));
+        let link = Arc::new(Link::new(peer(2), &Options::default(), begin));
+        link.state().begin(begin);
+        held.push((link.clone(), connections.enter(&link).unwrap()));
+        assert_eq!(line.turn(&connections, begin + 199 * MS), None);
+        assert_eq!(line.turn(&connections, begin + 200 * MS), Some(Turn::Leaves("none")));
+        assert_eq!(line.turn(&connections, begin + 200 * MS), None);
+    }
+
+    #[test]
+    fn who_does_not_end_although_it_was_cut_is_waited_for_no_longer() {
+        let begin = Instant::now();
+        let (connections, mut held) = full(&[1; 6], begin);
+        let mut line = Line::new();
+        line.join(2, peer(2), begin);
+        assert_eq!(line.turn(&connections, begin), None);
+        assert_eq!(line.turn(&connections, begin + 200 * MS), None);
+        assert_eq!(ordered(&held, Order::Cut), 1);
+        line.join(3, peer(3), begin + 210 * MS);
+        assert_eq!(line.turn(&connections, begin + 230 * MS), None);
+        assert_eq!(ordered(&held, Order::Finish), 1, "somebody else is asked");
+        assert_eq!(line.turn(&connections, begin + 430 * MS), None);
+        assert_eq!(ordered(&held, Order::Cut), 2);
+        held.clear();
+        assert!(line.turn(&connections, begin + 431 * MS).is_some());
+        assert!(line.turn(&connections, begin + 431 * MS).is_some());
+        assert_eq!(line.len(), 0);
+    }
+}
