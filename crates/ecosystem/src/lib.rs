@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | axum, over hyper, as server and client | `axum_router` | feature `hyper`: streams, `hyper_rt::Timer` |
 //! | axum, behind Dapple's own middleware | `axum_middleware` | `dapple::stage::middleware` |
+//! | axum, with a stage behind a route | `axum_stage` | `dapple::stage::Stage`, and a reply of what it refuses |
 //! | tonic, its health service, on one port with axum | `tonic_health` | feature `hyper`: streams, `hyper_rt::Executor` |
 //! | axum, by Dapple's own server | `serve_axum` | feature `serve`: `dapple::serve(listener, router)` |
 //! | tonic, the same | `serve_tonic` | feature `serve`: `dapple::serve(listener, service)` |

@@ -77,10 +77,12 @@ fn what_fails_ends_its_own_request_only() {
         assert!(head.starts_with("HTTP/1.1 500"), "{head}");
         assert_eq!(body, says);
     }
-    let (head, body) = ask(&mut client, "/refuse");
-    assert!(head.starts_with("HTTP/1.1 503") && head.contains("\r\nretry-after: 3\r\n"), "{head}");
-    assert!(head.contains("\r\ncontent-type: text/plain"), "{head}");
-    assert_eq!(body, "refused: the rate limit is reached\n");
+    for path in ["/refuse", "/refuse-by-stage"] {
+        let (head, body) = ask(&mut client, path);
+        assert!(head.starts_with("HTTP/1.1 503") && head.contains("\r\nretry-after: 3\r\n"), "{head}");
+        assert!(head.contains("\r\ncontent-type: text/plain"), "{head}");
+        assert_eq!(body, "refused: the rate limit is reached\n");
+    }
     assert_eq!(ask(&mut client, "/hello").1, "hello", "and the connection goes on");
     end(runtime, server);
 }

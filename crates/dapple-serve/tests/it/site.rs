@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dapple::serve::{Body, BoxError, Peer};
-use dapple::stage::{Reason, Refused};
+use dapple::stage::{Reason, Refused, Stage};
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -30,6 +30,12 @@ pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> 
         "/panic-in-body" => Ok(Response::new(Endless::Panics.map_err(BoxError::from).boxed_unsync())),
         "/error" => Err(io::Error::other("on purpose").into()),
         "/refuse" => Err(Box::new(Refused::new(Reason::Rate, Duration::from_millis(2_500)))),
+        "/refuse-by-stage" => {
+            let stage = Stage::builder("refuses")
+                .admission(|_, _| Err(Refused::new(Reason::Rate, Duration::from_millis(2_500))))
+                .wrap_fn(async |number: u64| Ok::<_, io::Error>(number.to_string()));
+            Ok(text(stage.ask(number).now().await?))
+        }
         "/read" => Ok(match request.into_body().collect().await {
             Ok(body) => text(format!("{} bytes", body.to_bytes().len())),
             Err(error) => with(StatusCode::IM_A_TEAPOT, format!("{error}")),

@@ -65,6 +65,7 @@ fn each_runs_and_says_what_it_did() {
 const SAID: &[(&str, &str)] = &[
     ("axum_middleware", "refused: 3; took too long: 2"),
     ("axum_router", "axum answered through hyper: Hello, Ann!"),
+    ("axum_stage", "503, try again after 1 s: refused: the queue is full, with 1 waiting"),
     ("hickory_lookup", "a.test says hello"),
     ("reqwest_client", "reqwest was answered: HELLO"),
     ("rustls_both_ways", "over HTTP/2: a secret"),
