@@ -114,3 +114,8 @@ fn a_service_that_never_waits_is_protected_on_tokio() {
     }));
     check(outcome);
 }
+
+#[test]
+fn a_service_that_never_waits_is_protected_on_smol() {
+    check(smol::block_on(flood(smol::spawn)));
+}

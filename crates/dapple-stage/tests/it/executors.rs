@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Longer than anything should take on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Runs a future on each: as a task of a Dapple runtime, as one of tokio's without any driver, by a `block_on` on a bare thread, and by
-/// the least that an executor can be. Fails where it hangs.
+/// Runs a future on each: as a task of a Dapple runtime, as one of tokio's without any driver, as one of smol's, by a `block_on` on a
+/// bare thread, and by the least that an executor can be. Fails where it hangs.
 pub(crate) fn on_each<F>(future: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -25,6 +25,11 @@ where
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("threads can be started");
         runtime.block_on(async { tokio::spawn(task).await }).expect("the test's task panicked");
+    });
+    let task = future();
+    within_limit("smol", move || {
+        let executor = smol::Executor::new();
+        smol::block_on(executor.run(executor.spawn(task)));
     });
     let task = future();
     within_limit("block_on", move || dapple_sched::block_on(task));
