@@ -11,7 +11,11 @@ pub struct Config {
     ///
     /// A handler that takes longer by itself is admitted all the same: then this limits what it waits before.
     pub target_delay: Duration,
-    /// How many handlers run at the same time: the workers of the current runtime, or else the cores, unless set.
+    /// How many handlers run at the same time. Unless set: the workers of the Dapple runtime that the thread which makes the
+    /// [`Admission`](super::Admission) works for or has entered, or else, whatever runs elsewhere in the process, all cores.
+    ///
+    /// On another executor set it to that one's worker threads where these are fewer than the cores, such as 1 on tokio's
+    /// `current_thread`: otherwise more is admitted than they can do in time.
     pub processors: Option<usize>,
     /// The most requests that wait to begin: 1,024 unless set. This bounds memory; the delay is bounded by the target.
     pub queue_len_max: usize,

@@ -95,7 +95,7 @@ enum Phase {
 }
 
 impl Admission {
-    /// Admission of its own, for everything that one set of processors serves.
+    /// Admission of its own, for everything that one set of processors serves. How many they are, see [`Config::processors`].
     pub fn new(config: Config) -> Admission {
         let processors = config.processors.unwrap_or_else(processors).max(1);
         let target_delay = config.target_delay.clamp(Duration::from_millis(1), Duration::from_secs(3_600));
@@ -331,8 +331,9 @@ impl std::ops::DerefMut for Locked<'_> {
     }
 }
 
+/// Of this thread: what works for tokio is not limited by a Dapple runtime that runs elsewhere in the process.
 fn processors() -> usize {
-    match dapple_sched::Handle::try_current() {
+    match dapple_sched::Handle::of_thread() {
         Some(handle) => handle.workers(),
         None => thread::available_parallelism().map_or(1, usize::from),
     }

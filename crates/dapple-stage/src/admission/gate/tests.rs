@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Admission, Config, Offer};
+use super::{Admission, Config, Offer, processors};
 use crate::Reason;
 use crate::admission::Class;
 
@@ -163,4 +163,14 @@ fn one_that_occupies_its_place_as_a_whole_keeps_it_while_it_waits() {
     assert_eq!(poll(&mut first, &wakes), Poll::Ready(Ok(())));
     while poll(&mut second, &wakes).is_pending() {}
     assert!(admission.stats().cost > Duration::from_micros(5_100), "{:?}", admission.stats());
+}
+
+#[test]
+fn handlers_run_on_the_workers_of_this_thread_s_runtime_or_on_all_cores() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runtime = dapple_sched::Runtime::builder().workers(cores + 1).build().unwrap();
+    assert_eq!(processors(), cores, "what runs elsewhere in the process says nothing");
+    let _entered = runtime.enter();
+    assert_eq!(processors(), cores + 1);
+    assert_eq!(runtime.block_on(runtime.spawn(async { processors() })).unwrap(), cores + 1);
 }
