@@ -99,6 +99,19 @@ impl Offer {
     }
 
     /// As [`Offer::now`], of something that arrived at a known time.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant, SystemTime};
+    /// use dapple_stage::admission::Offer;
+    ///
+    /// /// A request of which a proxy in front says, in a header, when it took it.
+    /// fn offer(taken: SystemTime) -> Offer {
+    ///     let waited = taken.elapsed().unwrap_or_default(); // clocks may differ
+    ///     Offer::arrived(Instant::now().checked_sub(waited).unwrap_or_else(Instant::now))
+    /// }
+    /// let second = Duration::from_secs(1);
+    /// assert!(offer(SystemTime::now() - second).arrived + second <= Instant::now());
+    /// ```
     pub fn arrived(at: Instant) -> Offer {
         Offer { arrived: at, class: Class::NORMAL, client: 0, kind: 0, deadline: None }
     }

@@ -261,3 +261,32 @@ fn every_way_out_gives_the_processor_to_the_next() {
     assert_eq!((stats.in_service, stats.waiting, stats.cancelled, stats.finished), (0, 0, 3, 21));
     assert_eq!(controller.work_ahead_ns(Class::LOW, now), 0);
 }
+
+#[test]
+fn until_one_has_finished_nothing_is_known_and_nobody_is_refused_for_a_delay() {
+    let mut controller = Controller::new(Config { in_service_max: 50, ..Config::default() }, 1);
+    let now = Instant::now();
+    let (keys, refused) = fill(&mut controller, Offer::arrived(now), now);
+    assert_eq!((keys.len(), refused.reason), (50, Reason::Full { len: 50 }));
+    for &key in &keys {
+        assert_eq!(controller.state(key), &State::Granted);
+        controller.suspend(key, Duration::ZERO, now);
+    }
+    let now = now + ms(10);
+    controller.resume(keys[0], now);
+    controller.finish(keys[0], ms(10), now);
+    keys[1..].iter().for_each(|&key| controller.end(key, now));
+    let (keys, refused) = fill(&mut controller, Offer::arrived(now), now);
+    assert!(keys.len() < 10 && matches!(refused.reason, Reason::Delay { .. }), "{} and {refused}", keys.len());
+}
+
+#[test]
+fn a_new_kind_is_taken_to_be_as_cheap_as_all_others() {
+    let mut controller = Controller::new(Config { in_service_max: 50, ..Config::default() }, 1);
+    let now = Instant::now();
+    let (cheap, dear) = (Offer::arrived(now).kind(1), Offer::arrived(now).kind(2));
+    let key = controller.offer(cheap, now).unwrap();
+    controller.finish(key, Duration::from_micros(10), now);
+    let (keys, refused) = fill(&mut controller, dear, now);
+    assert_eq!((keys.len(), refused.reason), (50, Reason::Full { len: 50 }));
+}
