@@ -1,7 +1,7 @@
 //! A service that waits for a database with four connections, behind a stage that finds out how many queries pay.
 //!
 //! ```text
-//! cargo run --example behind_a_database --features serve -- 7008
+//! cargo run --example behind_a_database -- 7008
 //! curl -i http://127.0.0.1:7008/17
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! A server whose every request costs as much CPU as its address says: what experiments about overload run against.
 //!
 //! ```text
-//! cargo run --release --example spin_server --features serve -- --port 7007 --workers 1
+//! cargo run --release --example spin_server -- --port 7007 --workers 1
 //! curl 'http://127.0.0.1:7007/?us=5000'
 //! curl -H 'X-Class: high' 'http://127.0.0.1:7007/?us=5000'
 //! ```

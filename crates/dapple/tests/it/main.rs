@@ -1,6 +1,5 @@
 //! The attributes and entry points of the crate that users add.
 
-#[cfg(feature = "serve")]
 mod behind_a_database;
 mod examples;
 mod first_hour;
