@@ -83,7 +83,8 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         Ok(Content::File(file)) => Source::File(file),
         Ok(Content::Directory) => return reply::with_slash(request.path, request.query, head),
         Ok(Content::Nothing) => return reply::problem(StatusCode::NOT_FOUND, head),
-        Ok(Content::Unsteady | Content::Busy) => return reply::problem(StatusCode::SERVICE_UNAVAILABLE, head),
+        Ok(Content::Unsteady) => return reply::problem(StatusCode::SERVICE_UNAVAILABLE, head),
+        Ok(Content::Busy(refused)) => return reply::refusal(&refused, head),
         Err(error) => {
             error!(%error, path = request.path, "a request could not be answered");
             return reply::problem(StatusCode::INTERNAL_SERVER_ERROR, head);

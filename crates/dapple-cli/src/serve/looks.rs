@@ -44,8 +44,8 @@ pub(crate) async fn run(place: Admitted, loading: Loading, cached: Option<Arc<Pa
         }
     };
     let outcome = place.run_whole(|| look).await;
-    if let (Err(_), Some((loading, ..))) = (outcome, rest) {
-        loading.answer(Content::Busy).await;
+    if let (Err(refused), Some((loading, ..))) = (outcome, rest) {
+        loading.answer(Content::Busy(Arc::new(refused))).await;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dapple::stage::Refused;
 use futures_channel::oneshot;
 
 use super::clock::FRESH_MS;
@@ -81,8 +82,8 @@ pub(crate) enum Content {
     Nothing,
     /// A file that somebody writes to all the time: no moment was found at which it could be read.
     Unsteady,
-    /// The disk has more to do than it could do in time, so that it was not asked.
-    Busy,
+    /// The disk was not asked, as it has more to do than it could do in time.
+    Busy(Arc<Refused>),
 }
 
 /// How a request that the caches cannot answer gets its answer.
@@ -167,7 +168,7 @@ impl Shard {
             }
             // What was there is there no more.
             Content::File(_) | Content::Directory | Content::Nothing => self.pages.forget(hash, key),
-            Content::Unsteady | Content::Busy => {}
+            Content::Unsteady | Content::Busy(_) => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! Replies that are no files: the small pages for what went wrong, redirects, what may be done.
 
+use dapple::stage::{Reason, Refused};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -31,6 +32,39 @@ pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
         _ => {}
     }
     reply
+}
+
+/// `503` for what the disk was not asked for: why, and when to come back.
+pub(crate) fn refusal(refused: &Refused, head: bool) -> Reply {
+    let text = format!("{} Please try again soon.", reason(&refused.reason));
+    let mut reply = page(StatusCode::SERVICE_UNAVAILABLE, "The disk is busy", &text, head);
+    // Whole seconds are all that there are, and none would be an invitation to try at once.
+    let seconds = refused.retry_after.as_secs() + u64::from(refused.retry_after.subsec_nanos() > 0);
+    reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    reply
+}
+
+/// Why the disk was not asked. It may be read by all who wait for one page, so that it says nothing of who asked first.
+fn reason(reason: &Reason) -> String {
+    match reason {
+        Reason::Delay { predicted, target } => format!(
+            "This page has to be read from the disk, which has so much to read already that it would take about {} ms, \
+             and {} ms are the most at present.",
+            predicted.as_millis().max(1),
+            target.as_millis().max(1)
+        ),
+        Reason::Share { .. } => {
+            "This page has to be read from the disk, which has much to read already, and each client has a \
+             fair share of it."
+                .to_owned()
+        }
+        Reason::Full { len } => {
+            format!(
+                "This page has to be read from the disk, and {len} others wait for that already, which is the most that may."
+            )
+        }
+        other => format!("This page has to be read from the disk, which cannot be asked: {other}."),
+    }
 }
 
 /// What a problem's page says.
@@ -127,3 +161,37 @@ pub(crate) fn redirect(status: StatusCode, to: String, query: Option<&str>, head
 
 /// What may be done with files.
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dapple::stage::{Reason, Refused};
+
+    use super::{Body, RETRY_AFTER, refusal};
+
+    fn said(reason: Reason, retry_after_ms: u64) -> (String, String) {
+        let reply = refusal(&Refused::new(reason, Duration::from_millis(retry_after_ms)), false);
+        assert_eq!(reply.status, 503);
+        let Body::Whole(page) = reply.body else { panic!("a page is whole") };
+        let retry_after = reply.headers[RETRY_AFTER].to_str().unwrap().to_owned();
+        (String::from_utf8(page.to_vec()).unwrap(), retry_after)
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_when_to_come_back() {
+        let [predicted, target] = [1_234, 1_000].map(Duration::from_millis);
+        let delay = Reason::Delay { predicted, target };
+        for (reason, words, retry_after_ms, seconds) in [
+            (delay.clone(), "it would take about 1234 ms, and 1000 ms are the most", 0, "1"),
+            (delay, "Please try again soon.", 1_001, "2"),
+            (Reason::Share { len: 7 }, "each client has a fair share of it", 1, "1"),
+            (Reason::Full { len: 1_024 }, "1024 others wait for that already", 60_000, "60"),
+            (Reason::Deadline, "its deadline cannot be met", 0, "1"),
+        ] {
+            let (page, retry_after) = said(reason, retry_after_ms);
+            assert!(page.contains(words) && page.contains("The disk is busy"), "{page}");
+            assert_eq!(retry_after, seconds, "{page}");
+        }
+    }
+}

@@ -261,7 +261,7 @@ impl Site {
             Ok(place) => place,
             Err(refused) => {
                 debug!(%refused, "the disk is not asked");
-                return Ok(loading.answer(Content::Busy).await);
+                return Ok(loading.answer(Content::Busy(Arc::new(refused))).await);
             }
         };
         let (hash, key) = (loading.hash, loading.key.clone());

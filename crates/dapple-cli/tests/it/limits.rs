@@ -1,5 +1,6 @@
 //! Limits of connections, and what the kernel does to a process.
 
+use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -61,6 +62,33 @@ fn a_place_that_becomes_free_is_waited_for() {
     assert!(served);
     let _clients = both();
     assert_eq!(server.connect().read_response().status, 503);
+}
+
+/// A long list takes a while to make, and is made anew under each name of its directory.
+#[test]
+fn what_the_disk_has_no_time_for_is_refused_with_the_reason() {
+    let site = Site::with_index();
+    (0..2_000).for_each(|file| site.write(&format!("many/{file}"), ""));
+    (0..300).for_each(|name| symlink("many", site.path.join(format!("list{name}"))).unwrap());
+    let server = Server::start(&site.path, &["--list", "--target-delay-ms", "1"]);
+    // By this it learns what a list costs.
+    assert_eq!(server.get("/many/").status, 200);
+    let mut clients: Vec<Client> = (0..300).map(|_| server.connect()).collect();
+    for (name, client) in clients.iter_mut().enumerate() {
+        client.send(format!("GET /list{name}/ HTTP/1.1\r\nHost: test\r\n\r\n"));
+    }
+    let responses = clients.iter_mut().map(Client::read_response);
+    let (served, refused): (Vec<_>, Vec<_>) = responses.partition(|response| response.status == 200);
+    assert!(!served.is_empty() && !refused.is_empty(), "{} and {}", served.len(), refused.len());
+    for refusal in &refused {
+        let retry_after = refusal.header("retry-after").map(|seconds| seconds.parse::<u64>().unwrap());
+        assert!(refusal.status == 503 && retry_after >= Some(1), "{refusal:?}");
+        let words = "has so much to read already that it would take about";
+        assert!(refusal.text().contains(words), "{}", refusal.text());
+    }
+    assert_eq!(clients[0].get("/").status, 200, "what is in memory is never refused");
+    let status: serde_json::Value = serde_json::from_slice(&clients[0].get("/-/status").body).unwrap();
+    assert_eq!(status["disk"]["refused"], refused.len(), "{status}");
 }
 
 #[test]
