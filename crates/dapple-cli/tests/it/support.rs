@@ -90,6 +90,12 @@ impl Server {
         Server::spawn(command)
     }
 
+    /// As [`Server::spawn`]; what it logs can be had at the end.
+    pub(crate) fn spawn_with_log(mut command: Command) -> Server {
+        command.stderr(Stdio::piped());
+        Server::spawn(command)
+    }
+
     /// All that it wrote to stderr until its end.
     pub(crate) fn log_to_end(&mut self) -> String {
         let mut log = String::new();

@@ -101,7 +101,7 @@ async fn ask(
             }
             Err(missed) => missed,
         };
-        debug!(upstream = &*upstream.name, failure = ?missed.failure, "an upstream did not answer");
+        debug!(upstream = &*upstream.name, reason = %missed.failure, "an upstream did not answer");
         // Once: those of HTTP/2 that are younger may have been used, too.
         let is_stale = missed.is_kept && fresh.is_none() && matches!(missed.failure, Failure::Broken(_));
         if !is_stale || !may_repeat(&missed, outgoing, replay) {
@@ -121,8 +121,11 @@ async fn ask(
 
 /// Whether the request may be made again after this.
 fn may_repeat(missed: &Missed, outgoing: &Outgoing, replay: &mut Replay<'_, '_>) -> bool {
-    use Failure::{Broken, Busy, ConnectTimeout, Framing, Unreachable};
-    let is_worth_it = matches!(missed.failure, Unreachable(_) | ConnectTimeout | Busy | Broken(_) | Framing(_));
+    use Failure::{Broken, Busy, Certificate, ConnectTimeout, Framing, Tls, Unknown, Unreachable};
+    let is_worth_it = matches!(
+        missed.failure,
+        Unknown(_) | Unreachable(_) | Certificate(_) | Tls(_) | ConnectTimeout | Busy | Broken(_) | Framing(_)
+    );
     let is_safe = missed.is_unsent || outgoing.method.is_idempotent();
     let is_silent = outgoing.hints.as_ref().is_none_or(|hints| !hints.is_any());
     is_worth_it && is_safe && is_silent && replay.rewind()
@@ -136,6 +139,9 @@ fn note(reverse: &Reverse, pick: &mut Pick, missed: &Missed) {
         Failure::Broken(_) if missed.is_kept => Outcome::Canceled,
         _ => Outcome::Failure,
     };
+    if outcome == Outcome::Failure {
+        pick.value().failed(missed.failure.to_string());
+    }
     pick.value().counts.failures.fetch_add(1, Ordering::Relaxed);
     reverse.list.report(pick, outcome);
 }

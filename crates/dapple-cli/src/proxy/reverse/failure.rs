@@ -1,5 +1,7 @@
 //! Why there is no answer of an upstream's.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -10,8 +12,14 @@ use crate::proxy::reply;
 /// What kept a request from its answer. Pages say only what is nobody's secret; what is in here goes to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
+    /// Its name was not found.
+    Unknown(String),
     /// No connection came about.
     Unreachable(String),
+    /// It could not prove that it is who it should be.
+    Certificate(String),
+    /// No encryption came about.
+    Tls(String),
     /// None did in time.
     ConnectTimeout,
     /// As many connections and requests as there may be, for all upstreams that are in.
@@ -42,7 +50,12 @@ impl Failure {
     /// The status that says so.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Failure::Unreachable(_) | Failure::Broken(_) | Failure::Framing(_) => StatusCode::BAD_GATEWAY,
+            Failure::Unknown(_)
+            | Failure::Unreachable(_)
+            | Failure::Certificate(_)
+            | Failure::Tls(_)
+            | Failure::Broken(_)
+            | Failure::Framing(_) => StatusCode::BAD_GATEWAY,
             Failure::ConnectTimeout | Failure::Stuck | Failure::TimedOut => StatusCode::GATEWAY_TIMEOUT,
             Failure::Busy | Failure::NoneIn(_) => StatusCode::SERVICE_UNAVAILABLE,
             Failure::Client(_) | Failure::Bad(_) => StatusCode::BAD_REQUEST,
@@ -55,7 +68,10 @@ impl Failure {
     /// What it is called in `Proxy-Status` (RFC 9209, section 2.3); `None` where the fault is the client's.
     fn error_type(&self) -> Option<&'static str> {
         Some(match self {
+            Failure::Unknown(_) => "dns_error",
             Failure::Unreachable(_) => "connection_refused",
+            Failure::Certificate(_) => "tls_certificate_error",
+            Failure::Tls(_) => "tls_protocol_error",
             Failure::ConnectTimeout => "connection_timeout",
             Failure::Busy => "connection_limit_reached",
             Failure::NoneIn(_) => "destination_unavailable",
@@ -70,7 +86,8 @@ impl Failure {
     /// What to tell the client. Where upstreams are, and what they said, is not its business.
     fn text(&self) -> String {
         let text = match self {
-            Failure::Unreachable(_) => "The server behind this proxy could not be reached.",
+            Failure::Unknown(_) | Failure::Unreachable(_) => "The server behind this proxy could not be reached.",
+            Failure::Certificate(_) | Failure::Tls(_) => "The server behind this proxy could not be reached safely.",
             Failure::ConnectTimeout => "The server behind this proxy could not be reached in time.",
             Failure::Busy => "The servers behind this proxy have as many requests as they may. Please try again.",
             Failure::NoneIn(_) => "No server behind this proxy is in service. Please try again later.",
@@ -104,4 +121,45 @@ impl Failure {
         reply.close = matches!(self, Failure::Client(_) | Failure::Idle);
         reply
     }
+}
+
+/// For whoever runs the proxy: what is wrong with the upstream.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Unknown(why) => write!(f, "its name could not be looked up: {why}"),
+            Failure::Unreachable(why) => write!(f, "it could not be connected to: {why}"),
+            Failure::Certificate(why) => {
+                write!(f, "its certificate is not accepted: {why}; --upstream-ca names the authorities that are")
+            }
+            Failure::Tls(why) => write!(f, "TLS was not agreed on: {why}; http:// and h2c:// are without"),
+            Failure::ConnectTimeout => write!(f, "connecting to it took too long"),
+            Failure::Busy => write!(f, "it has as many requests as it may"),
+            Failure::NoneIn(_) => write!(f, "it is out of service"),
+            Failure::Broken(why) => write!(f, "the connection ended before there was a response: {why}"),
+            Failure::Framing(why) => {
+                write!(f, "what it answers is no response of the HTTP that is spoken with it: {why}")
+            }
+            Failure::Stuck => write!(f, "it did not take the request in time"),
+            Failure::TimedOut => write!(f, "it did not answer in time"),
+            Failure::Client(why) => write!(f, "the client ended its request: {why}"),
+            Failure::Idle => write!(f, "the client did not go on with its request"),
+            Failure::Loop => write!(f, "the request has been here before"),
+            Failure::Unsupported(what) | Failure::Bad(what) => write!(f, "{what}"),
+        }
+    }
+}
+
+/// An error with what is behind it, which hyper's own text leaves out.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        source = cause.source();
+    }
+    text
 }

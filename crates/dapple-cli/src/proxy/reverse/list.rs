@@ -102,7 +102,11 @@ impl List {
             }
             Some(ReplicaState::Out { .. }) if upstream.is_in.swap(false, Ordering::Relaxed) => {
                 upstream.counts.outs.fetch_add(1, Ordering::Relaxed);
-                warn!(upstream = name, "an upstream failed too often, and is out of service until it is found well");
+                let reason = upstream.last_failure();
+                warn!(
+                    upstream = name,
+                    reason, "an upstream failed too often, and is out of service until it is found well"
+                );
             }
             _ => {}
         }

@@ -22,7 +22,7 @@ use super::{HTTP_1, HTTP_2, Turn, UNKNOWN, Upstream};
 use crate::http::{Body, Incoming, RequestBody};
 use crate::proxy::fields;
 use crate::proxy::hints::Hints;
-use crate::proxy::reverse::failure::Failure;
+use crate::proxy::reverse::failure::{Failure, with_causes};
 use crate::proxy::reverse::list::Pick;
 use crate::proxy::reverse::target::Scheme;
 use crate::proxy::upstream::check;
@@ -248,7 +248,7 @@ impl Unanswered {
     fn failure(&self) -> Failure {
         match self.error.is_parse() {
             true => Failure::Framing("its head is malformed"),
-            false => Failure::Broken(self.error.to_string()),
+            false => Failure::Broken(with_causes(&self.error)),
         }
     }
 }
@@ -375,7 +375,7 @@ async fn upgraded(
     };
     let agreed = agreed.filter(is_asked).ok_or(Failure::Framing("it changes to a protocol that nobody asked for"))?;
     let upgrade = hyper::upgrade::on(&mut response).await;
-    let upgrade = upgrade.map_err(|error| Failure::Broken(error.to_string()))?;
+    let upgrade = upgrade.map_err(|error| Failure::Broken(with_causes(&error)))?;
     let (parts, _) = response.into_parts();
     let mut headers = parts.headers;
     fields::strip(&mut headers);

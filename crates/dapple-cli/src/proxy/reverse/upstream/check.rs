@@ -14,7 +14,7 @@ use tracing::debug;
 
 use super::Upstream;
 use super::connect::{Opened, open};
-use crate::proxy::reverse::failure::Failure;
+use crate::proxy::reverse::failure::{Failure, with_causes};
 use crate::proxy::reverse::list::List;
 use crate::proxy::reverse::target::Scheme;
 use crate::proxy::upstream::sending::prepare;
@@ -58,7 +58,13 @@ pub(crate) async fn check_health(list: Arc<List>, upstream: Weak<Upstream>, chec
         upstream.counts.checks.fetch_add(1, Ordering::Relaxed);
         if !is_well {
             upstream.counts.checks_failed.fetch_add(1, Ordering::Relaxed);
-            debug!(upstream = &*upstream.name, ?outcome, "a health check failed");
+            let reason = match outcome {
+                Ok(Ok(status)) => format!("a health check was answered with {}", status.as_u16()),
+                Ok(Err(failure)) => format!("a health check failed: {failure}"),
+                Err(_) => format!("a health check was not answered within {:?}", checks.timeout),
+            };
+            debug!(upstream = &*upstream.name, reason, "a health check failed");
+            upstream.failed(reason);
         }
         // Said each time: what requests put out, checks bring back.
         if let Some(is_well) = row.add(is_well, &checks) {
@@ -91,7 +97,7 @@ async fn ask(upstream: &Arc<Upstream>, path: &PathAndQuery, limit: Duration) -> 
         }
     };
     // Its body is not read: the connection ends.
-    respond.await.map(|response| response.status()).map_err(|error| Failure::Broken(error.to_string()))
+    respond.await.map(|response| response.status()).map_err(|error| Failure::Broken(with_causes(&error)))
 }
 
 #[cfg(test)]

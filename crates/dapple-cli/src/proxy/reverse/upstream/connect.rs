@@ -1,26 +1,26 @@
 //! Making connections.
 
+use std::fs;
 use std::future::{Future, poll_fn};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use std::{fs, io};
 
 use dapple::hyper_rt::{Executor, Timer};
 use dapple::net::{Connector, TcpStream, resolve};
 use dapple::time::timeout;
-use dapple::tls::TlsConnector;
 use dapple::tls::rustls::pki_types::CertificateDer;
 use dapple::tls::rustls::pki_types::pem::PemObject;
+use dapple::tls::{Error, TlsConnector};
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use tracing::debug;
 
 use super::pool::{STREAMS_MAX, Sender1, Sender2};
 use super::{OpenPlace, Upstream};
-use crate::proxy::reverse::failure::Failure;
+use crate::proxy::reverse::failure::{Failure, with_causes};
 use crate::proxy::reverse::target::{Scheme, Target};
 
 /// What is spoken on a connection, and by what.
@@ -71,7 +71,7 @@ pub(super) async fn open(
 ) -> Result<Opened, Failure> {
     let connecting = async {
         let target = &upstream.target;
-        let stream = reach(target).await.map_err(|error| Failure::Unreachable(error.to_string()))?;
+        let stream = reach(target).await?;
         match target.scheme {
             Scheme::Http => http1(upstream, stream, place).await,
             Scheme::H2c => http2(upstream, stream, place).await,
@@ -79,7 +79,7 @@ pub(super) async fn open(
                 let encryption = &upstream.common.encryption;
                 let connector = if only_http1 { &encryption.http1 } else { &encryption.any };
                 let stream = connector.connect(target.name(), stream, limit).await;
-                let stream = stream.map_err(|error| Failure::Unreachable(error.to_string()))?;
+                let stream = stream.map_err(|error| unencrypted(&error))?;
                 match stream.alpn() == Some(b"h2") {
                     true => http2(upstream, stream, place).await,
                     false => http1(upstream, stream, place).await,
@@ -91,10 +91,22 @@ pub(super) async fn open(
 }
 
 /// Races the addresses of a host.
-async fn reach(target: &Target) -> io::Result<TcpStream> {
-    let ips = resolve(target.name()).await?;
+async fn reach(target: &Target) -> Result<TcpStream, Failure> {
+    let ips = resolve(target.name()).await.map_err(|error| Failure::Unknown(error.to_string()))?;
     let addrs: Vec<_> = ips.into_iter().map(|ip| std::net::SocketAddr::new(ip, target.port)).collect();
-    Connector::new().connect(addrs).await
+    Connector::new().connect(addrs).await.map_err(|error| Failure::Unreachable(error.to_string()))
+}
+
+/// Why there is no TLS.
+fn unencrypted(error: &Error) -> Failure {
+    use dapple::tls::rustls::Error::{InvalidCertificate, NoCertificatesPresented};
+    match error {
+        Error::Protocol(InvalidCertificate(_) | NoCertificatesPresented) | Error::Name(_) => {
+            Failure::Certificate(error.to_string())
+        }
+        Error::TimedOut(_) => Failure::ConnectTimeout,
+        _ => Failure::Tls(error.to_string()),
+    }
 }
 
 async fn http1<S>(upstream: &Arc<Upstream>, stream: S, place: OpenPlace) -> Result<Opened, Failure>
@@ -103,8 +115,7 @@ where
 {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_MAX).max_headers(FIELDS_MAX);
-    let (sender, connection) =
-        builder.handshake(stream).await.map_err(|error| Failure::Unreachable(error.to_string()))?;
+    let (sender, connection) = builder.handshake(stream).await.map_err(|error| Failure::Broken(with_causes(&error)))?;
     upstream.common.spawn(async move {
         let _place = place;
         if let Err(error) = connection.with_upgrades().await {
@@ -127,8 +138,7 @@ where
         .max_header_list_size(HEAD_MAX as u32)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PONG_MAX);
-    let (sender, connection) =
-        builder.handshake(stream).await.map_err(|error| Failure::Unreachable(error.to_string()))?;
+    let (sender, connection) = builder.handshake(stream).await.map_err(|error| Failure::Broken(with_causes(&error)))?;
     let streams_max = Arc::new(AtomicUsize::new(STREAMS_MAX));
     let said = streams_max.clone();
     upstream.common.spawn(async move {

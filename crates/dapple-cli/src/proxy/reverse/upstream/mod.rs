@@ -47,6 +47,8 @@ pub(crate) struct Upstream {
     spoken: AtomicU8,
     /// It is no longer in the list.
     is_retired: AtomicBool,
+    /// Why it did not answer the last time that it did not.
+    last_failure: Mutex<String>,
     pub(crate) counts: Counts,
 }
 
@@ -103,6 +105,7 @@ impl Upstream {
             opening: dapple::sync::Mutex::new(()),
             spoken: AtomicU8::new(UNKNOWN),
             is_retired: AtomicBool::new(false),
+            last_failure: Mutex::default(),
             counts: Counts::default(),
         })
     }
@@ -112,6 +115,16 @@ impl Upstream {
         let us = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
         self.counts.answers.fetch_add(1, Ordering::Relaxed);
         self.counts.answers_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    /// It did not answer, and this is why.
+    pub(crate) fn failed(&self, why: String) {
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// Why it did not answer the last time that it did not.
+    pub(crate) fn last_failure(&self) -> String {
+        self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Connections in all; of HTTP/1.1 those that wait.

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use super::{number, start, start_with_numbers};
 use crate::proxy::origin::Origin;
 use crate::proxy::reply;
 use crate::support::{Client, Server, Site, dapple, eventually};
+use crate::tls::Certificate;
 
 /// A port at which nobody listens.
 fn free_port() -> u16 {
@@ -170,6 +173,54 @@ fn where_all_are_out_clients_are_told_when_to_come_again() {
     let site = Site::with_index();
     let _server = self::site(&site, port);
     assert!(eventually(LIMIT, || proxy.get("/").status == 200));
+}
+
+/// Answers in HTTP/1.1 whatever is said.
+fn deaf() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        }
+    });
+    port
+}
+
+#[test]
+fn the_log_says_why_an_upstream_is_out_and_clients_what_kind_of_reason_it_is() {
+    let (site, secrets) = (Site::with_index(), Site::new());
+    let certificate = Certificate::make(&secrets, "a", "localhost");
+    let encrypted = Server::start(&site.path, &certificate.options());
+    let (free, deaf) = (free_port(), deaf());
+    for (to, kind, reason) in [
+        (format!("http://127.0.0.1:{free}"), "connection_refused", "it could not be connected to: "),
+        ("http://nowhere.invalid".to_owned(), "dns_error", "its name could not be looked up: "),
+        (
+            format!("https://localhost:{}", encrypted.port),
+            "tls_certificate_error",
+            "its certificate is not accepted: the TLS handshake failed: invalid peer certificate",
+        ),
+        (format!("https://127.0.0.1:{deaf}"), "tls_protocol_error", "TLS was not agreed on: the TLS handshake failed"),
+        (
+            format!("h2c://127.0.0.1:{deaf}"),
+            "http_response_incomplete",
+            "the connection ended before there was a response: ",
+        ),
+    ] {
+        let mut command = dapple();
+        command.args(["proxy", "--port", "0", "--workers", "1", "--fail-after", "1", "--to", &to]);
+        let mut proxy = Server::spawn_with_log(command);
+        let response = proxy.get("/");
+        let shown = (response.status, response.header("proxy-status").map(str::to_owned));
+        assert_eq!(shown, (502, Some(format!("dapple; error={kind}"))), "{to}");
+        proxy.signal(Signal::TERM);
+        assert!(proxy.wait(LIMIT).unwrap().success());
+        let log = proxy.log_to_end();
+        let is_said = |line: &str| line.contains("is out of service") && line.contains(reason) && line.contains(&to);
+        assert!(log.lines().any(is_said), "{to}: {log}");
+    }
 }
 
 #[test]

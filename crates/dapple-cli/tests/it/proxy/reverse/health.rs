@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::{number, start, start_with_numbers};
 use crate::access_log::wait_for;
 use crate::proxy::origin::Origin;
 use crate::proxy::reply;
-use crate::support::{Site, eventually};
+use crate::support::{Server, Site, dapple, eventually};
 
 /// Answers checks with a status that can be changed, and says who it is.
 fn origin(name: &'static str) -> (Origin, Arc<AtomicU16>) {
@@ -43,6 +45,21 @@ fn who_fails_its_checks_gets_no_requests() {
     assert!(number(metrics, "dapple_upstream_checks_failed_total", &one.url("")) >= 3.0);
     let check = one.asked().into_iter().find(|asked| asked.target == "/healthy?deep=1").unwrap();
     assert_eq!(check.header("user-agent"), Some("dapple-health"));
+}
+
+#[test]
+fn the_log_says_how_checks_failed() {
+    let (origin, status) = origin("one");
+    status.store(500, Ordering::Relaxed);
+    let mut command = dapple();
+    command.args(["proxy", "--port", "0", "--workers", "1", "--to", &origin.url("")]);
+    command.args(["--health-path", "/healthy?deep=1", "--health-interval-s", "0.05"]);
+    let mut proxy = Server::spawn_with_log(command);
+    assert!(eventually(LIMIT, || proxy.get("/").status == 503), "it is put out");
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait(LIMIT).unwrap().success());
+    let log = proxy.log_to_end();
+    assert!(log.contains("is out of service") && log.contains("a health check was answered with 500"), "{log}");
 }
 
 #[test]
