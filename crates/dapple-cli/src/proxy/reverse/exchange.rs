@@ -38,7 +38,7 @@ pub(super) async fn exchange(
     let mut asked: Vec<Arc<str>> = Vec::new();
     let mut failure = None;
     loop {
-        let pick = match next(reverse, &asked) {
+        let pick = match next(reverse, outgoing, &asked) {
             Ok(pick) => pick,
             Err(none) => {
                 served.head_us = us();
@@ -64,11 +64,15 @@ pub(super) async fn exchange(
 }
 
 /// Whom to ask (next).
-fn next(reverse: &Reverse, asked: &[Arc<str>]) -> Result<Pick, Failure> {
+fn next(reverse: &Reverse, outgoing: &Outgoing, asked: &[Arc<str>]) -> Result<Pick, Failure> {
     if asked.len() > reverse.retries_max as usize {
         return Err(Failure::Busy);
     }
-    let pick = reverse.list.pick(asked).map_err(Failure::NoneIn)?;
+    let pick = match outgoing.upgrade {
+        Some(_) => reverse.list.pick_for_upgrade(asked),
+        None => reverse.list.pick(asked),
+    };
+    let pick = pick.map_err(Failure::NoneIn)?;
     if !asked.is_empty() {
         if !reverse.budget.withdraw() {
             return Err(Failure::Busy);

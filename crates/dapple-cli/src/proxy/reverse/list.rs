@@ -10,7 +10,7 @@ use dapple::stage::balance::{Balancer, Config, Load, Outcome, Picked, Probe, Rep
 use tracing::{info, warn};
 
 use super::common::Common;
-use super::target::Target;
+use super::target::{Scheme, Target};
 use super::upstream::Upstream;
 
 /// See the module. Read for each request, changed by a reload.
@@ -73,6 +73,20 @@ impl List {
         let picked = picked.map_err(|refused| refused.retry_after.max(self.retry_after_min))?;
         // Where there is no other, it is one of those.
         if asked.contains(picked.key()) { Err(Duration::ZERO) } else { Ok(picked) }
+    }
+
+    /// As [`pick`](Self::pick), for a request that asks to change the protocol: one of HTTP/2 alone, which has no such thing, only where
+    /// there is no other.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`pick`](Self::pick).
+    pub(crate) fn pick_for_upgrade(&self, asked: &[Arc<str>]) -> Result<Pick, Duration> {
+        let all = self.all();
+        let unable = all.iter().filter(|upstream| upstream.target.scheme == Scheme::H2c);
+        let avoided: Vec<Arc<str>> =
+            unable.map(|upstream| upstream.name.clone()).chain(asked.iter().cloned()).collect();
+        self.pick(&avoided).or_else(|_| self.pick(asked))
     }
 
     /// Says how a request went, and what that changes.

@@ -24,7 +24,7 @@ use crate::proxy::reply;
 use crate::support::{Server, Site, noise};
 
 /// A server of HTTP/2 without TLS.
-struct Upstream {
+pub(super) struct Upstream {
     port: u16,
     connections: Arc<AtomicUsize>,
 }
@@ -62,7 +62,7 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
 }
 
 impl Upstream {
-    fn start() -> Upstream {
+    pub(super) fn start() -> Upstream {
         let (tx, rx) = mpsc::channel();
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = connections.clone();
@@ -86,7 +86,7 @@ impl Upstream {
         Upstream { port: rx.recv().unwrap(), connections }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("h2c://127.0.0.1:{}", self.port)
     }
 }

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::http2::Upstream;
 use super::start;
 use crate::proxy::origin::Origin;
 use crate::proxy::reply;
@@ -119,6 +120,23 @@ fn websocket_goes_through_both_ways() {
     let asked = &origin.asked()[0];
     assert_eq!(asked.header("connection"), Some("upgrade"));
     assert_eq!(asked.header("x-forwarded-for"), Some("127.0.0.1"));
+}
+
+#[test]
+fn an_upstream_that_knows_no_upgrades_is_asked_for_none() {
+    let (able, unable) = (echo(), Upstream::start());
+    let proxy = start(&format!("{},{}", unable.url(), able.url("")), &[]);
+    // Other requests go to either.
+    let is_unable = || proxy.get("/x").text().starts_with("GET http://");
+    assert!(eventually(Duration::from_secs(20), is_unable));
+    assert!(eventually(Duration::from_secs(20), || !is_unable()));
+    for _ in 0..20 {
+        let (_, head) = handshake(&proxy, ASKED);
+        assert!(head.starts_with("http/1.1 101 "), "{head}");
+    }
+    // Where there is no other, it may say no itself.
+    let (_, head) = handshake(&start(&unable.url(), &[]), ASKED);
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
 }
 
 #[test]
