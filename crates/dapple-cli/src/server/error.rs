@@ -13,13 +13,13 @@ pub(crate) enum ListenError {
     HostUnknown(String, #[source] io::Error),
     #[error("{0} is not an address of this machine; give one that is, or 0.0.0.0 for all of them")]
     AddrElsewhere(SocketAddr),
-    #[error("port {0} is taken{1}; stop that, or choose another with `--port N` (`--port 0` takes any free one)")]
-    PortTaken(u16, String),
+    #[error("port {port} is taken{owner}; stop that, or choose another with `{option}` (port 0 is any free one)")]
+    PortTaken { port: u16, owner: String, option: &'static str },
     #[error(
-        "port {0} is reserved: ports below {1} need a privilege. Choose a higher one, such as `--port 8080`, or allow it \
-         with `sudo setcap cap_net_bind_service=+ep $(command -v dapple)`"
+        "port {port} is reserved: ports below {min} need a privilege. Choose a higher one, such as 8080, with `{option}`, \
+         or allow it with `sudo setcap cap_net_bind_service=+ep $(command -v dapple)`"
     )]
-    PortReserved(u16, u16),
+    PortReserved { port: u16, min: u16, option: &'static str },
     #[error("listening on {0} failed: {1}")]
     Failed(SocketAddr, #[source] io::Error),
     #[error("the sockets of the service manager cannot be used: {0}")]
@@ -31,15 +31,16 @@ pub(crate) enum ListenError {
 }
 
 impl ListenError {
-    /// Why nobody can listen on `addr`.
-    pub(crate) fn at(addr: SocketAddr, error: io::Error) -> ListenError {
+    /// Why nobody can listen on `addr`, which `option` says.
+    pub(super) fn at(addr: SocketAddr, option: &'static str, error: io::Error) -> ListenError {
+        let port = addr.port();
         match error.kind() {
             io::ErrorKind::AddrInUse => {
-                let owner = port_owner(addr.port()).map(|owner| format!(" by {owner}")).unwrap_or_default();
-                ListenError::PortTaken(addr.port(), owner)
+                let owner = port_owner(port).map(|owner| format!(" by {owner}")).unwrap_or_default();
+                ListenError::PortTaken { port, owner, option }
             }
             io::ErrorKind::AddrNotAvailable => ListenError::AddrElsewhere(addr),
-            io::ErrorKind::PermissionDenied => ListenError::PortReserved(addr.port(), unreserved_port_min()),
+            io::ErrorKind::PermissionDenied => ListenError::PortReserved { port, min: unreserved_port_min(), option },
             _ => ListenError::Failed(addr, error),
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Wanted {
     pub(crate) reuse_port: bool,
     /// Whether who comes here is sent to another port.
     pub(crate) redirects: bool,
+    /// The option that says it, as one writes it.
+    pub(crate) option: &'static str,
 }
 
 impl Wanted {
@@ -124,7 +126,7 @@ fn bind_first(wanted: &Wanted, only_v6: bool) -> Result<TcpListener, ListenError
     for addr in wanted.addrs()? {
         match bind(addr, wanted.reuse_port, only_v6) {
             Ok(listener) => return Ok(listener),
-            Err(error) => problem = Some(ListenError::at(addr, error)),
+            Err(error) => problem = Some(ListenError::at(addr, wanted.option, error)),
         }
     }
     Err(problem.expect("there is an address at least"))

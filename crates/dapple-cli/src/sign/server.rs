@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<(), SignError> {
 async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignError> {
     let mut signals = (signal(SIGTERM).map_err(SignError::Runtime)?, signal(SIGINT).map_err(SignError::Runtime)?);
     let (host, port) = args.addr.clone();
-    let wanted = Wanted { host, port, reuse_port: false, redirects: false };
+    let wanted = Wanted { host, port, reuse_port: false, redirects: false, option: "--addr HOST:PORT" };
     let listening = listen(std::slice::from_ref(&wanted), &wanted, None)?;
     let Some((addr, socket)) = listening.into_iter().find_map(|one| Some((one.addr()?, one.socket))) else {
         return Err(SignError::Runtime(io::Error::other("no socket listens")));

@@ -19,7 +19,13 @@ fn a_taken_port_names_its_owner() {
     assert_eq!(code, Some(1));
     assert!(message.contains(&format!("port {port} is taken by ")), "{message}");
     assert!(message.contains(&format!("(process {})", std::process::id())), "{message}");
-    assert!(message.contains("--port"), "{message}");
+    assert!(message.contains("choose another with `--port N`"), "{message}");
+    // By the option that was given.
+    for command in [&["serve", site.path.to_str().unwrap()][..], &["proxy"]] {
+        let address = format!("127.0.0.1:{port}");
+        let (code, message) = run(&[command, &["--addr", &address]].concat());
+        assert!(code == Some(1) && message.contains("choose another with `--addr HOST:PORT`"), "{message}");
+    }
 }
 
 #[test]

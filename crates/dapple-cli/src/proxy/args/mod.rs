@@ -157,13 +157,13 @@ pub(crate) struct Waits {
 impl ListenArgs {
     /// Where to listen, where that was said.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
-        let port = self.port.map(|port| ("127.0.0.1".to_owned(), port));
-        self.addr.iter().cloned().chain(port).map(wanted).collect()
+        let addrs = self.addr.iter().map(|(host, port)| wanted(host, *port, "--addr HOST:PORT"));
+        addrs.chain(self.port.map(|port| wanted("127.0.0.1", port, "--port N"))).collect()
     }
 
     /// Where to listen, where nothing was said.
     pub(crate) fn wanted_by_default(&self, is_reverse: bool) -> Wanted {
-        wanted(("127.0.0.1".to_owned(), if is_reverse { REVERSE_PORT } else { PORT }))
+        wanted("127.0.0.1", if is_reverse { REVERSE_PORT } else { PORT }, "--port N")
     }
 }
 
@@ -192,8 +192,8 @@ impl LimitArgs {
     }
 }
 
-fn wanted((host, port): (String, u16)) -> Wanted {
-    Wanted { host, port, reuse_port: false, redirects: false }
+fn wanted(host: &str, port: u16, option: &'static str) -> Wanted {
+    Wanted { host: host.to_owned(), port, reuse_port: false, redirects: false, option }
 }
 
 /// Where proxies are looked for.

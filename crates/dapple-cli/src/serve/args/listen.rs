@@ -23,13 +23,16 @@ pub(crate) struct ListenArgs {
 impl ListenArgs {
     /// Where to listen, where that was said.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
-        let port = self.port.map(|port| ("127.0.0.1".to_owned(), port));
-        let wanted = |(host, port)| Wanted { host, port, reuse_port: self.reuse_port, redirects: false };
-        self.addr.iter().cloned().chain(port).map(wanted).collect()
+        let addrs = self.addr.iter().map(|(host, port)| self.wanted_at(host, *port, "--addr HOST:PORT"));
+        addrs.chain(self.port.map(|port| self.wanted_at("127.0.0.1", port, "--port N"))).collect()
     }
 
     /// Where to listen, where nothing was said.
     pub(crate) fn wanted_by_default(&self) -> Wanted {
-        Wanted { host: "127.0.0.1".to_owned(), port: 8080, reuse_port: self.reuse_port, redirects: false }
+        self.wanted_at("127.0.0.1", 8080, "--port N")
+    }
+
+    fn wanted_at(&self, host: &str, port: u16, option: &'static str) -> Wanted {
+        Wanted { host: host.to_owned(), port, reuse_port: self.reuse_port, redirects: false, option }
     }
 }

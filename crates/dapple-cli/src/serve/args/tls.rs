@@ -65,7 +65,7 @@ impl TlsArgs {
     /// Where to redirect from.
     pub(crate) fn redirect(&self) -> Option<Wanted> {
         let (host, port) = self.http_redirect.clone()?;
-        Some(Wanted { host, port, reuse_port: false, redirects: true })
+        Some(Wanted { host, port, reuse_port: false, redirects: true, option: "--http-redirect HOST:PORT" })
     }
 }
 

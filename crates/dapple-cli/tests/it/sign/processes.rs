@@ -137,13 +137,14 @@ fn what_cannot_be_is_said_in_a_sentence() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (missing, letter, empty) = (path("no/log"), path("letter"), path("empty"));
-    let cases: [(&[&str], i32, &str); 13] = [
+    let cases: [(&[&str], i32, &str); 14] = [
         (&["--log", &missing], 1, "there is no folder for the log"),
         (&["--log", &letter], 1, "is not a log of `dapple sign`, and stays as it is"),
         (&["--log", "/dev/null"], 1, "no regular file"),
         (&["--first-secret", &missing], 1, "cannot be read"),
         (&["--first-secret", &empty], 1, "is empty"),
-        (&["--addr", &address], 1, "is taken"),
+        (&["--addr", &address], 1, "is taken by "),
+        (&["--addr", &address], 1, "choose another with `--addr HOST:PORT`"),
         (&["--graph", &missing], 1, "the graph of stages cannot be written"),
         (&["--replicas", "3", "--replicas-max", "2"], 2, "--replicas 3 is more than --replicas-max 2"),
         (&["--queue", "0"], 2, "from 1 to"),
