@@ -46,7 +46,11 @@ impl Server {
         command.arg("--addr").arg(address.to_string()).arg("--workers").arg(setting.workers.to_string());
         // Twice as many: a place is free a little later than its task is answered.
         let room = |least: usize| least.max(2 * setting.in_flight).to_string();
-        command.args(["--threads", &room(256), "--queue", &room(1_024), "--in-flight-max", &room(1_024)]);
+        match setting.variant {
+            Peer::Threaded => command.args(["--threads", &room(256)]),
+            _ => command.args(["--queue", &room(1_024)]),
+        };
+        command.args(["--in-flight-max", &room(1_024)]);
         command.args(setting.secrets.args());
         if setting.sync {
             command.arg("--sync");

@@ -25,9 +25,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) sync: bool,
 
-    /// How large the log may get, in MB; then tasks are answered with an error
-    #[arg(long, value_name = "N", default_value_t = 10_240, value_parser = number::<u64>(0..=1_048_576))]
-    pub(super) log_max_mb: u64,
+    /// How large the log may get, in MB; then tasks are answered with an error [default: 10240]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(0..=1_048_576))]
+    log_max_mb: Option<u64>,
 
     /// Where to listen; port 0 lets the kernel choose. It is not encrypted: for trusted networks
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", value_parser = host_and_port)]
@@ -45,30 +45,30 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(super) workers: Option<u16>,
 
-    /// How many threads may have a task (threaded)
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<usize>(1..=32_768))]
-    pub(super) threads: usize,
+    /// How many threads may have a task (threaded) [default: 256]
+    #[arg(long, value_name = "N", value_parser = number::<usize>(1..=32_768))]
+    threads: Option<usize>,
 
-    /// How many tasks may wait to be begun (wrapped, pipelined, replicated); more are refused
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<usize>(1..=1_000_000))]
-    pub(super) queue: usize,
+    /// How many tasks may wait to be begun (wrapped, pipelined, replicated); more are refused [default: 1024]
+    #[arg(long, value_name = "N", value_parser = number::<usize>(1..=1_000_000))]
+    queue: Option<usize>,
 
     /// Where the replicas are (replicated), if not in this process: `dapple stage-host --stage sign` at HOST:PORT[,HOST:PORT…],
     /// dns:NAME:PORT, srv:NAME or etcd://HOST:PORT[,HOST:PORT…]/PREFIX. Each host has its own log and secrets
     #[arg(long, value_name = "WHERE")]
     pub(super) hosts: Option<Discovery>,
 
-    /// How many tasks may be in service (wrapped), at each replica or host (replicated)
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = number::<usize>(1..=65_536))]
-    pub(super) width: usize,
+    /// How many tasks may be in service (wrapped), at each replica or host (replicated) [default: 64]
+    #[arg(long, value_name = "N", value_parser = number::<usize>(1..=65_536))]
+    width: Option<usize>,
 
-    /// How many records are written at once at most (pipelined, replicated)
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = number::<usize>(1..=4096))]
-    pub(super) batch: usize,
+    /// How many records are written at once at most (pipelined, replicated without --hosts) [default: 64]
+    #[arg(long, value_name = "N", value_parser = number::<usize>(1..=4096))]
+    batch: Option<usize>,
 
-    /// How many replicas there are at least (replicated, without --hosts)
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize>(1..=256))]
-    replicas: usize,
+    /// How many replicas there are at least (replicated, without --hosts) [default: 2]
+    #[arg(long, value_name = "N", value_parser = number::<usize>(1..=256))]
+    replicas: Option<usize>,
 
     /// How many replicas there may be, if the load asks for them [default: --replicas]
     #[arg(long, value_name = "N", value_parser = number::<usize>(1..=256))]
@@ -117,13 +117,46 @@ pub(super) enum Variant {
     Replicated,
 }
 
+impl Variant {
+    /// As the command line has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Variant::Threaded => "threaded",
+            Variant::Wrapped => "wrapped",
+            Variant::Pipelined => "pipelined",
+            Variant::Replicated => "replicated",
+        }
+    }
+}
+
 impl Args {
+    /// In bytes.
+    pub(super) fn log_max(&self) -> u64 {
+        self.log_max_mb.unwrap_or(10_240) << 20
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads.unwrap_or(256)
+    }
+
+    pub(super) fn queue(&self) -> usize {
+        self.queue.unwrap_or(1024)
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.width.unwrap_or(64)
+    }
+
+    pub(super) fn batch(&self) -> usize {
+        self.batch.unwrap_or(64)
+    }
+
     pub(super) fn replicas(&self) -> usize {
-        self.replicas
+        self.replicas.unwrap_or(2)
     }
 
     pub(super) fn replicas_max(&self) -> usize {
-        self.replicas_max.unwrap_or(self.replicas)
+        self.replicas_max.unwrap_or(self.replicas())
     }
 
     /// How often a task is in memory: as it came, and as a message to a host.
@@ -133,12 +166,15 @@ impl Args {
 
     /// Options that do not go together, in a sentence.
     pub(super) fn misuse(&self) -> Option<String> {
-        if let Some(misuse) = self.misuse_of_hosts() {
+        if let Some(misuse) = self.misuse_of_variant().or_else(|| self.misuse_of_hosts()) {
             return Some(misuse);
         }
-        if self.replicas_max() < self.replicas {
-            let (least, most) = (self.replicas, self.replicas_max());
-            return Some(format!("--replicas {least} is more than --replicas-max {most}; swap them"));
+        if self.replicas_max() < self.replicas() {
+            let (least, most) = (self.replicas(), self.replicas_max());
+            return Some(match self.replicas {
+                Some(_) => format!("--replicas {least} is more than --replicas-max {most}; swap them"),
+                None => format!("--replicas-max {most} is less than --replicas, {least} by default; give both"),
+            });
         }
         let (task, all) = (needed(self.task_bytes_max as usize + FRAME_LEN, self.copies()), self.tasks_mib << 20);
         if task as u64 > all {
@@ -153,6 +189,24 @@ impl Args {
             .then(|| "--graph: the threaded variant has no stages; choose another --variant".to_owned())
     }
 
+    /// An option of which the variant has nothing.
+    fn misuse_of_variant(&self) -> Option<String> {
+        use Variant::{Pipelined, Replicated, Threaded, Wrapped};
+        let options: [(&str, bool, &[Variant]); 6] = [
+            ("--threads", self.threads.is_some(), &[Threaded]),
+            ("--queue", self.queue.is_some(), &[Wrapped, Pipelined, Replicated]),
+            ("--width", self.width.is_some(), &[Wrapped, Replicated]),
+            ("--batch", self.batch.is_some(), &[Pipelined, Replicated]),
+            ("--replicas", self.replicas.is_some(), &[Replicated]),
+            ("--replicas-max", self.replicas_max.is_some(), &[Replicated]),
+        ];
+        let is_misused = |(_, is_given, of): &(&str, bool, &[Variant])| *is_given && !of.contains(&self.variant);
+        let (option, _, variants) = options.into_iter().find(is_misused)?;
+        let variants: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
+        let (variant, others) = (self.variant.name(), variants.join(", "));
+        Some(format!("{option} means nothing to --variant {variant}; it is for {others}. Leave it out"))
+    }
+
     fn misuse_of_hosts(&self) -> Option<String> {
         if self.hosts.is_none() {
             let missing = "--log FILE is missing: the file to which a record is appended for each task";
@@ -164,6 +218,7 @@ impl Args {
         let of_hosts = [
             ("--log", self.log.is_some()),
             ("--sync", self.sync),
+            ("--log-max-mb", self.log_max_mb.is_some()),
             ("--first-secret", self.first_secret.is_some()),
             ("--second-secret", self.second_secret.is_some()),
         ];
@@ -174,8 +229,13 @@ impl Args {
                  give --sign-{name} to `dapple stage-host --stage sign` there"
             ));
         }
-        if self.replicas_max.is_some() {
-            return Some("--replicas-max does not go with --hosts: there are as many replicas as hosts".to_owned());
+        let of_this_process = [
+            ("--replicas", self.replicas.is_some(), "there are as many replicas as hosts"),
+            ("--replicas-max", self.replicas_max.is_some(), "there are as many replicas as hosts"),
+            ("--batch", self.batch.is_some(), "each host has its own log, and writes as it likes"),
+        ];
+        if let Some((option, _, why)) = of_this_process.into_iter().find(|(_, is_given, _)| *is_given) {
+            return Some(format!("{option} does not go with --hosts: {why}"));
         }
         (self.task_bytes_max > HOST_TASK_BYTES_MAX).then(|| {
             let bytes = self.task_bytes_max;

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<(), SignError> {
         (Some(hosts), _) => Backing::Hosts(hosts.clone()),
         (None, log) => {
             let secrets = Secrets::read(args.first_secret.as_deref(), args.second_secret.as_deref())?;
-            let log = Log::open(log.as_deref().unwrap_or(Path::new("")), args.sync, args.log_max_mb << 20)?;
+            let log = Log::open(log.as_deref().unwrap_or(Path::new("")), args.sync, args.log_max())?;
             Backing::Here(Parts { secrets, log })
         }
     };
@@ -142,8 +142,7 @@ fn describe(args: &Args, backing: &Backing) -> String {
 /// Prints the one line on stdout. Scripts wait for it and read the port from it.
 fn announce(args: &Args, addr: SocketAddr, behind: &str) {
     let mut stdout = io::stdout().lock();
-    let variant = format!("{:?}", args.variant).to_lowercase();
-    let line = format!("listening on {addr}, {variant}, {behind}");
+    let line = format!("listening on {addr}, {}, {behind}", args.variant.name());
     // A closed stdout is no reason not to serve.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     if args.hosts.is_none() {

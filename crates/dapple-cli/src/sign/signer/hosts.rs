@@ -23,14 +23,14 @@ pub(in crate::sign) struct Hosts(Stage<Task, Signed, BoxError>);
 
 impl Hosts {
     pub(super) fn new(args: &Args, hosts: &Discovery) -> Hosts {
-        let width = args.width;
+        let width = args.width();
         let balance = hosts.balance_with(STAGE, Config::default(), move |address| {
             Ok(Peer::builder(address).in_flight_max(width).build()?.stage(STAGE))
         });
         let balancer = balance.balancer().clone();
         let backoff = Backoff::new(RETRY_WAIT_MIN, RETRY_WAIT_MAX);
         let attempts = Attempts::new(ATTEMPTS_MAX).backoff(backoff).budget(Budget::default()).judge(NotBegun);
-        let front = Stage::builder(STAGE).queue_len_max(args.queue).width(width).shed();
+        let front = Stage::builder(STAGE).queue_len_max(args.queue()).width(width).shed();
         let front = front.wrap(Retry::new(attempts, balance));
         drop(dapple::spawn(widen(front.clone(), balancer, width)));
         Hosts(front)

@@ -76,7 +76,7 @@ impl Signer {
             Backing::Hosts(hosts) => return Signer::Hosts(Hosts::new(args, &hosts)),
         };
         match args.variant {
-            Variant::Threaded => Signer::Threaded(Threads::new(args.threads, parts)),
+            Variant::Threaded => Signer::Threaded(Threads::new(args.threads(), parts)),
             Variant::Wrapped => Signer::Wrapped(wrapped::stage(args, parts)),
             Variant::Pipelined => Signer::Pipelined(pipelined::pipeline(args, &parts)),
             Variant::Replicated => Signer::Replicated(Replicas::new(args, &parts)),

@@ -36,8 +36,8 @@ pub(in crate::sign) struct Logged {
 }
 
 pub(super) fn pipeline(args: &Args, parts: &Parts) -> Pipelined {
-    let first = Stage::builder("first digest").queue_len_max(args.queue).shed();
-    around(first, &log_stage(args.batch, parts.log.clone()), "second digest", &parts.secrets)
+    let first = Stage::builder("first digest").queue_len_max(args.queue()).shed();
+    around(first, &log_stage(args.batch(), parts.log.clone()), "second digest", &parts.secrets)
 }
 
 /// The stage that logs, in the order of its queue.

@@ -24,15 +24,15 @@ type Error = PipelineError<Infallible, PipelineError<LogError, StageError<Infall
 
 impl Replicas {
     pub(super) fn new(args: &Args, parts: &Parts) -> Replicas {
-        let log = log_stage(args.batch, parts.log.clone());
+        let log = log_stage(args.batch(), parts.log.clone());
         let pipelines: Vec<Pipelined> = (0..args.replicas_max())
             .map(|replica| {
-                let first = Stage::builder(format!("first digest {replica}")).queue_len_max(args.width);
+                let first = Stage::builder(format!("first digest {replica}")).queue_len_max(args.width());
                 around(first, &log, format!("second digest {replica}"), &parts.secrets)
             })
             .collect();
         let replication = Replication::between(args.replicas()..=args.replicas_max());
-        let builder = Stage::builder("sign").queue_len_max(args.queue).width(args.width).shed();
+        let builder = Stage::builder("sign").queue_len_max(args.queue()).width(args.width()).shed();
         let made = pipelines.clone();
         let front = builder.replicate(replication, move |replica| made[replica % made.len()].clone());
         Replicas { front, pipelines }

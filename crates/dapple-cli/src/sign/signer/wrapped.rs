@@ -11,7 +11,7 @@ use crate::sign::args::Args;
 use crate::sign::log::{Entry, LogError};
 
 pub(super) fn stage(args: &Args, parts: Parts) -> Stage<Task, Signed, LogError> {
-    let builder = Stage::builder("sign").queue_len_max(args.queue).width(args.width).color(Color::new()).shed();
+    let builder = Stage::builder("sign").queue_len_max(args.queue()).width(args.width()).color(Color::new()).shed();
     builder.wrap_fn(move |task: Task| {
         let parts = parts.clone();
         async move {

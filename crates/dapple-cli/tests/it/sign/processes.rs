@@ -137,7 +137,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (missing, letter, empty) = (path("no/log"), path("letter"), path("empty"));
-    let cases: [(&[&str], i32, &str); 14] = [
+    let cases: [(&[&str], i32, &str); 21] = [
         (&["--log", &missing], 1, "there is no folder for the log"),
         (&["--log", &letter], 1, "is not a log of `dapple sign`, and stays as it is"),
         (&["--log", "/dev/null"], 1, "no regular file"),
@@ -147,7 +147,14 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--addr", &address], 1, "choose another with `--addr HOST:PORT`"),
         (&["--graph", &missing], 1, "the graph of stages cannot be written"),
         (&["--replicas", "3", "--replicas-max", "2"], 2, "--replicas 3 is more than --replicas-max 2"),
+        (&["--replicas-max", "1"], 2, "--replicas-max 1 is less than --replicas, 2 by default"),
         (&["--queue", "0"], 2, "from 1 to"),
+        (&["--threads", "9"], 2, "--threads means nothing to --variant replicated; it is for threaded."),
+        (&["--variant", "threaded", "--queue", "9"], 2, "it is for wrapped, pipelined, replicated."),
+        (&["--variant", "pipelined", "--width", "9"], 2, "it is for wrapped, replicated."),
+        (&["--variant", "wrapped", "--batch", "9"], 2, "it is for pipelined, replicated."),
+        (&["--variant", "wrapped", "--replicas", "9"], 2, "--replicas means nothing to --variant wrapped"),
+        (&["--variant", "wrapped", "--replicas-max", "9"], 2, "--replicas-max means nothing to --variant wrapped"),
         (&["--tasks-mib", "1", "--task-bytes-max", "1048576"], 2, "give 2 or more"),
         (&["--hosts", "a:1"], 2, "give --sign-log to `dapple stage-host --stage sign`"),
         (&["--hosts", "ftp://a:1"], 2, "is none of HOST:PORT"),
@@ -165,6 +172,18 @@ fn what_cannot_be_is_said_in_a_sentence() {
         assert!(output.status.code() == Some(code) && text.contains(words), "{options:?}: {text}");
     }
     assert_eq!(std::fs::read_to_string(&letter).unwrap(), "Dear Sir or Madam");
+    for (option, words) in [
+        ("--replicas", "--replicas does not go with --hosts: there are as many replicas as hosts"),
+        ("--replicas-max", "--replicas-max does not go with --hosts"),
+        ("--batch", "--batch does not go with --hosts: each host has its own log"),
+        ("--log-max-mb", "give --sign-log-max-mb to `dapple stage-host --stage sign`"),
+    ] {
+        let mut sign = Command::new(env!("CARGO_BIN_EXE_dapple"));
+        sign.args(["sign", "--variant", "replicated", "--hosts", "127.0.0.1:1", option, "4"]);
+        let output = sign.output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && text.contains(words), "{option}: {text}");
+    }
     let output = Command::new(env!("CARGO_BIN_EXE_dapple")).args(["sign", "--variant", "wrapped"]).output().unwrap();
     assert!(String::from_utf8(output.stderr).unwrap().contains("--log FILE is missing"));
     let output = sign_client(&["--addr", "127.0.0.1:1"]);
