@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use crate::sign::signer::Kind;
 
 /// What all connections are to do.
 pub(super) struct Plan {
-    pub(super) addrs: Vec<SocketAddr>,
+    pub(super) addrs: Vec<(String, u16)>,
     pub(super) task_bytes: usize,
     pub(super) end: Instant,
     pub(super) secrets: Option<Secrets>,
@@ -34,13 +33,12 @@ pub(super) async fn drive(plan: Arc<Plan>, number: usize, slots: usize) {
     while Instant::now() < plan.end {
         let mut outcome = Ok(());
         for step in 0..plan.addrs.len() {
-            let addr = plan.addrs[(number + step) % plan.addrs.len()];
+            let addr = &plan.addrs[(number + step) % plan.addrs.len()];
             // Away from home, it looks now and then whether that is back.
             let until = if step == 0 { plan.end } else { plan.end.min(Instant::now() + AWAY_MAX) };
-            outcome = match timeout(CONNECT_MAX, TcpStream::connect(addr)).await {
-                Ok(Ok(stream)) => Session::new(&plan, stream, slots, number, until).run().await,
-                Ok(Err(error)) => Err(format!("connecting to {addr}: {error}")),
-                Err(_) => Err(format!("connecting to {addr} took too long")),
+            outcome = match connect(addr).await {
+                Ok(stream) => Session::new(&plan, stream, slots, number, until).run().await,
+                Err(why) => Err(format!("connecting to {}: {why}", shown(addr))),
             };
             match &outcome {
                 Ok(()) => break,
@@ -54,6 +52,23 @@ pub(super) async fn drive(plan: Arc<Plan>, number: usize, slots: usize) {
         sleep(pause.min(plan.end.saturating_duration_since(Instant::now()))).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+/// Connects to whichever address of a host answers.
+///
+/// # Errors
+///
+/// Why none does.
+pub(super) async fn connect((host, port): &(String, u16)) -> Result<TcpStream, String> {
+    match timeout(CONNECT_MAX, TcpStream::connect((host.as_str(), *port))).await {
+        Ok(connected) => connected.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("it took longer than {CONNECT_MAX:?}")),
+    }
+}
+
+/// An address as the command line has it.
+pub(super) fn shown((host, port): &(String, u16)) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// One connection.

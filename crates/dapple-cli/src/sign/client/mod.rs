@@ -6,7 +6,6 @@ mod latency;
 mod tally;
 
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use dapple::time::{sleep, sleep_until};
 
 pub(crate) use self::args::ClientArgs;
-use self::connection::{Plan, drive};
+use self::connection::{Plan, connect, drive, shown};
 use self::tally::Tally;
 use super::digest::Secrets;
 use super::error::SignError;
@@ -35,27 +34,47 @@ pub(crate) fn run(args: &ClientArgs) -> Result<ExitCode, SignError> {
             format!("--connections {} for --in-flight {}: some would have no task", args.connections, args.in_flight);
         return Err(SignError::Misuse(text));
     }
-    let addrs = args.addr.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
-    for addr in &addrs {
-        std::net::TcpStream::connect_timeout(addr, CONNECT_MAX).map_err(|error| {
-            SignError::Client(format!(
-                "no server answers at {addr}: {error}; start one with `dapple sign --addr {addr} …`"
-            ))
-        })?;
-    }
     let runtime = dapple::builder().workers(usize::from(args.workers)).build().map_err(SignError::Runtime)?;
-    let tally = runtime.block_on(measure(args, addrs, secrets));
+    let tally: Result<_, SignError> = runtime.block_on(async {
+        find_servers(&args.addr).await?;
+        Ok(measure(args, secrets).await)
+    });
     runtime.shutdown(Duration::from_secs(1));
+    let tally = tally?;
     let report = if args.json { tally.to_json(args) } else { tally.to_text(args) };
     // Whoever has closed stdout does not want to know.
     let _ = writeln!(io::stdout(), "{report}");
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn measure(args: &ClientArgs, addrs: Vec<SocketAddr>, secrets: Option<Secrets>) -> Arc<Tally> {
+/// Looks which servers are there. Says it of those that are not.
+///
+/// # Errors
+///
+/// None is.
+async fn find_servers(addrs: &[(String, u16)]) -> Result<(), SignError> {
+    let mut silent = Vec::new();
+    for addr in addrs {
+        if let Err(why) = connect(addr).await {
+            silent.push(format!("no server answers at {}: {why}", shown(addr)));
+        }
+    }
+    if silent.len() == addrs.len() {
+        let example = addrs.first().map(shown).unwrap_or_default();
+        let text = format!("{}; start one with `dapple sign --addr {example} …`", silent.join("; "));
+        return Err(SignError::Client(text));
+    }
+    for text in silent {
+        tracing::warn!("{text}; its tasks go to the others until one does");
+    }
+    Ok(())
+}
+
+async fn measure(args: &ClientArgs, secrets: Option<Secrets>) -> Arc<Tally> {
     let begin = Instant::now();
     let end = begin + args.secs;
     let tally = Arc::new(Tally::new(begin, end));
+    let addrs = args.addr.clone();
     let plan = Arc::new(Plan { addrs, task_bytes: args.task_bytes, end, secrets, tally: tally.clone() });
     let driving: Vec<_> = (0..args.connections)
         .map(|number| {
@@ -84,16 +103,7 @@ async fn measure(args: &ClientArgs, addrs: Vec<SocketAddr>, secrets: Option<Secr
     tally
 }
 
-fn resolve((host, port): &(String, u16)) -> Result<SocketAddr, SignError> {
-    let found = (host.as_str(), *port).to_socket_addrs().ok().and_then(|mut addrs| addrs.next());
-    found.ok_or_else(|| {
-        SignError::Client(format!("there is no host {host:?}; give an address, such as 127.0.0.1:{port}"))
-    })
-}
-
 /// How long answers may come after the last task was sent.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
-
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);

@@ -123,6 +123,35 @@ fn when_a_server_dies_its_tasks_go_to_the_other_and_back_and_none_is_lost_unseen
     assert!(count("signed") <= logged && logged <= count("signed") + count("lost"), "{logged} in {result}");
 }
 
+#[test]
+fn a_server_that_is_not_there_is_told_once_and_the_others_get_its_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start("pipelined", folder.path(), &[]);
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let options = ["--in-flight", "4", "--connections", "4", "--secs", "1", "--json", "--quiet"];
+    let output = sign_client(&[&["--addr", &dead, "--addr", &server.address][..], &options].concat());
+    assert!(output.status.success(), "{output:?}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(result["signed"].as_u64().unwrap() > 0, "{result}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.matches(&format!("no server answers at {dead}")).count(), 1, "{said}");
+    // Where none is there, all are named.
+    let output = sign_client(&["--addr", &dead, "--addr", "127.0.0.1:1"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains(&dead) && said.contains("127.0.0.1:1"), "{said}");
+}
+
+#[test]
+fn all_addresses_of_a_name_are_tried() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::spawn(command_at(address, "pipelined", folder.path()));
+        let port = server.address.rsplit(':').next().unwrap();
+        let output = sign_client(&["--addr", &format!("localhost:{port}"), "--secs", "0.2", "--quiet"]);
+        assert!(output.status.success(), "{address}: {output:?}");
+    }
+}
+
 /// Whole records, while a server may write.
 fn log_len(folder: &Path) -> usize {
     std::fs::read(folder.join("log")).unwrap().len() / 128
