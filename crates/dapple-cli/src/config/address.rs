@@ -1,5 +1,7 @@
 //! Addresses as options write them.
 
+use std::net::{SocketAddr, ToSocketAddrs};
+
 /// Splits `HOST:PORT`, where an IPv6 address as the host stands in brackets.
 pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let advice = "write HOST:PORT, for example 127.0.0.1:8080, 0.0.0.0:80 or [::1]:8080";
@@ -17,9 +19,27 @@ pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
     Ok((bare.unwrap_or(host).to_owned(), port))
 }
 
+/// The first address of what [`host_and_port`] takes.
+pub(crate) fn socket_addr(text: &str) -> Result<SocketAddr, String> {
+    let (host, port) = host_and_port(text)?;
+    let found = (host.as_str(), port).to_socket_addrs().map(|mut addrs| addrs.next());
+    let unknown = |why: String| format!("there is no host {host:?}{why}; give an address, such as 127.0.0.1:{port}");
+    found.map_err(|error| unknown(format!(" ({error})")))?.ok_or_else(|| unknown(String::new()))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::host_and_port;
+    use super::{host_and_port, socket_addr};
+
+    #[test]
+    fn addresses_of_hosts() {
+        let local = socket_addr("localhost:7000").unwrap();
+        assert!(local.ip().is_loopback() && local.port() == 7000);
+        assert_eq!(socket_addr("[::1]:1"), Ok("[::1]:1".parse().unwrap()));
+        assert!(socket_addr("7000").unwrap_err().contains("HOST:PORT"));
+        let unknown = socket_addr("nowhere.invalid:7000").unwrap_err();
+        assert!(unknown.contains("no host \"nowhere.invalid\"") && unknown.contains("127.0.0.1:7000"), "{unknown}");
+    }
 
     #[test]
     fn addresses() {

@@ -8,7 +8,7 @@
 //! same way. For `requires` and `required_if` such a value counts as not given: what options need of one another is checked by the
 //! command, after all sources are read.
 
-pub(crate) use self::address::host_and_port;
+pub(crate) use self::address::{host_and_port, socket_addr};
 pub(crate) use self::load::{Loaded, load, load_again};
 pub(crate) use self::number::{number, seconds};
 pub(crate) use self::problem::Problems;

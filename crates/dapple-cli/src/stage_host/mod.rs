@@ -11,7 +11,7 @@ use std::time::Duration;
 use dapple::stage::remote::{Discovery, HostError, HostOptions, host_run};
 use dapple::tls::CertificateFiles;
 
-use crate::config::number;
+use crate::config::{number, socket_addr};
 use crate::sign::HostArgs;
 
 /// Host stages, for other processes and machines over HTTP/2.
@@ -20,7 +20,7 @@ use crate::sign::HostArgs;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where to listen; port 0 lets the kernel choose. What is not encrypted is for trusted networks
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7000", value_parser = socket_addr)]
     listen: SocketAddr,
 
     /// Which stage to run; may be given several times [default: all; `sign` only with --sign-log]

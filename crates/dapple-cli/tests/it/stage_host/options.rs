@@ -33,7 +33,7 @@ fn its_stages_are_listed_and_run() {
 
 #[test]
 fn only_the_stages_asked_for_run() {
-    let host = StageHost::start(&["--stage", "echo"]);
+    let host = StageHost::start_at("localhost:0", &["--stage", "echo"]);
     assert!(host.line.ends_with("with echo\n"), "{}", host.line);
     let runtime = dapple::builder().workers(1).build().unwrap();
     runtime.block_on(async {
@@ -75,7 +75,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
     site.write("letter", "Dear Sir or Madam");
     let path = |name: &str| site.path.join(name).display().to_string();
     let (missing, letter, folder, below) = (path("no/log"), path("letter"), path(""), path("letter/log"));
-    let cases: [(&[&str], i32, &str); 17] = [
+    let cases: [(&[&str], i32, &str); 18] = [
         (&["--stage", "ecko"], 2, "there is no stage `ecko`; there is echo, sign, spin"),
         (&["--stage", "sign"], 2, "the stage `sign` needs a log: give --sign-log FILE"),
         (&["--stage", "echo", "--sign-log", &letter], 2, "add --stage sign"),
@@ -86,7 +86,8 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--sign-log", &below], 1, "cannot be opened"),
         (&["--sign-log", &letter, "--sign-first-secret", &missing], 1, "cannot be read"),
         (&["--listen", &address], 1, "another process listens there"),
-        (&["--listen", "here"], 2, "invalid socket address"),
+        (&["--listen", "here"], 2, "write HOST:PORT, for example 127.0.0.1:8080"),
+        (&["--listen", "nowhere.invalid:7000"], 2, "there is no host \"nowhere.invalid\""),
         (&["--replicas", "0"], 2, "from 1 to 10000"),
         (&["--register", "10.0.0.1:7000"], 2, "in etcd only"),
         (&["--register", "etcd://a:1/x", "--listen", "0.0.0.0:0"], 2, "--advertise"),
