@@ -55,7 +55,7 @@ pub(crate) struct Args {
 #[command(next_help_heading = "Listening")]
 pub(crate) struct ListenArgs {
     /// Where to listen, may be given several times; with another host than this machine's own, `--allow-clients` has to say for
-    /// whom
+    /// whom (without --to)
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "port", value_parser = host_and_port)]
     addr: Vec<(String, u16)>,
 

@@ -29,6 +29,18 @@ fn options_that_mean_nothing_are_said_to() {
 }
 
 #[test]
+fn all_clients_are_let_in_unless_some_are_named() {
+    let listen = ["proxy", "--check", "--addr", "0.0.0.0:0"];
+    let (code, _, message) = outcome(dapple().args(listen));
+    assert!(code == Some(1) && message.contains("--allow-clients"), "{message}");
+    let (code, _, message) = outcome(dapple().args(listen).args(["--to", "http://127.0.0.1:1"]));
+    assert_eq!((code, message.as_str()), (Some(0), ""));
+    let (_, help, _) = outcome(dapple().args(["proxy", "--help"]));
+    let words: Vec<&str> = help.split_whitespace().collect();
+    assert!(words.join(" ").contains("`--allow-clients` has to say for whom (without --to)"), "{help}");
+}
+
+#[test]
 fn a_check_shows_what_would_be_used() {
     let folder = Site::new();
     folder.write("proxy.toml", "to = [\"http://a:1\", \"h2c://b\"]\nhealth_path = \"/h\"\nhealth_interval_s = 0.5\n");
