@@ -15,6 +15,7 @@
 use std::any::Any;
 use std::convert::Infallible;
 use std::future::Future;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Weak;
@@ -29,7 +30,7 @@ use super::set::Set;
 use crate::BoxError;
 use crate::race::{First, race};
 use crate::stage::Stage;
-use crate::stage::core::now;
+use crate::stage::core::{drop_quietly, now};
 use crate::stage::seat::BoxFuture;
 use crate::stage::serve::message;
 
@@ -68,26 +69,89 @@ enum End {
     Out,
 }
 
-pub(super) async fn keep<Req, Resp, E>(
+/// The number of a replica, for as long as it is kept. Dropped, also with a runtime that has ended, it gives the number back.
+pub(super) struct Kept<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
     set: Weak<Set<Req, Resp, E>>,
     number: usize,
-    mut retired: Retired,
-    first: Begun<Req, Resp, E>,
-) where
+    /// Its first start goes on, and the set counts it.
+    is_new: bool,
+}
+
+impl<Req, Resp, E> Kept<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    pub(super) fn new(set: Weak<Set<Req, Resp, E>>, number: usize, is_new: bool) -> Kept<Req, Resp, E> {
+        Kept { set, number, is_new }
+    }
+
+    fn begin(&self) -> Option<Begun<Req, Resp, E>> {
+        self.set.upgrade().map(|set| set.begin(self.number))
+    }
+
+    /// Takes in what was started.
+    fn started(&mut self, result: Result<Parts<Req, Resp, E>, BoxError>) -> Option<Running<Req, Resp, E>> {
+        let set = self.set.upgrade()?;
+        let running = match result {
+            Ok(parts) => Some(set.enter(self.number, parts)),
+            Err(problem) => {
+                let number = self.number;
+                tracing::warn!(stage = &*set.name, number, %problem, "a replica could not be started; it is tried again");
+                None
+            }
+        };
+        // Those who wait are told when it is in.
+        self.no_longer_new(&set);
+        running
+    }
+
+    fn no_longer_new(&mut self, set: &Set<Req, Resp, E>) {
+        if mem::take(&mut self.is_new) {
+            set.started();
+        }
+    }
+}
+
+impl<Req, Resp, E> Drop for Kept<Req, Resp, E>
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    E: Send + 'static,
+{
+    fn drop(&mut self) {
+        if let Some(set) = self.set.upgrade() {
+            self.no_longer_new(&set);
+            set.freed(self.number);
+        }
+    }
+}
+
+pub(super) async fn keep<Req, Resp, E>(mut kept: Kept<Req, Resp, E>, mut retired: Retired, first: Begun<Req, Resp, E>)
+where
     Req: Send + 'static,
     Resp: Send + 'static,
     E: Send + 'static,
 {
     let mut next = Some(first);
     let (mut failures, mut rest) = (0, Duration::ZERO);
-    while let Some(begun) = next.take().or_else(|| set.upgrade().map(|set| set.begin(number))) {
+    while let Some(begun) = next.take().or_else(|| kept.begin()) {
         let running = match begun {
             Begun::Running(running) => Some(running),
-            Begun::Starting(starting) => finish_start(&set, number, starting).await,
+            Begun::Starting(starting) => match race(&mut retired, CatchPanic::new(starting)).await {
+                First::Left(()) => break,
+                First::Right(result) => kept.started(result.and_then(|result| result)),
+            },
         };
         if let Some(running) = running {
             let since = now();
-            if let End::Retired = running.serve(&set, number, &mut retired).await {
+            if let End::Retired = running.serve(&kept.set, kept.number, &mut retired).await {
                 break;
             }
             // One that flaps must not begin with the shortest rest each time.
@@ -95,40 +159,13 @@ pub(super) async fn keep<Req, Resp, E>(
                 failures = 0;
             }
         }
-        let Some(backoff) = set.upgrade().map(|set| set.backoff.clone()) else { break };
+        let Some(backoff) = kept.set.upgrade().map(|set| set.backoff.clone()) else { break };
         rest = backoff.wait(failures, 0.0);
         failures = failures.saturating_add(1);
         if let First::Left(()) = race(&mut retired, sleep(rest)).await {
             break;
         }
     }
-    if let Some(set) = set.upgrade() {
-        set.freed(number);
-    }
-}
-
-async fn finish_start<Req, Resp, E>(
-    set: &Weak<Set<Req, Resp, E>>,
-    number: usize,
-    starting: Starting<Req, Resp, E>,
-) -> Option<Running<Req, Resp, E>>
-where
-    Req: Send + 'static,
-    Resp: Send + 'static,
-    E: Send + 'static,
-{
-    let result = CatchPanic(starting).await.and_then(|result| result);
-    let set = set.upgrade()?;
-    let running = match result {
-        Ok(parts) => Some(set.enter(number, parts)),
-        Err(problem) => {
-            tracing::warn!(stage = &*set.name, number, %problem, "a replica could not be started; it is tried again");
-            None
-        }
-    };
-    // Those who wait are told when it is in.
-    set.started();
-    running
 }
 
 impl<Req, Resp, E> Running<Req, Resp, E>
@@ -140,7 +177,7 @@ where
     /// To the end of the replica.
     async fn serve(self, set: &Weak<Set<Req, Resp, E>>, number: usize, retired: &mut Retired) -> End {
         let Running { stage, mut uses, retire, life } = self;
-        let mut life = CatchPanic(life);
+        let mut life = CatchPanic::new(life);
         let end = match race(retired, race(&mut life, stage.core.until_out())).await {
             First::Left(()) => End::Retired,
             First::Right(First::Left(ended)) => {
@@ -165,18 +202,33 @@ where
     }
 }
 
-/// What a future of the user yields, or that it panicked.
-struct CatchPanic<T>(BoxFuture<T>);
+/// What a future of the user yields, or that it panicked. It is gone by then.
+struct CatchPanic<T>(Option<BoxFuture<T>>);
+
+impl<T> CatchPanic<T> {
+    fn new(future: BoxFuture<T>) -> CatchPanic<T> {
+        CatchPanic(Some(future))
+    }
+}
 
 impl<T> Future for CatchPanic<T> {
     type Output = Result<T, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
-        match polled {
-            Ok(poll) => poll.map(Ok),
-            Err(payload) => Poll::Ready(Err(panicked(&*payload))),
-        }
+        let future = self.0.as_mut().expect("it is not polled again after it was ready");
+        let result = match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(output)) => Ok(output),
+            Err(payload) => Err(panicked(&*payload)),
+        };
+        drop_quietly(self.0.take());
+        Poll::Ready(result)
+    }
+}
+
+impl<T> Drop for CatchPanic<T> {
+    fn drop(&mut self) {
+        drop_quietly(self.0.take());
     }
 }
 

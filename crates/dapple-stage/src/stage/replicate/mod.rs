@@ -99,11 +99,12 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     /// As [`replicate`](Self::replicate), with replicas that run anywhere: in this process, in processes that are started for
     /// them, on other machines. `start` starts the replica of a number, from 0 to one less than the upper bound, and says what it
     /// is: a [`Replica`]. One that could not be started, or has died, is started again, after a rest that doubles
-    /// ([`Replication::rejoin_after`]). One that is not needed any more is sent nothing, and retired when all that it was sent is answered.
+    /// ([`Replication::rejoin_after`]). One that is not needed any more is sent nothing, and retired when all that it was sent is answered; what
+    /// still starts it is dropped.
     ///
-    /// While the first ones are being started requests wait; when there are none later, they are refused as
-    /// [`Unavailable`](crate::Reason::Unavailable). More can [join](Replicated::join) that are run by others, and do not count for
-    /// the bounds.
+    /// Requests wait until the first one is there, or none could be started; when there are none later, they are refused as
+    /// [`Unavailable`](crate::Reason::Unavailable). While one more is being started their number stays, for 30 s at most. More can
+    /// [join](Replicated::join) that are run by others, and do not count for the bounds.
     ///
     /// # Panics
     /// If no runtime is current, and none was given.
@@ -283,12 +284,11 @@ where
         let (wanted, is_least) = {
             let mut scale = lock(&self.scale);
             let before = scale.replicas();
-            let wanted = match self.set.starting() {
-                0 => scale.look(now, waited, in_service, self.set.joined_len(), self.set.width),
-                _ => {
-                    scale.hold();
-                    before
-                }
+            let wanted = if self.set.is_starting(now) {
+                scale.hold();
+                before
+            } else {
+                scale.look(now, waited, in_service, self.set.joined_len(), self.set.width)
             };
             if wanted != before {
                 tracing::debug!(stage = &*front.name, before, wanted, "the number of replicas changes");

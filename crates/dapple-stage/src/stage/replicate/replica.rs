@@ -94,7 +94,8 @@ impl<Req: Send + 'static, Resp: Send + 'static> Replica<Req, Resp> {
         F: FnOnce(Retired) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        self.parts.life = Box::new(move |retired| Box::pin(life(retired)));
+        // Called in the future, where somebody catches its panics.
+        self.parts.life = Box::new(move |retired| Box::pin(async move { life(retired).await }));
         self
     }
 

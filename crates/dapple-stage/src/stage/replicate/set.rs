@@ -5,18 +5,19 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use dapple_sched::Handle;
 use dapple_sync::sync::{Notify, mpsc, oneshot};
 
-use super::keep::{Begun, Running, Starting, keep};
+use super::keep::{Begun, Kept, Running, Starting, keep};
 use super::replica::{Check, Parts, Retired};
 use super::route::Judge;
 use super::scale::Replication;
 use crate::Backoff;
 use crate::balance::{Balancer, Config, Picked};
 use crate::refused::Refused;
-use crate::stage::core::{Core, drop_quietly};
+use crate::stage::core::{Core, drop_quietly, now};
 use crate::stage::{Stage, StageBuilder, StageError, StageStats, Status};
 use crate::supervise::Supervision;
 use crate::switch::{Mutex, lock};
@@ -71,8 +72,11 @@ where
     /// Those of `own`, and those of replicas that are ending.
     numbers: BTreeSet<usize>,
     joined: Vec<(Arc<str>, Stage<Req, Resp, E>)>,
-    /// How many are being started.
+    /// How many are being started for the first time, and when the last of these was begun.
     starting: usize,
+    last_start: Option<Instant>,
+    /// One that was started here has come in, or all have been tried.
+    has_begun: bool,
     is_over: bool,
 }
 
@@ -117,8 +121,15 @@ where
         let (name, width, supervision) = builder.of_replicas();
         let backoff = Backoff::new(rules.rejoin_after, rules.rejoin_after * 32).jitter(0.0);
         let config = Config { backoff: backoff.clone(), ..Config::default() };
-        let slots =
-            Slots { own: Vec::new(), numbers: BTreeSet::new(), joined: Vec::new(), starting: 0, is_over: false };
+        let slots = Slots {
+            own: Vec::new(),
+            numbers: BTreeSet::new(),
+            joined: Vec::new(),
+            starting: 0,
+            last_start: None,
+            has_begun: false,
+            is_over: false,
+        };
         Set {
             name,
             handle: builder.runtime_or_current(),
@@ -145,6 +156,8 @@ where
     /// have, and keep their numbers until then.
     pub(super) fn resize(self: &Arc<Self>, count: usize) {
         let mut gone = Vec::new();
+        // As if one more were being started, until all have begun.
+        lock(&self.slots).starting += 1;
         loop {
             let mut slots = lock(&self.slots);
             let count = if slots.is_over { 0 } else { count };
@@ -160,10 +173,17 @@ where
             drop(slots);
             // The factory is of the user: not under the lock.
             let first = self.begin(number);
-            let _detached = self.handle.spawn(keep(Arc::downgrade(self), number, Retired(wanted), first));
+            let is_new = matches!(first, Begun::Starting(_));
+            if is_new {
+                let mut slots = lock(&self.slots);
+                slots.starting += 1;
+                slots.last_start = Some(now());
+            }
+            let kept = Kept::new(Arc::downgrade(self), number, is_new);
+            let _detached = self.handle.spawn(keep(kept, Retired(wanted), first));
         }
         drop_quietly(gone);
-        self.tell();
+        self.started();
     }
 
     /// Starts the replica of that number.
@@ -174,16 +194,17 @@ where
         };
         match start {
             Start::Now(parts) => Begun::Running(self.enter(number, parts)),
-            Start::Later(starting) => {
-                lock(&self.slots).starting += 1;
-                Begun::Starting(starting)
-            }
+            Start::Later(starting) => Begun::Starting(starting),
         }
     }
 
-    /// What was to come later is there, or is not.
+    /// A first start has ended, well or not.
     pub(super) fn started(&self) {
-        lock(&self.slots).starting -= 1;
+        {
+            let mut slots = lock(&self.slots);
+            slots.starting -= 1;
+            slots.has_begun |= slots.starting == 0;
+        }
         self.tell();
     }
 
@@ -197,6 +218,7 @@ where
             let mut slots = lock(&self.slots);
             if let Some(slot) = slots.own.iter_mut().find(|slot| slot.number == number) {
                 old = Some((slot.stage.replace(stage.clone()), self.balancer.insert(Key::Own(number), live)));
+                slots.has_begun = true;
             }
         }
         drop_quietly(old);
@@ -267,18 +289,20 @@ where
     }
 
     /// The replica for the next request: of two by chance the one with less, of those that have room; of those that have none, only
-    /// where all have none; one that rests after a death, where all do. Waits while none is there and the first are being started.
+    /// where all have none; one that rests after a death, where all do. Waits until the first has come in, or none could be started.
     pub(super) async fn pick(&self) -> Result<Picked<Key, Live<Req, Resp, E>>, Refused> {
         let may = |may: fn(Status, bool) -> bool| {
             self.balancer.pick_if(|one| may(one.value.stage.core.status(), one.in_flight < self.width))
         };
         loop {
             let changed = self.changed.notified();
+            // Before the look: one that comes in later is not missed.
+            let has_begun = lock(&self.slots).has_begun;
             let picked = may(|status, has_room| status == Status::Running && has_room)
                 .or_else(|_| may(|status, _| status == Status::Running))
                 .or_else(|_| may(|status, _| status == Status::Resting));
             match picked {
-                Err(_) if self.starting() > 0 => changed.await,
+                Err(_) if !has_begun => changed.await,
                 Err(refused) => {
                     let rest = refused.retry_after.max(self.backoff.wait(0, 0.0));
                     return Err(Refused::new(refused.reason, rest));
@@ -288,9 +312,11 @@ where
         }
     }
 
-    /// How many are being started.
-    pub(super) fn starting(&self) -> usize {
-        lock(&self.slots).starting
+    /// Whether one that was wanted lately is being started for the first time.
+    pub(super) fn is_starting(&self, now: Instant) -> bool {
+        let slots = lock(&self.slots);
+        let begun = slots.last_start.filter(|_| slots.starting > 0);
+        begun.is_some_and(|begun| now.saturating_duration_since(begun) < START_MAX)
     }
 
     /// How many there are that others run.
@@ -353,3 +379,6 @@ where
         Live { stage: self.stage.clone(), check: self.check.clone(), _use: self._use.clone() }
     }
 }
+
+/// Nobody counts on a start that takes longer.
+const START_MAX: Duration = Duration::from_secs(30);

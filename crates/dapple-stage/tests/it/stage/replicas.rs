@@ -2,13 +2,18 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::future::{pending, ready};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_io::time::sleep;
 use dapple_sched::Color;
-use dapple_stage::{Reason, Replica, Replication, Stage, StageError, Status, Supervision};
+use dapple_stage::{
+    BoxError, Reason, Replica, Replicated, Replication, Retired, Stage, StageError, Status, Supervision,
+};
 
 use super::support::{Gate, eventually};
 
@@ -149,10 +154,124 @@ async fn starts_that_fail_and_lives_that_end_are_begun_again_while_requests_wait
     assert_eq!(stage.ask(7).await.unwrap(), (7, 0), "it waits for the first");
     end.send(1).unwrap();
     eventually(|| starts.load(SeqCst) == 5).await;
-    assert_eq!(stage.ask(8).await.unwrap(), (8, 4));
+    assert_eq!(stage.ask(8).await.unwrap_err().refused().unwrap().reason, Reason::Unavailable, "it is not the first");
+    assert_eq!(answer(&stage, 8).await, (8, 4));
     end.send(5).unwrap();
     eventually(|| starts.load(SeqCst) == 6).await;
-    assert_eq!(stage.ask(9).await.unwrap(), (9, 5));
+    assert_eq!(answer(&stage, 9).await, (9, 5));
+}
+
+#[dapple::test]
+async fn a_life_that_panics_when_it_is_called_is_a_death() {
+    let starts = Arc::new(AtomicUsize::new(0));
+    let inner = starts.clone();
+    let stage = Stage::builder("panics").replicate_with(1..=1, move |_number| {
+        let start = inner.fetch_add(1, SeqCst);
+        let service = tower::service_fn(move |n: usize| ready(Ok::<_, Infallible>((n, start))));
+        ready(Ok(Replica::new(service).lives(move |retired| {
+            assert_ne!(start, 0, "it panics before there is a future");
+            retired
+        })))
+    });
+    while answer(&stage, 1).await != (1, 1) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    stage.stop().await;
+    assert_eq!(starts.load(SeqCst), 2);
+}
+
+#[dapple::test]
+async fn a_life_that_panics_while_it_is_dropped_is_a_death() {
+    struct Life(usize, Retired);
+    impl Future for Life {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            if self.0 == 0 { Poll::Ready(()) } else { Pin::new(&mut self.1).poll(cx) }
+        }
+    }
+    impl Drop for Life {
+        fn drop(&mut self) {
+            assert_ne!(self.0, 0, "it panics while it is dropped");
+        }
+    }
+    let starts = Arc::new(AtomicUsize::new(0));
+    let inner = starts.clone();
+    let stage = Stage::builder("panics").replicate_with(1..=1, move |_number| {
+        let start = inner.fetch_add(1, SeqCst);
+        let service = tower::service_fn(move |n: usize| ready(Ok::<_, Infallible>((n, start))));
+        ready(Ok(Replica::new(service).lives(move |retired| Life(start, retired))))
+    });
+    while answer(&stage, 1).await != (1, 1) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    stage.stop().await;
+}
+
+#[dapple::test]
+async fn replicas_have_ended_where_their_runtime_has() {
+    let runtime = dapple_io::runtime_builder().workers(1).build().unwrap();
+    let builder = Stage::builder("gone").runtime(runtime.handle().clone());
+    let stage = builder.replicate_with(2..=2, |_number| pending::<Result<Replica<(), ()>, BoxError>>());
+    std::thread::spawn(move || drop(runtime)).join().unwrap();
+    stage.stop().await;
+}
+
+#[dapple::test]
+async fn a_start_that_hangs_is_dropped_when_it_is_not_wanted_and_holds_up_nothing() {
+    let (hangs, alive) = (Arc::new(AtomicUsize::new(0)), Arc::new(()));
+    let (inner, held) = (hangs.clone(), alive.clone());
+    let rules = Replication { down_after: Duration::from_secs(5), ..Replication::between(1..=2) };
+    let stage = Stage::builder("hangs").width(1).replicate_with(rules, move |number| {
+        let (hangs, held) = (inner.clone(), held.clone());
+        async move {
+            if number > 0 {
+                hangs.fetch_add(1, SeqCst);
+                let _held = held;
+                pending::<()>().await;
+            }
+            Ok(Replica::new(tower::service_fn(async |()| {
+                sleep(Duration::from_secs(1)).await;
+                Ok::<_, Infallible>(())
+            })))
+        }
+    });
+    let asks: Vec<_> = (0..20)
+        .map(|_| {
+            let stage = stage.clone();
+            dapple::spawn(async move { stage.ask(()).await })
+        })
+        .collect();
+    eventually(|| hangs.load(SeqCst) == 1).await;
+    for ask in asks {
+        ask.await.unwrap().unwrap();
+    }
+    // One for the test and one for the factory.
+    eventually(|| Arc::strong_count(&alive) == 2).await;
+    assert_eq!(stage.replicas().len(), 1);
+    stage.stop().await;
+}
+
+#[dapple::test]
+async fn a_later_start_that_hangs_has_requests_refused_and_ends_with_the_stage() {
+    let (starts, (end, ended)) = (Arc::new(AtomicUsize::new(0)), dapple_sync::sync::watch::channel(false));
+    let inner = starts.clone();
+    let stage = Stage::builder("hangs").replicate_with(1..=1, move |_number| {
+        let (start, mut ended) = (inner.fetch_add(1, SeqCst), ended.clone());
+        async move {
+            if start > 0 {
+                pending::<()>().await;
+            }
+            let service = tower::service_fn(move |n: usize| ready(Ok::<_, Infallible>((n, start))));
+            Ok(Replica::new(service).lives(async move |_retired| {
+                let _sender_is_there = ended.wait_for(|end| *end).await;
+            }))
+        }
+    });
+    assert_eq!(stage.ask(1).await.unwrap(), (1, 0));
+    end.send(true).unwrap();
+    eventually(|| starts.load(SeqCst) == 2).await;
+    assert_eq!(stage.ask(2).await.unwrap_err().refused().unwrap().reason, Reason::Unavailable);
+    stage.stop().await;
 }
 
 #[dapple::test]
@@ -197,6 +316,17 @@ async fn one_that_goes_is_retired_when_all_that_it_was_sent_is_answered() {
     assert!(stage.replicas().is_empty() && stage.ask(1).await.is_err());
 }
 
+/// What it answers when it is there again.
+async fn answer(stage: &Replicated<usize, (usize, usize), BoxError>, request: usize) -> (usize, usize) {
+    loop {
+        match stage.ask(request).await {
+            Ok(answer) => return answer,
+            Err(error) => assert_eq!(error.refused().unwrap().reason, Reason::Unavailable),
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// A service of which a handler dies by a panic while `broken` says so.
 fn panicking(broken: impl Fn() -> bool + Clone + Send + 'static) -> Panicking {
     Panicking(Arc::new(Mutex::new(broken)))
@@ -220,8 +350,8 @@ impl tower_service::Service<u32> for Panicking {
     type Error = Infallible;
     type Future = std::future::Ready<Result<u32, Infallible>>;
 
-    fn poll_ready(&mut self, _cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
-        std::task::Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: u32) -> Self::Future {
