@@ -25,6 +25,9 @@ pub struct Config {
     pub backoff: Backoff,
     /// What brings a replica back. Default: [`Probe::Trial`].
     pub probe: Probe,
+    /// A check that is not answered after this time, nor by the next round, says that the replica is not well
+    /// ([`Balancer::check`](super::Balancer::check)). Default: 5 s.
+    pub check_timeout: Duration,
     /// Within this time a measured latency and a refusal fade to a third. Default: 10 s.
     pub decay: Duration,
 }
@@ -36,6 +39,7 @@ impl Default for Config {
             failures_max: 3,
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
             probe: Probe::Trial,
+            check_timeout: Duration::from_secs(5),
             decay: Duration::from_secs(10),
         }
     }

@@ -156,6 +156,10 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         self.all.get(&id).map(|replica| (&replica.key, &replica.value))
     }
 
+    pub(super) fn check_timeout(&self) -> Duration {
+        self.config.check_timeout
+    }
+
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -202,6 +206,10 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         }
         let out = self.all.iter().filter(|(id, _)| may(**id));
         out.filter_map(|(_, replica)| replica.state.until()).min()
+    }
+
+    pub(super) fn is_serving(&self, id: Id) -> bool {
+        self.all.get(&id).is_some_and(|replica| matches!(replica.state, State::Serving { .. }))
     }
 
     /// Whether a replica could be picked.

@@ -1,10 +1,12 @@
 //! What tells a balancer of replicas from outside: discovery, and checks of their health.
 
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_core::Stream;
 
@@ -44,9 +46,9 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         }
     }
 
-    /// Asks `check` of each replica whether it is well, all at the same time, and again `every` so often: one that is not, or has
-    /// not answered by the next round, is out until it is well. Ends when all others have dropped the balancer. To be
-    /// spawned, on any executor.
+    /// Asks `check` of each replica whether it is well, all at the same time, and again `every` so often: one that is not, whose
+    /// check panics, or takes longer than [`Config::check_timeout`](super::Config::check_timeout) and until the next round, is out until it is
+    /// well. Ends when all others have dropped the balancer. To be spawned, on any executor.
     ///
     /// With [`Probe::Check`](super::Probe::Check) only this brings a replica back. It never sends more than one check to a replica
     /// at a time.
@@ -84,41 +86,74 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         // A check that is asked for again at once would never rest.
         let every = every.max(EVERY_MIN);
         async move {
+            let mut asked: Vec<Asked<Fut>> = Vec::new();
             while let Some(shared) = weak.upgrade() {
-                let replicas = shared.look(|replicas| {
-                    replicas.values().map(|(id, key, value)| (id, key.clone(), value.clone())).collect::<Vec<_>>()
+                let unanswered: BTreeSet<Id> = asked.iter().map(|asked| asked.id).collect();
+                let (limit, others) = shared.look(|replicas| {
+                    let others = replicas.values().filter(|(id, ..)| !unanswered.contains(id));
+                    let others = others.map(|(id, key, value)| (id, key.clone(), value.clone())).collect::<Vec<_>>();
+                    (replicas.check_timeout(), others)
                 });
                 drop(shared);
-                let asked = replicas.into_iter().map(|(id, key, value)| (id, Box::pin(check(key, value)))).collect();
                 let verdict = |id, is_well| {
                     if let Some(shared) = weak.upgrade() {
                         shared.change(|replicas| ((), replicas.set_health(id, is_well, now())));
                     }
                 };
-                round(asked, every, verdict).await;
+                for (id, key, value) in others {
+                    match catch_unwind(AssertUnwindSafe(|| Box::pin(check(key, value)))) {
+                        Ok(answer) => asked.push(Asked { id, since: now(), answer }),
+                        Err(_) => verdict(id, of_panic()),
+                    }
+                }
+                round(&mut asked, every, verdict).await;
+                let is_serving =
+                    |id| weak.upgrade().is_some_and(|shared| shared.look(|replicas| replicas.is_serving(id)));
+                asked.retain(|asked| {
+                    let is_late = now().saturating_duration_since(asked.since) >= limit;
+                    // Who is out gets no trial before it has answered.
+                    if is_late || !is_serving(asked.id) {
+                        verdict(asked.id, false);
+                    }
+                    !is_late
+                });
             }
         }
     }
 }
 
+/// A check that is not answered yet.
+struct Asked<Fut> {
+    id: Id,
+    since: Instant,
+    answer: Pin<Box<Fut>>,
+}
+
 /// Waits for `every`, and meanwhile for all answers.
-async fn round<Fut>(mut asked: Vec<(Id, Pin<Box<Fut>>)>, every: Duration, verdict: impl Fn(Id, bool))
+async fn round<Fut>(asked: &mut Vec<Asked<Fut>>, every: Duration, verdict: impl Fn(Id, bool))
 where
     Fut: Future<Output = bool>,
 {
     let mut end = Sleep::new(every);
     poll_fn(|cx| {
-        asked.retain_mut(|(id, answer)| match answer.as_mut().poll(cx) {
-            Poll::Ready(is_well) => {
-                verdict(*id, is_well);
-                false
-            }
-            Poll::Pending => true,
+        asked.retain_mut(|asked| {
+            let is_well = match catch_unwind(AssertUnwindSafe(|| asked.answer.as_mut().poll(cx))) {
+                Ok(Poll::Pending) => return true,
+                Ok(Poll::Ready(is_well)) => is_well,
+                Err(_) => of_panic(),
+            };
+            verdict(asked.id, is_well);
+            false
         });
         Pin::new(&mut end).poll(cx)
     })
     .await;
-    asked.iter().for_each(|(id, _)| verdict(*id, false));
+}
+
+/// A check that panics says the same as one that fails, and ends no other.
+fn of_panic() -> bool {
+    tracing::error!("the check of a replica panicked, which counts as not well");
+    false
 }
 
 const EVERY_MIN: Duration = Duration::from_millis(1);

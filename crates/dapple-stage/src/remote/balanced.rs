@@ -108,6 +108,8 @@ impl Discovery {
         Resp: DeserializeOwned + Send + 'static,
     {
         config.probe = Probe::Check;
+        // Who takes longer to connect is not there yet; the attempt goes on.
+        config.check_timeout = CHECK_EVERY;
         let balancer = Balancer::new(config);
         let found = Found { members: self.members(stage), connect: Box::new(connect) };
         let following = dapple_sched::spawn(balancer.follow(found));

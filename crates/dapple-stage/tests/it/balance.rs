@@ -264,6 +264,7 @@ fn checks_take_replicas_out_and_bring_them_back() {
     on_each(|| async {
         let mut config = quick();
         config.probe = Probe::Check;
+        config.check_timeout = MS;
         let (balancer, replicas) = two(config);
         let mut checks = Box::pin(balancer.check(MS, |key, replica: Replica| async move {
             // The other never answers, which is no better.
@@ -282,5 +283,65 @@ fn checks_take_replicas_out_and_bring_them_back() {
         }
         drop(balancer);
         checks.await;
+    });
+}
+
+#[test]
+fn a_check_may_take_longer_than_a_round() {
+    on_each(|| async {
+        let mut config = quick();
+        config.probe = Probe::Check;
+        let (balancer, _replicas) = two(config);
+        let (rounds, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (quick, slow) = (rounds.clone(), answers.clone());
+        let mut checks = Box::pin(balancer.check(MS, move |key, _| {
+            let (quick, slow) = (quick.clone(), slow.clone());
+            async move {
+                let now = quick.fetch_add(usize::from(key == 0), Ordering::SeqCst);
+                if key == 1 {
+                    // Ready some rounds later, and woken by them.
+                    poll_fn(|_| if quick.load(Ordering::SeqCst) >= now + 5 { Poll::Ready(()) } else { Poll::Pending })
+                        .await;
+                    slow.fetch_add(1, Ordering::SeqCst);
+                }
+                true
+            }
+        }));
+        // It was out before, and then it is in.
+        balancer.set_health(&1, false);
+        poll_fn(|cx| {
+            assert!(checks.as_mut().poll(cx).is_pending());
+            let asked = answers.load(Ordering::SeqCst);
+            assert!(asked == 0 || balancer.serving_len() == 2, "after {asked} answers");
+            if asked < 3 { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_check_that_panics_says_no_and_ends_no_other() {
+    on_each(|| async {
+        let mut config = quick();
+        config.probe = Probe::Check;
+        let (balancer, replicas) = two(config);
+        let mut checks = Box::pin(balancer.check(MS, |key, replica: Replica| {
+            let is_dead = replica.is_dead.load(Ordering::SeqCst);
+            assert!(!is_dead || key == 0, "it panics before there is a future");
+            async move {
+                assert!(!is_dead, "it panics");
+                true
+            }
+        }));
+        for dead in [&[0][..], &[1], &[0, 1], &[]] {
+            (0..2).for_each(|key| replicas[key].is_dead.store(dead.contains(&key), Ordering::SeqCst));
+            poll_fn(|cx| {
+                assert!(checks.as_mut().poll(cx).is_pending());
+                let is_in = |one: &dapple_stage::balance::ReplicaStats<u8>| one.state == ReplicaState::In;
+                let so = balancer.stats().iter().all(|one| is_in(one) != dead.contains(&usize::from(one.key)));
+                if so { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
     });
 }

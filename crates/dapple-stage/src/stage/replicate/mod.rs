@@ -243,12 +243,14 @@ where
         if self.watch.is_checked.swap(true, SeqCst) {
             return;
         }
-        let checking = self.watch.set.balancer.check(CHECK_EVERY, |_, live: Live<Req, Resp, E>| async move {
-            match &live.check {
-                Some(check) => check().await,
-                None => true,
-            }
-        });
+        // A check that hangs must not keep the replica in use.
+        let checking =
+            self.watch.set.balancer.check(CHECK_EVERY, |_, Live { check, .. }: Live<Req, Resp, E>| async move {
+                match check {
+                    Some(check) => check().await,
+                    None => true,
+                }
+            });
         let _detached = self.front.runtime().spawn(checking);
     }
 

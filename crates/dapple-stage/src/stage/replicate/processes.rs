@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Replica, Replicated, Retired, Watch};
+use super::{CHECK_EVERY, Replica, Replicated, Retired, Watch};
 use crate::BoxError;
 use crate::race::{First, race};
 use crate::remote::{Discovery, Member, Peer, RemoteStage};
@@ -29,7 +29,8 @@ where
         let peer = stage.peer().clone();
         Replica::new(stage).check(move || {
             let peer = peer.clone();
-            async move { peer.connect().await.is_ok() }
+            // Who takes longer is not there yet; the attempt goes on.
+            async move { timeout(CHECK_EVERY, peer.connect()).await.is_ok_and(|connected| connected.is_ok()) }
         })
     }
 

@@ -99,7 +99,8 @@ impl<Req: Send + 'static, Resp: Send + 'static> Replica<Req, Resp> {
         self
     }
 
-    /// Asked from time to time: nothing is sent to the replica as long as it is not well.
+    /// Asked four times a second: nothing is sent to the replica as long as it is not well. A check that takes longer than 5 s or panics
+    /// says that it is not.
     pub fn check<F, Fut>(mut self, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,

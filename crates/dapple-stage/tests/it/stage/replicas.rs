@@ -275,6 +275,41 @@ async fn a_later_start_that_hangs_has_requests_refused_and_ends_with_the_stage()
 }
 
 #[dapple::test]
+async fn a_check_may_take_a_while_and_one_that_panics_ends_no_other() {
+    let stage = Stage::builder("checked").replicate_with(2..=2, |number| {
+        let service = tower::service_fn(move |()| ready(Ok::<_, Infallible>(number)));
+        ready(Ok(Replica::new(service).check(move || async move {
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(number, 0, "it panics");
+            true
+        })))
+    });
+    sleep(Duration::from_secs(10)).await;
+    for _ in 0..100 {
+        assert_eq!(stage.ask(()).await.unwrap(), 0);
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[dapple::test]
+async fn one_whose_check_hangs_is_out_after_a_while() {
+    let stage = Stage::builder("checked").replicate_with(2..=2, |number| {
+        let service = tower::service_fn(move |()| ready(Ok::<_, Infallible>(number)));
+        ready(Ok(Replica::new(service).check(move || async move {
+            if number == 1 {
+                pending::<()>().await;
+            }
+            true
+        })))
+    });
+    sleep(Duration::from_secs(10)).await;
+    for _ in 0..400 {
+        assert_eq!(stage.ask(()).await.unwrap(), 0);
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[dapple::test]
 async fn one_that_goes_is_retired_when_all_that_it_was_sent_is_answered() {
     let gate = Gate::new();
     let (inner, (done, mut retired)) = (gate.clone(), dapple_sync::sync::mpsc::channel(4));
