@@ -149,6 +149,28 @@ fn while_the_first_are_being_started_requests_wait_and_a_program_that_is_none_sa
     });
 }
 
+#[test]
+fn a_process_that_does_not_listen_is_ended_with_its_stage_and_nothing_is_left_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pid");
+    let runtime = runtime();
+    runtime.block_on(async {
+        let inside = path.clone();
+        let stage: Works = Stage::builder("work").replicate_with(1..=1, move |_number| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo $$ >\"$0\"; exec sleep 1000"]).arg(&inside);
+            Replica::process(command, "work")
+        });
+        let pid = || fs::read_to_string(&path).ok()?.strip_suffix('\n')?.parse::<u32>().ok();
+        until("it is started", || pid().is_some()).await;
+        let pid = pid().unwrap();
+        // Sooner than it could fail to listen.
+        timeout(Duration::from_secs(25), stage.stop()).await.unwrap();
+        // Neither a process nor one that nobody has waited for.
+        until("it is gone", || !Path::new(&format!("/proc/{pid}")).exists()).await;
+    });
+}
+
 /// Who asks again and again, and what becomes of that.
 #[derive(Clone, Default)]
 struct Load {

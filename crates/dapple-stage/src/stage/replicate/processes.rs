@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::Weak;
+use std::thread;
 use std::time::Duration;
 
 use dapple_io::pipe;
 use dapple_io::process::{self, Child};
 use dapple_io::time::timeout;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -42,7 +44,7 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it kills the process, unless it was just being started.
+    /// Dropped before it resolves, it kills the process, also one that is just being started, unless the runtime ends at that moment.
     ///
     /// # Errors
     ///
@@ -70,14 +72,23 @@ where
         let stage = stage.to_owned();
         command.stdout(Stdio::piped());
         async move {
-            let mut process = Process { child: process::spawn(command).await? };
-            let stdout = process.child.take_stdout().ok_or("its standard output is gone")??;
+            // In a task of its own, which goes on where this is dropped: then the process is killed when it is there.
+            let spawning = dapple_sched::spawn(async { process::spawn(command).await.map(|child| Process { child }) });
+            let mut process = spawning.await??;
+            let child = &mut process.child;
+            let stdout = child.take_stdout().ok_or("its standard output is gone")??;
             // Kept, as the process may take its end for that of this one.
-            let stdin = process.child.take_stdin().transpose()?;
-            let address = match timeout(START_MAX, listening_on(&stdout)).await {
-                Ok(Some(address)) => address,
-                Ok(None) => {
-                    let status = process.child.wait().await?;
+            let stdin = child.take_stdin().transpose()?;
+            let said = async {
+                match listening_on(&stdout).await {
+                    Some(address) => Ok(address),
+                    None => Err(child.wait().await),
+                }
+            };
+            let address = match timeout(START_MAX, said).await {
+                Ok(Ok(address)) => address,
+                Ok(Err(status)) => {
+                    let status = status?;
                     return Err(format!("the process ended before it said `listening on ADDRESS`: {status}").into());
                 }
                 Err(_) => return Err("the process does not say `listening on ADDRESS`".into()),
@@ -97,6 +108,11 @@ struct Process {
 }
 
 impl Process {
+    /// Its number, which is its own until it was waited for.
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
     /// To its end.
     async fn live(mut self, retired: Retired, stdout: &pipe::Receiver) {
         let ended = race(self.child.wait(), race(retired, discard(stdout))).await;
@@ -107,8 +123,7 @@ impl Process {
             }
             return;
         }
-        // The child was not waited for, so that the number is still its own.
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        if let Some(pid) = self.pid() {
             let _already_over = kill_process(pid, Signal::TERM);
         }
         let ended = race(timeout(END_MAX, self.child.wait()), discard(stdout)).await;
@@ -122,9 +137,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let _already_over = self.child.kill();
-        }
+        let Ok(None) = self.child.try_wait() else { return };
+        let _already_over = self.child.kill();
+        // One that nobody waits for stays in the kernel's table. No task, as the runtime may be at its end; it takes a moment only.
+        let Some(pid) = self.pid() else { return };
+        let wait = move || {
+            let _status = retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty()));
+        };
+        let _detached = thread::Builder::new().name("dapple-killed".to_owned()).spawn(wait);
     }
 }
 
