@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | starting | in service | it is there |
 //! | | resting | it could not be started |
-//! | in service | resting | it has died, or was taken out |
+//! | | gone | fewer are wanted; what starts it is dropped |
+//! | in service | resting | it has died; or it was taken out, all that it was sent is answered, and it has ended |
 //! | | retiring | fewer are wanted, or the stage is gone |
 //! | resting | starting | its rest is over |
 //! | | gone | fewer are wanted |
@@ -192,9 +193,8 @@ where
         }
         match end {
             End::Died => return end,
-            End::Out => {}
             // Nothing comes after all who have chosen it have their answers.
-            End::Retired => drop(uses.recv().await),
+            End::Out | End::Retired => drop(uses.recv().await),
         }
         drop(retire);
         let _ended = life.await;

@@ -310,6 +310,38 @@ async fn one_whose_check_hangs_is_out_after_a_while() {
 }
 
 #[dapple::test]
+async fn one_that_is_taken_out_is_retired_when_all_that_it_was_sent_is_answered() {
+    let (gate, retired) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
+    let (inner, count) = (gate.clone(), retired.clone());
+    let supervision = Supervision { deaths_max: 1, ..Supervision::default() };
+    let stage = Stage::builder("out").width(2).supervision(supervision).replicate_with(1..=1, move |_number| {
+        let (gate, count) = (inner.clone(), count.clone());
+        let service = tower::service_fn(move |dies: bool| {
+            let gate = gate.clone();
+            async move {
+                assert!(!dies, "it dies");
+                gate.pass().await;
+                Ok::<_, Infallible>(())
+            }
+        });
+        ready(Ok(Replica::new(service).lives(async move |retired| {
+            retired.await;
+            count.fetch_add(1, SeqCst);
+        })))
+    });
+    let asking = stage.clone();
+    let asked = dapple::spawn(async move { asking.ask(false).await });
+    eventually(|| gate.inside().0 == 1).await;
+    assert!(matches!(stage.ask(true).await, Err(StageError::Panicked(_))));
+    eventually(|| stage.replicas()[0].status == Status::Out).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(retired.load(SeqCst), 0, "a request is on its way");
+    gate.open(1);
+    asked.await.unwrap().unwrap();
+    eventually(|| retired.load(SeqCst) == 1 && stage.replicas()[0].status == Status::Running).await;
+}
+
+#[dapple::test]
 async fn one_that_goes_is_retired_when_all_that_it_was_sent_is_answered() {
     let gate = Gate::new();
     let (inner, (done, mut retired)) = (gate.clone(), dapple_sync::sync::mpsc::channel(4));
