@@ -214,7 +214,8 @@ where
     }
 
     /// Has a service take part that somebody else runs, such as a remote stage, in place of one of that name. It does not count for
-    /// the bounds; the more of them, the fewer are started here.
+    /// the bounds; the more of them, the fewer are started here. Where its clones panic or fail to be ready they are made anew, after rests
+    /// as [`Supervision`](crate::Supervision) says; for that alone it is never taken out.
     pub fn join<S>(&self, name: &str, service: S)
     where
         S: Service<Req, Response = Resp, Error = E> + Clone + Send + 'static,

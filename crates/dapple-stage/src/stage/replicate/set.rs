@@ -239,10 +239,12 @@ where
         self.changed.notify_waiters();
     }
 
-    /// Takes in one that somebody else runs, in place of one of that name.
+    /// Takes in one that somebody else runs, in place of one of that name. It is never taken out, as nobody here could start it
+    /// again: its handlers rest after deaths.
     pub(super) fn join(&self, name: &str, parts: Parts<Req, Resp, E>) {
         let name: Arc<str> = name.into();
-        let stage = self.builder(&format!("{} at {name}", self.name)).build(parts.factory);
+        let supervision = Supervision { deaths_max: 0, ..self.supervision.clone() };
+        let stage = self.builder(&format!("{} at {name}", self.name)).supervision(supervision).build(parts.factory);
         let (live, _uses) = Live::new(stage.clone(), parts.check);
         let mut old = Vec::new();
         {

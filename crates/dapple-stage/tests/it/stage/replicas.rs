@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::{pending, ready};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -339,6 +339,35 @@ async fn one_that_is_taken_out_is_retired_when_all_that_it_was_sent_is_answered(
     gate.open(1);
     asked.await.unwrap().unwrap();
     eventually(|| retired.load(SeqCst) == 1 && stage.replicas()[0].status == Status::Running).await;
+}
+
+#[dapple::test]
+async fn one_that_has_joined_comes_back_after_any_number_of_deaths() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let supervision = Supervision { deaths_max: 2, ..Supervision::default() };
+    let stage = Stage::builder("joined").width(1).supervision(supervision).replicate_with(1..=1, |_number| {
+        ready(Ok(Replica::new(tower::service_fn(|n: usize| ready(Ok::<_, Infallible>((n, 0)))))))
+    });
+    let inner = is_broken.clone();
+    stage.join(
+        "elsewhere",
+        tower::service_fn(move |n: usize| {
+            let is_broken = inner.load(SeqCst);
+            async move {
+                assert!(!is_broken, "it is broken");
+                Ok::<_, BoxError>((n, 1))
+            }
+        }),
+    );
+    let mut deaths = 0;
+    while deaths < 5 {
+        deaths += usize::from(stage.ask(1).await.is_err());
+        sleep(Duration::from_millis(10)).await;
+    }
+    is_broken.store(false, SeqCst);
+    while stage.ask(1).await.unwrap() != (1, 1) {
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[dapple::test]
