@@ -321,7 +321,10 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
     fn lighter(&self, one: Id, other: Id, now: Instant) -> Id {
         let decay = self.config.decay;
         let (a, b) = (&self.all[&one], &self.all[&other]);
-        let queue = |replica: &Replica<K, T>| replica.in_flight as f64 + replica.strain.now(now, decay);
+        // Faded to next to nothing it must not decide between two with as many in flight, as it would for hours.
+        let strain =
+            |replica: &Replica<K, T>| Some(replica.strain.now(now, decay)).filter(|strain| *strain >= STRAIN_MIN);
+        let queue = |replica: &Replica<K, T>| replica.in_flight as f64 + strain(replica).unwrap_or(0.0);
         let (one_load, other_load) = match (self.config.load, a.latency, b.latency) {
             (Load::Latency, Some(of_a), Some(of_b)) => {
                 ((queue(a) + 1.0) * of_a.now(now, decay), (queue(b) + 1.0) * of_b.now(now, decay))
@@ -408,6 +411,9 @@ impl State {
         }
     }
 }
+
+/// Less of it counts as none.
+const STRAIN_MIN: f64 = 0.01;
 
 /// Two different ones by chance.
 fn two_of(ids: &[Id], random: &mut Random) -> Option<(Id, Id)> {

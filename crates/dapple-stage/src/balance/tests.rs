@@ -178,6 +178,17 @@ fn a_refusal_is_no_failure_but_draws_fewer_requests() {
 }
 
 #[test]
+fn one_that_has_refused_gets_its_share_again_before_long() {
+    let (mut replicas, now) = replicas(2, config());
+    let choice = replicas.pick(now, |one| *one.key == 0).unwrap();
+    replicas.report(choice, Outcome::Refused, MS, now);
+    replicas.end(choice.id);
+    let later = now + 60 * SECOND;
+    let keys: Vec<u32> = (0..100).map(|_| ask(&mut replicas, Outcome::Success, later).unwrap()).collect();
+    assert_eq!(keys.iter().filter(|key| **key == 0).count(), 50, "{keys:?}");
+}
+
+#[test]
 fn with_checks_no_request_is_risked() {
     let (mut replicas, start) = replicas(1, Config { probe: Probe::Check, ..config() });
     let id = replicas.id(&0).unwrap();
