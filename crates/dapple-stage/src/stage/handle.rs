@@ -22,6 +22,7 @@ use super::seat;
 use super::stats::StageStats;
 use crate::graph::{Linked, Node};
 use crate::refused::Refused;
+use crate::time::after;
 
 /// A handler behind a bounded queue, with a bound for how many requests it serves at a time.
 ///
@@ -314,8 +315,7 @@ where
 
     /// As [`deadline`](Self::deadline), from now on.
     pub fn within(self, time: Duration) -> Self {
-        let deadline = now() + time;
-        self.deadline(deadline)
+        self.deadline(after(now(), time))
     }
 
     /// What runs instead of the request when the stage refuses it, or drops it from the queue: the *drop callback*. It runs in a

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::time::after;
+
 /// When a handler that panicked is replaced by a new one, and when the stage is taken out.
 ///
 /// A handler dies when it panics, when its factory does, or when its `poll_ready` fails. The request it died with ends with it; the
@@ -98,7 +100,7 @@ impl Supervisor {
         self.in_a_row = self.in_a_row.saturating_add(1);
         let backoff = 2_u32.checked_pow(self.in_a_row - 1).and_then(|times| self.rules.backoff_min.checked_mul(times));
         let backoff = backoff.unwrap_or(self.rules.backoff_max).min(self.rules.backoff_max);
-        self.resting.push(now + backoff);
+        self.resting.push(after(now, backoff));
         if self.rules.deaths_max == 0 {
             return false;
         }
@@ -172,6 +174,15 @@ mod tests {
         supervisor.succeeded(now);
         supervisor.died(now);
         assert_eq!(supervisor.resting(now).1, Some(now + Duration::from_millis(10)));
+    }
+
+    #[test]
+    fn no_rest_is_too_long() {
+        let mut supervisor =
+            Supervisor::new(Supervision { backoff_min: Duration::MAX, backoff_max: Duration::MAX, ..rules() });
+        let now = Instant::now();
+        assert!(!supervisor.died(now));
+        assert_eq!(supervisor.resting(now + Duration::from_secs(1_000_000)).0, 1);
     }
 
     #[test]

@@ -119,7 +119,7 @@ where
         make: Make<Req, Resp, E>,
     ) -> Set<Req, Resp, E> {
         let (name, width, supervision) = builder.of_replicas();
-        let backoff = Backoff::new(rules.rejoin_after, rules.rejoin_after * 32).jitter(0.0);
+        let backoff = Backoff::new(rules.rejoin_after, rules.rejoin_after.saturating_mul(32)).jitter(0.0);
         let config = Config { backoff: backoff.clone(), ..Config::default() };
         let slots = Slots {
             own: Vec::new(),

@@ -215,6 +215,24 @@ async fn the_width_is_found_between_its_bounds() {
 }
 
 #[dapple::test]
+async fn no_time_is_too_long_for_a_request() {
+    let gate = Gate::new();
+    let inner = gate.clone();
+    let stage = Stage::builder("patient").width(1).wrap_fn(move |n: u32| {
+        let gate = inner.clone();
+        async move {
+            gate.pass().await;
+            Ok::<_, Infallible>(n)
+        }
+    });
+    gate.open(2);
+    let responses = [1, 2].map(|n| stage.ask(n).within(Duration::MAX).now());
+    for (n, response) in (1..).zip(responses) {
+        assert_eq!(response.await, Ok(n));
+    }
+}
+
+#[dapple::test]
 async fn a_width_can_be_changed_while_it_serves() {
     let gate = Gate::new();
     let inner = gate.clone();

@@ -371,6 +371,15 @@ async fn one_that_has_joined_comes_back_after_any_number_of_deaths() {
 }
 
 #[dapple::test]
+async fn no_rest_is_too_long() {
+    let rules = Replication { rejoin_after: Duration::MAX, ..Replication::between(1..=1) };
+    let stage = Stage::builder("rests")
+        .replicate_with(rules, |_number| ready(Err::<Replica<(), ()>, BoxError>("it cannot be started".into())));
+    assert_eq!(stage.ask(()).await.unwrap_err().refused().unwrap().reason, Reason::Unavailable);
+    stage.stop().await;
+}
+
+#[dapple::test]
 async fn one_that_goes_is_retired_when_all_that_it_was_sent_is_answered() {
     let gate = Gate::new();
     let (inner, (done, mut retired)) = (gate.clone(), dapple_sync::sync::mpsc::channel(4));
