@@ -10,7 +10,7 @@ pub struct ServiceTarget {
     pub priority: u16,
     /// Of those with one priority, who has more is to be used more.
     pub weight: u16,
-    /// The host's name.
+    /// The host's full name, without the dot at its end: put one there where a search list could be applied to it.
     pub host: String,
     /// Its port.
     pub port: u16,

@@ -67,7 +67,6 @@ fn srv_in(record: &Record) -> Option<&SRV> {
 fn targets(answers: &[Record]) -> Vec<ServiceTarget> {
     let offered = answers.iter().filter_map(srv_in).filter(|srv| !srv.target.is_root() && srv.port > 0);
     let mut targets: Vec<ServiceTarget> = offered
-        .take(TARGETS_MAX)
         .map(|srv| ServiceTarget {
             priority: srv.priority,
             weight: srv.weight,
@@ -77,8 +76,28 @@ fn targets(answers: &[Record]) -> Vec<ServiceTarget> {
         .collect();
     targets.sort_unstable();
     targets.dedup();
+    // Of those that are to be used first.
+    targets.truncate(TARGETS_MAX);
     targets
 }
 
 /// Of one answer more are not used.
 const TARGETS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_those_are_left_out_that_are_to_be_used_last() {
+        let record = |number: u16| {
+            let srv = SRV::new(u16::MAX - number, 0, 1 + number, Name::from_ascii("a.test.").unwrap());
+            Record::from_rdata(Name::root(), 0, RData::SRV(srv))
+        };
+        let records: Vec<Record> = (0..1_000).map(record).collect();
+        let targets = targets(&records);
+        assert_eq!(targets.len(), TARGETS_MAX);
+        let ports: Vec<u16> = targets.iter().map(|target| target.port).collect();
+        assert_eq!(ports, (745..=1_000).rev().collect::<Vec<u16>>());
+    }
+}

@@ -17,12 +17,13 @@ pub(super) async fn hosts(host: String, port: u16) -> io::Result<Vec<String>> {
     Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect())
 }
 
-/// Where a service is offered; only those that are to be used first.
+/// Where a service is offered; only those that are to be used first. Targets are full names, which the dot at the end says: the domains of
+/// a search list are not for them.
 pub(super) async fn targets(name: String) -> io::Result<Vec<String>> {
     let targets = services(&name).await?;
     let first = targets.first().map(|target| target.priority);
     let used = targets.into_iter().take_while(|target| Some(target.priority) == first);
-    Ok(used.map(|target| format!("{}:{}", target.host, target.port)).collect())
+    Ok(used.map(|target| format!("{}.:{}", target.host, target.port)).collect())
 }
 
 /// Looks a name up again and again, until nobody wants to know.

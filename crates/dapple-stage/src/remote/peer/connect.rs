@@ -82,11 +82,17 @@ async fn establish(link: &Arc<Link>, number: u64) -> Result<SendRequest<Message>
     let stream = TcpStream::connect(link.address()).await.map_err(|error| error.to_string())?;
     #[cfg(feature = "remote-tls")]
     if let Some(tls) = &link.options.tls {
-        let host = link.authority.host().trim_start_matches('[').trim_end_matches(']');
-        let stream = tls.connect(host, stream, link.options.connect_timeout).await;
+        let stream = tls.connect(name_of(&link.authority), stream, link.options.connect_timeout).await;
         return begin(link, stream.map_err(|error| format!("no TLS: {error}"))?, number).await;
     }
     begin(link, stream, number).await
+}
+
+/// What a certificate is for: an address without brackets, or a name without the dot that says that it is a full one.
+#[cfg(feature = "remote-tls")]
+fn name_of(authority: &http::uri::Authority) -> &str {
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    host.strip_suffix('.').unwrap_or(host)
 }
 
 /// Begins HTTP/2, and asks whether the host takes requests: what was accepted by nobody, and may be reset, carries none.
@@ -194,3 +200,17 @@ const HEADERS_LEN_MAX: u32 = 16 << 10;
 
 /// What is read of the text of a problem.
 pub(crate) const PROBLEM_LEN_MAX: usize = 64 << 10;
+
+#[cfg(all(test, feature = "remote-tls"))]
+mod tests {
+    use super::name_of;
+
+    #[test]
+    fn certificates_are_for_names_without_a_dot_at_the_end_and_addresses_without_brackets() {
+        for (address, name) in
+            [("a.test.:1", "a.test"), ("a.test:1", "a.test"), ("[::1]:1", "::1"), ("10.0.0.1:1", "10.0.0.1")]
+        {
+            assert_eq!(name_of(&address.parse().unwrap()), name);
+        }
+    }
+}

@@ -134,17 +134,46 @@ fn a_service_is_what_its_records_say_as_they_change() {
         let discovery = discovery.every(Duration::from_millis(100));
         let mut members = discovery.members("who");
         let mut who: Who = discovery.balance("who");
-        assert_eq!(next(&mut members).await, Member::Joined(format!("one.test:{one}")));
+        assert_eq!(next(&mut members).await, Member::Joined(format!("one.test.:{one}")));
         until("the first is found", || who.balancer().serving_len() == 1).await;
         assert_eq!(ask(&mut who).await.unwrap(), 1);
         stage.store(1, Ordering::SeqCst);
-        assert_eq!(next(&mut members).await, Member::Joined(format!("two.test:{two}")));
-        assert_eq!(next(&mut members).await, Member::Left(format!("one.test:{one}")));
+        assert_eq!(next(&mut members).await, Member::Joined(format!("two.test.:{two}")));
+        assert_eq!(next(&mut members).await, Member::Left(format!("one.test.:{one}")));
         let mut sure = Retry::new(Attempts::new(10).judge(ByFate), who.clone());
         while ask(&mut sure).await.unwrap() != 2 {}
         stage.store(2, Ordering::SeqCst);
-        assert_eq!(next(&mut members).await, Member::Left(format!("two.test:{two}")));
+        assert_eq!(next(&mut members).await, Member::Left(format!("two.test.:{two}")));
         stops.iter().for_each(Stopper::stop);
+    });
+}
+
+#[test]
+fn the_targets_of_a_service_are_full_names() {
+    let port = Arc::new(std::sync::OnceLock::<u16>::new());
+    let known = port.clone();
+    let server = DnsServer::start(move |asked| match (asked.name, asked.kind) {
+        ("_who._tcp.test.", RecordType::SRV) => Reply::services([(0, 0, *known.get().unwrap(), "one.")]),
+        ("one.", RecordType::A) => Reply::addresses([Ipv4Addr::LOCALHOST], 60),
+        // Somebody else, where nobody listens.
+        ("one.inside.test.", RecordType::A) => Reply::addresses([Ipv4Addr::new(127, 0, 0, 99)], 60),
+        _ => Reply::nothing(),
+    });
+    let runtime = runtime();
+    runtime.block_on(async {
+        let mut config = ResolverConfig::default();
+        config.name_servers = vec![server.addr];
+        (config.resolv_conf, config.hosts, config.search) = (None, None, Some(vec!["inside.test".to_owned()]));
+        Resolver::new(config).install().unwrap();
+
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        port.set(listener.local_addr().unwrap().port()).unwrap();
+        let stop = host(1, listener);
+        let who: Who = "srv:_who._tcp.test".parse::<Discovery>().unwrap().balance("who");
+        until("it is found", || who.balancer().pick().is_ok_and(|picked| picked.value().peer().is_connected())).await;
+        assert_eq!(server.asked("one.inside.test.", RecordType::A), 0);
+        assert_eq!(ask(&mut who.clone()).await.unwrap(), 1);
+        stop.stop();
     });
 }
 
