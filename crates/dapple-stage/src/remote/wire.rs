@@ -144,6 +144,7 @@ mod tests {
         let reasons = [
             Reason::Delay { predicted: Duration::from_micros(1500), target: Duration::from_millis(1) },
             Reason::Full { len: 7 },
+            Reason::Busy,
             Reason::Share { len: 1 },
             Reason::Class,
             Reason::Deadline,

@@ -144,7 +144,7 @@ impl<Res, F: Fn(Result<&Res, &BoxError>) -> Verdict> Judge<Res> for F {
 }
 
 /// Every error is tried again, a [`Refused`] after the time that it says, but not one that time does not help: who was refused for
-/// being too late, or by what shuts down, is told so.
+/// being too late is told so. What shuts down may be one of several, or have a successor, so that its refusals are tried again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByError;
 
@@ -200,6 +200,7 @@ mod tests {
         assert_eq!(policy.next_wait(ByError.judge(&refused(Reason::Rate, 5 * SECOND))), Some(5 * SECOND));
         assert_eq!(policy.next_wait(ByError.judge(&refused(Reason::Rate, 6 * SECOND))), None);
         assert_eq!(ByError.judge(&refused(Reason::Deadline, SECOND)), Verdict::Done);
+        assert_eq!(ByError.judge(&refused(Reason::Stopping, SECOND)), Verdict::After(SECOND));
         assert_eq!(ByError.judge(&Ok(())), Verdict::Done);
     }
 
