@@ -135,7 +135,8 @@ impl State {
     /// Since when nothing is wanted of this side, or since when something is. One whose request may be on its way rests only after a while.
     pub(crate) fn rests_since(&self, now: Instant) -> Result<Instant, Instant> {
         let is_resting = match self.phase {
-            Phase::Resting => true,
+            // Its last reply may still be on its way to a peer that is slow to take it.
+            Phase::Resting => self.sending.deadline().is_none(),
             Phase::Fresh | Phase::Head => now.saturating_duration_since(self.since) >= REQUEST_AWAITED,
             Phase::Serving => false,
         };
@@ -215,6 +216,17 @@ mod tests {
         state.begin(begin + 52 * SECOND);
         state.end(false, begin + 53 * SECOND);
         assert_eq!(state.deadline(&options), Some((begin + 128 * SECOND, Expired::Idle)));
+    }
+
+    #[test]
+    fn a_reply_that_the_peer_has_not_taken_is_no_rest() {
+        let (mut state, _, begin) = fresh();
+        state.begin(begin);
+        state.is_blocked(begin + SECOND);
+        state.end(false, begin + 2 * SECOND);
+        assert_eq!(state.rests_since(begin + 3 * SECOND), Err(begin + 2 * SECOND));
+        state.wrote(1, begin + 4 * SECOND);
+        assert_eq!(state.rests_since(begin + 5 * SECOND), Ok(begin + 2 * SECOND));
     }
 
     #[test]
