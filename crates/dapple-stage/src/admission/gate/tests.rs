@@ -18,9 +18,13 @@ impl Wake for Wakes {
     }
 }
 
-/// One processor; it knows that requests take 5 ms, as 20 did.
+/// One processor; it knows that requests take 5 ms, as 20 did. Nothing is too late, also where the machine stood still meanwhile.
 fn learned() -> Admission {
-    let admission = Admission::new(Config { processors: Some(1), ..Config::default() });
+    learned_with(Duration::from_secs(3_600))
+}
+
+fn learned_with(target_delay: Duration) -> Admission {
+    let admission = Admission::new(Config { processors: Some(1), ..Config::with_target_delay(target_delay) });
     for _ in 0..20 {
         let gated = admission.offer(Offer::now()).unwrap().run(|| async { burn(Duration::from_millis(5)) });
         assert!(dapple_sched::block_on(gated).is_ok());
@@ -85,7 +89,7 @@ fn giving_up_wakes_the_next_whatever_the_state() {
 
 #[test]
 fn what_a_dropped_request_holds_is_freed_before_it_is_told() {
-    let admission = learned();
+    let admission = learned_with(Duration::from_millis(100));
     let wakes = Arc::new(Wakes::default());
     let _running = admission.offer(Offer::now()).unwrap();
     let state = Arc::new(());
