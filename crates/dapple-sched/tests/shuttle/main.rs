@@ -11,4 +11,5 @@
 
 mod programs;
 mod scenes;
+#[allow(dead_code, reason = "some of it is for the models of crates above")]
 mod support;

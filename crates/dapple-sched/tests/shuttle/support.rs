@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use dapple_sched::model::Model;
-use dapple_sched::{Color, Driver};
+use dapple_sched::{Color, Driver, Handle};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::sync::{Condvar, Mutex};
@@ -102,6 +102,29 @@ impl Running {
     pub(crate) fn finish(self) {
         finish(&self.stop());
     }
+}
+
+/// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
+pub(crate) fn scene(scene: impl Fn(&Handle)) {
+    let running = Running::start(2);
+    let handle = running.model.handle();
+    let entered = handle.enter();
+    scene(&handle);
+    drop(entered);
+    drop(handle);
+    running.finish();
+}
+
+/// Starts a thread of the model that has entered the runtime.
+pub(crate) fn with<T: Send + 'static>(
+    handle: &Handle,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    let handle = handle.clone();
+    thread::spawn(move || {
+        let _entered = handle.enter();
+        work()
+    })
 }
 
 /// Nothing panicked inside of callbacks, and every color was freed.

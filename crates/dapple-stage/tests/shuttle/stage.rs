@@ -15,31 +15,14 @@ use dapple_sync::sync::Notify;
 use shuttle::thread;
 use tower::{Service, ServiceExt};
 
-use super::support::{Running, block_on};
+use super::support::{self, block_on, with};
 use super::{Inside, check, poll_once};
 
 const SCHEDULES: usize = 3_000;
 
 /// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
 fn scene(scene: impl Fn(&Handle) + Send + Sync + 'static) {
-    check(SCHEDULES, move || {
-        let running = Running::start(2);
-        let handle = running.model.handle();
-        let entered = handle.enter();
-        scene(&handle);
-        drop(entered);
-        drop(handle);
-        running.finish();
-    });
-}
-
-/// Starts a thread of the model that has entered the runtime.
-fn with<T: Send + 'static>(handle: &Handle, work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
-    let handle = handle.clone();
-    thread::spawn(move || {
-        let _entered = handle.enter();
-        work()
-    })
+    check(SCHEDULES, move || support::scene(&scene));
 }
 
 /// A handler that lets others have their turn in between.
@@ -151,7 +134,7 @@ impl Service<u32> for Handler {
 #[test]
 fn a_stage_that_is_taken_out_tells_all_and_comes_back_with_another_version() {
     // Perhaps before it dies, and just when it does.
-    [false, true].map(taken_out);
+    [false, true].into_iter().for_each(taken_out);
 }
 
 fn taken_out(is_replaced_after_a_death: bool) {

@@ -13,30 +13,13 @@ use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 
-use crate::support::{Count, Running, block_on, check};
+use crate::support::{self, Count, block_on, check, with};
 
 const SCHEDULES: usize = 4_000;
 
 /// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
 fn scene(schedules: usize, scene: impl Fn(&Handle) + Send + Sync + 'static) {
-    check(schedules, move || {
-        let running = Running::start(2);
-        let handle = running.model.handle();
-        let entered = handle.enter();
-        scene(&handle);
-        drop(entered);
-        drop(handle);
-        running.finish();
-    });
-}
-
-/// Starts a thread of the model that has entered the runtime.
-fn with<T: Send + 'static>(handle: &Handle, work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
-    let handle = handle.clone();
-    thread::spawn(move || {
-        let _entered = handle.enter();
-        work()
-    })
+    check(schedules, move || support::scene(&scene));
 }
 
 /// Futures that were made and have not been dropped.
