@@ -121,13 +121,15 @@ where
             deadline,
             item: Job { request, reply, color, arrived: now, on_drop },
         };
+        // Before others can see it, who could serve it at once: no more are served than were accepted, at any moment.
+        self.counters.accepted.fetch_add(1, Relaxed);
         match self.door.push(ticket, entry) {
             Ok(place) => {
-                self.counters.accepted.fetch_add(1, Relaxed);
                 self.start_all();
                 Ok(place)
             }
             Err((reason, entry)) => {
+                self.counters.accepted.fetch_sub(1, Relaxed);
                 let Job { request, on_drop, .. } = entry.item;
                 Err(self.refuse(request, on_drop, reason))
             }
