@@ -3,8 +3,13 @@
 use crate::workspace::cargo;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
+
+/// A test program that prints nothing for so long hangs. (What compiles prints to standard error, so this allows for a whole build.)
+const SILENCE_MAX: Duration = Duration::from_secs(25 * 60);
 
 /// One step.
 pub(crate) struct Step {
@@ -141,14 +146,59 @@ fn run_cargo(args: &[&str], env: &[(&'static str, String)]) -> (bool, Tally, Opt
     let mut tally = Tally::default();
     if let Some(output) = child.stdout.take() {
         // Passed on line by line, so that a long step shows what it does.
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            tally.read(&line);
+        let pass_on = |line: &str| {
+            tally.read(line);
             println!("{line}");
             let _ = std::io::stdout().flush();
-        }
+        };
+        follow(output, SILENCE_MAX, pass_on, || end_children(child.id()));
     }
     let ok = child.wait().is_ok_and(|status| status.success());
     (ok, tally, None)
+}
+
+/// Each line of `output`, until it ends. `when_silent` is called whenever nothing has come for `silence_max`.
+fn follow(output: ChildStdout, silence_max: Duration, mut line: impl FnMut(&str), mut when_silent: impl FnMut()) {
+    let (tx, rx) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if tx.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        match rx.recv_timeout(silence_max) {
+            Ok(read) => line(&read),
+            Err(RecvTimeoutError::Timeout) => when_silent(),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let _ = reader.join();
+}
+
+/// Ends what cargo runs just now, but not cargo: it reports that as a failure, and goes on with the other tests.
+fn end_children(cargo: u32) {
+    for (pid, name) in children(cargo) {
+        let minutes = SILENCE_MAX.as_secs() / 60;
+        println!("   {name} printed nothing for {minutes} minutes and is ended; what it last said is `running` hangs");
+        let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    }
+}
+
+/// The processes whose parent this is, where the system has `/proc`.
+fn children(parent: u32) -> Vec<(u32, String)> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let child = |entry: std::fs::DirEntry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // `PID (NAME) STATE PARENT …`, where a name may contain anything.
+        let (before, after) = stat.rsplit_once(')')?;
+        let name = before.split_once('(')?.1.to_owned();
+        let is_child = after.split_whitespace().nth(1)? == parent.to_string();
+        is_child.then_some((pid, name))
+    };
+    processes.flatten().filter_map(child).collect()
 }
 
 /// What to install for `cargo fmt` and `cargo clippy`, which are parts that a toolchain may lack.
@@ -199,6 +249,32 @@ mod tests {
         tally.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.read("test tests::passed ... ok");
         assert_eq!(tally, Tally { passed: 13, failed: 2 });
+    }
+
+    #[test]
+    fn what_hangs_is_told_from_what_prints() {
+        let spawn = |script: &str| Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut quick = spawn("echo one; echo two");
+        let mut lines = Vec::new();
+        let take = |line: &str| lines.push(line.to_owned());
+        follow(quick.stdout.take().unwrap(), Duration::from_secs(60), take, || panic!("it has printed, and ended"));
+        assert_eq!(lines, ["one", "two"]);
+        assert!(quick.wait().unwrap().success());
+
+        let mut hangs = spawn("sleep 1000; echo after it");
+        let (pid, mut ended) = (hangs.id(), Vec::new());
+        let mut lines = Vec::new();
+        let end = || {
+            for (pid, name) in children(pid) {
+                Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+                ended.push(name);
+            }
+        };
+        follow(hangs.stdout.take().unwrap(), Duration::from_millis(200), |line| lines.push(line.to_owned()), end);
+        // Named `sh` as long as it has not become `sleep`.
+        assert!(matches!(ended.as_slice(), [name] if ["sleep", "sh"].contains(&name.as_str())), "{ended:?}");
+        assert_eq!(lines, ["after it"]);
+        assert!(hangs.wait().unwrap().success());
     }
 
     #[test]
