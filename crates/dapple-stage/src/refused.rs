@@ -1,5 +1,7 @@
 //! Why something was not taken, and when to come back.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 /// A request was not taken, or was dropped while it waited. Nothing of it has run.
@@ -70,7 +72,10 @@ impl Refused {
         Refused { reason, retry_after }
     }
 
-    /// The refusal that an error is, or that caused it.
+    /// The refusal that an error is, or that caused it, through whatever stages, pipelines and middleware it came.
+    ///
+    /// Where a stage's service fails with an error of yours that has a refusal as its source, the stage has to be told so by
+    /// [`Stage::with_sources`](crate::Stage::with_sources).
     ///
     /// ```
     /// use std::time::Duration;
@@ -79,7 +84,15 @@ impl Refused {
     /// let error: BoxError = Refused::new(Reason::Rate, Duration::from_secs(1)).into();
     /// assert_eq!(Refused::find(&*error).unwrap().retry_after, Duration::from_secs(1));
     /// ```
-    pub fn find<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Refused> {
-        std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+    pub fn find<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Refused> {
+        std::iter::successors(Some(error), |error| below(*error)).find_map(|error| error.downcast_ref())
+    }
+}
+
+/// The next error of a chain. One of I/O names as its source that of what it holds, and not what it holds.
+fn below<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(held) => Some(held),
+        None => error.source(),
     }
 }

@@ -90,7 +90,7 @@ async fn serve<V: HttpService>(
     let response = match outcome {
         Err(refused) => words.say(&refused),
         Ok(Ok(Ok(response))) => response.map(Reply::of),
-        Ok(Ok(Err(problem))) => match refused(problem.as_ref()) {
+        Ok(Ok(Err(problem))) => match Refused::find(problem.as_ref()) {
             Some(refused) => words.say(refused),
             None => {
                 error!(%problem, "a service failed");
@@ -122,14 +122,4 @@ fn fault<B>(fault: Fault) -> Response<Reply<B>> {
 
 fn announced(request: &Request<Incoming>) -> Option<u64> {
     request.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-/// The refusal that is behind an error, if any is.
-fn refused<'a>(mut problem: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refused> {
-    loop {
-        if let Some(refused) = problem.downcast_ref() {
-            return Some(refused);
-        }
-        problem = problem.source()?;
-    }
 }

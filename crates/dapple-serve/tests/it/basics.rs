@@ -77,7 +77,7 @@ fn what_fails_ends_its_own_request_only() {
         assert!(head.starts_with("HTTP/1.1 500"), "{head}");
         assert_eq!(body, says);
     }
-    for path in ["/refuse", "/refuse-by-stage"] {
+    for path in ["/refuse", "/refuse-by-stage", "/refuse-by-stages"] {
         let (head, body) = ask(&mut client, path);
         assert!(head.starts_with("HTTP/1.1 503") && head.contains("\r\nretry-after: 3\r\n"), "{head}");
         assert!(head.contains("\r\ncontent-type: text/plain"), "{head}");

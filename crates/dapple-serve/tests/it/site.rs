@@ -36,6 +36,14 @@ pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> 
                 .wrap_fn(async |number: u64| Ok::<_, io::Error>(number.to_string()));
             Ok(text(stage.ask(number).now().await?))
         }
+        "/refuse-by-stages" => {
+            let inner = Stage::builder("refuses")
+                .admission(|_, _| Err(Refused::new(Reason::Rate, Duration::from_millis(2_500))))
+                .wrap_fn(async |number: u64| Ok::<_, io::Error>(number.to_string()));
+            let first = Stage::builder("first").wrap_sync(|number: u64| number);
+            let outer = Stage::builder("around a pipeline").wrap(first.then(Stage::builder("around").wrap(inner)));
+            Ok(text(outer.ask(number).now().await?))
+        }
         "/read" => Ok(match request.into_body().collect().await {
             Ok(body) => text(format!("{} bytes", body.to_bytes().len())),
             Err(error) => with(StatusCode::IM_A_TEAPOT, format!("{error}")),

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::behind::{know_either, know_stage};
 use super::builder::StageBuilder;
 use super::either::Either;
 use super::error::StageError;
@@ -53,6 +54,9 @@ impl<L: Send + 'static, R: Send + 'static> StageBuilder<Either<L, R>> {
         A::Error: Send + 'static,
         B::Error: Send + 'static,
     {
+        know_either::<A::Error, B::Error>();
+        know_stage::<A::Error>();
+        know_stage::<B::Error>();
         Combined { stage: self.wrap(Both { left, right, ready: (false, false) }) }
     }
 }
@@ -374,17 +378,28 @@ where
     type Future = BoxFuture<Result<B::Response, Self::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.first.poll_ready(cx).map_err(Either::Left)
+        self.first.poll_ready(cx).map_err(left::<_, B::Error>)
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
         let first = self.first.call(request);
         let mut second = self.second.clone();
         Box::pin(async move {
-            let response = first.await.map_err(Either::Left)?;
-            poll_fn(|cx| second.poll_ready(cx)).await.map_err(Either::Right)?;
+            let response = first.await.map_err(left::<_, B::Error>)?;
+            poll_fn(|cx| second.poll_ready(cx)).await.map_err(right::<A::Error, _>)?;
             let second = second.call(response);
-            second.await.map_err(Either::Right)
+            second.await.map_err(right::<A::Error, _>)
         })
     }
+}
+
+/// Where one of these is made, a stage around it can look into it.
+fn left<L: 'static, R: 'static>(error: L) -> Either<L, R> {
+    know_either::<L, R>();
+    Either::Left(error)
+}
+
+fn right<L: 'static, R: 'static>(error: R) -> Either<L, R> {
+    know_either::<L, R>();
+    Either::Right(error)
 }

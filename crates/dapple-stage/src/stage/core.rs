@@ -13,6 +13,7 @@ use dapple_io::time::sleep_until;
 use dapple_sched::{Color, Handle};
 use dapple_sync::sync::Notify;
 
+use super::behind::know_stage;
 use super::bench::{Alarm, Bench};
 use super::desk::{Entry, Place};
 use super::door::Door;
@@ -80,6 +81,7 @@ where
         door: Door<Job<Req, Resp, E>>,
         share: Option<Bucket>,
     ) -> Core<Req, Resp, E> {
+        know_stage::<E>();
         Core {
             name,
             handle,

@@ -20,11 +20,11 @@ impl<L: fmt::Display, R: fmt::Display> fmt::Display for Either<L, R> {
     }
 }
 
-impl<L: std::error::Error, R: std::error::Error> std::error::Error for Either<L, R> {
+impl<L: std::error::Error + 'static, R: std::error::Error + 'static> std::error::Error for Either<L, R> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Either::Left(left) => left.source(),
-            Either::Right(right) => right.source(),
+            Either::Left(left) => Some(left),
+            Either::Right(right) => Some(right),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::behind::behind;
 use crate::refused::Refused;
 
 /// Why a stage has no response.
@@ -30,7 +31,7 @@ pub enum StageError<E> {
 }
 
 impl<E> StageError<E> {
-    /// What it was refused for, where that is so.
+    /// What the stage itself refused it for, where that is so. A refusal of what its service has asked is found by [`Refused::find`].
     pub fn refused(&self) -> Option<&Refused> {
         match self {
             StageError::Refused(refused) => Some(refused),
@@ -77,10 +78,13 @@ impl<E: fmt::Display> fmt::Display for StageError<E> {
 }
 
 // Without a bound on `E` that boxed errors do not meet; its message is in this one's.
-impl<E: fmt::Debug + fmt::Display> std::error::Error for StageError<E> {
+impl<E: fmt::Debug + fmt::Display + 'static> std::error::Error for StageError<E> {
+    /// The refusal, or the error of the service where that is a box, an error of this crate, or of a type of which
+    /// [`Stage::with_sources`](super::Stage::with_sources) was called.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StageError::Refused(refused) => Some(refused),
+            StageError::Service(error) => behind(error),
             _ => None,
         }
     }

@@ -12,6 +12,7 @@ use dapple_sched::Handle;
 use dapple_sync::sync::oneshot;
 use tower_service::Service;
 
+use super::behind;
 use super::builder::StageBuilder;
 use super::core::{Core, Order, now};
 use super::desk::Place;
@@ -91,6 +92,39 @@ where
     /// Nothing happens before it is awaited, or sent in another way.
     pub fn ask(&self, request: Req) -> Ask<Req, Resp, E> {
         Ask { stage: self.clone(), order: Order::new(request) }
+    }
+
+    /// Has the errors of its service, and of all others in the program that fail with `E`, be the source of this stage's, where a
+    /// [refusal](Refused::find) is looked for. Boxes of errors and errors of this crate are found without that; of
+    /// other types Rust does not tell a stage whether they are errors.
+    ///
+    /// ```
+    /// use dapple_stage::{Refused, Stage, StageError};
+    /// use std::time::Duration;
+    ///
+    /// #[derive(Debug, thiserror::Error)]
+    /// #[error("no account")]
+    /// struct NoAccount(#[source] StageError<std::io::Error>);
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(2).build()?;
+    /// runtime.block_on(async {
+    ///     let accounts = Stage::builder("accounts").wrap_fn(async |id: u32| Ok::<_, std::io::Error>(id));
+    ///     let pages = Stage::builder("pages")
+    ///         .wrap_fn(move |id| {
+    ///             let account = accounts.ask(id).within(Duration::ZERO);
+    ///             async move { account.await.map_err(NoAccount) }
+    ///         })
+    ///         .with_sources();
+    ///     assert!(Refused::find(&pages.ask(7).await.unwrap_err()).is_some());
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn with_sources(self) -> Self
+    where
+        E: std::error::Error,
+    {
+        behind::know::<E>();
+        self
     }
 
     /// What the stage is doing, and what it did so far. Costs two locks.

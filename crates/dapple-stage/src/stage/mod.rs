@@ -4,6 +4,7 @@
 //! handlers and what bounds them; [`core`] takes requests in and starts them, [`serve`] is the task that serves one call.
 //! The controllers ([`width`], [`limits`], [`supervise`](crate::supervise)) are plain state machines that are told the time.
 
+mod behind;
 mod bench;
 mod builder;
 mod combine;

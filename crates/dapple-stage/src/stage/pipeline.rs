@@ -16,6 +16,7 @@ use dapple_sync::sync::oneshot;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::behind::know_pipeline;
 use super::core::Order;
 use super::error::StageError;
 use super::handle::{Sent, Stage};
@@ -170,7 +171,7 @@ where
     type Future = PipelineResponse<Req, Mid, E, S::Future, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.first.poll_ready(cx).map_err(PipelineError::First)
+        self.first.poll_ready(cx).map_err(first)
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
@@ -238,11 +239,11 @@ impl<A: fmt::Display, B: fmt::Display> fmt::Display for PipelineError<A, B> {
     }
 }
 
-impl<A: fmt::Debug + fmt::Display, B: std::error::Error> std::error::Error for PipelineError<A, B> {
+impl<A: fmt::Debug + fmt::Display + 'static, B: std::error::Error + 'static> std::error::Error for PipelineError<A, B> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            PipelineError::First(error) => error.source(),
-            PipelineError::Next(error) => error.source(),
+            PipelineError::First(error) => Some(error),
+            PipelineError::Next(error) => Some(error),
         }
     }
 }
@@ -311,6 +312,7 @@ where
     Mid: Send + 'static,
     E: Send + 'static,
     F: Future<Output = Result<Resp, N>>,
+    N: 'static,
 {
     type Output = Result<Resp, PipelineError<E, N>>;
 
@@ -320,13 +322,13 @@ where
             let handed = match this.step.as_mut().project() {
                 StepProject::Refused { refused } => {
                     let refused = refused.take().expect("a response is not polled again after it was ready");
-                    return Poll::Ready(Err(PipelineError::First(refused.into())));
+                    return Poll::Ready(Err(first(refused.into())));
                 }
                 StepProject::First { rx, .. } => match Pin::new(rx).poll(cx) {
-                    Poll::Ready(handed) => handed.unwrap_or(Err(PipelineError::First(StageError::Stopped))),
+                    Poll::Ready(handed) => handed.unwrap_or(Err(first(StageError::Stopped))),
                     Poll::Pending => return Poll::Pending,
                 },
-                StepProject::Next { future } => return future.poll(cx).map_err(PipelineError::Next),
+                StepProject::Next { future } => return future.poll(cx).map_err(next),
             };
             match handed {
                 Ok(future) => this.step.set(Step::Next { future }),
@@ -351,8 +353,8 @@ impl<S, Mid, E> Outlet<Mid, E> for Feed<S, S::Future, E, S::Error>
 where
     S: Service<Mid> + Send,
     S::Future: Send,
-    S::Error: Send,
-    E: Send,
+    S::Error: Send + 'static,
+    E: Send + 'static,
 {
     fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.tx.poll_closed(cx)
@@ -365,7 +367,7 @@ where
         self.failed = match catch_unwind(AssertUnwindSafe(|| self.next.poll_ready(cx))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Ok(()))) => None,
-            Ok(Poll::Ready(Err(error))) => Some(PipelineError::Next(error)),
+            Ok(Poll::Ready(Err(error))) => Some(next(error)),
             Err(payload) => Some(panicked(&*payload)),
         };
         Poll::Ready(())
@@ -373,7 +375,7 @@ where
 
     fn put(mut self: Box<Self>, result: Result<Mid, StageError<E>>) {
         let handed = match (result, self.failed.take()) {
-            (Err(error), _) => Err(PipelineError::First(error)),
+            (Err(error), _) => Err(first(error)),
             (_, Some(error)) => Err(error),
             (Ok(response), None) => {
                 let next = &mut self.next;
@@ -385,6 +387,17 @@ where
     }
 }
 
-fn panicked<E, N>(payload: &(dyn Any + Send)) -> PipelineError<E, N> {
-    PipelineError::First(StageError::Panicked(message(payload)))
+fn panicked<E: 'static, N: 'static>(payload: &(dyn Any + Send)) -> PipelineError<E, N> {
+    first(StageError::Panicked(message(payload)))
+}
+
+/// Where one of these is made, a stage around it can look into it.
+fn first<A: 'static, B: 'static>(error: StageError<A>) -> PipelineError<A, B> {
+    know_pipeline::<A, B>();
+    PipelineError::First(error)
+}
+
+fn next<A: 'static, B: 'static>(error: B) -> PipelineError<A, B> {
+    know_pipeline::<A, B>();
+    PipelineError::Next(error)
 }

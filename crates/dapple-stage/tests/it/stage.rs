@@ -6,5 +6,6 @@ mod graph;
 mod limits;
 mod pipeline;
 mod queue;
+mod refusals;
 mod replicas;
 mod support;

@@ -40,6 +40,7 @@ use self::replica::Parts;
 use self::route::{Judge, Router, judge_any, judge_own};
 use self::scale::Scale;
 use self::set::{Live, Make, Set, Start};
+use super::behind::know_stage;
 use super::builder::StageBuilder;
 use super::core::{Core, Order, now};
 use super::error::StageError;
@@ -140,6 +141,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         Resp: Send + 'static,
         E: Send + 'static,
     {
+        know_stage::<E>();
         let min = rules.min.max(1);
         let rules = Replication { min, max: rules.max.max(min), ..rules };
         let set = Arc::new(Set::new(&self, &rules, judge, make));
