@@ -366,8 +366,12 @@ where
     pub(crate) async fn rest(&self) {
         loop {
             let notified = self.at_rest.notified();
-            let in_service = lock(&self.bench).in_service;
-            if in_service == 0 && self.door.len() == 0 {
+            // Both under one lock: otherwise one that is started meanwhile is in neither.
+            let is_at_rest = {
+                let bench = lock(&self.bench);
+                bench.in_service == 0 && self.door.len() == 0
+            };
+            if is_at_rest {
                 return;
             }
             notified.await;

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sched::{Handle, yield_now};
-use dapple_stage::{Reason, Stage, StageError, Status, Supervision};
+use dapple_stage::{Overload, Reason, Stage, StageError, Status, Supervision};
 use dapple_sync::sync::Notify;
 use shuttle::thread;
 use tower::{Service, ServiceExt};
@@ -22,7 +22,11 @@ const SCHEDULES: usize = 3_000;
 
 /// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
 fn scene(scene: impl Fn(&Handle) + Send + Sync + 'static) {
-    check(SCHEDULES, move || support::scene(&scene));
+    scene_of(SCHEDULES, scene);
+}
+
+fn scene_of(schedules: usize, scene: impl Fn(&Handle) + Send + Sync + 'static) {
+    check(schedules, move || support::scene(&scene));
 }
 
 /// A handler that lets others have their turn in between.
@@ -223,7 +227,9 @@ where
     })
 }
 
-// Two send through two stages with a queue of one place each; a third one gives up, in the first or the second.
+// Three send through two stages with a queue of one place each; a fourth one gives up, in the first or the second.
+//
+// Meant to catch: a response that goes on where there is no room for it (its sender is refused).
 #[test]
 fn what_goes_through_two_stages_is_served_by_both_whoever_gives_up() {
     scene(|handle| {
@@ -242,7 +248,7 @@ fn what_goes_through_two_stages_is_served_by_both_whoever_gives_up() {
                 }
             })
         };
-        let senders = [1, 2].map(|n| {
+        let senders = [1, 2, 3].map(|n| {
             let pipeline = pipeline.clone();
             with(handle, move || assert_eq!(send_through(&pipeline, n), Ok(n)))
         });
@@ -254,6 +260,65 @@ fn what_goes_through_two_stages_is_served_by_both_whoever_gives_up() {
             assert_eq!(stats.accepted, stats.served + stats.canceled, "{stats:?}");
             assert_eq!((stats.queue_len, stats.in_service, stats.callers_waiting), (0, 0, 0));
         }
+    });
+}
+
+// One of two stages is stopped while three are under way, at once or when it has served what it took in.
+#[test]
+fn a_pipeline_of_which_a_stage_stops_tells_all_and_comes_to_rest() {
+    [(0, false), (0, true), (1, false), (1, true)].into_iter().for_each(|(which, at_once)| stopped(which, at_once));
+}
+
+fn stopped(which: usize, at_once: bool) {
+    scene_of(SCHEDULES / 4, move |handle| {
+        let stages = ["1", "2"].map(|name| Stage::builder(name).queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1))));
+        let pipeline = stages[0].clone().then(stages[1].clone());
+        let senders = [1, 2, 3].map(|n| {
+            let pipeline = pipeline.clone();
+            with(handle, move || match send_through(&pipeline, n) {
+                Ok(m) => {
+                    assert_eq!(m, n);
+                    1
+                }
+                Err(error) => {
+                    assert_eq!(error.refused().expect("it is refused").reason, Reason::Stopping);
+                    0
+                }
+            })
+        });
+        let stage = &stages[which];
+        if at_once { block_on(stage.stop_now()) } else { block_on(stage.stop()) };
+        let stats = stage.stats();
+        assert_eq!((stats.queue_len, stats.in_service), (0, 0), "it rests");
+        let answered: u64 = senders.into_iter().map(|sender| sender.join().unwrap()).sum();
+        for stage in &stages {
+            block_on(stage.stop());
+            let stats = stage.stats();
+            assert_eq!((stats.queue_len, stats.in_service, stats.callers_waiting), (0, 0, 0));
+        }
+        assert_eq!(stages[1].stats().served, answered);
+    });
+}
+
+// It is stopped while requests come: those that it has taken in are served before it rests.
+#[test]
+fn a_stage_that_stops_rests_when_the_last_one_is_served() {
+    scene(|handle| {
+        let stage = Stage::builder("s").queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1)));
+        let senders = [0, 1].map(|n| {
+            let stage = stage.clone();
+            with(handle, move || match send(&stage, n) {
+                Ok(m) => assert_eq!(m, n),
+                Err(error) => assert_eq!(error.refused().expect("it is refused").reason, Reason::Stopping),
+            })
+        });
+        block_on(stage.stop());
+        let stats = stage.stats();
+        assert_eq!((stats.queue_len, stats.in_service), (0, 0), "it rests");
+        let served = stats.served;
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        let stats = stage.stats();
+        assert_eq!((stats.accepted, stats.served), (served, served));
     });
 }
 
