@@ -45,6 +45,8 @@ async fn pause() {
         shuttle::thread::yield_now();
         if std::mem::replace(&mut is_first, false) {
             cx.waker().wake_by_ref();
+            // Who is woken may look before this one has gone.
+            shuttle::thread::yield_now();
             return Poll::Pending;
         }
         Poll::Ready(())
