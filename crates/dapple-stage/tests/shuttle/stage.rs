@@ -271,7 +271,8 @@ fn a_pipeline_of_which_a_stage_stops_tells_all_and_comes_to_rest() {
 
 fn stopped(which: usize, at_once: bool) {
     scene_of(SCHEDULES / 4, move |handle| {
-        let stages = ["1", "2"].map(|name| Stage::builder(name).queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1))));
+        let stages =
+            ["1", "2"].map(|name| Stage::builder(name).queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1))));
         let pipeline = stages[0].clone().then(stages[1].clone());
         let senders = [1, 2, 3].map(|n| {
             let pipeline = pipeline.clone();
@@ -287,7 +288,11 @@ fn stopped(which: usize, at_once: bool) {
             })
         });
         let stage = &stages[which];
-        if at_once { block_on(stage.stop_now()) } else { block_on(stage.stop()) };
+        if at_once {
+            block_on(stage.stop_now())
+        } else {
+            block_on(stage.stop())
+        };
         let stats = stage.stats();
         assert_eq!((stats.queue_len, stats.in_service), (0, 0), "it rests");
         let answered: u64 = senders.into_iter().map(|sender| sender.join().unwrap()).sum();

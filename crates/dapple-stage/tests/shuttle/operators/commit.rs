@@ -219,7 +219,10 @@ fn after_all_have_stopped_and_started_all_agree() {
         }
         let [one, other] = applied.each_ref().map(|applied| applied.0.lock().unwrap().clone());
         assert_eq!(one, other);
-        assert!(told.is_none_or(|committed| one.len() == usize::from(committed)), "told {told:?}, and {one:?} is applied");
+        assert!(
+            told.is_none_or(|committed| one.len() == usize::from(committed)),
+            "told {told:?}, and {one:?} is applied"
+        );
         drop((second.coordinator, second.participants));
         second.couriers.into_iter().for_each(|courier| courier.join().unwrap());
     });
