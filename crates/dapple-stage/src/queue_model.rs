@@ -3,8 +3,9 @@
 //! Compiled only with `--cfg dapple_shuttle`.
 
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use crate::refused::Reason;
+use crate::refused::{Reason, Refused};
 use crate::stage::desk::{Entry, Limits, Place};
 use crate::stage::door::Door;
 
@@ -29,7 +30,7 @@ impl Queue {
 
     /// As a handle's `poll_ready`.
     pub fn poll_place(&self, ticket: &mut Ticket, cx: &mut Context<'_>) -> Poll<()> {
-        self.door.poll_place(&mut ticket.0, cx)
+        self.door.poll_place(&mut ticket.0, cx, |len| Refused::new(Reason::Full { len }, Duration::ZERO))
     }
 
     /// As a handle that is dropped.

@@ -19,7 +19,7 @@ pub mod concurrency_limit;
 pub mod rate_limit;
 pub mod retry;
 pub mod shed;
-mod shedding;
+pub(crate) mod shedding;
 pub mod timeout;
 
 pub use self::buffer::{Buffer, BufferLayer};

@@ -18,7 +18,7 @@ use crate::Refused;
 
 /// What limits said while they were asked.
 #[derive(Debug, Default)]
-pub(super) enum Said {
+pub(crate) enum Said {
     #[default]
     Nothing,
     Room,
@@ -26,7 +26,7 @@ pub(super) enum Said {
 }
 
 /// Asks, by calling `poll`: limits inside put nobody in line.
-pub(super) fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
+pub(crate) fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
     /// Also when it unwinds.
     struct Restore(Option<Said>);
     impl Drop for Restore {

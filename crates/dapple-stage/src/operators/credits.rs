@@ -6,8 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use crate::middleware::shedding;
 use crate::switch::{Mutex, lock};
+use crate::{Reason, Refused};
 
 /// So many places, which may change.
 pub(crate) struct Credits {
@@ -94,7 +97,7 @@ impl Claim {
         &self.credits
     }
 
-    /// Ready when a place is held. Who was pending keeps his place in line until he is dropped.
+    /// Ready when a place is held. Who was pending keeps his place in line until he is dropped; inside of a `Shed` he gets none.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.credit.is_some() {
             return Poll::Ready(());
@@ -113,6 +116,12 @@ impl Claim {
             drop(old);
             self.credit = Some(Credit(self.credits.clone()));
             return Poll::Ready(());
+        }
+        if self.ticket.is_none() && !shedding::would_wait() {
+            let len = state.used;
+            drop(state);
+            shedding::decline(Refused::new(Reason::Full { len }, Duration::ZERO));
+            return Poll::Pending;
         }
         let ticket = *self.ticket.get_or_insert_with(|| {
             state.next += 1;

@@ -162,7 +162,7 @@ where
         Load { queue_len, queue_len_max, queue_bytes, in_service, width, delay }
     }
 
-    fn delay(&self) -> Duration {
+    pub(crate) fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay_ns.load(Relaxed))
     }
 

@@ -113,6 +113,11 @@ impl<T> Desk<T> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
+    /// Whether who asks without a ticket is not put in line.
+    pub(crate) fn has_place(&self) -> bool {
+        self.shut.is_some() || (self.has_room() && self.line.is_empty())
+    }
+
     /// Ready when `ticket` stands for a place that `push` may use, or the desk is shut, which `push` says then. Otherwise
     /// the ticket is in line, and `waker` is called when that may have changed.
     pub(crate) fn poll_place(&mut self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<()> {

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::desk::{Desk, Entry, Limits, Place, Wakes};
-use crate::refused::Reason;
+use crate::middleware::shedding;
+use crate::refused::{Reason, Refused};
 use crate::switch::{Mutex, lock};
 
 /// What is to be told after a door was shut.
@@ -35,9 +36,21 @@ impl<T> Door<T> {
         Door { desk: Mutex::new(Desk::new(limits)) }
     }
 
-    /// See [`Desk::poll_place`].
-    pub(crate) fn poll_place(&self, ticket: &mut Option<u64>, cx: &mut Context<'_>) -> Poll<()> {
-        lock(&self.desk).poll_place(ticket, cx.waker())
+    /// See [`Desk::poll_place`]. Inside of a `Shed` nobody stands in line, and `refused` is what is said of so many that wait.
+    pub(crate) fn poll_place(
+        &self,
+        ticket: &mut Option<u64>,
+        cx: &mut Context<'_>,
+        refused: impl FnOnce(usize) -> Refused,
+    ) -> Poll<()> {
+        let mut desk = lock(&self.desk);
+        if ticket.is_none() && !desk.has_place() && !shedding::would_wait() {
+            let len = desk.len();
+            drop(desk);
+            shedding::decline(refused(len));
+            return Poll::Pending;
+        }
+        desk.poll_place(ticket, cx.waker())
     }
 
     /// See [`Desk::release`].

@@ -22,7 +22,7 @@ use super::policy::Load;
 use super::seat;
 use super::stats::StageStats;
 use crate::graph::{Linked, Node};
-use crate::refused::Refused;
+use crate::refused::{Reason, Refused};
 use crate::time::after;
 
 /// A handler behind a bounded queue, with a bound for how many requests it serves at a time.
@@ -211,7 +211,8 @@ where
         if self.core.policy.sheds {
             return Poll::Ready(());
         }
-        self.core.door.poll_place(&mut self.ticket, cx)
+        let core = &self.core;
+        core.door.poll_place(&mut self.ticket, cx, |len| Refused::new(Reason::Full { len }, core.delay()))
     }
 
     /// Sends, in the place that this handle has, if any.

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::middleware::shedding;
 use crate::operators::credits::{Credit, Credits};
 
 /// Sends without waiting and without a reply: what the sink has no room for, or fails at, is lost and counted.
@@ -104,7 +105,9 @@ where
 
     fn call(&mut self, message: M) -> Self::Future {
         let mut cx = Context::from_waker(Waker::noop());
-        let is_ready = matches!(self.sink.poll_ready(&mut cx), Poll::Ready(Ok(())));
+        // In no line: nobody would come back for what is granted there.
+        let (polled, _) = shedding::ask(|| self.sink.poll_ready(&mut cx));
+        let is_ready = matches!(polled, Poll::Ready(Ok(())));
         let future = is_ready.then(|| self.sink.call(message));
         Sending { future, end: End { counts: Some(self.counts.clone()) } }
     }

@@ -212,6 +212,20 @@ async fn best_effort_waits_for_nothing_and_counts_all() {
     assert_eq!(rx.try_iter().collect::<Vec<_>>(), [7]);
 }
 
+#[test]
+fn who_sends_with_best_effort_stands_in_no_line() {
+    let sink = FlowControlled::new(service_fn(|_: u32| pending::<Result<(), Infallible>>()), 1);
+    let (mut one, mut other) = (sink.clone(), sink.clone());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(one.poll_ready(&mut cx).is_ready());
+    let first = one.call(1);
+    let mut best_effort = BestEffort::new(sink);
+    drop(best_effort.call(2));
+    assert_eq!(best_effort.lost(), 1);
+    drop(first);
+    assert!(other.poll_ready(&mut cx).is_ready(), "the place is not kept for a message that was lost");
+}
+
 #[dapple::test]
 async fn a_window_is_kept_and_those_who_wait_get_their_turn() {
     let (now, most) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
