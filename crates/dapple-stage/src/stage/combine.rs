@@ -274,8 +274,8 @@ impl<A: Clone, B: Clone> Clone for Both<A, B> {
 
 impl<A, B, L, R> Service<Either<L, R>> for Both<A, B>
 where
-    A: Service<L>,
-    B: Service<R>,
+    A: Service<L> + Clone,
+    B: Service<R> + Clone,
 {
     type Response = Either<A::Response, B::Response>;
     type Error = Either<A::Error, B::Error>;
@@ -298,14 +298,19 @@ where
     }
 
     fn call(&mut self, request: Either<L, R>) -> Self::Future {
+        // The one that is not called gives back what it has got by being ready: others may wait for that.
         match request {
             Either::Left(request) => {
-                self.ready.0 = false;
-                BothFuture::Left { future: self.left.call(request) }
+                let future = self.left.call(request);
+                self.right = self.right.clone();
+                self.ready = (false, false);
+                BothFuture::Left { future }
             }
             Either::Right(request) => {
-                self.ready.1 = false;
-                BothFuture::Right { future: self.right.call(request) }
+                let future = self.right.call(request);
+                self.left = self.left.clone();
+                self.ready = (false, false);
+                BothFuture::Right { future }
             }
         }
     }

@@ -278,7 +278,7 @@ where
     /// The caller of a request has stopped waiting. One that is in service learns of it by its reply.
     pub(crate) fn cancel(self: &Arc<Self>, place: Place) {
         if let Some(entry) = self.door.cancel(place) {
-            drop(entry);
+            drop_quietly(entry);
             self.counters.canceled.fetch_add(1, Relaxed);
             if self.door.len() == 0 {
                 self.start_all();
@@ -290,7 +290,7 @@ where
     pub(crate) fn drop_entry(&self, entry: Entry<Job<Req, Resp, E>>, reason: Reason) {
         let Job { request, reply, on_drop, .. } = entry.item;
         let refused = self.refuse(request, on_drop, reason);
-        reply.put(Err(refused.into()));
+        quietly(|| reply.put(Err(refused.into())));
     }
 
     fn refuse(&self, request: Req, on_drop: Option<DropCallback<Req>>, reason: Reason) -> Refused {
@@ -307,7 +307,8 @@ where
         let run: Box<dyn FnOnce() + Send> = match (on_drop, self.policy.on_drop.clone()) {
             (Some(run), _) => Box::new(move || run(request, &refused)),
             (None, Some(run)) => Box::new(move || run(request, &refused)),
-            (None, None) => return,
+            // Whoever starts requests must not end here.
+            (None, None) => return drop_quietly(request),
         };
         // Only a runtime that has stopped refuses, and then nothing runs any more.
         drop(self.handle.new_color().try_post(run));
@@ -446,8 +447,13 @@ pub(crate) fn now() -> Instant {
 
 /// Drops what is of users, and may panic.
 pub(crate) fn drop_quietly<T>(value: T) {
-    if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
-        tracing::error!("a handler of a stage panicked while it was dropped");
+    quietly(|| drop(value));
+}
+
+/// Does something with what is of users, and may panic when it is dropped or woken.
+pub(crate) fn quietly(work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        tracing::error!("what a stage was given panicked while it was dropped or woken");
     }
 }
 

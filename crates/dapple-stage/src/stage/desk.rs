@@ -37,6 +37,8 @@ pub(crate) struct Desk<T> {
     /// Tickets and arrivals are numbered by it.
     next: u64,
     shut: Option<Reason>,
+    /// It was cleared when it was shut, and nothing comes back into it.
+    is_cleared: bool,
 }
 
 /// How much may wait.
@@ -87,6 +89,7 @@ impl<T> Desk<T> {
             promised: BTreeSet::new(),
             next: 0,
             shut: None,
+            is_cleared: false,
         }
     }
 
@@ -195,7 +198,7 @@ impl<T> Desk<T> {
     /// have come meanwhile. `Err` gives it back where the desk has been shut.
     pub(crate) fn put_back(&mut self, place: Place, entry: Entry<T>) -> Result<(), (Reason, Entry<T>)> {
         match &self.shut {
-            Some(reason @ Reason::Unavailable) => Err((reason.clone(), entry)),
+            Some(reason) if self.is_cleared => Err((reason.clone(), entry)),
             _ => {
                 self.insert(place, entry);
                 Ok(())
@@ -230,11 +233,12 @@ impl<T> Desk<T> {
 
     /// Takes requests in again.
     pub(crate) fn open(&mut self) {
-        self.shut = None;
+        (self.shut, self.is_cleared) = (None, false);
     }
 
-    /// Takes all out that wait.
+    /// Takes all out that wait, after it was shut.
     pub(crate) fn clear(&mut self) -> (Vec<Entry<T>>, Wakes) {
+        self.is_cleared = self.shut.is_some();
         self.deadlines.clear();
         self.bytes = 0;
         let entries = std::mem::take(&mut self.waiting).into_values().collect();

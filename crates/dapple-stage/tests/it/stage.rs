@@ -3,6 +3,7 @@
 mod colors;
 mod deaths;
 mod graph;
+mod hostile;
 mod limits;
 mod pipeline;
 mod queue;
