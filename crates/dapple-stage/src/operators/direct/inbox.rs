@@ -10,8 +10,9 @@
 //!
 //! Whoever waits for a message polls what runs: his own, or where there is an order the one whose turn it is. So nothing runs on
 //! a task of its own, and nothing stands still because the one who began it is gone. Only one polls at a time; all who
-//! wait are woken when there is news, and first leave word and then look, so that no news falls in between. All is behind
-//! one lock, which is free while a message is polled.
+//! wait are woken when there is news, and first leave word and then look, so that no news falls in between. What runs and can be
+//! polled by nobody any more, as its sender has given it up, is dropped. All is behind one lock, which is free while a message is
+//! polled.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -35,6 +36,8 @@ struct State<M, R> {
     /// The first that has not begun, where there is an order.
     next: u64,
     records: BTreeMap<u64, Record<M, R>>,
+    /// How many wait for a message.
+    waiters: BTreeMap<u64, usize>,
 }
 
 enum Record<M, R> {
@@ -77,6 +80,7 @@ impl<M, R: Clone> Inbox<M, R> {
     where
         F: Fn(M) -> Running<R>,
     {
+        *lock(&self.state).waiters.entry(sequence).or_default() += 1;
         let id = {
             let mut wakers = lock(&self.waiting.wakers);
             wakers.0 += 1;
@@ -88,7 +92,7 @@ impl<M, R: Clone> Inbox<M, R> {
 
 impl<M, R> Inbox<M, R> {
     pub(super) fn new(floor: u64, order: Order) -> Inbox<M, R> {
-        let state = State { order, floor, next: floor, records: BTreeMap::new() };
+        let state = State { order, floor, next: floor, records: BTreeMap::new(), waiters: BTreeMap::new() };
         Inbox { state: Mutex::new(state), waiting: Arc::default() }
     }
 }
@@ -101,11 +105,28 @@ impl<M, R: Clone> State<M, R> {
         self.floor = floor;
         let mut below = self.records.split_off(&floor);
         std::mem::swap(&mut below, &mut self.records);
-        let (running, over): (Vec<_>, Vec<_>) =
-            below.into_iter().partition(|(_, record)| matches!(record, Record::Running(_)));
-        // What runs is in nobody's hand to take back, and keeps others waiting until it is over.
-        self.records.extend(running);
+        let (kept, over): (Vec<_>, Vec<_>) = below.into_iter().partition(|(sequence, record)| match record {
+            // Where there is an order, it keeps others waiting, who poll it until it is over; otherwise only its own do.
+            Record::Running(Some(_)) => self.order != Order::Any || self.waiters.contains_key(sequence),
+            Record::Running(None) => true,
+            Record::Held(_) | Record::Busy(_) | Record::Settled(_) => false,
+        });
+        self.records.extend(kept);
         over.into_iter().map(|(_, record)| record).collect()
+    }
+
+    /// One less waits for a message. What nobody will poll any more comes back, to be dropped outside of the lock.
+    fn leave(&mut self, sequence: u64) -> Option<Record<M, R>> {
+        if let Some(count) = self.waiters.get_mut(&sequence) {
+            *count -= 1;
+            if *count > 0 {
+                return None;
+            }
+            self.waiters.remove(&sequence);
+        }
+        let is_over = self.order == Order::Any && sequence < self.floor;
+        let is_idle = is_over && matches!(self.records.get(&sequence), Some(Record::Running(Some(_))));
+        if is_idle { self.records.remove(&sequence) } else { None }
     }
 
     fn put(&mut self, sequence: u64, message: Option<M>) -> Result<(), usize> {
@@ -199,7 +220,7 @@ impl<M, R: Clone> State<M, R> {
 }
 
 /// One who waits for a message.
-pub(super) struct Wait<M, R, F> {
+pub(super) struct Wait<M, R: Clone, F> {
     inbox: Arc<Inbox<M, R>>,
     sequence: u64,
     id: u64,
@@ -231,10 +252,11 @@ impl<M, R: Clone, F: Fn(M) -> Running<R>> Wait<M, R, F> {
     }
 }
 
-impl<M, R, F> Drop for Wait<M, R, F> {
+impl<M, R: Clone, F> Drop for Wait<M, R, F> {
     fn drop(&mut self) {
         let old = lock(&self.inbox.waiting.wakers).1.remove(&self.id);
-        drop(old);
+        let given_up = lock(&self.inbox.state).leave(self.sequence);
+        drop((old, given_up));
         // Perhaps the news was for the one who is gone.
         self.inbox.waiting.wake_by_ref();
     }

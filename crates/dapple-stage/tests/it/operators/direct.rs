@@ -227,6 +227,44 @@ fn who_sends_with_best_effort_stands_in_no_line() {
 }
 
 #[dapple::test]
+async fn what_a_sender_has_given_up_is_not_kept_by_the_receiver() {
+    for is_known_later in [false, true] {
+        let runs = Arc::new(());
+        let service = {
+            let runs = Arc::downgrade(&runs);
+            service_fn(move |n: u32| {
+                let runs = runs.upgrade();
+                async move {
+                    if n == 1 {
+                        pending::<()>().await;
+                    }
+                    drop(runs);
+                    Ok::<_, Infallible>(n)
+                }
+            })
+        };
+        let receiver = Receiver::new(service);
+        let mut sender = AtMostOnce::new(receiver.clone(), settings(3, Order::Any));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut first = sender.ready().await.unwrap().call(1);
+        while Arc::strong_count(&runs) == 1 {
+            assert!(first.as_mut().poll(&mut cx).is_pending());
+        }
+        if is_known_later {
+            // Its number is given up only when the receiver has heard of the next.
+            let second = sender.ready().await.unwrap().call(2);
+            drop(first);
+            assert_eq!(second.await, Ok(2));
+        } else {
+            drop(first);
+        }
+        assert_eq!(sender.clone().oneshot(3).await, Ok(3));
+        assert_eq!(Arc::strong_count(&runs), 1, "it still runs, and nobody polls it");
+        assert_eq!(receiver.senders_len(), 1);
+    }
+}
+
+#[dapple::test]
 async fn a_window_is_kept_and_those_who_wait_get_their_turn() {
     let (now, most) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
     let sink = {
