@@ -23,8 +23,8 @@ use super::{Message, NodeId, Outcome, Packet, Position, Settings, TransactionId}
 enum State {
     /// `missing`: whose vote is not there yet.
     Voting { missing: BTreeSet<NodeId>, payload: Arc<[u8]> },
-    /// All said yes; that is being written.
-    Deciding,
+    /// All said yes; that is being written. `missing`: who will have to say that it knows.
+    Deciding { missing: BTreeSet<NodeId> },
     /// It is committed. `missing`: who has not said that it knows.
     Committed { missing: BTreeSet<NodeId> },
 }
@@ -112,16 +112,17 @@ impl CoordinatorMachine {
     }
 
     /// A node is gone for good and is not waited for any more. Those who have its log must never start again.
-    pub fn forget_node(&mut self, now: Duration, node: NodeId) {
+    pub fn forget_node(&mut self, node: NodeId) {
         let open: Vec<_> = self.transactions.keys().copied().collect();
         for position in open {
             let id = TransactionId { coordinator: self.me, position };
-            match self.transactions[&position].state {
-                State::Voting { .. } if self.transactions[&position].participants.contains(&node) => {
-                    self.abort(id, format!("{node} is gone").into());
-                }
-                State::Committed { .. } => self.done(now, id, node),
-                _ => {}
+            let Some(transaction) = self.transactions.get_mut(&position) else { continue };
+            let takes_part = transaction.participants.contains(&node);
+            match &mut transaction.state {
+                State::Voting { .. } if takes_part => self.abort(id, format!("{node} is gone").into()),
+                State::Voting { .. } => {}
+                State::Deciding { missing } => drop(missing.remove(&node)),
+                State::Committed { .. } => self.done(id, node),
             }
         }
     }
@@ -162,14 +163,14 @@ impl CoordinatorMachine {
                 None => {
                     missing.remove(&from);
                     if missing.is_empty() {
-                        transaction.state = State::Deciding;
+                        transaction.state = State::Deciding { missing: participants.iter().copied().collect() };
                         self.timers.clear(id);
                         self.deadlines.remove(&id.position);
                         self.outputs.push(Output::Write { record: Record::Decided { id, participants }, sync: true });
                     }
                 }
             },
-            State::Deciding => {}
+            State::Deciding { .. } => {}
             State::Committed { missing } => {
                 if missing.contains(&from) {
                     self.tell(from, id, Outcome::Committed);
@@ -178,11 +179,17 @@ impl CoordinatorMachine {
         }
     }
 
-    fn done(&mut self, _now: Duration, id: TransactionId, from: NodeId) {
+    fn done(&mut self, id: TransactionId, from: NodeId) {
         let Some(transaction) = self.transactions.get_mut(&id.position) else { return };
         let State::Committed { missing } = &mut transaction.state else { return };
         missing.remove(&from);
-        if missing.is_empty() {
+        self.forget_if_known(id);
+    }
+
+    /// Forgets a commit that all have said to know.
+    fn forget_if_known(&mut self, id: TransactionId) {
+        let state = self.transactions.get(&id.position).map(|transaction| &transaction.state);
+        if matches!(state, Some(State::Committed { missing }) if missing.is_empty()) {
             self.timers.clear(id);
             self.transactions.remove(&id.position);
             self.outputs.push(Output::Write { record: Record::Ended { id }, sync: false });
@@ -194,7 +201,7 @@ impl CoordinatorMachine {
             None => self.tell(asker, id, Outcome::Aborted),
             Some(State::Committed { .. }) => self.tell(asker, id, Outcome::Committed),
             // Who asks has voted, so it is told soon.
-            Some(State::Voting { .. } | State::Deciding) => {}
+            Some(State::Voting { .. } | State::Deciding { .. }) => {}
         }
     }
 
@@ -229,19 +236,19 @@ impl CoordinatorMachine {
                     self.tell(to, id, Outcome::Committed);
                 }
             }
-            State::Deciding => {}
+            State::Deciding { .. } => {}
         }
     }
 }
 
 impl Machine for CoordinatorMachine {
-    fn receive(&mut self, now: Duration, packet: Packet) {
+    fn receive(&mut self, _now: Duration, packet: Packet) {
         if packet.message.id().coordinator != self.me {
             return;
         }
         match packet.message {
             Message::Vote { id, refusal } => self.vote(id, packet.from, refusal),
-            Message::Done { id } => self.done(now, id, packet.from),
+            Message::Done { id } => self.done(id, packet.from),
             Message::Ask { id } => self.answer(id, packet.from),
             Message::Prepare { .. } | Message::Decision { .. } => {}
         }
@@ -250,12 +257,14 @@ impl Machine for CoordinatorMachine {
     fn written(&mut self, now: Duration, record: &Record, outcome: Result<(), Arc<str>>) {
         let Record::Decided { id, .. } = record else { return };
         let Some(transaction) = self.transactions.get_mut(&id.position) else { return };
+        let State::Deciding { missing } = &mut transaction.state else { return };
         match outcome {
             Ok(()) => {
-                transaction.state = State::Committed { missing: transaction.participants.iter().copied().collect() };
+                transaction.state = State::Committed { missing: std::mem::take(missing) };
                 self.outputs.push(Output::Decided { id: *id, refusal: None });
                 self.timers.set(*id, now + self.settings.resend_first, self.settings.resend_first * 2);
                 self.resend(*id);
+                self.forget_if_known(*id);
             }
             Err(refusal) => self.abort(*id, refusal),
         }
@@ -322,4 +331,27 @@ pub enum Refusal {
     /// The coordinator has stopped, as its log could not be written.
     #[error("the coordinator has stopped: {0}")]
     Stopped(Arc<str>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_forgotten_while_all_is_decided_is_not_waited_for() {
+        let (me, stays, goes) = (NodeId(0), NodeId(1), NodeId(2));
+        let mut machine = CoordinatorMachine::recover(me, Settings::default(), &[]);
+        let now = Duration::ZERO;
+        let id = machine.begin(now, [stays, goes], Arc::from(*b"both")).unwrap();
+        for from in [stays, goes] {
+            machine.receive(now, Packet { from, to: me, message: Message::Vote { id, refusal: None } });
+        }
+        // Both come with the same packets, before the decision is on disk.
+        machine.forget_node(goes);
+        let decided = Record::Decided { id, participants: Arc::from([stays, goes]) };
+        machine.written(now, &decided, Ok(()));
+        assert_eq!(machine.waits_for(), [stays]);
+        machine.receive(now, Packet { from: stays, to: me, message: Message::Done { id } });
+        assert_eq!(machine.open_len(), 0);
+    }
 }

@@ -125,6 +125,30 @@ impl<C: Send + 'static> Drop for Node<C> {
     }
 }
 
+impl<C> Shared<C> {
+    /// Takes nothing more, and lets go of what waits: who waits for an answer is so told.
+    fn fail(&self, error: &Arc<io::Error>) {
+        let dropped = {
+            let mut inbox = lock(&self.inbox);
+            inbox.state = Running::Failed(error.clone());
+            std::mem::take(&mut inbox.inputs)
+        };
+        drop(dropped);
+    }
+}
+
+/// Says so where the thread ends by a panic, which is one of the user's resource.
+struct Panics<C>(Arc<Shared<C>>);
+
+impl<C> Drop for Panics<C> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a node of two-phase commit has stopped: its resource panicked");
+            self.0.fail(&Arc::new(io::Error::other("its resource panicked; open it again when that is mended")));
+        }
+    }
+}
+
 struct Engine<R: Role, S> {
     shared: Arc<Shared<R::Call>>,
     role: R,
@@ -136,6 +160,7 @@ struct Engine<R: Role, S> {
 impl<R: Role, S: Storage> Engine<R, S> {
     fn run(mut self) {
         let end = self.outbox.clone().end_when_dropped();
+        let panics = Panics(self.shared.clone());
         let mut result = self.outputs();
         while result.is_ok() {
             let Some(inputs) = self.wait() else { break };
@@ -144,15 +169,10 @@ impl<R: Role, S: Storage> Engine<R, S> {
         if let Err(error) = result {
             tracing::error!(%error, "a node of two-phase commit has stopped: its log cannot be written");
             let error = Arc::new(error);
-            let dropped = {
-                let mut inbox = lock(&self.shared.inbox);
-                inbox.state = Running::Failed(error.clone());
-                std::mem::take(&mut inbox.inputs)
-            };
-            drop(dropped);
+            self.shared.fail(&error);
             self.role.fail(&error);
         }
-        drop(end);
+        drop((panics, end));
     }
 
     fn now(&self) -> Duration {

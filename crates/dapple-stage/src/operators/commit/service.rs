@@ -82,7 +82,7 @@ impl Role for Coordinating {
                 Ok(id) => drop(self.replies.insert(id, reply)),
                 Err(refusal) => drop(reply.send(Err(refusal.into()))),
             },
-            Call::ForgetNode(node) => self.machine.forget_node(now, node),
+            Call::ForgetNode(node) => self.machine.forget_node(node),
             Call::Unfinished(reply) => drop(reply.send((self.machine.open_len(), self.machine.waits_for()))),
         }
     }
@@ -365,7 +365,8 @@ impl Participant {
         answer.await.map_err(|_| io::Error::other("the participant has stopped, or is too busy to answer"))
     }
 
-    /// Why it has stopped, if it had to: its log could not be written. Nothing is lost; open it again when the disk is well.
+    /// Why it has stopped, if it had to: its log could not be written, or its resource panicked. Nothing is lost; open it again
+    /// when that is mended.
     pub fn error(&self) -> Option<Arc<io::Error>> {
         self.node.error()
     }

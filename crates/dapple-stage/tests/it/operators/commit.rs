@@ -1,12 +1,13 @@
 //! Two-phase commit in one process: what callers are told when something is full, silent or stopped.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use dapple_sched::block_on;
 use dapple_stage::operators::commit::{
-    CommitError, Coordinator, Courier, NodeId, Participant, Settings, TransactionId, deliver,
+    CommitError, Coordinator, Courier, NodeId, Participant, Resource, Settings, TransactionId, deliver,
 };
 
 /// Longer than anything should take on a loaded machine.
@@ -104,4 +105,44 @@ fn a_node_that_is_dropped_can_be_opened_again_and_not_twice() {
     let all: Vec<_> = applied.try_iter().collect();
     let then = again.recv_timeout(LONG).unwrap();
     assert!(all.contains(&(first, b"first".to_vec())) || then == (first, b"first".to_vec()));
+}
+
+/// Panics when it is asked.
+struct Panics;
+
+impl Resource for Panics {
+    fn prepare(&mut self, _id: TransactionId, _message: &Arc<[u8]>) -> Result<(), String> {
+        panic!("as it was told");
+    }
+
+    fn commit(&mut self, _id: TransactionId, _message: &Arc<[u8]>) -> Result<(), String> {
+        unreachable!("it has never said yes");
+    }
+
+    fn abort(&mut self, _id: TransactionId, _message: &Arc<[u8]>) {}
+}
+
+#[test]
+fn a_resource_that_panics_stops_its_node_which_says_so_and_leaves_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = Settings::default();
+    settings.vote_timeout = Duration::from_millis(300);
+    let (coordinator, courier) = Coordinator::open(NodeId(1), folder.path().join("1"), settings).unwrap();
+    run(courier);
+    let path = folder.path().join("2");
+    let (panics, courier) = Participant::open(NodeId(2), &path, Settings::default(), Panics).unwrap();
+    let courier = thread::spawn(move || block_on(courier));
+    coordinator.connect(NodeId(2), panics.inlet());
+    let error = block_on(coordinator.commit([NodeId(2)], *b"message")).unwrap_err();
+    assert!(matches!(error, CommitError::Aborted { .. }), "{error}");
+    // The machine may have been too busy for the message to come in time.
+    while panics.error().is_none() {
+        let _aborted = block_on(coordinator.commit([NodeId(2)], *b"message"));
+    }
+    let error = block_on(panics.in_doubt()).unwrap_err();
+    assert!(panics.error().unwrap().to_string().contains("resource panicked"), "{error}");
+    courier.join().unwrap();
+    drop(panics);
+    let (again, _courier) = Participant::open(NodeId(2), &path, Settings::default(), deliver(|_, _| Ok(()))).unwrap();
+    assert_eq!(block_on(again.in_doubt()).unwrap(), []);
 }
