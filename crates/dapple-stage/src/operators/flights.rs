@@ -73,7 +73,8 @@ impl<F: Future> Flights<F> {
 
     /// One that has ended, with its name; ready with none where nothing is under way. Cancel safe.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, F::Output)>> {
-        loop {
+        // Those that wake themselves while they are polled must not keep this up for ever.
+        for _ in 0..ROUNDS {
             if self.futures.is_empty() {
                 return Poll::Ready(None);
             }
@@ -94,5 +95,34 @@ impl<F: Future> Flights<F> {
                 }
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// How often those that were woken are polled before others have their turn.
+const ROUNDS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wakes_himself_holds_nobody_up() {
+        let mut flights = Flights::new();
+        flights.push(std::future::poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        }));
+        let (tx, rx) = std::sync::mpsc::channel();
+        struct Told(std::sync::mpsc::Sender<()>);
+        impl Wake for Told {
+            fn wake(self: Arc<Told>) {
+                let _told = self.0.send(());
+            }
+        }
+        let waker = Waker::from(Arc::new(Told(tx)));
+        assert!(flights.poll_next(&mut Context::from_waker(&waker)).is_pending());
+        assert!(rx.try_recv().is_ok(), "it is polled again");
     }
 }
