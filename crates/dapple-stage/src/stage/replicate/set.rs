@@ -352,7 +352,14 @@ where
     /// As many are served at a time as replicas have room for. With none in, requests are told so instead of waiting.
     pub(super) fn tell(&self) {
         if let Some(front) = self.front.get().and_then(Weak::upgrade) {
-            front.set_width_to(self.balancer.serving_len().max(1) * self.width);
+            // Another one may set what it has seen earlier: whoever sets last looks again.
+            loop {
+                let len = self.balancer.serving_len();
+                front.set_width_to(len.max(1) * self.width);
+                if self.balancer.serving_len() == len {
+                    break;
+                }
+            }
         }
         self.changed.notify_waiters();
     }
