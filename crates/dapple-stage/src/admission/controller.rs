@@ -103,7 +103,7 @@ impl Controller {
             deadlines: BTreeSet::new(),
             resuming: VecDeque::new(),
             resuming_ns: 0,
-            granted: Vec::with_capacity(processors),
+            granted: Vec::new(),
             exempt: 0,
             suspended: 0,
             suspended_ns: 0,

@@ -194,7 +194,12 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     /// The part of all workers' time that its handlers may take, from 0 to 1, as it is measured: over some tenths of a second it
     /// is kept, so that other stages have theirs (Gribble, 10.1.2). Over it no request is started, and what is in service rests at
     /// its next `.await`. A handler that computes without one cannot be stopped; what it takes too much is missing afterwards.
+    /// Less than a thousandth is taken for that, and more than 1 for 1.
+    ///
+    /// # Panics
+    /// If it is not a number.
     pub fn worker_share(mut self, share: f64) -> Self {
+        assert!(!share.is_nan(), "a share of the workers' time that is not a number: choose from 0 to 1");
         self.share = Some(share);
         self
     }

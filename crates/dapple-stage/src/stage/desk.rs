@@ -187,7 +187,7 @@ impl<T> Desk<T> {
     /// Takes the first request, and with it up to `max - 1` more that `fits` says go well with it, in their order.
     pub(crate) fn take(&mut self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(Place, Entry<T>)>, Wakes) {
         let Some((first, entry)) = self.waiting.first_key_value() else { return (Vec::new(), Wakes::default()) };
-        let others = self.waiting.iter().skip(1).take(if max > 1 { LOOK_AHEAD * max } else { 0 });
+        let others = self.waiting.iter().skip(1).take(if max > 1 { LOOK_AHEAD.saturating_mul(max) } else { 0 });
         let others = others.filter(|(_, other)| fits(&entry.item, &other.item)).map(|(place, _)| *place);
         let places: Vec<Place> = std::iter::once(*first).chain(others.take(max.saturating_sub(1))).collect();
         let taken = places.into_iter().filter_map(|place| Some((place, self.remove(place)?))).collect();

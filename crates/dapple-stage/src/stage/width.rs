@@ -103,7 +103,7 @@ impl WidthControl {
         window.ended += 1;
         window.busy += u32::from(busy);
         window.latency += latency;
-        let enough = window.ended >= ENDED_MIN.max(2 * self.width as u32);
+        let enough = window.ended as usize >= self.width.saturating_mul(2).max(ENDED_MIN);
         if !enough || now.saturating_duration_since(started) < WINDOW_MIN {
             return;
         }
@@ -133,14 +133,14 @@ impl WidthControl {
             self.rising = !self.rising;
         } else {
             // What is in service and has shared it with as many as before, twice over.
-            self.settling = 2 * self.width.max(wanted);
+            self.settling = self.width.max(wanted).saturating_mul(2);
         }
         self.width = wanted;
     }
 }
 
 /// A window has so many requests at least,
-const ENDED_MIN: u32 = 24;
+const ENDED_MIN: usize = 24;
 /// and lasts as long at least.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 /// More width is worth it where throughput grows at least by this part of its growth.
@@ -223,6 +223,19 @@ mod tests {
         for knee in [20.0, 120.0, 8.0] {
             let (least, most, _) = simulate(&mut control, 120_000, |n| 0.010 * (n as f64 / knee).max(1.0));
             assert!(least as f64 > knee * 0.5 && (most as f64) < knee * 1.7, "{least} to {most} at {knee}");
+        }
+    }
+
+    #[test]
+    fn the_largest_bounds_do_not_overflow() {
+        for (min, max) in [(u32::MAX as usize, usize::MAX), (usize::MAX - 1, usize::MAX)] {
+            let mut control = between(min, max);
+            let now = Instant::now();
+            (0..100).for_each(|n| control.on_end(now + Duration::from_secs(n), Duration::from_millis(1), true));
+            assert_eq!(control.width(), min);
+            // Of a window that has so many.
+            control.close(0.001);
+            assert_eq!(control.width(), min.saturating_mul(2));
         }
     }
 

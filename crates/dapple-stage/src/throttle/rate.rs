@@ -71,7 +71,7 @@ impl Bucket {
     /// Full. `share` of `shares` of the rate; at least one token fits.
     pub(super) fn new(rate: Rate, burst: u64, (share, shares): (u64, u64), now: Instant) -> Bucket {
         let fill = u128::from(rate.num) * u128::from(share);
-        let token = (rate.per.as_nanos() * u128::from(shares)) as i128;
+        let token = i128::try_from(rate.per.as_nanos().saturating_mul(u128::from(shares))).unwrap_or(i128::MAX);
         let burst = (i128::from(burst) * i128::from(share) / i128::from(shares)).max(1);
         let level_max = token.saturating_mul(burst);
         Bucket { fill, token, level: level_max, level_max, at: now }
@@ -182,9 +182,13 @@ mod tests {
         }
 
         #[test]
-        fn the_largest_numbers_do_not_overflow(cost in any::<u64>(), burst in any::<u64>(), num in 1_u64.., share in 1_u64..1_000_000) {
+        fn the_largest_numbers_do_not_overflow(
+            cost in any::<u64>(), burst in any::<u64>(), num in 1_u64.., share in 1_u64..=u32::MAX.into(),
+            per in prop_oneof![Just(Duration::from_secs(1_000_000)), Just(Duration::MAX)],
+            shares in prop_oneof![Just(u64::from(u32::MAX)), Just(u64::MAX)],
+        ) {
             let now = Instant::now();
-            let mut bucket = Bucket::new(Rate::new(num, Duration::from_secs(1_000_000)), burst, (share, 1_000_000), now);
+            let mut bucket = Bucket::new(Rate::new(num, per), burst, (share, shares), now);
             for _ in 0..4 {
                 bucket.take(cost);
                 bucket.ready_at(cost, now + SECOND);

@@ -290,3 +290,15 @@ fn a_new_kind_is_taken_to_be_as_cheap_as_all_others() {
     let (keys, refused) = fill(&mut controller, dear, now);
     assert_eq!((keys.len(), refused.reason), (50, Reason::Full { len: 50 }));
 }
+
+#[test]
+fn the_largest_numbers_bound_nothing() {
+    let config = Config { queue_len_max: usize::MAX, in_service_max: usize::MAX, ..Config::default() };
+    let mut controller = Controller::new(config, usize::MAX);
+    let now = Instant::now();
+    for n in 0..100 {
+        let key = controller.offer(Offer::arrived(now).client(n).kind(u64::MAX), now).expect("there is room");
+        controller.finish(key, ms(n), now + ms(n));
+    }
+    assert_eq!(controller.stats(now).finished, 100);
+}

@@ -256,3 +256,32 @@ async fn a_width_can_be_changed_while_it_serves() {
         response.await.unwrap();
     }
 }
+
+#[dapple::test]
+async fn the_largest_and_the_least_numbers_limit_nothing_or_all_but_one() {
+    let stage = Stage::builder("most")
+        .queue_len_max(usize::MAX)
+        .queue_bytes_max(usize::MAX, |_| usize::MAX)
+        .width(usize::MAX)
+        .deadline(Duration::MAX)
+        .time_limit(Duration::MAX)
+        .rate(u32::MAX, Duration::MAX)
+        .worker_share(f64::INFINITY)
+        .wrap_cohorts(usize::MAX, async |numbers: Vec<u32>| numbers.into_iter().map(Ok::<_, Infallible>).collect());
+    assert_eq!(stage.ask(1).within(Duration::MAX).rank(u8::MAX).await, Ok(1));
+    stage.set_width(0);
+    assert_eq!(stage.ask(2).await, Ok(2));
+    let stage = Stage::builder("least")
+        .queue_len_max(0)
+        .width(0)
+        .rate(0, Duration::ZERO)
+        .worker_share(-1.0)
+        .wrap_cohorts(0, async |numbers: Vec<u32>| numbers.into_iter().map(Ok::<_, Infallible>).collect());
+    assert_eq!((stage.ask(1).await, stage.ask(2).await), (Ok(1), Ok(2)));
+}
+
+#[test]
+#[should_panic(expected = "not a number")]
+fn a_share_that_is_not_a_number_is_refused_at_once() {
+    drop(Stage::<u32, ()>::builder("share").worker_share(f64::NAN));
+}
