@@ -125,17 +125,22 @@ impl Slot {
         self.source_count.load(Ordering::Relaxed)
     }
 
-    /// Starts to report what happens on the descriptor.
-    pub(crate) fn register(&self, fd: BorrowedFd<'_>, entry: Arc<Entry>) -> io::Result<Token> {
+    /// A place for a source, which counts from now on and is told of a shutdown. Its events begin with `watch`.
+    pub(crate) fn place(&self, entry: Arc<Entry>) -> io::Result<Token> {
         let token = self.sources.lock().insert(entry).ok_or_else(shut_down_error)?;
         // Counted before the kernel may report: a poll that sees no source skips the call. Relaxed, here and elsewhere: the
         // number guards nothing. Who sees an old one comes back, and a park looks at the kernel in any case.
         self.source_count.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = epoll::add(&self.epoll, fd, token.data(), source_flags()) {
-            self.forget(token);
-            return Err(error.into());
-        }
         Ok(token)
+    }
+
+    /// Starts to report what happens on the descriptor, beginning with what is ready already. Again it changes nothing.
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        match epoll::add(&self.epoll, fd, token.data(), source_flags()) {
+            // Whoever waits for the other direction was here first.
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Makes the kernel report again what is ready now.
@@ -151,7 +156,8 @@ impl Slot {
         self.forget(token);
     }
 
-    fn forget(&self, token: Token) {
+    /// The end of a place whose descriptor is not watched.
+    pub(crate) fn forget(&self, token: Token) {
         let entry = self.sources.lock().remove(token);
         if entry.is_some() {
             self.source_count.fetch_sub(1, Ordering::Relaxed);

@@ -1,4 +1,8 @@
-//! A descriptor that is registered with a slot for as long as it lives, and the operations that wait for it.
+//! A descriptor that has a place in a slot for as long as it lives, and the operations that wait for it.
+//!
+//! The kernel watches it from the start, or ([`Source::unwatched`]) only once somebody has to wait. A connection that is accepted, read,
+//! answered and closed without ever waiting so costs no call for that. What is unwatched has no events; therefore whoever finds nothing
+//! to do has it watched, after storing its waker, and the kernel then reports what is ready by that time.
 
 use std::fmt;
 use std::future::Future;
@@ -6,20 +10,23 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
 use super::entry::{Direction, Entry, Waiter};
 use super::slot::Slot;
 use super::table::Token;
 use super::{current, shut_down_error};
 
-/// A non-blocking descriptor and its registration. Dropping it deregisters first and closes then.
+/// A non-blocking descriptor and its place. Dropping it deregisters first and closes then.
 pub(crate) struct Source<T: AsFd> {
     /// `None` only while dropping.
     descriptor: Option<T>,
     entry: Arc<Entry>,
     token: Token,
     slot: Arc<Slot>,
+    /// Whether the kernel reports what happens.
+    is_watched: AtomicBool,
 }
 
 /// What an operation did.
@@ -33,20 +40,41 @@ pub(crate) enum Step<R> {
 impl<T: AsFd> Source<T> {
     /// Registers a descriptor that can be read and written, as far as anyone knows.
     pub(crate) fn new(descriptor: T) -> io::Result<Self> {
+        let source = Self::unwatched(descriptor)?;
+        source.watch()?;
+        Ok(source)
+    }
+
+    /// As `new`, for a descriptor that will be tried at once: it is registered when somebody waits for it. That may fail then.
+    pub(crate) fn unwatched(descriptor: T) -> io::Result<Self> {
         Self::with_entry(descriptor, Entry::new(true, true))
     }
 
     /// Registers a socket that is still connecting: no write is tried before the kernel says so.
     pub(crate) fn connecting(descriptor: T) -> io::Result<Self> {
-        Self::with_entry(descriptor, Entry::new(false, false))
+        let source = Self::with_entry(descriptor, Entry::new(false, false))?;
+        source.watch()?;
+        Ok(source)
     }
 
     fn with_entry(descriptor: T, entry: Entry) -> io::Result<Self> {
         let slot = current::slot_for_source()?;
         let entry = Arc::new(entry);
-        let token = slot.register(descriptor.as_fd(), entry.clone())?;
+        let token = slot.place(entry.clone())?;
         slot.shared().note_io();
-        Ok(Source { descriptor: Some(descriptor), entry, token, slot })
+        Ok(Source { descriptor: Some(descriptor), entry, token, slot, is_watched: AtomicBool::new(false) })
+    }
+
+    /// Has the kernel report what is ready, now and from now on.
+    pub(crate) fn watch(&self) -> io::Result<()> {
+        // Relaxed, both: it guards nothing. Who sees an old value asks the kernel again, which knows.
+        if self.is_watched.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.slot.watch(self.descriptor().as_fd(), self.token)?;
+        self.is_watched.store(true, Ordering::Relaxed);
+        self.slot.shared().note_io();
+        Ok(())
     }
 
     pub(crate) fn descriptor(&self) -> &T {
@@ -62,6 +90,7 @@ impl<T: AsFd> Source<T> {
         if let Some(Ok(sighting)) = self.entry.look(direction) {
             self.entry.clear(sighting, direction);
         }
+        self.watch()?;
         self.slot.rearm(self.descriptor().as_fd(), self.token)
     }
 
@@ -80,9 +109,13 @@ impl<T: AsFd> Source<T> {
                 Some(id) => Waiter::Listed(id),
                 None => Waiter::Poller,
             };
-            let sighting = match ready!(self.entry.poll_ready(cx, direction, waiter)) {
-                Ok(sighting) => sighting,
-                Err(_) => return Poll::Ready(Err(shut_down_error())),
+            let sighting = match self.entry.poll_ready(cx, direction, waiter) {
+                Poll::Ready(Ok(sighting)) => sighting,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(shut_down_error())),
+                Poll::Pending => {
+                    self.watch()?;
+                    return Poll::Pending;
+                }
             };
             if !self.entry.spend() {
                 cx.waker().wake_by_ref();
@@ -118,14 +151,17 @@ impl<T: AsFd> Source<T> {
         }
     }
 
-    /// Runs the operation now, or says [`io::ErrorKind::WouldBlock`].
+    /// Runs the operation now, or says [`io::ErrorKind::WouldBlock`]; then the kernel reports when to try again.
     pub(crate) fn try_io<R>(
         &self,
         direction: Direction,
         mut op: impl FnMut(&T) -> io::Result<Step<R>>,
     ) -> io::Result<R> {
         let sighting = match self.entry.look(direction) {
-            None => return Err(io::ErrorKind::WouldBlock.into()),
+            None => {
+                self.watch()?;
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             Some(Err(_)) => return Err(shut_down_error()),
             Some(Ok(sighting)) => sighting,
         };
@@ -140,6 +176,7 @@ impl<T: AsFd> Source<T> {
                 Err(error) => {
                     if error.kind() == io::ErrorKind::WouldBlock {
                         self.entry.clear(sighting, direction);
+                        self.watch()?;
                     }
                     return Err(error);
                 }
@@ -177,7 +214,11 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Source<T> {
 impl<T: AsFd> Drop for Source<T> {
     fn drop(&mut self) {
         if let Some(descriptor) = self.descriptor.take() {
-            self.slot.deregister(descriptor.as_fd(), self.token);
+            // Nobody else has it any more, so nobody sets it now.
+            match *self.is_watched.get_mut() {
+                true => self.slot.deregister(descriptor.as_fd(), self.token),
+                false => self.slot.forget(self.token),
+            }
             self.entry.close();
             drop(descriptor);
             self.slot.shared().descriptors.one_closed();

@@ -41,6 +41,11 @@ pub fn on_writable(fd: impl AsFd, callback: Callback<()>) -> io::Result<Registra
 
 /// Watches a source of this crate for as long as it lives.
 pub(crate) fn watch<T: AsFd>(source: &Source<T>, direction: Direction, callback: Callback<()>) -> Registration {
+    if let Err(error) = source.watch() {
+        tracing::error!(%error, "a descriptor cannot be watched");
+        // Whoever uses it is told, too.
+        source.entry().close();
+    }
     Watch::start(source.entry().clone(), None, direction, callback)
 }
 

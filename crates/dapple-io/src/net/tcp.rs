@@ -83,7 +83,8 @@ impl TcpStream {
 
     /// A connection that the kernel made non-blocking and without delay.
     pub(crate) fn accepted(fd: OwnedFd) -> io::Result<Self> {
-        let source = Source::new(std::net::TcpStream::from(fd))?;
+        // Its first bytes are often there already, and a short conversation ends before anybody has to wait.
+        let source = Source::unwatched(std::net::TcpStream::from(fd))?;
         Ok(TcpStream::of(source))
     }
 

@@ -57,7 +57,7 @@ impl UnixListener {
     pub async fn accept(&self) -> io::Result<UnixStream> {
         loop {
             let accepted = self.source.io(Direction::Read, accept_one).await;
-            match accepted.and_then(|fd| UnixStream::nonblocking(fd.into())) {
+            match accepted.and_then(|fd| UnixStream::accepted(fd.into())) {
                 Ok(stream) => {
                     self.shared.descriptors.accepted();
                     return Ok(stream);
@@ -115,6 +115,11 @@ impl UnixStream {
     pub fn from_std(stream: std_unix::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Self::nonblocking(stream)
+    }
+
+    /// A connection that the kernel made non-blocking.
+    fn accepted(stream: std_unix::UnixStream) -> io::Result<Self> {
+        Ok(UnixStream { source: Source::unwatched(stream)? })
     }
 
     fn nonblocking(stream: std_unix::UnixStream) -> io::Result<Self> {

@@ -24,6 +24,7 @@ mod shutdown;
 mod signal;
 mod stream;
 mod traits;
+mod unwatched;
 mod watch;
 
 use std::future::Future;
