@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::address::ToAddresses;
@@ -116,6 +116,42 @@ impl TcpStream {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,
         }
+    }
+
+    /// Writes the last bytes now and ends the writing direction, as one packet where they fit: for a short reply that is half of the
+    /// kernel's work. Returns how many bytes were written; where that is not all of them, nothing has been ended.
+    ///
+    /// What the other side sends is not read, so what holds for [`shutdown`](Self::shutdown) holds here.
+    ///
+    /// ```
+    /// use dapple_io::net::{TcpListener, TcpStream};
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// runtime.block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let client = TcpStream::connect(listener.local_addr()?.to_string()).await?;
+    ///     let (server, _) = listener.accept().await?;
+    ///     assert_eq!(server.try_finish(b"good bye")?, 8);
+    ///     let mut buf = [0; 9];
+    ///     assert_eq!(client.read(&mut buf).await?, 8);
+    ///     assert_eq!(client.read(&mut buf).await?, 0, "the end");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when there is no room, and those of `write`.
+    pub fn try_finish(&self, buf: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
+        // What more is to come is the end; were it other bytes, they would take these along.
+        let send = |fd: &std::net::TcpStream| Ok(step(rustix::net::send(fd, buf, flags)?, buf.len()));
+        let len = self.source.try_io(Direction::Write, send)?;
+        if len == buf.len() {
+            self.shutdown(Shutdown::Write)?;
+        }
+        Ok(len)
     }
 
     /// Two halves that can be owned by different tasks. Dropping the writing half ends that direction.

@@ -33,7 +33,7 @@ fn a_conversation_without_a_wait_is_not_watched() {
         client.write_all(b"question").unwrap();
         let mut buf = [0; 64];
         assert_eq!(server.read(&mut buf).await.unwrap(), 8);
-        assert_eq!(server.write(b"answer").await.unwrap(), 6);
+        assert_eq!(server.try_finish(b"answer").unwrap(), 6);
         assert!(!is_watched(&server));
         drop(server);
         let mut all = String::new();
@@ -135,5 +135,23 @@ fn sockets_of_this_machine_are_no_different() {
         drop(client);
         assert_eq!(server.read(&mut buf).await.unwrap(), 0);
         assert!(is_watched(&server));
+    });
+}
+
+#[test]
+fn last_bytes_that_do_not_fit_end_nothing() {
+    run(1, async {
+        let (server, mut client) = accepted().await;
+        let bytes = vec![7; 64 << 20];
+        let len = server.try_finish(&bytes).unwrap();
+        assert!(0 < len && len < bytes.len(), "{len}");
+        let reading = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            all.len()
+        });
+        server.write_all(&bytes[len..]).await.unwrap();
+        server.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(dapple_io::blocking::spawn_blocking(move || reading.join().unwrap()).await.unwrap(), bytes.len());
     });
 }
