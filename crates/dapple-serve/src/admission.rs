@@ -57,9 +57,14 @@ impl Gate {
 
     /// Waits before a refusal where clients ask again at once: see [`Pace`]. Cancel safe.
     pub(crate) async fn pace(&self) {
-        if let Some(wait) = self.pace.wait(Instant::now()) {
+        if let Some(wait) = self.pace_wait() {
             sleep(wait).await;
         }
+    }
+
+    /// How long [`Gate::pace`] waits before the next refusal.
+    pub(crate) fn pace_wait(&self) -> Option<Duration> {
+        self.pace.wait(Instant::now())
     }
 
     /// What to tell about a request.

@@ -36,6 +36,11 @@ pub trait Stream: Read + Write + Unpin + Send + 'static {
     /// Whether it will be asked how long what is read has waited.
     fn note_arrivals(&self, _is_wanted: bool) {}
 
+    /// Writes the last bytes and ends the writing direction with them, where that can be done in one go; otherwise nothing.
+    fn try_finish(&self, _bytes: &[u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+
     /// How long ago what was read last came, as far as that is known.
     fn read_waited(&self) -> Duration;
 }
@@ -120,6 +125,10 @@ impl Listener for UnixListener {
 impl Stream for TcpStream {
     fn note_arrivals(&self, is_wanted: bool) {
         TcpStream::note_arrivals(self, is_wanted);
+    }
+
+    fn try_finish(&self, bytes: &[u8]) -> io::Result<usize> {
+        TcpStream::try_finish(self, bytes)
     }
 
     fn read_waited(&self) -> Duration {

@@ -6,6 +6,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use dapple_io::time::Instant;
+use dapple_stage::Refused;
+use dapple_stage::admission::Admitted;
 
 use super::state::State;
 use crate::listener::Peer;
@@ -23,6 +25,8 @@ pub(crate) struct Link {
     /// The strongest order that was given.
     order: AtomicU8,
     wakers: Mutex<Wakers>,
+    /// What was decided about the first request before hyper has read it.
+    decision: Mutex<Option<Decision>>,
     /// It speaks another protocol by now, and nobody but its reader and writer can end it.
     is_upgraded: AtomicBool,
     /// Others wait for its place, and it was told to finish for that.
@@ -32,6 +36,9 @@ pub(crate) struct Link {
     /// It has no place any more.
     is_over: AtomicBool,
 }
+
+/// What admission says to a request.
+pub(crate) type Decision = Result<Admitted, Refused>;
 
 /// Who hears of orders.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +73,7 @@ impl Link {
             arrived_ns: AtomicI64::new(0),
             order: AtomicU8::new(Order::GoOn as u8),
             wakers: Mutex::default(),
+            decision: Mutex::default(),
             is_upgraded: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -126,6 +134,16 @@ impl Link {
 
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// What becomes of the first request, which hyper is about to read.
+    pub(crate) fn decide(&self, decision: Decision) {
+        *self.decision.lock().unwrap_or_else(PoisonError::into_inner) = Some(decision);
+    }
+
+    /// What was decided about this request, if it is the first and anything was.
+    pub(crate) fn take_decision(&self) -> Option<Decision> {
+        self.decision.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// What was read just now reached this machine so long ago.

@@ -1,6 +1,7 @@
 //! The life of a connection.
 
 mod farewell;
+mod first;
 mod http;
 mod link;
 pub(crate) mod pace;
@@ -39,30 +40,17 @@ pub(crate) async fn serve<S: Stream, V: HttpService>(
     link: Arc<Link>,
     shared: Arc<Shared>,
 ) {
-    let (stream, home) = Watched::new(stream, place, link.clone(), shared.clone());
-    let end = {
-        let (answer_link, answer_shared) = (link.clone(), shared.clone());
-        let respond = service_fn(move |request| {
-            let reply = answer(service.clone(), request, answer_link.clone(), answer_shared.clone());
-            async move { Ok::<_, Infallible>(reply.await) }
-        });
-        let builder = http::http(&shared.options, &link);
-        let mut http = pin!(builder.serve_connection_with_upgrades(stream, respond));
-        let mut watch = Watch::new(&link, &shared);
-        poll_fn(|cx| {
-            loop {
-                if let Poll::Ready(result) = http.as_mut().poll(cx) {
-                    return Poll::Ready(End::Done(result));
-                }
-                match watch.look(cx) {
-                    Look::Wait => return Poll::Pending,
-                    Look::Finish => http.as_mut().graceful_shutdown(),
-                    Look::End(end) => return Poll::Ready(end),
-                }
-            }
-        })
-        .await
+    let (mut stream, home) = Watched::new(stream, place, link.clone(), shared.clone());
+    let end = match first::answer(&mut stream, &link, &shared).await {
+        Some(end) => {
+            drop(stream);
+            end
+        }
+        // In memory of its own: it is large, and not everybody needs it.
+        None => Box::pin(by_hyper(stream, service, &link, &shared)).await,
     };
+    // If hyper has read no request in what looked like one, its place is others'.
+    drop(link.take_decision());
     let stream = home.lock().unwrap_or_else(PoisonError::into_inner).take();
     match stream {
         Some((stream, place)) => {
@@ -72,6 +60,35 @@ pub(crate) async fn serve<S: Stream, V: HttpService>(
         // One that speaks another protocol by now is whoever's that asked for it.
         None => link.set_upgraded(),
     }
+}
+
+async fn by_hyper<S: Stream, V: HttpService>(
+    stream: Watched<S>,
+    service: V,
+    link: &Arc<Link>,
+    shared: &Arc<Shared>,
+) -> End {
+    let (answer_link, answer_shared) = (link.clone(), shared.clone());
+    let respond = service_fn(move |request| {
+        let reply = answer(service.clone(), request, answer_link.clone(), answer_shared.clone());
+        async move { Ok::<_, Infallible>(reply.await) }
+    });
+    let builder = http::http(&shared.options, link);
+    let mut http = pin!(builder.serve_connection_with_upgrades(stream, respond));
+    let mut watch = Watch::new(link, shared);
+    poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = http.as_mut().poll(cx) {
+                return Poll::Ready(End::Done(result));
+            }
+            match watch.look(cx) {
+                Look::Wait => return Poll::Pending,
+                Look::Finish => http.as_mut().graceful_shutdown(),
+                Look::End(end) => return Poll::Ready(end),
+            }
+        }
+    })
+    .await
 }
 
 /// Ready when a connection is to end on which no request can have come yet. Cancel safe.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use dapple_http::frames::{Scanner, Traffic};
 use dapple_io::time::Instant;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
@@ -32,6 +33,10 @@ pub(crate) struct Watched<S> {
     is_busy: bool,
     /// Looks at the frames of HTTP/2.
     frames: Option<(Scanner, Traffic)>,
+    /// Read already, and noted; goes to hyper first.
+    kept: Bytes,
+    /// The writing direction was ended along with the last bytes.
+    is_finished: bool,
 }
 
 impl<S: Stream> Watched<S> {
@@ -48,9 +53,72 @@ impl<S: Stream> Watched<S> {
                 preface: 0,
                 is_busy: false,
                 frames,
+                kept: Bytes::new(),
+                is_finished: false,
             },
             home,
         )
+    }
+
+    /// Reads something that hyper will get, for others to look at before.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.kept = ready!(self.poll_some(cx, PASSING_LEN, Bytes::copy_from_slice))?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// What was read and hyper has not got.
+    pub(crate) fn kept(&self) -> &Bytes {
+        &self.kept
+    }
+
+    /// The first `len` bytes of what is kept were somebody else's to answer.
+    pub(crate) fn forget(&mut self, len: usize) {
+        self.kept.advance(len);
+    }
+
+    /// Writes a part of these bytes. Where they are the last of the connection, its end may go along with them.
+    pub(crate) fn poll_say(&mut self, cx: &mut Context<'_>, bytes: &[u8], are_last: bool) -> Poll<io::Result<usize>> {
+        if are_last {
+            let len = match self.stream().try_finish(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                result => result?,
+            };
+            if len > 0 {
+                self.is_finished = len == bytes.len();
+                return self.note_written(Poll::Ready(Ok(len)));
+            }
+        }
+        Pin::new(self).poll_write(cx, bytes)
+    }
+
+    /// Ends the writing direction, if that has not been done.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_finished {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.stream().poll_flush(cx))?;
+        self.stream().poll_shutdown(cx)
+    }
+
+    /// Reads what there is, `len_max` bytes at most, and has `take` look at it.
+    fn poll_some<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        len_max: usize,
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> Poll<io::Result<R>> {
+        PASSING.with_borrow_mut(|passing| {
+            let len = passing.len().min(len_max);
+            let mut read = ReadBuf::new(&mut passing[..len]);
+            // When it came costs the kernel some time, which is worth it only where requests are dear.
+            let is_busy = self.shared.gate.is_busy();
+            if is_busy != std::mem::replace(&mut self.is_busy, is_busy) {
+                self.stream().note_arrivals(is_busy);
+            }
+            ready!(self.stream().poll_read(cx, read.unfilled()))?;
+            self.note_read(read.filled())?;
+            Poll::Ready(Ok(take(read.filled())))
+        })
     }
 
     fn stream(&mut self) -> Pin<&mut S> {
@@ -131,19 +199,22 @@ impl<S: Stream> Read for Watched<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         // Here, too, as nobody else is woken once this was upgraded.
         self.check(self.link.watch(cx.waker()))?;
-        PASSING.with_borrow_mut(|passing| {
-            let len = passing.len().min(buf.remaining());
-            let mut read = ReadBuf::new(&mut passing[..len]);
-            // When it came costs the kernel some time, which is worth it only where requests are dear.
-            let is_busy = self.shared.gate.is_busy();
-            if is_busy != std::mem::replace(&mut self.is_busy, is_busy) {
-                self.stream().note_arrivals(is_busy);
-            }
-            ready!(self.stream().poll_read(cx, read.unfilled()))?;
-            self.note_read(read.filled())?;
-            buf.put_slice(read.filled());
-            Poll::Ready(Ok(()))
-        })
+        if self.kept.is_empty() {
+            // At first hyper asks for no more than the preface, which would make two calls to the kernel of one.
+            let is_begun = self.preface >= PREFACE.len();
+            let len_max = if is_begun { buf.remaining() } else { PASSING_LEN };
+            let room = buf.remaining();
+            let give = |bytes: &[u8]| {
+                let (now, later) = bytes.split_at(bytes.len().min(room));
+                buf.put_slice(now);
+                Bytes::copy_from_slice(later)
+            };
+            self.kept = ready!(self.poll_some(cx, len_max, give))?;
+            return Poll::Ready(Ok(()));
+        }
+        let len = self.kept.len().min(buf.remaining());
+        buf.put_slice(&self.kept.split_to(len));
+        Poll::Ready(Ok(()))
     }
 }
 

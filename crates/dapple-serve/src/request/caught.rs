@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 pub(crate) struct Panicked;
 
 /// What `run` returns, where it does not panic.
-pub(super) fn caught<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
+pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|_panic| Panicked)
 }
 

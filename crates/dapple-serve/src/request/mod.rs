@@ -15,11 +15,13 @@ use hyper::body::{Body as _, Incoming};
 use tracing::{debug, error};
 
 pub use self::body::Body;
-use self::caught::{Caught, caught};
+use self::caught::Caught;
+pub(crate) use self::caught::caught;
 use self::exchange::{Exchange, Fault};
 pub(crate) use self::refusal::OnRefusal;
-use self::refusal::Words;
-use self::reply::{Open, Reply, text};
+pub(crate) use self::refusal::Words;
+pub(crate) use self::reply::Open;
+use self::reply::{Reply, text};
 use crate::connection::{Link, Order};
 use crate::server::Shared;
 use crate::service::HttpService;
@@ -68,9 +70,16 @@ async fn serve<V: HttpService>(
     let words = Words::new(shared.on_refusal.clone(), &parts);
     let admitted = match shared.gate.admission() {
         Some(admission) => {
-            // Users' own functions are asked.
-            let Ok(offer) = caught(|| shared.gate.offer(&parts, &peer, link.arrived())) else { return panicked() };
-            match admission.offer(offer) {
+            let decision = match link.take_decision() {
+                Some(decision) => decision,
+                None => {
+                    // Users' own functions are asked.
+                    let offer = caught(|| shared.gate.offer(&parts, &peer, link.arrived()));
+                    let Ok(offer) = offer else { return panicked() };
+                    admission.offer(offer)
+                }
+            };
+            match decision {
                 Ok(admitted) => Some(admitted),
                 Err(refused) => {
                     shared.gate.pace().await;

@@ -10,35 +10,45 @@ use http::{Response, StatusCode};
 
 use super::caught::caught;
 use super::panicked;
-use super::reply::{Reply, text};
+use super::reply::{Reply, plain};
 
 /// A user's own reply.
 pub(crate) type OnRefusal = Arc<dyn Fn(&Refused) -> Response<String> + Send + Sync>;
 
 /// How to refuse one request.
 #[derive(Clone)]
-pub(super) struct Words {
+pub(crate) struct Words {
     own: Option<OnRefusal>,
     is_grpc: bool,
 }
 
 impl Words {
-    pub(super) fn new(own: Option<OnRefusal>, parts: &Parts) -> Words {
+    pub(crate) fn new(own: Option<OnRefusal>, parts: &Parts) -> Words {
         let kind = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         Words { own, is_grpc: kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) }
+    }
+
+    /// Whether [`Words::plain`] is what would be said.
+    pub(crate) fn are_plain(&self) -> bool {
+        self.own.is_none() && !self.is_grpc
+    }
+
+    /// What whoever has no words of his own is told.
+    pub(crate) fn plain(&self, refused: &Refused) -> Response<String> {
+        http(refused)
     }
 
     pub(super) fn say<B>(&self, refused: &Refused) -> Response<Reply<B>> {
         match &self.own {
             Some(own) => caught(|| own(refused)).map_or_else(|_panic| panicked(), |response| response.map(Reply::said)),
             None if self.is_grpc => grpc(refused),
-            None => http(refused),
+            None => http(refused).map(Reply::said),
         }
     }
 }
 
-fn http<B>(refused: &Refused) -> Response<Reply<B>> {
-    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{refused}\n"));
+fn http(refused: &Refused) -> Response<String> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, format!("{refused}\n"));
     // Whole seconds are all that there are, and none would be an invitation to try at once.
     let seconds = refused.retry_after.as_secs().saturating_add(u64::from(refused.retry_after.subsec_nanos() > 0));
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));

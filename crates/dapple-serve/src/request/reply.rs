@@ -42,7 +42,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    pub(super) fn new(link: Arc<Link>, exchange: Option<Arc<Exchange>>) -> Open {
+    pub(crate) fn new(link: Arc<Link>, exchange: Option<Arc<Exchange>>) -> Open {
         link.state().begin(Instant::now());
         Open { link, exchange }
     }
@@ -74,7 +74,12 @@ impl<B> Reply<B> {
 
 /// A reply of the server's own.
 pub(super) fn text<B>(status: StatusCode, text: impl Into<Bytes>) -> Response<Reply<B>> {
-    let mut response = Response::new(Reply::said(text));
+    plain(status, text).map(Reply::said)
+}
+
+/// The same before it is a reply.
+pub(super) fn plain<T>(status: StatusCode, text: T) -> Response<T> {
+    let mut response = Response::new(text);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response

@@ -5,6 +5,7 @@ mod basics;
 mod bodies;
 mod bounds;
 mod end;
+mod first;
 mod hostile;
 mod room;
 mod site;
