@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Port(u16),
     /// There is no such host.
     Unknown(String),
+    /// No name server answered in time.
+    LookupTimeout,
     /// Nobody answers there.
     Unreachable(String),
     /// It took too long: what.
@@ -47,7 +49,9 @@ impl Failure {
             Failure::Unknown(_) | Failure::Unreachable(_) | Failure::Broken(_) | Failure::Framing(_) => {
                 StatusCode::BAD_GATEWAY
             }
-            Failure::TimedOut(_) | Failure::NeverStale(_) | Failure::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
+            Failure::LookupTimeout | Failure::TimedOut(_) | Failure::NeverStale(_) | Failure::OnlyIfCached => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
             Failure::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Failure::Loop => StatusCode::LOOP_DETECTED,
             Failure::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
@@ -61,6 +65,7 @@ impl Failure {
             Failure::Refused(..) => "destination_ip_prohibited",
             Failure::Port(_) => "http_request_denied",
             Failure::Unknown(_) => "dns_error",
+            Failure::LookupTimeout => "dns_timeout",
             Failure::Unreachable(_) => "connection_refused",
             Failure::TimedOut(_) => "http_response_timeout",
             Failure::Broken(_) => "http_response_incomplete",
@@ -80,6 +85,7 @@ impl Failure {
                 "Port {port} may not be reached by CONNECT: only 443 and 563 may. `--connect-port {port}` allows it."
             ),
             Failure::Unknown(why) => format!("The host could not be looked up: {why}."),
+            Failure::LookupTimeout => "Looking the host up took too long.".to_owned(),
             Failure::Unreachable(why) => format!("The server could not be reached: {why}."),
             Failure::TimedOut(what) => format!("{what} took too long."),
             Failure::Broken(why) => format!("The server ended the connection before its response was complete: {why}."),

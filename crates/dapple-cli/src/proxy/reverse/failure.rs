@@ -14,6 +14,8 @@ use crate::proxy::reply;
 pub(crate) enum Failure {
     /// Its name was not found.
     Unknown(String),
+    /// Looking its name up took too long.
+    LookupTimeout,
     /// No connection came about.
     Unreachable(String),
     /// It could not prove that it is who it should be.
@@ -56,7 +58,9 @@ impl Failure {
             | Failure::Tls(_)
             | Failure::Broken(_)
             | Failure::Framing(_) => StatusCode::BAD_GATEWAY,
-            Failure::ConnectTimeout | Failure::Stuck | Failure::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Failure::LookupTimeout | Failure::ConnectTimeout | Failure::Stuck | Failure::TimedOut => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
             Failure::Busy | Failure::NoneIn(_) => StatusCode::SERVICE_UNAVAILABLE,
             Failure::Client(_) | Failure::Bad(_) => StatusCode::BAD_REQUEST,
             Failure::Idle => StatusCode::REQUEST_TIMEOUT,
@@ -69,6 +73,7 @@ impl Failure {
     fn error_type(&self) -> Option<&'static str> {
         Some(match self {
             Failure::Unknown(_) => "dns_error",
+            Failure::LookupTimeout => "dns_timeout",
             Failure::Unreachable(_) => "connection_refused",
             Failure::Certificate(_) => "tls_certificate_error",
             Failure::Tls(_) => "tls_protocol_error",
@@ -88,6 +93,7 @@ impl Failure {
         let text = match self {
             Failure::Unknown(_) | Failure::Unreachable(_) => "The server behind this proxy could not be reached.",
             Failure::Certificate(_) | Failure::Tls(_) => "The server behind this proxy could not be reached safely.",
+            Failure::LookupTimeout => "The server behind this proxy could not be found in time.",
             Failure::ConnectTimeout => "The server behind this proxy could not be reached in time.",
             Failure::Busy => "The servers behind this proxy have as many requests as they may. Please try again.",
             Failure::NoneIn(_) => "No server behind this proxy is in service. Please try again later.",
@@ -128,6 +134,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Unknown(why) => write!(f, "its name could not be looked up: {why}"),
+            Failure::LookupTimeout => write!(f, "looking its name up took too long"),
             Failure::Unreachable(why) => write!(f, "it could not be connected to: {why}"),
             Failure::Certificate(why) => {
                 write!(f, "its certificate is not accepted: {why}; --upstream-ca names the authorities that are")

@@ -45,6 +45,15 @@ fn name_server(answer: impl Fn(usize) -> Vec<Ipv4Addr> + Send + 'static) -> (Soc
 
 /// Connects to a name of that server's, as often as there are results.
 fn connect_to<const N: usize>(server: SocketAddr, rules: &Rules, port: u16) -> [Result<SocketAddr, Failure>; N] {
+    connect_within(LIMIT, server, rules, port)
+}
+
+fn connect_within<const N: usize>(
+    limit: Duration,
+    server: SocketAddr,
+    rules: &Rules,
+    port: u16,
+) -> [Result<SocketAddr, Failure>; N] {
     let runtime = dapple::builder().workers(1).build().unwrap();
     let _entered = runtime.enter();
     let mut config = ResolverConfig::default();
@@ -53,7 +62,7 @@ fn connect_to<const N: usize>(server: SocketAddr, rules: &Rules, port: u16) -> [
     Resolver::new(config).install().unwrap();
     let origin = Origin { host: "rebinding.test".to_owned(), port };
     let connected =
-        || runtime.block_on(async { connect(rules, &origin, LIMIT).await.map(|stream| stream.peer_addr().unwrap()) });
+        || runtime.block_on(async { connect(rules, &origin, limit).await.map(|stream| stream.peer_addr().unwrap()) });
     std::array::from_fn(|_| connected())
 }
 
@@ -97,6 +106,18 @@ fn of_several_addresses_only_those_allowed_are_tried() {
     let [result] = connect_to(server, &rules(), port);
     assert!(matches!(result, Err(Failure::Unreachable(_))), "{result:?}");
     assert!(refused.accept().is_err(), "nobody came");
+}
+
+#[test]
+fn a_name_server_that_says_nothing_is_a_timeout_of_the_lookup() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let limit = Duration::from_millis(300);
+    let [result] = connect_within(limit, silent.local_addr().unwrap(), &rules(), 80);
+    assert_eq!(result, Err(Failure::LookupTimeout));
+    assert_eq!(
+        (Failure::LookupTimeout.status().as_u16(), Failure::LookupTimeout.error_type()),
+        (504, Some("dns_timeout"))
+    );
 }
 
 const ALLOWED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);

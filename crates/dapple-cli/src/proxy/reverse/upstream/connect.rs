@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 use dapple::hyper_rt::{Executor, Timer};
 use dapple::net::{Connector, TcpStream, resolve};
-use dapple::time::timeout;
+use dapple::time::{Instant, timeout_at};
 use dapple::tls::rustls::pki_types::CertificateDer;
 use dapple::tls::rustls::pki_types::pem::PemObject;
 use dapple::tls::{Error, TlsConnector};
@@ -69,9 +71,12 @@ pub(super) async fn open(
     limit: Duration,
     only_http1: bool,
 ) -> Result<Opened, Failure> {
+    let deadline = Instant::now() + limit;
+    let target = &upstream.target;
+    let ips = timeout_at(deadline, resolve(target.name())).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
+    let ips = ips.map_err(|error| unresolved(&error))?;
     let connecting = async {
-        let target = &upstream.target;
-        let stream = reach(target).await?;
+        let stream = reach(target, ips).await?;
         match target.scheme {
             Scheme::Http => http1(upstream, stream, place).await,
             Scheme::H2c => http2(upstream, stream, place).await,
@@ -87,14 +92,21 @@ pub(super) async fn open(
             }
         }
     };
-    timeout(limit, connecting).await.unwrap_or(Err(Failure::ConnectTimeout))
+    timeout_at(deadline, connecting).await.unwrap_or(Err(Failure::ConnectTimeout))
 }
 
 /// Races the addresses of a host.
-async fn reach(target: &Target) -> Result<TcpStream, Failure> {
-    let ips = resolve(target.name()).await.map_err(|error| Failure::Unknown(error.to_string()))?;
-    let addrs: Vec<_> = ips.into_iter().map(|ip| std::net::SocketAddr::new(ip, target.port)).collect();
+async fn reach(target: &Target, ips: Vec<IpAddr>) -> Result<TcpStream, Failure> {
+    let addrs: Vec<_> = ips.into_iter().map(|ip| SocketAddr::new(ip, target.port)).collect();
     Connector::new().connect(addrs).await.map_err(|error| Failure::Unreachable(error.to_string()))
+}
+
+/// Why there is no address.
+fn unresolved(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::TimedOut => Failure::LookupTimeout,
+        _ => Failure::Unknown(error.to_string()),
+    }
 }
 
 /// Why there is no TLS.
@@ -170,3 +182,22 @@ const SEND_BUFFER_MAX: usize = 64 << 10;
 /// While a request is in flight, a server that is gone without a word is noticed.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PONG_MAX: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::{Failure, unresolved};
+
+    #[test]
+    fn a_name_server_that_is_late_is_no_name_that_is_not_there() {
+        let failures = [io::ErrorKind::TimedOut, io::ErrorKind::NotFound].map(|kind| unresolved(&kind.into()));
+        let said = failures.each_ref().map(|failure| {
+            let reply = failure.reply(false);
+            (reply.status.as_u16(), reply.headers["proxy-status"].to_str().unwrap().to_owned())
+        });
+        let expected = [(504, "dapple; error=dns_timeout"), (502, "dapple; error=dns_error")];
+        assert_eq!(said, expected.map(|(status, text)| (status, text.to_owned())));
+        assert_eq!(failures[0], Failure::LookupTimeout);
+    }
+}
