@@ -126,6 +126,15 @@ fn state_of(client: &mut Client, path: &str) -> u32 {
     client.get(path).header("x-state").unwrap().parse().unwrap()
 }
 
+/// Tells the clients that it is over, also where something here fails: otherwise they would be waited for without end.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn rules_are_read_again_while_clients_go_on() {
     let site = Site::new();
@@ -151,6 +160,7 @@ fn rules_are_read_again_while_clients_go_on() {
                 })
             })
             .collect();
+        let over = Over(&is_over);
         let mut client = server.connect();
         for number in 1..=8 {
             let options = format!("port = 0\nworkers = 2\ndir = \"root\"\ncache_mb = 4\n{}", state(number));
@@ -165,7 +175,7 @@ fn rules_are_read_again_while_clients_go_on() {
             let missing = client.get("/missing");
             assert_eq!((missing.status, missing.text()), (404, ["even", "odd"][number as usize % 2]));
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         for client in clients {
             let (newest, count) = client.join().unwrap();
             assert!(newest >= 7 && count > 8, "state {newest} after {count} replies");
