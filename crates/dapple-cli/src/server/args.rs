@@ -15,8 +15,8 @@ pub(crate) struct AdmissionArgs {
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
     connections: Option<u32>,
 
-    /// The most connections from one address, or from one /64 of IPv6; 0 is no limit [default: a tenth of all, and none for
-    /// this machine itself]
+    /// The most connections from one address, or from one /64 of IPv6; 0 is no limit [default: a tenth of all for others than
+    /// this machine itself, for which a number counts only when it is given]
     #[arg(long, value_name = "N", value_parser = number::<u32>(0..=u64::from(u32::MAX)))]
     connections_per_address: Option<u32>,
 
