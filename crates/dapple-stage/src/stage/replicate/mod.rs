@@ -23,7 +23,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -39,7 +39,7 @@ pub use self::scale::Replication;
 use self::replica::Parts;
 use self::route::{Judge, Router, judge_any, judge_own};
 use self::scale::Scale;
-use self::set::{Live, Make, Set, Start};
+use self::set::{Live, Make, START_MAX, Set, Start};
 use super::behind::know_stage;
 use super::builder::StageBuilder;
 use super::core::{Core, Order, now};
@@ -49,6 +49,7 @@ use super::seat::of_services;
 use super::stats::StageStats;
 use crate::BoxError;
 use crate::graph::{Linked, Node};
+use crate::race::{First, race};
 use crate::switch::{Mutex, lock};
 
 impl<Req: Send + 'static> StageBuilder<Req> {
@@ -231,12 +232,17 @@ where
         self.watch.set.part(name)
     }
 
-    /// Takes nothing more in, and resolves when what was taken in is served and the replicas have ended. Cancel safe: dropped, it has
-    /// stopped the stage none the less, whose replicas then end with its last handle.
+    /// Takes nothing more in, and resolves when what was taken in is served and the replicas have ended. A first start that goes on
+    /// for 30 s more is given up, and what waits for it is refused as [`Unavailable`](crate::Reason::Unavailable). Cancel safe: dropped,
+    /// it has stopped the stage none the less, whose replicas then end with its last handle.
     pub fn stop(&self) -> impl Future<Output = ()> + Send + use<Req, Resp, E> {
         let (stopping, set) = (self.front.stop(), self.watch.set.clone());
         async move {
-            stopping.await;
+            let mut stopping = pin!(stopping);
+            if let First::Right(()) = race(stopping.as_mut(), sleep(START_MAX)).await {
+                set.give_up_start();
+                stopping.await;
+            }
             set.end().await;
         }
     }

@@ -273,6 +273,19 @@ where
         was_there
     }
 
+    /// Where all are still being started for the first time, that is given up: nobody waits for it any more.
+    pub(super) fn give_up_start(self: &Arc<Self>) {
+        {
+            let mut slots = lock(&self.slots);
+            if slots.has_begun {
+                return;
+            }
+            (slots.has_begun, slots.is_over) = (true, true);
+        }
+        tracing::warn!(stage = &*self.name, "no replica could be started before the stage was to stop");
+        self.resize(0);
+    }
+
     /// Ends all replicas, and resolves when they have ended.
     pub(super) async fn end(self: Arc<Self>) {
         lock(&self.slots).is_over = true;
@@ -390,4 +403,4 @@ where
 }
 
 /// Nobody counts on a start that takes longer.
-const START_MAX: Duration = Duration::from_secs(30);
+pub(super) const START_MAX: Duration = Duration::from_secs(30);

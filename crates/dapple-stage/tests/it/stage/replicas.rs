@@ -275,6 +275,42 @@ async fn a_later_start_that_hangs_has_requests_refused_and_ends_with_the_stage()
 }
 
 #[dapple::test]
+async fn a_first_start_that_hangs_is_given_up_at_the_end() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let inner = begun.clone();
+    let stage = Stage::builder("hangs").width(1).replicate_with(2..=2, move |_number| {
+        inner.fetch_add(1, SeqCst);
+        pending::<Result<Replica<u32, u32>, dapple_stage::BoxError>>()
+    });
+    let asks: Vec<_> = (0..3)
+        .map(|n| {
+            let stage = stage.clone();
+            dapple::spawn(async move { stage.ask(n).await })
+        })
+        .collect();
+    eventually(|| begun.load(SeqCst) == 2 && stage.stats().accepted == 3).await;
+    stage.stop().await;
+    for ask in asks {
+        assert_eq!(ask.await.unwrap().unwrap_err().refused().unwrap().reason, Reason::Unavailable);
+    }
+    assert_eq!(stage.replicas().len(), 0);
+}
+
+/// One that ends in time is waited for, and serves what waits.
+#[dapple::test]
+async fn a_first_start_that_takes_a_while_serves_what_waits_at_the_end() {
+    let stage = Stage::builder("slow").width(1).replicate_with(1..=1, async move |_number| {
+        sleep(Duration::from_secs(20)).await;
+        Ok(Replica::new(tower::service_fn(|n: u32| ready(Ok::<_, Infallible>(n)))))
+    });
+    let asking = stage.clone();
+    let ask = dapple::spawn(async move { asking.ask(7).await });
+    eventually(|| stage.stats().accepted == 1).await;
+    stage.stop().await;
+    assert_eq!(ask.await.unwrap().unwrap(), 7);
+}
+
+#[dapple::test]
 async fn a_check_may_take_a_while_and_one_that_panics_ends_no_other() {
     let stage = Stage::builder("checked").replicate_with(2..=2, |number| {
         let service = tower::service_fn(move |()| ready(Ok::<_, Infallible>(number)));
