@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Throttle`] | the handle: `try_take`, `until_ready`; one line, fair among keys, or by classes |
 //! | [`ThrottleLayer`], [`Throttled`] | a service behind one, by the key and cost of its requests |
+//! | [`ThrottledSink`] | any sink behind one, by the key and cost of its items |
 //! | `rate` | the token bucket |
 //! | `plain`, `fair`, `classes` | who goes next, without locks and clocks |
 //! | `shared` | those who wait, and the alarm that wakes them |
@@ -20,6 +21,7 @@ mod plain;
 mod rate;
 mod service;
 mod shared;
+mod sink;
 mod until;
 
 #[cfg(test)]
@@ -33,4 +35,5 @@ pub use self::key::Key;
 pub use self::rate::Rate;
 pub use self::service::{ThrottleLayer, Throttled};
 pub use self::shared::Throttle;
+pub use self::sink::ThrottledSink;
 pub use self::until::UntilReady;

@@ -12,3 +12,4 @@ mod remote;
 mod retry;
 mod stage;
 mod throttle;
+mod throttled_sink;
