@@ -245,6 +245,7 @@ impl<L, V> Serve<L, V> {
     /// Replies to what is refused in the service's own words, also where the service itself fails with a
     /// [`Refused`]. By default that is `503` with the reason and `Retry-After`, and for gRPC its status `UNAVAILABLE` with
     /// `grpc-retry-pushback-ms`, or `DEADLINE_EXCEEDED`. The handler has not begun, and what the request held has been dropped.
+    /// Replies with a status of 400 and more get the reason in `refused-reason`, unless they have that field.
     ///
     /// ```
     /// # fn with<L, V>(server: dapple_serve::Serve<L, V>) -> dapple_serve::Serve<L, V> {

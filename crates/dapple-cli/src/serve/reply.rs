@@ -2,7 +2,7 @@
 
 use dapple::stage::{Reason, Refused};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::labels::{ACCEPT_ENCODING, NOSNIFF};
 use crate::http::{Body, Reply};
@@ -36,11 +36,16 @@ pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
 
 /// `503` for what the disk was not asked for: why, and when to come back.
 pub(crate) fn refusal(refused: &Refused, head: bool) -> Reply {
-    let text = format!("{} Please try again soon.", reason(&refused.reason));
+    let reason = reason(&refused.reason);
+    let text = format!("{reason} Please try again soon.");
     let mut reply = page(StatusCode::SERVICE_UNAVAILABLE, "The disk is busy", &text, head);
     // Whole seconds are all that there are, and none would be an invitation to try at once.
     let seconds = refused.retry_after.as_secs() + u64::from(refused.retry_after.subsec_nanos() > 0);
     reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    // Where the rules have a page of the site's in place of this one, it is all that is left of the reason.
+    if let Ok(reason) = HeaderValue::try_from(reason) {
+        reply.headers.insert(REFUSED_REASON, reason);
+    }
     reply
 }
 
@@ -159,6 +164,9 @@ pub(crate) fn redirect(status: StatusCode, to: String, query: Option<&str>, head
     reply
 }
 
+/// Why something was refused, as `dapple::serve` says it.
+const REFUSED_REASON: HeaderName = HeaderName::from_static("refused-reason");
+
 /// What may be done with files.
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
@@ -168,14 +176,17 @@ mod tests {
 
     use dapple::stage::{Reason, Refused};
 
-    use super::{Body, RETRY_AFTER, refusal};
+    use super::{Body, REFUSED_REASON, RETRY_AFTER, refusal};
 
     fn said(reason: Reason, retry_after_ms: u64) -> (String, String) {
         let reply = refusal(&Refused::new(reason, Duration::from_millis(retry_after_ms)), false);
         assert_eq!(reply.status, 503);
         let Body::Whole(page) = reply.body else { panic!("a page is whole") };
         let retry_after = reply.headers[RETRY_AFTER].to_str().unwrap().to_owned();
-        (String::from_utf8(page.to_vec()).unwrap(), retry_after)
+        let page = String::from_utf8(page.to_vec()).unwrap();
+        let in_header = reply.headers[REFUSED_REASON].to_str().unwrap();
+        assert!(page.contains(in_header), "{in_header}: {page}");
+        (page, retry_after)
     }
 
     #[test]

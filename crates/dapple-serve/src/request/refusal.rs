@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use dapple_stage::{Reason, Refused};
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
@@ -40,7 +40,8 @@ impl Words {
 
     pub(super) fn say<B>(&self, refused: &Refused) -> Response<Reply<B>> {
         match &self.own {
-            Some(own) => caught(|| own(refused)).map_or_else(|_panic| panicked(), |response| response.map(Reply::said)),
+            Some(own) => caught(|| own(refused))
+                .map_or_else(|_panic| panicked(), |said| explained(said, refused).map(Reply::said)),
             None if self.is_grpc => grpc(refused),
             None => http(refused).map(Reply::said),
         }
@@ -52,6 +53,15 @@ fn http(refused: &Refused) -> Response<String> {
     // Whole seconds are all that there are, and none would be an invitation to try at once.
     let seconds = refused.retry_after.as_secs().saturating_add(u64::from(refused.retry_after.subsec_nanos() > 0));
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    explained(response, refused)
+}
+
+/// With the reason where programs find it, whatever the page says; unless the reply has another, or is no error of HTTP.
+fn explained<B>(mut response: Response<B>, refused: &Refused) -> Response<B> {
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    if is_error && let Ok(reason) = HeaderValue::try_from(refused.reason.to_string()) {
+        response.headers_mut().entry(REFUSED_REASON).or_insert(reason);
+    }
     response
 }
 
@@ -84,6 +94,7 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
+const REFUSED_REASON: HeaderName = HeaderName::from_static("refused-reason");
 const UNAVAILABLE: &str = "14";
 const DEADLINE_EXCEEDED: &str = "4";
 
@@ -137,6 +148,12 @@ mod tests {
         });
         let response = refusal(Some(own), "application/grpc", Reason::Rate, 1);
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()["refused-reason"], "the rate limit is reached");
+        let quiet: OnRefusal =
+            Arc::new(|_| Response::builder().status(503).header("refused-reason", "load").body(String::new()).unwrap());
+        assert_eq!(refusal(Some(quiet), "text/plain", Reason::Rate, 1).headers()["refused-reason"], "load");
+        let other: OnRefusal = Arc::new(|_| Response::new("{}".to_owned()));
+        assert!(!refusal(Some(other), "text/plain", Reason::Rate, 1).headers().contains_key("refused-reason"));
     }
 
     #[test]
