@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dapple::stage::Refused;
@@ -14,28 +15,43 @@ use crate::server::client_key;
 
 /// Admission to the disk.
 #[derive(Debug)]
-pub(crate) struct Looks(admission::Admission);
+pub(crate) struct Looks {
+    admission: admission::Admission,
+    served_stale: AtomicU64,
+}
 
 impl Looks {
     /// A look that would take longer than the target, with all that is ahead of it, is refused.
     pub(crate) fn new(target_delay: Duration) -> Looks {
         let mut config = admission::Config::with_target_delay(target_delay);
         config.processors = Some(AT_ONCE);
-        Looks(admission::Admission::new(config))
+        Looks { admission: admission::Admission::new(config), served_stale: AtomicU64::new(0) }
     }
 
     /// Asks for a place for one look.
     pub(crate) fn offer(&self, client: IpAddr) -> Result<Admitted, Refused> {
-        self.0.offer(Offer::now().client(client_key(client)))
+        self.admission.offer(Offer::now().client(client_key(client)))
     }
 
     pub(crate) fn stats(&self) -> AdmissionStats {
-        self.0.stats()
+        self.admission.stats()
+    }
+
+    /// How often there was no time for a look, and what was in memory was sent as it was.
+    pub(crate) fn served_stale(&self) -> u64 {
+        self.served_stale.load(Ordering::Relaxed)
     }
 }
 
 /// Looks when its turn comes. What is dropped while it waits is answered, for all who wait for it.
-pub(crate) async fn run(place: Admitted, loading: Loading, cached: Option<Arc<Page>>, before: Before, now_ms: u64) {
+pub(crate) async fn run(
+    looks: &Looks,
+    place: Admitted,
+    loading: Loading,
+    cached: Option<Arc<Page>>,
+    before: Before,
+    now_ms: u64,
+) {
     // Outside of what admission drops: those who wait are to be answered by whoever has this.
     let mut rest = Some((loading, cached, before));
     let look = async {
@@ -44,9 +60,21 @@ pub(crate) async fn run(place: Admitted, loading: Loading, cached: Option<Arc<Pa
         }
     };
     let outcome = place.run_whole(|| look).await;
-    if let (Err(refused), Some((loading, ..))) = (outcome, rest) {
-        loading.answer(Content::Busy(Arc::new(refused))).await;
+    if let (Err(refused), Some((loading, cached, _))) = (outcome, rest) {
+        refuse(looks, loading, cached, refused).await;
     }
+}
+
+/// Answers those who wait for a look that is not made: with what was in memory, which then is as good as it gets, or with why.
+pub(crate) async fn refuse(looks: &Looks, loading: Loading, cached: Option<Arc<Page>>, refused: Refused) -> Content {
+    let content = match cached {
+        Some(page) => {
+            looks.served_stale.fetch_add(1, Ordering::Relaxed);
+            Content::Page(page)
+        }
+        None => Content::Busy(Arc::new(refused)),
+    };
+    loading.answer(content).await
 }
 
 /// What a disk, or the pool, does at a time. More would only wait there.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::looks::Looks;
 use super::site::Site;
 use crate::observe::metrics::exposition::{Exposition, Kind};
 use crate::observe::metrics::listener::Numbers;
@@ -113,7 +112,8 @@ async fn caches(site: &Site, out: &mut Exposition) {
 
 /// Nothing where all requests may wait for the disk.
 fn disk(site: &Site, out: &mut Exposition) {
-    let Some(stats) = site.looks.as_ref().map(Looks::stats) else { return };
+    let Some(looks) = &site.looks else { return };
+    let stats = looks.stats();
     let families = [
         ("dapple_disk_looks_total", Kind::Counter, "Looks at the disk that were not answered at once.", stats.finished),
         (
@@ -121,6 +121,12 @@ fn disk(site: &Site, out: &mut Exposition) {
             Kind::Counter,
             "Looks that were refused, as they would have taken too long.",
             stats.refused + stats.dropped,
+        ),
+        (
+            "dapple_pages_served_stale_total",
+            Kind::Counter,
+            "Pages sent as they were in memory, as the disk had no time for a look.",
+            looks.served_stale(),
         ),
         ("dapple_disk_looks_waiting", Kind::Gauge, "Looks that wait to begin.", stats.waiting as u64),
     ];

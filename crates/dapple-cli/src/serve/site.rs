@@ -52,7 +52,7 @@ pub(crate) struct Site {
     /// Who may connect.
     pub(crate) admission: Arc<Admission>,
     /// Which requests may wait for the disk; nothing if all may.
-    pub(crate) looks: Option<Looks>,
+    pub(crate) looks: Option<Arc<Looks>>,
     pub(crate) memory: Memory,
     /// Bytes that the page cache may hold where there is memory.
     pub(crate) cache_bytes: u64,
@@ -114,7 +114,7 @@ impl Site {
             handles: colored(Handles::new(options.files_max), options.serial),
             counters: Arc::new(Counters::new(handle.clone())),
             admission: options.admission,
-            looks: options.looks,
+            looks: options.looks.map(Arc::new),
             memory: Memory::default(),
             cache_bytes: options.cache_bytes,
             handle,
@@ -248,7 +248,7 @@ impl Site {
     }
 
     /// Loads what takes a while, in a task of its own: the others wait for it also when this connection goes away. Where the
-    /// disk could not answer in time, none of them waits.
+    /// disk could not answer in time, none of them waits: all get what is `cached`, if there is something.
     async fn load_elsewhere(
         &self,
         loading: Loading,
@@ -257,18 +257,21 @@ impl Site {
         now_ms: u64,
         client: IpAddr,
     ) -> io::Result<Content> {
-        let place = match self.looks.as_ref().map(|looks| looks.offer(client)).transpose() {
-            Ok(place) => place,
-            Err(refused) => {
-                debug!(%refused, "the disk is not asked");
-                return Ok(loading.answer(Content::Busy(Arc::new(refused))).await);
-            }
+        let place = match &self.looks {
+            Some(looks) => match looks.offer(client) {
+                Ok(place) => Some((looks.clone(), place)),
+                Err(refused) => {
+                    debug!(%refused, "the disk is not asked");
+                    return Ok(looks::refuse(looks, loading, cached, refused).await);
+                }
+            },
+            None => None,
         };
         let (hash, key) = (loading.hash, loading.key.clone());
         let content = loading.shard.with(|shard| shard.wait(hash, &key)).await;
         let look = async move {
             match place {
-                Some(place) => looks::run(place, loading, cached, before, now_ms).await,
+                Some((looks, place)) => looks::run(&looks, place, loading, cached, before, now_ms).await,
                 None => loading.run(cached, before, now_ms).await,
             }
         };

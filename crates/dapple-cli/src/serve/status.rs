@@ -6,6 +6,7 @@ use dapple::WorkerStats;
 use dapple::stage::admission::AdmissionStats;
 use serde::Serialize;
 
+use super::looks::Looks;
 use super::memory::MemoryStatus;
 use super::pages::Shard;
 use super::site::Site;
@@ -44,6 +45,8 @@ struct Status {
 struct DiskStatus {
     looks: u64,
     refused: u64,
+    /// Pages sent as they were in memory, as there was no time for a look.
+    served_stale: u64,
     waiting: usize,
     in_service: usize,
 }
@@ -147,7 +150,7 @@ pub(crate) async fn collect(site: &Site, color: u64) -> String {
         per_worker: stats.workers.iter().map(Worker::from).collect(),
         page_cache,
         file_handles,
-        disk: site.looks.as_ref().map(|looks| disk(looks.stats())),
+        disk: site.looks.as_ref().map(|looks| disk(looks)),
     };
     serde_json::to_string(&status).expect("numbers and fixed names are always JSON")
 }
@@ -175,7 +178,8 @@ fn shard_status(color: u64, shard: &Shard) -> ShardStatus {
     }
 }
 
-fn disk(stats: AdmissionStats) -> DiskStatus {
-    let AdmissionStats { finished: looks, waiting, in_service, .. } = stats;
-    DiskStatus { looks, refused: stats.refused + stats.dropped, waiting, in_service }
+fn disk(looks: &Looks) -> DiskStatus {
+    let (stats, served_stale) = (looks.stats(), looks.served_stale());
+    let AdmissionStats { finished, waiting, in_service, .. } = stats;
+    DiskStatus { looks: finished, refused: stats.refused + stats.dropped, served_stale, waiting, in_service }
 }

@@ -1,11 +1,12 @@
 //! Limits of connections, and what the kernel does to a process.
 
 use std::os::unix::fs::symlink;
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Client, Server, Site, eventually, noise};
+use crate::support::{Client, Response, Server, Site, eventually, noise};
 
 #[test]
 fn one_address_has_its_share() {
@@ -65,19 +66,31 @@ fn a_place_that_becomes_free_is_waited_for() {
 }
 
 /// A long list takes a while to make, and is made anew under each name of its directory.
-#[test]
-fn what_the_disk_has_no_time_for_is_refused_with_the_reason() {
+fn with_lists(names: usize) -> Site {
     let site = Site::with_index();
     (0..2_000).for_each(|file| site.write(&format!("many/{file}"), ""));
-    (0..300).for_each(|name| symlink("many", site.path.join(format!("list{name}"))).unwrap());
-    let server = Server::start(&site.path, &["--list", "--target-delay-ms", "1"]);
-    // By this it learns what a list costs.
-    assert_eq!(server.get("/many/").status, 200);
-    let mut clients: Vec<Client> = (0..300).map(|_| server.connect()).collect();
+    (0..names).for_each(|name| symlink("many", site.path.join(format!("list{name}"))).unwrap());
+    site
+}
+
+/// Asks for all of them at once, each on a connection of its own.
+fn ask_for_lists(server: &Server, names: usize) -> (Vec<Client>, Vec<Response>) {
+    let mut clients: Vec<Client> = (0..names).map(|_| server.connect()).collect();
     for (name, client) in clients.iter_mut().enumerate() {
         client.send(format!("GET /list{name}/ HTTP/1.1\r\nHost: test\r\n\r\n"));
     }
-    let responses = clients.iter_mut().map(Client::read_response);
+    let responses = clients.iter_mut().map(Client::read_response).collect();
+    (clients, responses)
+}
+
+#[test]
+fn what_the_disk_has_no_time_for_is_refused_with_the_reason() {
+    let site = with_lists(300);
+    let server = Server::start(&site.path, &["--list", "--target-delay-ms", "1"]);
+    // By this it learns what a list costs.
+    assert_eq!(server.get("/many/").status, 200);
+    let (mut clients, responses) = ask_for_lists(&server, 300);
+    let responses = responses.into_iter();
     let (served, refused): (Vec<_>, Vec<_>) = responses.partition(|response| response.status == 200);
     assert!(!served.is_empty() && !refused.is_empty(), "{} and {}", served.len(), refused.len());
     for refusal in &refused {
@@ -89,6 +102,45 @@ fn what_the_disk_has_no_time_for_is_refused_with_the_reason() {
     assert_eq!(clients[0].get("/").status, 200, "what is in memory is never refused");
     let status: serde_json::Value = serde_json::from_slice(&clients[0].get("/-/status").body).unwrap();
     assert_eq!(status["disk"]["refused"], refused.len(), "{status}");
+}
+
+/// A page of the site's has no place for the reason.
+#[test]
+fn a_refusal_with_a_page_of_the_sites_says_why_in_a_field() {
+    let site = with_lists(300);
+    site.write("busy.html", "please come back");
+    site.write("serve.toml", "[error_pages]\n503 = \"busy.html\"\n");
+    let config = site.path.join("serve.toml").display().to_string();
+    let server = Server::start(&site.path, &["--list", "--target-delay-ms", "1", "--config", &config]);
+    assert_eq!(server.get("/busy.html").status, 200);
+    // By this it learns what a list costs.
+    assert_eq!(server.get("/many/").status, 200);
+    let (_clients, responses) = ask_for_lists(&server, 300);
+    let refused: Vec<_> = responses.iter().filter(|response| response.status == 503).collect();
+    assert!(!refused.is_empty());
+    for refusal in refused {
+        let reason = refusal.header("refused-reason").expect("it says why");
+        assert!(reason.starts_with("This page has to be read from the disk, "), "{reason}");
+        assert_eq!(refusal.text(), "please come back");
+    }
+}
+
+/// What is in memory and only to be looked after is sent as it is, as long as the disk has no time for the look.
+#[test]
+fn pages_in_memory_are_served_while_the_disk_has_no_time_for_a_look() {
+    let site = with_lists(100);
+    let server = Server::start(&site.path, &["--list", "--target-delay-ms", "1"]);
+    for name in 0..100 {
+        let path = format!("/list{name}/");
+        assert!(eventually(LIMIT, || server.get(&path).status == 200), "it is listed");
+    }
+    // So long that none of them is fresh any more.
+    thread::sleep(Duration::from_millis(500));
+    let (mut clients, responses) = ask_for_lists(&server, 100);
+    let refused = responses.iter().filter(|response| response.status != 200).count();
+    assert_eq!(refused, 0, "all are in memory");
+    let status: serde_json::Value = serde_json::from_slice(&clients[0].get("/-/status").body).unwrap();
+    assert!(status["disk"]["served_stale"].as_u64() > Some(0), "{status}");
 }
 
 #[test]
