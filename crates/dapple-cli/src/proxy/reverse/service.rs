@@ -25,8 +25,10 @@ impl Service for Reverse {
 
     fn refuse(&self, status: StatusCode, reason: &str, client: &Client) -> Reply {
         // What ends a reply that has begun is the upstream's doing.
-        let status = if status == StatusCode::INTERNAL_SERVER_ERROR { StatusCode::BAD_GATEWAY } else { status };
-        let text = if status.is_server_error() { "The response ended before it began." } else { reason };
+        let (status, text) = match status {
+            StatusCode::INTERNAL_SERVER_ERROR => (StatusCode::BAD_GATEWAY, "The response ended before it began."),
+            _ => (status, reason),
+        };
         self.observing.refuse(reply::page(status, text, false), reason, client)
     }
 

@@ -42,6 +42,18 @@ fn a_request_that_can_be_read_in_two_ways_goes_nowhere() {
 }
 
 #[test]
+fn who_speaks_another_version_is_told_what_is_wrong() {
+    let origin = Origin::of(|_| reply("200 OK", "", "x"));
+    let proxy = start(&origin.url(""), &[]);
+    let mut client = proxy.connect();
+    client.send("GET / HTTP/9.9\r\nHost: x\r\n\r\n");
+    let reply = client.read_response();
+    assert_eq!(reply.status, 505);
+    assert!(reply.text().contains("version"), "{}", reply.text());
+    assert_eq!(origin.count(), 0);
+}
+
+#[test]
 fn chunks_that_are_not_chunks_never_look_whole() {
     let origin = Origin::of(|_| reply("200 OK", "", "x"));
     let proxy = start(&origin.url(""), &[]);
