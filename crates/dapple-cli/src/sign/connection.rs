@@ -58,10 +58,8 @@ pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, mut stopping
         Ok(()) => connection.take_tasks(&mut stopping).await,
         Err(ended) => Err(ended),
     };
-    if let Err(Malformed { code, text }) = ended.or_else(told)
-        && connection.tx.send((Frame::Error { code, text }, Place::default())).await.is_err()
-    {
-        tracing::debug!("the client has gone before it was told why its connection ends");
+    if let Err(malformed) = ended.or_else(told) {
+        connection.say_last(malformed).await;
     }
     let Connection { mut frames, tx, .. } = connection;
     drop(tx);
@@ -155,6 +153,15 @@ impl Connection {
         }
         let frame = timeout(limit, self.frames.next()).await.unwrap_or_else(|_| Err(late(TOO_SLOW)))?;
         Ok((frame, std::mem::take(&mut self.share)))
+    }
+
+    /// Why the connection ends, behind all answers: for its client nothing comes after it.
+    async fn say_last(&self, Malformed { code, text }: Malformed) {
+        let answered = self.in_flight.acquire_many(self.service.in_flight_max);
+        let is_gone = matches!(race(answered, self.tx.closed()).await, First::Right(()));
+        if is_gone || self.say(Frame::Error { code, text }).await.is_err() {
+            tracing::debug!("the client has gone before it was told why its connection ends");
+        }
     }
 
     async fn say(&self, frame: Frame) -> Result<(), End> {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use super::{Answer, Client, Server, log};
+use super::{Answer, Client, Server, VARIANTS, log};
 
 #[test]
 fn what_is_no_frame_ends_the_connection_with_a_reason_and_no_other() {
@@ -65,4 +65,21 @@ fn a_client_that_has_said_all_gets_its_answers_and_one_that_is_cut_amid_a_frame_
     }
     assert_eq!((signed, errors), (20, 1));
     assert_eq!(log(folder.path()).len(), 20);
+}
+
+#[test]
+fn what_was_accepted_is_answered_before_the_client_is_told_that_it_has_gone_wrong() {
+    for variant in VARIANTS {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start(variant, folder.path(), &["--sync"]);
+        let mut client = Client::connect(&server);
+        (0..20).for_each(|id| client.send(id, b"a task"));
+        client.0.write_all(b"\0\0\0\0").unwrap();
+        for count in 0..20 {
+            let answer = client.answer();
+            assert!(matches!(answer, Some(Answer::Signed { .. })), "{variant}, after {count}: {answer:?}");
+        }
+        assert!(matches!(client.answer(), Some(Answer::Error { code: 1, .. })), "{variant}");
+        assert_eq!(client.answer(), None, "{variant}");
+    }
 }
