@@ -80,7 +80,7 @@ impl Judge<Signed> for NotBegun {
 impl From<BoxError> for Failure {
     fn from(error: BoxError) -> Failure {
         if let Some(refused) = Refused::find(&*error) {
-            return Failure::Refused(refused.clone());
+            return Failure::Refused(with_time(refused.clone()));
         }
         match error.downcast_ref() {
             Some(RemoteError::Unreachable { retry_after, .. }) => {
@@ -92,6 +92,14 @@ impl From<BoxError> for Failure {
             _ => Failure::Failed(Kind::Internal, error.to_string()),
         }
     }
+}
+
+/// Where there is no host, and nobody knows when there will be one, who comes back at once would only ask again and again.
+fn with_time(mut refused: Refused) -> Refused {
+    if refused.reason == Reason::Unavailable && refused.retry_after.is_zero() {
+        refused.retry_after = LOOK_EVERY;
+    }
+    refused
 }
 
 /// The first one included. Where a host has just died, its tasks find another with the second.
@@ -142,6 +150,10 @@ mod tests {
         assert!(matches!(late, Failure::Failed(Kind::Internal, _)));
         let failed = Failure::from(remote(RemoteError::Failed("the log cannot be written: x".to_owned())));
         assert!(matches!(&failed, Failure::Failed(Kind::Internal, text) if text.contains("cannot be written")));
+        let nobody = Failure::from(BoxError::from(Refused::new(Reason::Unavailable, Duration::ZERO)));
+        assert!(matches!(&nobody, Failure::Refused(refused) if refused.retry_after == LOOK_EVERY), "{nobody:?}");
+        let soon = Failure::from(BoxError::from(Refused::new(Reason::Unavailable, RETRY_WAIT_MIN)));
+        assert!(matches!(&soon, Failure::Refused(refused) if refused.retry_after == RETRY_WAIT_MIN), "{soon:?}");
         let unsent = Failure::from(remote(RemoteError::TimedOut { peer: peer(), sent: false }));
         assert!(matches!(unsent, Failure::Refused(_)));
     }
