@@ -108,6 +108,9 @@ impl<'p> Session<'p> {
         self.send(Frame::Hello { lowest: VERSION, highest: VERSION }).await?;
         let welcome = timeout(GRACE, self.frames.next()).await.map_err(|_| "the server does not greet".to_owned())?;
         match welcome.map_err(said)? {
+            Frame::Welcome { version, .. } if version != VERSION => {
+                return Err(format!("the server speaks version {version}, and only {VERSION} is spoken here"));
+            }
             Frame::Welcome { task_bytes_max, .. } if (task_bytes_max as usize) < self.plan.task_bytes => {
                 return Err(format!("the server takes tasks of up to {task_bytes_max} bytes only"));
             }

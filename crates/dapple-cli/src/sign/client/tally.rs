@@ -139,11 +139,17 @@ impl Tally {
         let latency = &counts.latency;
         let ms = |us: f64| Duration::from_micros(us as u64).as_secs_f64() * 1e3;
         let verified = if args.verifies() { ", all digests compared" } else { "" };
-        let last = counts.last_error.as_ref().map(|error| format!("\nthe last error: {error}")).unwrap_or_default();
+        let last = counts.last_error.as_ref().map(|error| format!("\nthe last error: {}", printable(error)));
+        let in_time = counts.signed_in_time();
+        let under_way = match latency.count() - in_time {
+            0 => String::new(),
+            late => format!(", and {late} that were under way then"),
+        };
+        let hint = if counts.wrong > 0 { OTHER_SECRETS } else { "" };
         format!(
-            "{} signed in {} s, {:.1} a second{verified}\nlatency: mean {:.3} ms, p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms\n\
-             {} refused, {} failed, {} lost, {} wrong, {} errors of connections{last}",
-            latency.count(),
+            "{in_time} signed in {} s, {:.1} a second{under_way}{verified}\n\
+             latency: mean {:.3} ms, p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms\n\
+             {} refused, {} failed, {} lost, {} wrong, {} errors of connections{hint}{}",
             self.secs(),
             counts.throughput(self.secs()),
             ms(latency.mean_us()),
@@ -155,6 +161,7 @@ impl Tally {
             counts.lost,
             counts.wrong,
             counts.connection_errors,
+            last.unwrap_or_default(),
         )
     }
 }
@@ -164,7 +171,19 @@ impl Counts {
         self.failed + self.lost + self.wrong + self.connection_errors
     }
 
+    /// Signed before the end; those that were under way then come on top.
+    fn signed_in_time(&self) -> u64 {
+        self.each_s.iter().sum()
+    }
+
     fn throughput(&self, secs: f64) -> f64 {
-        self.each_s.iter().sum::<u64>() as f64 / secs
+        self.signed_in_time() as f64 / secs
     }
 }
+
+/// What a server says goes to a terminal, where control characters would be obeyed.
+fn printable(text: &str) -> String {
+    text.chars().map(|one| if one.is_control() { char::REPLACEMENT_CHARACTER } else { one }).collect()
+}
+
+const OTHER_SECRETS: &str = "\nwrong digests: the server may have other secrets; give the same files as there with --first-secret and --second-secret";

@@ -1,5 +1,6 @@
 //! Ends of all kinds, the client, and command lines that make no sense.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -87,6 +88,40 @@ fn the_client_counts_what_the_server_has_logged() {
     assert_eq!(output.status.code(), Some(1));
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(result["signed"] == 0 && result["wrong"].as_u64().unwrap() > 0, "{result}");
+    let output = sign_client(&["--addr", address, "--secs", "0.3", "--first-secret", second, "--quiet"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("the server may have other secrets"), "{text}");
+}
+
+/// What the client prints of a server that welcomes it like this, and then says that to its first task.
+fn printed_of(welcome: &'static [u8], answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let _ = stream.write_all(welcome);
+                let mut heads = [0; 11 + 5_013];
+                if stream.read_exact(&mut heads).is_ok() {
+                    let _ = stream.write_all(answer);
+                }
+                let _ = stream.read(&mut heads);
+            });
+        }
+    });
+    let output = sign_client(&["--addr", &address, "--secs", "1", "--quiet"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_client_takes_no_other_version_and_no_control_characters_from_a_server() {
+    let printed = printed_of(b"\0\0\0\x0e\x02DSGN\x09\0\x01\0\0\0\0\0\x09", b"");
+    assert!(printed.contains("the server speaks version 9, and only 1 is spoken here"), "{printed}");
+    let error = b"\0\0\0\x0c\x07\x01full\x1b[31m\n";
+    let printed = printed_of(b"\0\0\0\x0e\x02DSGN\x01\0\x01\0\0\0\0\0\x09", error);
+    assert!(printed.contains("the last error: the server says: full\u{fffd}[31m\u{fffd}"), "{printed:?}");
 }
 
 #[test]
