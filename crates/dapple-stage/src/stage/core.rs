@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dapple_io::time::sleep_until;
 use dapple_sched::{Color, Handle};
 use dapple_sync::sync::Notify;
 
@@ -27,6 +26,7 @@ use super::stats::{Counters, StageStats, Status};
 use crate::graph::{Links, Node};
 use crate::refused::{Reason, Refused};
 use crate::switch::{Mutex, lock};
+use crate::time::Sleep;
 
 /// What all handles of a stage and its tasks share.
 pub(crate) struct Core<Req, Resp, E> {
@@ -257,7 +257,7 @@ where
         let number = bench.totals.alarms;
         let core = self.clone();
         let task = self.handle.spawn(async move {
-            sleep_until(at).await;
+            Sleep::until(at).await;
             core.rang(number);
         });
         let alarm = Alarm { at, number, abort: task.abort_handle() };

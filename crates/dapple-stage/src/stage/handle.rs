@@ -23,7 +23,7 @@ use super::seat;
 use super::stats::StageStats;
 use crate::graph::{Linked, Node};
 use crate::refused::{Reason, Refused};
-use crate::time::after;
+use crate::time::{Sleep, after};
 
 /// A handler behind a bounded queue, with a bound for how many requests it serves at a time.
 ///
@@ -393,7 +393,7 @@ where
                 return Poll::Ready(());
             }
             let handle = &self.stage.core.handle;
-            let late = late.get_or_insert_with(|| Late(handle.spawn(dapple_io::time::sleep_until(deadline))));
+            let late = late.get_or_insert_with(|| Late(handle.spawn(Sleep::until(deadline))));
             Pin::new(&mut late.0).poll(cx).map(drop)
         })
         .await;

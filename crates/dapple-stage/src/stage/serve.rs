@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use dapple_io::time::{Sleep, sleep_until};
 use dapple_sched::Color;
 
 use super::bench::Chair;
@@ -21,6 +20,7 @@ use super::limits::Throttle;
 use super::seat::{BoxFuture, Seat};
 use crate::refused::Reason;
 use crate::switch::lock;
+use crate::time::Sleep;
 
 /// Requests that were taken from the queue, and where they stood there.
 type Taken<Req, Resp, E> = Vec<(Place, Entry<Job<Req, Resp, E>>)>;
@@ -106,7 +106,7 @@ where
             replies,
             results: None,
             early: Early::default(),
-            limit: limit.map(sleep_until),
+            limit: limit.map(Sleep::until),
             throttle: self.core.clone(),
             rest: None,
             started,
@@ -397,7 +397,7 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
             }
             match self.throttle.look() {
                 Ok(()) => return Poll::Ready(()),
-                Err(until) => self.rest = Some(sleep_until(until)),
+                Err(until) => self.rest = Some(Sleep::until(until)),
             }
         }
     }

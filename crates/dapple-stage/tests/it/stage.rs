@@ -10,3 +10,4 @@ mod queue;
 mod refusals;
 mod replicas;
 mod support;
+mod timers;

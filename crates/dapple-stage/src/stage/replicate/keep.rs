@@ -23,7 +23,6 @@ use std::sync::Weak;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dapple_io::time::sleep;
 use dapple_sync::sync::{mpsc, oneshot};
 
 use super::replica::{Parts, Retired};
@@ -34,6 +33,7 @@ use crate::stage::Stage;
 use crate::stage::core::{drop_quietly, now};
 use crate::stage::seat::BoxFuture;
 use crate::stage::serve::message;
+use crate::time::Sleep;
 
 /// A replica in service.
 pub(super) struct Running<Req, Resp, E>
@@ -163,7 +163,7 @@ where
         let Some(backoff) = kept.set.upgrade().map(|set| set.backoff.clone()) else { break };
         rest = backoff.wait(failures, 0.0);
         failures = failures.saturating_add(1);
-        if let First::Left(()) = race(&mut retired, sleep(rest)).await {
+        if let First::Left(()) = race(&mut retired, Sleep::new(rest)).await {
             break;
         }
     }

@@ -29,7 +29,6 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dapple_io::time::sleep;
 use dapple_sched::{AbortHandle, Handle};
 use tower_service::Service;
 
@@ -51,6 +50,7 @@ use crate::BoxError;
 use crate::graph::{Linked, Node};
 use crate::race::{First, race};
 use crate::switch::{Mutex, lock};
+use crate::time::Sleep;
 
 impl<Req: Send + 'static> StageBuilder<Req> {
     /// Replicas of a service, each with a color of its own, as many as the load asks for between two bounds: *replicate* of
@@ -239,7 +239,7 @@ where
         let (stopping, set) = (self.front.stop(), self.watch.set.clone());
         async move {
             let mut stopping = pin!(stopping);
-            if let First::Right(()) = race(stopping.as_mut(), sleep(START_MAX)).await {
+            if let First::Right(()) = race(stopping.as_mut(), Sleep::new(START_MAX)).await {
                 set.give_up_start();
                 stopping.await;
             }
@@ -272,7 +272,7 @@ where
         let handle: &Handle = self.front.runtime();
         let _detached = handle.spawn(async move {
             loop {
-                sleep(LOOK_EVERY).await;
+                Sleep::new(LOOK_EVERY).await;
                 if watch.adjust(&front).is_break() {
                     return;
                 }
