@@ -311,7 +311,7 @@ where
             (None, None) => return drop_quietly(request),
         };
         // Only a runtime that has stopped refuses, and then nothing runs any more.
-        drop(self.handle.new_color().try_post(run));
+        drop_quietly(self.handle.new_color().try_post(run));
     }
 
     /// Has another version take over.

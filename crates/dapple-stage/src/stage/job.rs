@@ -6,6 +6,7 @@ use std::time::Instant;
 use dapple_sched::Color;
 use dapple_sync::sync::oneshot;
 
+use super::core::drop_quietly;
 use super::error::StageError;
 use crate::refused::Refused;
 
@@ -60,11 +61,12 @@ impl<Resp, E> Reply<Resp, E> {
         }
     }
 
+    /// Never panics: who calls this has more to do, whatever the result does when it is dropped.
     pub(crate) fn put(self, result: Result<Resp, StageError<E>>) {
         match self {
-            Reply::Nobody => {}
+            Reply::Nobody => drop_quietly(result),
             // Who has stopped waiting does not want it.
-            Reply::Caller(tx) => drop(tx.send(result)),
+            Reply::Caller(tx) => drop_quietly(tx.send(result)),
             Reply::Outlet(outlet) => outlet.put(result),
         }
     }

@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::behind::know_pipeline;
-use super::core::Order;
+use super::core::{Order, drop_quietly};
 use super::error::StageError;
 use super::handle::{Sent, Stage};
 use super::job::{Outlet, Reply};
@@ -382,8 +382,9 @@ where
                 catch_unwind(AssertUnwindSafe(|| next.call(response))).map_err(|payload| panicked(&*payload))
             }
         };
+        let Feed { next, tx, .. } = *self;
         // Who has stopped waiting does not want it, and what is dropped with it is canceled.
-        drop(self.tx.send(handed));
+        drop_quietly((tx.send(handed), next));
     }
 }
 

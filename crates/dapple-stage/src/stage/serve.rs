@@ -327,6 +327,7 @@ fn put<Resp, E>(replies: Vec<Reply<Resp, E>>, end: End<Resp, E>) {
             || Err(StageError::Panicked("the handler returned fewer results than it had requests".to_owned()));
         reply.put(results.next().unwrap_or_else(missing));
     }
+    drop_quietly(results);
 }
 
 /// One call of a handler, from its readiness to the moment when its results can be put. Yields how it ended, once; what panics in it ends it.

@@ -2,6 +2,7 @@
 
 mod colors;
 mod deaths;
+mod drops;
 mod graph;
 mod hostile;
 mod limits;
