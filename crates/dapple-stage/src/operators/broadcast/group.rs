@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,6 +14,7 @@ use tower_service::Service;
 use crate::operators::credits::{Claim, Credits};
 use crate::operators::direct::{Delivery, DeliveryError, Link, Order, Receipt, Receiver, Retransmit, Sender};
 use crate::operators::flights::Flights;
+use crate::stage::panic_message;
 use crate::switch::{Mutex, lock};
 use crate::{Backoff, BoxError};
 
@@ -157,6 +159,8 @@ trait Linked<M, R>: Send {
 struct To<S> {
     sink: S,
     link: Arc<Link>,
+    /// What a panic on the way says about the message.
+    panicked: fn(String) -> DeliveryError,
 }
 
 impl<M, R, S> Linked<M, R> for To<S>
@@ -169,7 +173,14 @@ where
 {
     fn send(&self, message: M) -> Sending<R> {
         let sender = Sender::new(self.sink.clone(), &self.link);
-        Box::pin(sender.run(message))
+        let (mut sending, panicked) = (Box::pin(sender.run(message)), self.panicked);
+        // A member's panic is its own: the others get the message, and the sender is told.
+        Box::pin(poll_fn(move |cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| sending.as_mut().poll(cx)));
+            polled.unwrap_or_else(|payload| {
+                Poll::Ready(Err(panicked(format!("the service panicked: {}", panic_message(&*payload)))))
+            })
+        }))
     }
 }
 
@@ -195,17 +206,27 @@ where
         S::Error: Into<BoxError>,
         S::Future: Send,
     {
+        self.join_as(name, sink, DeliveryError::Unknown);
+    }
+
+    fn join_as<S>(&self, name: K, sink: S, panicked: fn(String) -> DeliveryError)
+    where
+        S: Service<Delivery<M>, Response = Receipt<R>> + Clone + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+    {
         let link = Link::new(self.shared.settings.retransmit());
         let old = {
             let mut view = lock(&self.shared.view);
             view.joined += 1;
             let joined = view.joined;
-            view.members.insert(name, (joined, Box::new(To { sink, link })))
+            view.members.insert(name, (joined, Box::new(To { sink, link, panicked })))
         };
         drop(old);
     }
 
-    /// As [`join`](Broadcast::join), for a service in this process, with a [`Receiver`] of its own.
+    /// As [`join`](Broadcast::join), for a service in this process, with a [`Receiver`] of its own. Where it panics, it has
+    /// failed at the message.
     pub fn join_local<S>(&self, name: K, service: S)
     where
         R: Clone,
@@ -213,7 +234,7 @@ where
         S::Error: Into<BoxError>,
         S::Future: Send,
     {
-        self.join(name, Receiver::new(service));
+        self.join_as(name, Receiver::new(service), DeliveryError::Failed);
     }
 
     /// Takes a member out of the view; whether it was there. What is on its way to it goes on.

@@ -184,3 +184,22 @@ async fn a_member_that_fails_has_it_and_stays() {
     assert!(result.removed.is_empty() && !result.is_whole());
     assert_eq!(broadcast.members().len(), 1);
 }
+
+#[dapple::test]
+async fn a_member_that_panics_has_failed_and_the_others_have_it() {
+    for is_reliable in [true, false] {
+        let broadcast = Broadcast::new(settings(is_reliable, Ordering::PerSender));
+        broadcast.join_local("a", service_fn(async |n: u32| Ok::<_, Infallible>(n)));
+        broadcast.join_local(
+            "b",
+            service_fn(async |n: u32| if n == 1 { panic!("as the test wants") } else { Ok::<_, Infallible>(n) }),
+        );
+        broadcast.join_local("c", service_fn(async |n: u32| Ok::<_, Infallible>(n)));
+        let result = broadcast.clone().oneshot(1).await.unwrap();
+        assert_eq!(result.delivered, [("a", 1), ("c", 1)]);
+        let error = DeliveryError::Failed("the service panicked: as the test wants".to_owned());
+        assert_eq!((result.failed, result.removed), (vec![("b", error)], vec![]));
+        let result = broadcast.oneshot(2).await.unwrap();
+        assert_eq!(result.delivered, [("a", 2), ("b", 2), ("c", 2)]);
+    }
+}
