@@ -260,7 +260,7 @@ impl<S> Sender<S> {
             why: "no answer in time".into(),
         };
         let attempts = link.settings.attempts.max(1);
-        let last = attempts + if link.settings.settle { SETTLE_ATTEMPTS } else { 0 };
+        let last = attempts.saturating_add(if link.settings.settle { SETTLE_ATTEMPTS } else { 0 });
         let mut attempt = 0;
         while attempt < last {
             let message = (attempt < attempts).then(|| message.clone());

@@ -311,3 +311,11 @@ fn a_window_that_grows_lets_those_in_who_wait() {
     assert!(response.as_mut().poll(&mut cx).is_pending());
     assert_eq!(sink.window().in_use(), 1);
 }
+
+#[dapple::test]
+async fn as_many_attempts_as_there_are_numbers() {
+    let log = Log::default();
+    let sender = AtMostOnce::new(Receiver::new(worker(&log, &Random::new(1))), settings(u32::MAX, Order::Gapless));
+    assert!(sender.oneshot(2).await.is_ok());
+    assert_eq!(*log.lock().unwrap(), [2]);
+}
