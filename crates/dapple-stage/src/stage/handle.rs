@@ -382,9 +382,18 @@ where
     }
 
     async fn send(mut self) -> Result<Resp, StageError<E>> {
+        self.place().await;
+        self.stage.send(self.order).await
+    }
+
+    pub(crate) fn into_parts(self) -> (Stage<Req, Resp, E>, Order<Req>) {
+        (self.stage, self.order)
+    }
+
+    /// Waits for a place in the queue, or until it is too late: who is sent then is refused.
+    pub(crate) async fn place(&mut self) {
         let Some(deadline) = self.order.deadline else {
-            poll_fn(|cx| self.stage.poll_place(cx)).await;
-            return self.stage.send(self.order).await;
+            return poll_fn(|cx| self.stage.poll_place(cx)).await;
         };
         // On a task of the stage's runtime, as this future may be polled in an executor that has no timers.
         let mut late = None;
@@ -397,8 +406,6 @@ where
             Pin::new(&mut late.0).poll(cx).map(drop)
         })
         .await;
-        // One that is too late by now is refused.
-        self.stage.send(self.order).await
     }
 }
 

@@ -10,20 +10,22 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use dapple_sync::sync::oneshot;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::behind::know_pipeline;
-use super::core::{Order, drop_quietly};
+use super::core::{Order, drop_quietly, now};
 use super::error::StageError;
-use super::handle::{Sent, Stage};
+use super::handle::{Ask, Sent, Stage};
 use super::job::{Outlet, Reply};
 use super::serve::message;
 use crate::graph::{Linked, Node};
 use crate::refused::Refused;
+use crate::time::Sleep;
 
 /// A stage and what its responses flow into: *pipeline* of Gribble's design framework (section 4.1). Made by [`Stage::then`].
 ///
@@ -155,6 +157,22 @@ where
         std::future::poll_fn(|cx| handle.poll_ready(cx)).await?;
         handle.call(request).await
     }
+
+    /// As [`ask`](Self::ask), with what can be said about one request: its deadline, and for the first stage its rank and what runs
+    /// instead of it ([`Ask`]). At its deadline it is given up in whichever stage it is, with [`StageError::Expired`] where it has
+    /// left the first one's queue.
+    ///
+    /// Cancel safe: dropped, it cancels the request.
+    pub async fn ask_with(
+        &self,
+        request: Req,
+        say: impl FnOnce(Ask<Req, Mid, E>) -> Ask<Req, Mid, E>,
+    ) -> Result<S::Response, PipelineError<E, S::Error>> {
+        let mut ask = say(self.first.ask(request));
+        ask.place().await;
+        let (mut first, order) = ask.into_parts();
+        send(&mut first, self.next.clone(), order).await
+    }
 }
 
 impl<Req, Mid, E, S> Service<Req> for Pipeline<Req, Mid, E, S>
@@ -175,15 +193,31 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let (tx, rx) = oneshot::channel();
-        let feed = Feed { next: self.next.clone(), failed: None, tx };
-        let sent = self.first.send_to(Order::new(request), Reply::Outlet(Box::new(feed)));
-        let state = match sent {
-            Ok(sent) => Step::First { rx, sent },
-            Err(refused) => Step::Refused { refused: Some(refused) },
-        };
-        PipelineResponse { step: state }
+        send(&mut self.first, self.next.clone(), Order::new(request))
     }
+}
+
+fn send<Req, Mid, E, S>(
+    first: &mut Stage<Req, Mid, E>,
+    next: S,
+    order: Order<Req>,
+) -> PipelineResponse<Req, Mid, E, S::Future, S::Error>
+where
+    Req: Send + 'static,
+    Mid: Send + 'static,
+    E: Send + 'static,
+    S: Service<Mid> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    let (tx, rx) = oneshot::channel();
+    let feed = Feed { next, failed: None, tx };
+    let limit = order.deadline.map(|deadline| (Sleep::until(deadline), now()));
+    let step = match first.send_to(order, Reply::Outlet(Box::new(feed))) {
+        Ok(sent) => Step::First { rx, sent },
+        Err(refused) => Step::Refused { refused: Some(refused) },
+    };
+    PipelineResponse { step, limit }
 }
 
 impl<Req, Mid, E, S: Clone> Clone for Pipeline<Req, Mid, E, S>
@@ -286,6 +320,8 @@ pin_project! {
     {
         #[pin]
         step: Step<Req, Mid, E, F, N>,
+        // Its deadline, and since when it counts: for what comes after the first stage, which sees to it by itself.
+        limit: Option<(Sleep, Instant)>,
     }
 }
 
@@ -328,7 +364,14 @@ where
                     Poll::Ready(handed) => handed.unwrap_or(Err(first(StageError::Stopped))),
                     Poll::Pending => return Poll::Pending,
                 },
-                StepProject::Next { future } => return future.poll(cx).map_err(next),
+                StepProject::Next { future } => {
+                    if let Poll::Ready(result) = future.poll(cx) {
+                        return Poll::Ready(result.map_err(next));
+                    }
+                    let Some((sleep, since)) = this.limit else { return Poll::Pending };
+                    ready!(Pin::new(sleep).poll(cx));
+                    Err(PipelineError::First(StageError::Expired(now().saturating_duration_since(*since))))
+                }
             };
             match handed {
                 Ok(future) => this.step.set(Step::Next { future }),

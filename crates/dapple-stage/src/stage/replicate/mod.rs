@@ -43,7 +43,7 @@ use super::behind::know_stage;
 use super::builder::StageBuilder;
 use super::core::{Core, Order, now};
 use super::error::StageError;
-use super::handle::{Response, Stage};
+use super::handle::{Ask, Response, Stage};
 use super::seat::of_services;
 use super::stats::StageStats;
 use crate::BoxError;
@@ -174,6 +174,9 @@ where
 /// The stage whose handlers hand requests to replicas.
 type Front<Req, Resp, E> = Stage<Req, Resp, StageError<E>>;
 
+/// A request to it.
+type Asked<Req, Resp, E> = Ask<Req, Resp, StageError<E>>;
+
 /// Who sees to it that there are as many as are needed.
 struct Watch<Req, Resp, E>
 where
@@ -204,6 +207,37 @@ where
         let mut handle = self.clone();
         poll_fn(|cx| handle.poll_ready(cx)).await?;
         handle.call(request).await
+    }
+
+    /// As [`ask`](Self::ask), with what can be said about one request: its deadline, its rank, and what runs instead of it
+    /// ([`Ask`]).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use dapple_stage::Stage;
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// runtime.block_on(async {
+    ///     let sign = Stage::builder("sign").replicate(1..=4, |_| Stage::builder("signer").wrap_sync(|text: String| text.len()));
+    ///     let in_time = sign.ask_with("a letter".to_owned(), |ask| {
+    ///         ask.within(Duration::from_secs(60)).on_drop(|text, why| eprintln!("{text}: {why}"))
+    ///     });
+    ///     assert_eq!(in_time.await.unwrap(), 8);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// Cancel safe: dropped, it cancels the request.
+    pub async fn ask_with(
+        &self,
+        request: Req,
+        say: impl FnOnce(Asked<Req, Resp, E>) -> Asked<Req, Resp, E>,
+    ) -> Result<Resp, StageError<E>> {
+        let mut ask = say(self.front.ask(request));
+        ask.place().await;
+        let response = ask.now();
+        self.look();
+        response.await.map_err(flat)
     }
 
     /// What the queue before the replicas is doing. `in_service` are the requests of all replicas.

@@ -239,3 +239,39 @@ async fn cohorts_go_on_into_a_queue_that_is_shorter() {
     assert_eq!((stats.served, stats.failed, stats.in_service), (8, 2, 0));
     assert_eq!(second.stats().served, 8);
 }
+
+fn is_too_late<E: Overload>(error: &E) -> bool {
+    error.refused().is_some_and(|refused| refused.reason == Reason::Deadline)
+}
+
+#[dapple::test]
+async fn a_request_to_a_pipeline_has_a_deadline_in_each_of_its_stages() {
+    let (first, second) = (Gate::new(), Gate::new());
+    let pipeline = gated::<State>("first", &first, 1, 9).then(gated("second", &second, 1, 9));
+    let state = State::new();
+    let soon = Duration::from_millis(20);
+    let (tx, dropped) = std::sync::mpsc::channel();
+    let on_drop = move |_: State, why: &dapple_stage::Refused| tx.send(why.reason.clone()).unwrap();
+    // In service in the first, and then waiting behind that for it.
+    let busy = pipeline.ask(state.clone());
+    let error = race(busy, pipeline.ask_with(state.clone(), |ask| ask.within(soon).on_drop(on_drop))).await;
+    assert!(is_too_late(&error));
+    eventually(|| dropped.try_recv() == Ok(Reason::Deadline)).await;
+    // In service in the second.
+    first.open(9);
+    let error = pipeline.ask_with(state.clone(), |ask| ask.within(soon)).await.unwrap_err();
+    assert!(matches!(error, PipelineError::First(StageError::Expired(_))), "{error:?}");
+    eventually(|| state.held() == 0).await;
+    second.open(9);
+    assert!(pipeline.ask_with(state, |ask| ask.within(60 * Duration::from_secs(60)).rank(3)).await.is_ok());
+}
+
+/// Polls the first, too, until the second fails.
+async fn race<T, E>(first: impl Future<Output = Result<T, E>>, second: impl Future<Output = Result<T, E>>) -> E {
+    let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
+    poll_fn(|cx| {
+        assert!(first.as_mut().poll(cx).is_pending(), "nothing lets it go");
+        second.as_mut().poll(cx).map(|result| result.err().expect("nothing lets it go"))
+    })
+    .await
+}

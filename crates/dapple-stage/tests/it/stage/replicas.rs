@@ -501,3 +501,19 @@ impl tower_service::Service<u32> for Panicking {
         std::future::ready(Ok(request))
     }
 }
+
+#[dapple::test]
+async fn a_request_to_replicas_has_a_deadline_and_a_drop_callback() {
+    let stage = Stage::builder("replicated").width(1).replicate(1..=1, |_| {
+        Stage::builder("replica").wrap_fn(async |n: u32| if n == 0 { pending().await } else { Ok::<_, Infallible>(n) })
+    });
+    let soon = Duration::from_millis(20);
+    let error = stage.ask_with(0, |ask| ask.within(soon)).await.unwrap_err();
+    assert!(matches!(error, StageError::Expired(_)), "{error:?}");
+    let (tx, dropped) = std::sync::mpsc::channel();
+    let on_drop = move |n: u32, why: &dapple_stage::Refused| tx.send((n, why.reason.clone())).unwrap();
+    let error = stage.ask_with(7, |ask| ask.within(Duration::ZERO).on_drop(on_drop)).await.unwrap_err();
+    assert_eq!(error.refused().map(|refused| refused.reason.clone()), Some(Reason::Deadline));
+    eventually(|| dropped.try_recv() == Ok((7, Reason::Deadline))).await;
+    assert_eq!(stage.ask_with(8, |ask| ask.within(Duration::MAX).rank(1)).await, Ok(8));
+}

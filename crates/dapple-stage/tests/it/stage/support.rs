@@ -71,7 +71,7 @@ pub(crate) async fn eventually(mut so: impl FnMut() -> bool) {
 }
 
 /// Owned by a request: tells whether that has been freed.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct State(Arc<()>);
 
 impl State {
