@@ -43,15 +43,24 @@ impl Graph {
     pub fn keep(&self, path: impl Into<PathBuf>, period: Duration) -> Kept {
         let (graph, path) = (self.clone(), path.into());
         let task = Handle::current().spawn(async move {
+            let mut last = None;
             loop {
-                if let Err(error) = graph.write(&path).await {
-                    tracing::error!("{error}");
+                if let Some(problem) = new_problem(&mut last, &graph.write(&path).await) {
+                    tracing::error!("{problem}");
                 }
                 sleep(period).await;
             }
         });
         Kept { task: task.abort_handle() }
     }
+}
+
+/// What went wrong, where it is not what went wrong the last time, too: a disk that is full for a day is told once.
+fn new_problem<'l>(last: &'l mut Option<String>, result: &io::Result<()>) -> Option<&'l str> {
+    let problem = result.as_ref().err().map(io::Error::to_string);
+    let is_new = problem.is_some() && problem != *last;
+    *last = problem;
+    last.as_deref().filter(|_| is_new)
 }
 
 /// A graph is written to a file as long as this lives.
@@ -101,4 +110,19 @@ pub fn from_arguments(arguments: impl IntoIterator<Item = OsString>) -> Result<O
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_told_once_and_again_when_it_comes_back() {
+        let (full, gone) = (|| Err(io::Error::other("full")), || Err(io::Error::other("gone")));
+        let mut last = None;
+        let results = [Ok(()), full(), full(), gone(), gone(), Ok(()), gone()];
+        let told: Vec<_> = results.iter().map(|result| new_problem(&mut last, result).map(str::to_owned)).collect();
+        let [full, gone] = ["full", "gone"].map(|text| Some(text.to_owned()));
+        assert_eq!(told, [None, full, None, gone.clone(), None, None, gone]);
+    }
 }
