@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<(), SignError> {
 }
 
 async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignError> {
-    let mut signals = (signal(SIGTERM).map_err(SignError::Runtime)?, signal(SIGINT).map_err(SignError::Runtime)?);
+    let mut signals = StopSignals::watch().map_err(SignError::Runtime)?;
     let (host, port) = args.addr.clone();
     let wanted = Wanted { host, port, reuse_port: false, redirects: false, option: "--addr HOST:PORT" };
     let listening = listen(std::slice::from_ref(&wanted), &wanted, None)?;
@@ -81,10 +81,10 @@ async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignEr
     let places = Arc::new(Semaphore::new(args.connections as usize));
     let (stop, stopping) = watch::channel(false);
     let accepting = accept(listener, service, places.clone(), stopping);
-    let _ = race(accepting, stop_signal(&mut signals)).await;
+    let _ = race(accepting, signals.next()).await;
     let _ = stop.send(true);
     let answered = timeout(args.drain_s, places.acquire_many(args.connections));
-    match race(answered, stop_signal(&mut signals)).await {
+    match race(answered, signals.next()).await {
         First::Left(Ok(_)) => {}
         First::Left(Err(_)) => warn!("connections were cut: their tasks took longer than --drain-s allows"),
         First::Right(()) => warn!("a second signal: ended at once"),
@@ -123,8 +123,24 @@ fn turn_away(stream: &TcpStream) {
     let _ = stream.try_write(&buf);
 }
 
-async fn stop_signal((terminate, interrupt): &mut (Signal, Signal)) {
-    let _ = race(terminate.recv(), interrupt.recv()).await;
+/// SIGTERM and SIGINT, caught from when this is made.
+pub(super) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel allows no handler.
+    pub(super) fn watch() -> io::Result<StopSignals> {
+        Ok(StopSignals { terminate: signal(SIGTERM)?, interrupt: signal(SIGINT)? })
+    }
+
+    /// The next of them. Cancel safe.
+    pub(super) async fn next(&mut self) {
+        let _ = race(self.terminate.recv(), self.interrupt.recv()).await;
+    }
 }
 
 /// What tasks are signed with, for the line that is printed.

@@ -99,9 +99,7 @@ impl<'p> Session<'p> {
 
     /// `Err` says what ended it too early.
     async fn run(mut self) -> Result<(), String> {
-        let ended = self.exchange().await;
-        self.plan.tally.counts().lost += self.pending.len() as u64;
-        ended
+        self.exchange().await
     }
 
     async fn exchange(&mut self) -> Result<(), String> {
@@ -203,6 +201,13 @@ impl<'p> Session<'p> {
 
     async fn send(&self, frame: Frame) -> Result<(), String> {
         self.tx.send(frame).await.map_err(|_| "the connection was cut while a task was sent".to_owned())
+    }
+}
+
+impl Drop for Session<'_> {
+    /// Also where it is given up amid all, nobody will know what became of these.
+    fn drop(&mut self) {
+        self.plan.tally.counts().lost += self.pending.len() as u64;
     }
 }
 

@@ -6,6 +6,7 @@ mod latency;
 mod tally;
 
 use std::io::{self, Write};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +19,9 @@ use self::tally::Tally;
 use super::digest::Secrets;
 use super::error::SignError;
 use super::race::{First, race};
+use super::server::StopSignals;
 
-/// Sends tasks for as long as was asked, and prints what became of them. Exit code 1 where a digest was wrong, or nothing was signed.
+/// Sends tasks for as long as was asked, or until SIGINT or SIGTERM, and prints what became of them. Exit code 1 where a digest was wrong, or nothing was signed.
 ///
 /// # Errors
 ///
@@ -37,7 +39,8 @@ pub(crate) fn run(args: &ClientArgs) -> Result<ExitCode, SignError> {
     let runtime = dapple::builder().workers(usize::from(args.workers)).build().map_err(SignError::Runtime)?;
     let tally: Result<_, SignError> = runtime.block_on(async {
         find_servers(&args.addr).await?;
-        Ok(measure(args, secrets).await)
+        let mut signals = StopSignals::watch().map_err(SignError::Runtime)?;
+        Ok(measure(args, secrets, &mut signals).await)
     });
     runtime.shutdown(Duration::from_secs(1));
     let tally = tally?;
@@ -70,7 +73,7 @@ async fn find_servers(addrs: &[(String, u16)]) -> Result<(), SignError> {
     Ok(())
 }
 
-async fn measure(args: &ClientArgs, secrets: Option<Secrets>) -> Arc<Tally> {
+async fn measure(args: &ClientArgs, secrets: Option<Secrets>, signals: &mut StopSignals) -> Arc<Tally> {
     let begin = Instant::now();
     let end = begin + args.secs;
     let tally = Arc::new(Tally::new(begin, end));
@@ -82,11 +85,12 @@ async fn measure(args: &ClientArgs, secrets: Option<Secrets>) -> Arc<Tally> {
             dapple::spawn(drive(plan.clone(), number, slots))
         })
         .collect();
-    let all = async {
+    let aborts: Vec<_> = driving.iter().map(|one| one.abort_handle()).collect();
+    let mut all = pin!(async {
         for one in driving {
             let _ = one.await;
         }
-    };
+    });
     let watch = async {
         if args.quiet {
             return sleep_until(end + GRACE * 2).await;
@@ -97,8 +101,14 @@ async fn measure(args: &ClientArgs, secrets: Option<Secrets>) -> Arc<Tally> {
             before = tally.show_progress(before);
         }
     };
-    if let First::Right(()) = race(all, watch).await {
-        tracing::warn!("some connections did not end in time");
+    match race(all.as_mut(), race(watch, signals.next())).await {
+        First::Left(()) => {}
+        First::Right(First::Left(())) => tracing::warn!("some connections did not end in time"),
+        First::Right(First::Right(())) => {
+            tally.end_now();
+            aborts.iter().for_each(|one| one.abort());
+            all.await;
+        }
     }
     tally
 }

@@ -12,12 +12,13 @@ use super::latency::Latency;
 #[derive(Debug)]
 pub(super) struct Tally {
     begin: Instant,
-    end: Instant,
     counts: Mutex<Counts>,
 }
 
 #[derive(Debug)]
 pub(super) struct Counts {
+    /// When the time is over for which is measured.
+    end: Instant,
     /// Of the tasks that were signed.
     pub(super) latency: Latency,
     /// Not taken, with a time to come back.
@@ -41,6 +42,7 @@ pub(super) struct Counts {
 impl Tally {
     pub(super) fn new(begin: Instant, end: Instant) -> Tally {
         let counts = Counts {
+            end,
             latency: Latency::new(),
             refused: 0,
             failed: 0,
@@ -51,7 +53,7 @@ impl Tally {
             each_s: Vec::new(),
             last_error: None,
         };
-        Tally { begin, end, counts: Mutex::new(counts) }
+        Tally { begin, counts: Mutex::new(counts) }
     }
 
     pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -63,13 +65,19 @@ impl Tally {
         let mut counts = self.counts();
         let us = now.saturating_duration_since(sent).as_micros();
         counts.latency.add(u64::try_from(us).unwrap_or(u64::MAX));
-        if now < self.end {
+        if now < counts.end {
             let second = now.saturating_duration_since(self.begin).as_secs() as usize;
             if counts.each_s.len() <= second {
                 counts.each_s.resize(second + 1, 0);
             }
             counts.each_s[second] += 1;
         }
+    }
+
+    /// It is over before its time.
+    pub(super) fn end_now(&self) {
+        let mut counts = self.counts();
+        counts.end = counts.end.min(Instant::now());
     }
 
     /// Something went wrong with a connection.
@@ -100,21 +108,17 @@ impl Tally {
         signed
     }
 
-    fn secs(&self) -> f64 {
-        (self.end - self.begin).as_secs_f64()
-    }
-
     pub(super) fn to_json(&self, args: &ClientArgs) -> String {
         let counts = self.counts();
-        let latency = &counts.latency;
+        let (latency, secs) = (&counts.latency, counts.secs(self.begin));
         let result = json!({
             "in_flight": args.in_flight,
             "connections": args.connections,
-            "secs": self.secs(),
+            "secs": secs,
             "task_bytes": args.task_bytes,
             "verified": args.verifies(),
             "signed": latency.count(),
-            "throughput_per_s": counts.throughput(self.secs()),
+            "throughput_per_s": counts.throughput(secs),
             "latency_us": {
                 "mean": latency.mean_us(),
                 "p50": latency.quantile_us(0.5),
@@ -136,22 +140,21 @@ impl Tally {
 
     pub(super) fn to_text(&self, args: &ClientArgs) -> String {
         let counts = self.counts();
-        let latency = &counts.latency;
+        let (latency, secs) = (&counts.latency, counts.secs(self.begin));
         let ms = |us: f64| Duration::from_micros(us as u64).as_secs_f64() * 1e3;
         let verified = if args.verifies() { ", all digests compared" } else { "" };
         let last = counts.last_error.as_ref().map(|error| format!("\nthe last error: {}", printable(error)));
-        let in_time = counts.signed_in_time();
+        let (in_time, shown_secs) = (counts.signed_in_time(), (secs * 1e3).round() / 1e3);
         let under_way = match latency.count() - in_time {
             0 => String::new(),
             late => format!(", and {late} that were under way then"),
         };
         let hint = if counts.wrong > 0 { OTHER_SECRETS } else { "" };
         format!(
-            "{in_time} signed in {} s, {:.1} a second{under_way}{verified}\n\
+            "{in_time} signed in {shown_secs} s, {:.1} a second{under_way}{verified}\n\
              latency: mean {:.3} ms, p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms\n\
              {} refused, {} failed, {} lost, {} wrong, {} errors of connections{hint}{}",
-            self.secs(),
-            counts.throughput(self.secs()),
+            counts.throughput(secs),
             ms(latency.mean_us()),
             ms(latency.quantile_us(0.5) as f64),
             ms(latency.quantile_us(0.99) as f64),
@@ -167,6 +170,10 @@ impl Tally {
 }
 
 impl Counts {
+    fn secs(&self, begin: Instant) -> f64 {
+        self.end.saturating_duration_since(begin).as_secs_f64()
+    }
+
     fn errors(&self) -> u64 {
         self.failed + self.lost + self.wrong + self.connection_errors
     }

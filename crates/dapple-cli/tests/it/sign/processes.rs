@@ -104,6 +104,33 @@ fn the_client_counts_what_the_server_has_logged() {
     assert!(text(&output).contains("the server may have other secrets"), "{output:?}");
 }
 
+#[test]
+fn a_client_that_is_interrupted_tells_what_it_has_measured_and_what_is_uncertain() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start("pipelined", folder.path(), &[]);
+    let mut client = Command::new(env!("CARGO_BIN_EXE_dapple"));
+    let options = ["--in-flight", "8", "--connections", "2", "--secs", "3600", "--json", "--quiet"];
+    client.args(["sign-client", "--addr", &server.address]).args(options);
+    let client = client.stdout(Stdio::piped()).spawn().unwrap();
+    let begin = Instant::now();
+    while log_len(folder.path()) < 50 {
+        assert!(begin.elapsed() < PATIENCE, "no task comes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &client.id().to_string()]).status().unwrap().success());
+    let output = client.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    drop(server);
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count = |name: &str| result[name].as_u64().unwrap() as usize;
+    let (signed, lost, logged) = (count("signed"), count("lost"), log_len(folder.path()));
+    assert!(signed > 0 && lost <= 8 && (signed..=signed + lost).contains(&logged), "{logged} in {result}");
+    assert!(
+        result["throughput_per_s"].as_f64().unwrap() > 0.0 && result["secs"].as_f64().unwrap() < 3600.0,
+        "{result}"
+    );
+}
+
 /// What the client prints of a server that welcomes it like this, and then says that to its first task.
 fn printed_of(welcome: &'static [u8], answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
