@@ -15,13 +15,14 @@ use tracing::debug;
 use crate::connection::{self, Link, Order, farewell};
 use crate::connections::{Connections, LINE_MAX, Line, Place, Turn, pause};
 use crate::listener::{Listener, Peer};
+use crate::request::Held;
 use crate::server::Shared;
 use crate::service::HttpService;
 
 /// What an accepting task needs.
 pub(crate) struct Accepting<L, V> {
     pub(crate) listener: L,
-    pub(crate) service: V,
+    pub(crate) service: Held<V>,
     pub(crate) shared: Arc<Shared>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<dapple_tls::TlsAcceptor>,
@@ -84,7 +85,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     }
 
     fn serve(&self, stream: L::Stream, place: Place, link: Arc<Link>) {
-        let (service, shared) = (self.service.clone(), self.shared.clone());
+        let (service, shared) = (self.service.another(), self.shared.clone());
         #[cfg(feature = "tls")]
         if let Some(acceptor) = self.tls.clone() {
             let limit = shared.options.header_timeout;

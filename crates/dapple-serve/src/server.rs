@@ -20,7 +20,7 @@ use crate::connections::Connections;
 use crate::handle::Counts;
 use crate::listener::Listener;
 use crate::options::Options;
-use crate::request::OnRefusal;
+use crate::request::{Held, OnRefusal};
 use crate::service::HttpService;
 
 /// What all connections of a server share.
@@ -63,7 +63,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         });
         let accepting = Accepting {
             listener: self.listener,
-            service: self.service,
+            service: Held::of(self.service),
             shared: shared.clone(),
             #[cfg(feature = "tls")]
             tls: self.tls,

@@ -27,7 +27,7 @@ use self::watched::Watched;
 use crate::BoxError;
 use crate::connections::Place;
 use crate::listener::Stream;
-use crate::request::answer;
+use crate::request::{Held, answer};
 use crate::server::Shared;
 use crate::service::HttpService;
 
@@ -36,7 +36,7 @@ use crate::service::HttpService;
 /// Not cancel safe: dropped before it resolves, the connection is closed as it is.
 pub(crate) async fn serve<S: Stream, V: HttpService>(
     (stream, place): (S, Place),
-    service: V,
+    service: Held<V>,
     link: Arc<Link>,
     shared: Arc<Shared>,
 ) {
@@ -64,13 +64,13 @@ pub(crate) async fn serve<S: Stream, V: HttpService>(
 
 async fn by_hyper<S: Stream, V: HttpService>(
     stream: Watched<S>,
-    service: V,
+    service: Held<V>,
     link: &Arc<Link>,
     shared: &Arc<Shared>,
 ) -> End {
     let (answer_link, answer_shared) = (link.clone(), shared.clone());
     let respond = service_fn(move |request| {
-        let reply = answer(service.clone(), request, answer_link.clone(), answer_shared.clone());
+        let reply = answer(service.another(), request, answer_link.clone(), answer_shared.clone());
         async move { Ok::<_, Infallible>(reply.await) }
     });
     let builder = http::http(&shared.options, link);

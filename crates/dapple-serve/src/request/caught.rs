@@ -23,12 +23,19 @@ pin_project! {
         #[pin]
         future: Option<F>,
     }
+
+    impl<F> PinnedDrop for Caught<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            let _ = caught(|| this.future.set(None));
+        }
+    }
 }
 
 impl<F: Future> Caught<F> {
-    /// The future that `make` makes, where that does not panic itself.
-    pub(crate) fn new(make: impl FnOnce() -> F) -> Caught<F> {
-        Caught { future: caught(make).ok() }
+    /// The future that `make` makes, where that does not panic itself; `None` counts as a panic that was before.
+    pub(crate) fn new(make: impl FnOnce() -> Option<F>) -> Caught<F> {
+        Caught { future: caught(make).ok().flatten() }
     }
 }
 

@@ -3,6 +3,7 @@
 mod body;
 mod caught;
 mod exchange;
+mod held;
 mod refusal;
 mod reply;
 
@@ -18,6 +19,7 @@ pub use self::body::Body;
 use self::caught::Caught;
 pub(crate) use self::caught::caught;
 use self::exchange::{Exchange, Fault};
+pub(crate) use self::held::Held;
 pub(crate) use self::refusal::OnRefusal;
 pub(crate) use self::refusal::Words;
 pub(crate) use self::reply::Open;
@@ -29,7 +31,7 @@ use dapple_stage::Refused;
 
 /// The reply to one request. The request counts as begun from this call on.
 pub(crate) fn answer<V: HttpService>(
-    service: V,
+    service: Held<V>,
     request: Request<Incoming>,
     link: Arc<Link>,
     shared: Arc<Shared>,
@@ -52,7 +54,7 @@ pub(crate) fn answer<V: HttpService>(
 }
 
 async fn serve<V: HttpService>(
-    service: V,
+    service: Held<V>,
     request: Request<Incoming>,
     link: &Link,
     shared: &Shared,
@@ -91,7 +93,7 @@ async fn serve<V: HttpService>(
     };
     parts.extensions.insert(peer);
     let request = Request::from_parts(parts, Body::new(incoming, options, shared_exchange));
-    let make = || Caught::new(|| service.answer(request));
+    let make = || Caught::new(|| Some(service.into_inner()?.answer(request)));
     let outcome = match admitted {
         Some(admitted) => admitted.run(make).await,
         None => Ok(make().await),

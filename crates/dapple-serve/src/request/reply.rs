@@ -25,6 +25,14 @@ pin_project! {
         content: Content<B>,
         open: Option<Open>,
     }
+
+    impl<B> PinnedDrop for Reply<B> {
+        fn drop(this: Pin<&mut Self>) {
+            // A body whose destructor panics ends no other reply of its connection.
+            let mut this = this.project();
+            let _ = catch_unwind(AssertUnwindSafe(|| this.content.set(Content::Text { text: Bytes::new() })));
+        }
+    }
 }
 
 pin_project! {

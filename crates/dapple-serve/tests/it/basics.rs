@@ -1,6 +1,8 @@
 //! What a server does for clients who behave.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use bytes::Bytes;
 use dapple::hyper_rt::Executor;
@@ -211,4 +213,81 @@ async fn a_service_that_is_not_ready_keeps_requests_waiting() {
     let stream = TcpStream::connect(addr).await.unwrap();
     let replies = by_http2(stream, &["/"; 20]).await;
     assert!(replies.iter().all(|reply| reply.as_ref().is_ok_and(|(status, body)| *status == 200 && body == "alone")));
+}
+
+/// A service of which so many clones, looks at its readiness and destructors panic from now on.
+#[derive(Default)]
+struct Fragile {
+    clones: Arc<AtomicUsize>,
+    looks: Arc<AtomicUsize>,
+    drops: Arc<AtomicUsize>,
+}
+
+/// Panics if that is due.
+fn fall(due: &AtomicUsize) {
+    let is_due = due.fetch_update(SeqCst, SeqCst, |due| due.checked_sub(1)).is_ok();
+    assert!(!is_due, "on purpose");
+}
+
+impl Fragile {
+    fn shared(&self) -> Fragile {
+        Fragile { clones: self.clones.clone(), looks: self.looks.clone(), drops: self.drops.clone() }
+    }
+}
+
+impl Clone for Fragile {
+    fn clone(&self) -> Fragile {
+        fall(&self.clones);
+        self.shared()
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            fall(&self.drops);
+        }
+    }
+}
+
+impl tower::Service<Request<dapple::serve::Body>> for Fragile {
+    type Response = http::Response<String>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+        fall(&self.looks);
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<dapple::serve::Body>) -> Self::Future {
+        std::future::ready(Ok(http::Response::new("whole".to_owned())))
+    }
+}
+
+#[test]
+fn a_service_may_panic_wherever_it_is_asked_and_its_connection_goes_on() {
+    let runtime = dapple::builder().workers(2).build().unwrap();
+    let fragile = Fragile::default();
+    let service = fragile.shared();
+    let addr = runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        drop(dapple::spawn(async move { dapple::serve(listener, service).no_admission().await }));
+        addr
+    });
+    let mut client = connect(addr);
+    assert_eq!(ask(&mut client, "/").1, "whole");
+    for due in [&fragile.clones, &fragile.looks, &fragile.drops] {
+        due.store(1, SeqCst);
+        let (head, body) = ask(&mut client, "/");
+        assert!(head.starts_with("HTTP/1.1 500 "), "{head}");
+        assert_eq!((body.as_str(), due.load(SeqCst)), ("The handler failed.\n", 0));
+        assert_eq!(ask(&mut client, "/").1, "whole", "the connection goes on");
+    }
+    // The clone that a connection gets when it is accepted.
+    fragile.clones.store(1, SeqCst);
+    assert!(ask(&mut connect(addr), "/").0.starts_with("HTTP/1.1 500 "));
+    assert_eq!(ask(&mut connect(addr), "/").1, "whole", "and so does the server");
+    runtime.shutdown(LIMIT);
 }

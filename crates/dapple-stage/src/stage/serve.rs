@@ -325,7 +325,9 @@ fn put<Resp, E>(replies: Vec<Reply<Resp, E>>, end: End<Resp, E>) {
     for reply in replies {
         let missing =
             || Err(StageError::Panicked("the handler returned fewer results than it had requests".to_owned()));
-        reply.put(results.next().unwrap_or_else(missing));
+        // What nobody takes any more is dropped there, and may panic: that is no loss to the others.
+        let result = results.next().unwrap_or_else(missing);
+        quietly(|| reply.put(result));
     }
     drop_quietly(results);
 }
@@ -365,7 +367,7 @@ impl<Req, Resp, E> Future for Call<Req, Resp, E> {
             call.throttle.took(took);
             match polled {
                 Ok(Poll::Ready(Ok(results))) => {
-                    call.future = None;
+                    drop_quietly(call.future.take());
                     call.results = Some(results);
                 }
                 Ok(Poll::Ready(Err(error))) => return Poll::Ready(End::Failed(error)),
@@ -428,7 +430,7 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
         for (reply, result) in self.replies.drain(..waits).zip(results.drain(..waits)) {
             self.early.served += u64::from(result.is_ok());
             self.early.failed += u64::from(result.is_err());
-            reply.put(result.map_err(StageError::Service));
+            quietly(|| reply.put(result.map_err(StageError::Service)));
         }
         Poll::Pending
     }

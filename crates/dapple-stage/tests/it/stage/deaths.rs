@@ -203,3 +203,86 @@ async fn versions_change_under_load() {
     assert_eq!(stage.ask(1).await, Ok((49, 1)));
     until(&stage, |stats| stats.served == 2_001 && stats.in_service == 0).await;
 }
+
+/// A service of which so many clones and looks at its readiness panic from now on.
+#[derive(Default)]
+struct Fragile {
+    clones: Arc<AtomicUsize>,
+    looks: Arc<AtomicUsize>,
+}
+
+/// Panics if that is due.
+fn fall(due: &AtomicUsize) {
+    let is_due = due.fetch_update(SeqCst, SeqCst, |due| due.checked_sub(1)).is_ok();
+    assert!(!is_due, "on purpose");
+}
+
+impl Clone for Fragile {
+    fn clone(&self) -> Fragile {
+        fall(&self.clones);
+        Fragile { clones: self.clones.clone(), looks: self.looks.clone() }
+    }
+}
+
+impl Service<u32> for Fragile {
+    type Response = u32;
+    type Error = &'static str;
+    type Future = std::future::Ready<Result<u32, &'static str>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        fall(&self.looks);
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, n: u32) -> Self::Future {
+        std::future::ready(Ok(n))
+    }
+}
+
+#[dapple::test]
+async fn panics_of_clones_and_of_readiness_count_and_lose_nothing() {
+    let fragile = Fragile::default();
+    let (clones, looks) = (fragile.clones.clone(), fragile.looks.clone());
+    clones.store(2, SeqCst);
+    let stage = Stage::builder("fragile").width(1).wrap(fragile);
+    assert_eq!(stage.ask(1).await, Ok(1), "it waits for a handler that can be made");
+    assert_eq!((clones.load(SeqCst), stage.stats().restarts), (0, 1));
+    looks.store(1, SeqCst);
+    assert!(matches!(stage.ask(2).await, Err(StageError::Panicked(_))));
+    assert_eq!(stage.ask(3).await, Ok(3));
+    assert_eq!((stage.stats().panicked, stage.stats().restarts, stage.stats().in_service), (1, 2, 0));
+    clones.store(usize::MAX, SeqCst);
+    looks.store(1, SeqCst);
+    assert!(stage.ask(4).await.is_err());
+    assert_eq!(stage.ask(5).await.unwrap_err().refused().unwrap().reason, Reason::Unavailable);
+    assert_eq!(stage.stats().status, Status::Out, "it keeps dying");
+}
+
+/// The results of a cohort, in a future whose destructor panics.
+struct Falls(Vec<u32>, Arc<AtomicUsize>);
+
+impl Future for Falls {
+    type Output = Vec<Result<u32, &'static str>>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(std::mem::take(&mut self.0).into_iter().map(Ok).collect())
+    }
+}
+
+impl Drop for Falls {
+    fn drop(&mut self) {
+        fall(&self.1);
+    }
+}
+
+#[dapple::test]
+async fn a_destructor_that_panics_takes_no_result_along() {
+    let due = Arc::new(AtomicUsize::new(1));
+    let inner = due.clone();
+    let stage = Stage::builder("falls").width(1).wrap_cohorts(4, move |all: Vec<u32>| Falls(all, inner.clone()));
+    let asked: Vec<_> = (0..4).map(|n| stage.ask(n).now()).collect();
+    for (n, answer) in asked.into_iter().enumerate() {
+        assert_eq!(answer.await, Ok(n as u32));
+    }
+    assert_eq!((due.load(SeqCst), stage.stats().served, stage.stats().in_service), (0, 4, 0));
+}

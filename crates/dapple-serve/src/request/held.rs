@@ -1,0 +1,31 @@
+//! A service whose `Clone` and `Drop` are users' code, too.
+
+use super::caught::caught;
+
+/// A service, or that there is none, as its clone panicked. Dropping it does not panic.
+pub(crate) struct Held<V>(Option<V>);
+
+impl<V> Held<V> {
+    pub(crate) fn of(service: V) -> Held<V> {
+        Held(Some(service))
+    }
+
+    /// The service, unless it was lost in a panic.
+    pub(crate) fn into_inner(mut self) -> Option<V> {
+        self.0.take()
+    }
+}
+
+impl<V: Clone> Held<V> {
+    /// A clone, if that does not panic.
+    pub(crate) fn another(&self) -> Held<V> {
+        Held(self.0.as_ref().and_then(|service| caught(|| service.clone()).ok()))
+    }
+}
+
+impl<V> Drop for Held<V> {
+    fn drop(&mut self) {
+        // The panic hook has reported it.
+        let _ = caught(|| self.0.take());
+    }
+}
