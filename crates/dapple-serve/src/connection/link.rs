@@ -1,5 +1,6 @@
 //! What the parts of a connection share: its task, its stream, its requests, and the server.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -14,7 +15,6 @@ use crate::listener::Peer;
 use crate::options::Options;
 
 /// See the module.
-#[derive(Debug)]
 pub(crate) struct Link {
     peer: Peer,
     /// By the real clock, as it is compared with the kernel's.
@@ -27,8 +27,10 @@ pub(crate) struct Link {
     wakers: Mutex<Wakers>,
     /// What was decided about the first request before hyper has read it.
     decision: Mutex<Option<Decision>>,
-    /// It speaks another protocol by now, and nobody but its reader and writer can end it.
+    /// It speaks another protocol by now, and is somebody else's.
     is_upgraded: AtomicBool,
+    /// What closes it then, until it was called.
+    close: Mutex<Option<Close>>,
     /// Others wait for its place, and it was told to finish for that.
     is_asked: AtomicBool,
     /// It is being closed, which may take a while, and nothing is to be gained by telling it so.
@@ -39,6 +41,9 @@ pub(crate) struct Link {
 
 /// What admission says to a request.
 pub(crate) type Decision = Result<Admitted, Refused>;
+
+/// Closes a stream that is somebody else's.
+type Close = Box<dyn FnOnce() + Send>;
 
 /// Who hears of orders.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +80,7 @@ impl Link {
             wakers: Mutex::default(),
             decision: Mutex::default(),
             is_upgraded: AtomicBool::new(false),
+            close: Mutex::new(None),
             is_asked: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -95,14 +101,23 @@ impl Link {
         self.state().rests_since(now).and_then(|since| if is_upgraded { Err(since) } else { Ok(since) })
     }
 
-    /// hyper has handed the stream on.
-    pub(crate) fn set_upgraded(&self) {
+    /// hyper has handed the stream on, which `close` closes. That is not called where a lock is held.
+    pub(crate) fn set_upgraded(&self, close: Close) {
+        *self.lock_close() = Some(close);
         self.is_upgraded.store(true, Ordering::SeqCst);
-        // Whoever reads or writes may have looked between the order and this. By the lock, either the order is seen here, or who gave it
-        // wakes them later.
+        // Whoever reads or writes may have looked between the order and this. By the locks, either the order is seen here, or who gave it
+        // closes the stream and wakes them later.
         let wakers = self.lock_wakers().clone();
         if self.ordered() == Order::Cut {
+            self.close_upgraded();
             wakers.wake();
+        }
+    }
+
+    fn close_upgraded(&self) {
+        let close = self.lock_close().take();
+        if let Some(close) = close {
+            close();
         }
     }
 
@@ -166,6 +181,9 @@ impl Link {
         if self.order.fetch_max(order as u8, Ordering::Release) < order as u8 {
             // They stay: who is told to finish, and does not look again, is to hear of the end, too.
             let wakers = self.lock_wakers().clone();
+            if order == Order::Cut {
+                self.close_upgraded();
+            }
             wakers.wake();
         }
     }
@@ -200,8 +218,19 @@ impl Link {
         let _ = self.order.compare_exchange(room, none, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    fn lock_close(&self) -> MutexGuard<'_, Option<Close>> {
+        self.close.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_wakers(&self) -> MutexGuard<'_, Wakers> {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = self.ordered();
+        f.debug_struct("Link").field("peer", &self.peer).field("order", &order).finish_non_exhaustive()
     }
 }
 
@@ -248,8 +277,11 @@ mod tests {
         assert_eq!(woken(), [1, 1]);
         link.order(Order::Cut);
         assert_eq!(woken(), [2, 2]);
-        link.set_upgraded();
+        let closed = Arc::<Count>::default();
+        let close = closed.clone();
+        link.set_upgraded(Box::new(move || close.wake()));
         assert_eq!(woken(), [3, 3], "they may have looked before it was so");
+        assert_eq!(closed.0.load(Ordering::Relaxed), 1, "once");
         assert_eq!(link.watch_writing(&wakers[1]), Order::Cut);
     }
 

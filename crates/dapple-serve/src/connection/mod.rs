@@ -23,7 +23,7 @@ use tracing::debug;
 pub(crate) use self::farewell::farewell;
 pub(crate) use self::link::{Link, Order};
 use self::state::Expired;
-use self::watched::Watched;
+use self::watched::{Home, Watched};
 use crate::BoxError;
 use crate::connections::Place;
 use crate::listener::Stream;
@@ -51,14 +51,15 @@ pub(crate) async fn serve<S: Stream, V: HttpService>(
     };
     // If hyper has read no request in what looked like one, its place is others'.
     drop(link.take_decision());
-    let stream = home.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match stream {
-        Some((stream, place)) => {
-            close(stream, &end, &link).await;
-            drop(place);
-        }
-        // One that speaks another protocol by now is whoever's that asked for it.
-        None => link.set_upgraded(),
+    if Arc::strong_count(&home) > 1 {
+        // It speaks another protocol by now, and is whoever's that asked for it, until the server cuts it.
+        let home = Arc::downgrade(&home);
+        link.set_upgraded(Box::new(move || drop(home.upgrade().map(take))));
+        return;
+    }
+    if let Some((stream, place)) = take(home) {
+        close(stream, &end, &link).await;
+        drop(place);
     }
 }
 
@@ -89,6 +90,11 @@ async fn by_hyper<S: Stream, V: HttpService>(
         }
     })
     .await
+}
+
+/// Takes a stream away from whoever has it. To be dropped where no lock is held.
+fn take<S>(home: Home<S>) -> Option<(S, Place)> {
+    home.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Ready when a connection is to end on which no request can have come yet. Cancel safe.

@@ -29,8 +29,30 @@ impl Streams {
 
 impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
+        let (options, link) = (self.options.clone(), self.link.clone());
+        // Also a tunnel (CONNECT), whose reply has ended: its connection does not rest.
+        let busy = Busy::new(link.clone());
         // hyper does not wait for it.
-        drop(dapple_sched::spawn(in_time(stream, self.options.clone(), self.link.clone())));
+        drop(dapple_sched::spawn(async move {
+            in_time(stream, options, link).await;
+            drop(busy);
+        }));
+    }
+}
+
+/// A stream that goes on, until this is dropped.
+struct Busy(Arc<Link>);
+
+impl Busy {
+    fn new(link: Arc<Link>) -> Busy {
+        link.state().begin(Instant::now());
+        Busy(link)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.state().end(false, Instant::now());
     }
 }
 

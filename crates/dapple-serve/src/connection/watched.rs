@@ -5,7 +5,6 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use dapple_http::frames::{Scanner, Traffic};
@@ -17,13 +16,12 @@ use crate::connections::Place;
 use crate::listener::Stream;
 use crate::server::Shared;
 
-/// Where a stream goes when hyper drops it.
+/// Where a stream is, so that it can be closed whoever has it: once it was upgraded that is a task of the user's, which may never look
+/// at it again. A lock that nobody else wants, but for that.
 pub(crate) type Home<S> = Arc<Mutex<Option<(S, Place)>>>;
 
 /// See the module.
 pub(crate) struct Watched<S> {
-    /// Here until this is dropped.
-    stream: Option<(S, Place)>,
     link: Arc<Link>,
     shared: Arc<Shared>,
     home: Home<S>,
@@ -40,13 +38,12 @@ pub(crate) struct Watched<S> {
 }
 
 impl<S: Stream> Watched<S> {
-    /// A stream, and where it will be once hyper has dropped it.
+    /// A stream, and where it is.
     pub(crate) fn new(stream: S, place: Place, link: Arc<Link>, shared: Arc<Shared>) -> (Watched<S>, Home<S>) {
-        let home = Home::default();
+        let home = Arc::new(Mutex::new(Some((stream, place))));
         let frames = Some((Scanner::new(), Traffic::default()));
         (
             Watched {
-                stream: Some((stream, place)),
                 link,
                 shared,
                 home: home.clone(),
@@ -79,7 +76,8 @@ impl<S: Stream> Watched<S> {
     /// Writes a part of these bytes. Where they are the last of the connection, its end may go along with them.
     pub(crate) fn poll_say(&mut self, cx: &mut Context<'_>, bytes: &[u8], are_last: bool) -> Poll<io::Result<usize>> {
         if are_last {
-            let len = match self.stream().try_finish(bytes) {
+            let finished = self.on_stream(|stream| stream.try_finish(bytes)).unwrap_or_else(|| Err(ended()));
+            let len = match finished {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 result => result?,
             };
@@ -96,8 +94,8 @@ impl<S: Stream> Watched<S> {
         if self.is_finished {
             return Poll::Ready(Ok(()));
         }
-        ready!(self.stream().poll_flush(cx))?;
-        self.stream().poll_shutdown(cx)
+        ready!(self.poll_stream(|stream| stream.poll_flush(cx)))?;
+        self.poll_stream(|stream| stream.poll_shutdown(cx))
     }
 
     /// Reads what there is, `len_max` bytes at most, and has `take` look at it.
@@ -113,17 +111,23 @@ impl<S: Stream> Watched<S> {
             // When it came costs the kernel some time, which is worth it only where requests are dear.
             let is_busy = self.shared.gate.is_busy();
             if is_busy != std::mem::replace(&mut self.is_busy, is_busy) {
-                self.stream().note_arrivals(is_busy);
+                self.on_stream(|stream| stream.note_arrivals(is_busy));
             }
-            ready!(self.stream().poll_read(cx, read.unfilled()))?;
+            ready!(self.poll_stream(|stream| stream.poll_read(cx, read.unfilled())))?;
             self.note_read(read.filled())?;
             Poll::Ready(Ok(take(read.filled())))
         })
     }
 
-    fn stream(&mut self) -> Pin<&mut S> {
-        let (stream, _place) = self.stream.as_mut().expect("it goes home in drop only");
-        Pin::new(stream)
+    /// What `run` makes of the stream, if that was not closed.
+    fn on_stream<R>(&self, run: impl FnOnce(Pin<&mut S>) -> R) -> Option<R> {
+        let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        home.as_mut().map(|(stream, _place)| run(Pin::new(stream)))
+    }
+
+    /// The same of what polls it.
+    fn poll_stream<T>(&self, poll: impl FnOnce(Pin<&mut S>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.on_stream(poll).unwrap_or_else(|| Poll::Ready(Err(ended())))
     }
 
     /// What was read.
@@ -149,8 +153,8 @@ impl<S: Stream> Watched<S> {
         state.read(bytes.len(), now);
         drop(state);
         // While every worker was in a handler, it may have waited for long.
-        let ago = if self.is_busy && !bytes.is_empty() { self.stream().read_waited() } else { Duration::ZERO };
-        self.link.set_arrived(ago);
+        let ago = if self.is_busy && !bytes.is_empty() { self.on_stream(|stream| stream.read_waited()) } else { None };
+        self.link.set_arrived(ago.unwrap_or_default());
         let is_good = self.frames.as_mut().is_none_or(|(scanner, traffic)| scanner.read(bytes, traffic));
         if is_good {
             Ok(())
@@ -162,7 +166,7 @@ impl<S: Stream> Watched<S> {
     /// What ends a connection that speaks another protocol by now. Any other is ended by its own task.
     fn check(&self, order: Order) -> io::Result<()> {
         if order == Order::Cut && self.link.is_upgraded() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server ends this connection"));
+            return Err(ended());
         }
         Ok(())
     }
@@ -221,7 +225,7 @@ impl<S: Stream> Read for Watched<S> {
 impl<S: Stream> Write for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(self.link.ordered())?;
-        let result = self.stream().poll_write(cx, buf);
+        let result = self.poll_stream(|stream| stream.poll_write(cx, buf));
         let result = self.check_waiting(cx, result);
         self.note_written(result)
     }
@@ -232,31 +236,29 @@ impl<S: Stream> Write for Watched<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check(self.link.ordered())?;
-        let result = self.stream().poll_write_vectored(cx, bufs);
+        let result = self.poll_stream(|stream| stream.poll_write_vectored(cx, bufs));
         let result = self.check_waiting(cx, result);
         self.note_written(result)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.as_ref().is_some_and(|(stream, _)| stream.is_write_vectored())
+        self.on_stream(|stream| stream.is_write_vectored()).unwrap_or(false)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = self.stream().poll_flush(cx);
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = self.poll_stream(|stream| stream.poll_flush(cx));
         self.check_waiting(cx, result)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = self.stream().poll_shutdown(cx);
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = self.poll_stream(|stream| stream.poll_shutdown(cx));
         self.check_waiting(cx, result)
     }
 }
 
-impl<S> Drop for Watched<S> {
-    fn drop(&mut self) {
-        let stream = self.stream.take();
-        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = stream;
-    }
+/// What whoever reads or writes is told.
+fn ended() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the server ends this connection")
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,6 +1,8 @@
 //! What a server does for clients who behave.
 
+use std::future::poll_fn;
 use std::io::Write;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -11,7 +13,7 @@ use dapple::tls::{Certificates, TlsAcceptor, TlsConnector};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
-use hyper::rt::{Read as HyperRead, Write as HyperWrite};
+use hyper::rt::{Read as HyperRead, ReadBuf, Write as HyperWrite};
 
 use crate::support::{Client, LIMIT, ask, connect, end, outside, reply, service, start};
 
@@ -132,6 +134,39 @@ async fn connections_can_be_upgraded() {
     assert_eq!(server.handle.connections(), 1);
     client.0.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(client.rest().await, "");
+    while server.handle.connections() > 0 {
+        dapple::time::sleep(second).await;
+    }
+}
+
+/// The reply to CONNECT has ended when the tunnel begins.
+#[dapple::test]
+async fn a_tunnel_through_http2_is_no_connection_that_rests() {
+    let second = std::time::Duration::from_secs(1);
+    let server = start!(server => server.idle_timeout(second).header_timeout(second));
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let (mut sender, connection) = http2::handshake(Executor::new(), stream).await.unwrap();
+    dapple::spawn(connection);
+    let request = Request::connect("elsewhere:1").body(Full::<Bytes>::default()).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut tunnel = hyper::upgrade::on(response).await.unwrap();
+    for _ in 0..3 {
+        // Several times as long as one that rests may stay, and less than after what hyper looks whether the peer lives.
+        dapple::time::sleep(4 * second).await;
+        let len = poll_fn(|cx| Pin::new(&mut tunnel).poll_write(cx, b"hello")).await.unwrap();
+        assert_eq!(len, 5);
+        let mut space = [0; 5];
+        let mut heard = ReadBuf::new(&mut space);
+        while heard.filled().len() < 5 {
+            let before = heard.filled().len();
+            poll_fn(|cx| Pin::new(&mut tunnel).poll_read(cx, heard.unfilled())).await.unwrap();
+            assert!(heard.filled().len() > before, "it has ended");
+        }
+        assert_eq!(heard.filled(), b"HELLO");
+    }
+    assert_eq!(server.handle.connections(), 1);
+    drop((tunnel, sender));
     while server.handle.connections() > 0 {
         dapple::time::sleep(second).await;
     }

@@ -136,3 +136,16 @@ async fn clients_that_are_connected_already_are_served() {
     assert!(head.contains("connection: close"), "{head}");
     task.await.unwrap().unwrap();
 }
+
+/// A task that has asked for another protocol, and never reads or writes.
+#[dapple::test]
+async fn what_was_upgraded_is_cut_though_its_task_does_nothing() {
+    let server = start!(server => server.shutdown_timeout(SECOND));
+    let client = Client::connect(server.addr).await;
+    client.say("GET /hold HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n").await;
+    assert!(client.hear().await.0.starts_with("HTTP/1.1 101 "));
+    server.handle.stop();
+    server.task.await.unwrap().unwrap();
+    assert_eq!(client.rest().await, "", "it is closed");
+    assert_eq!((server.handle.connections(), server.handle.cut()), (0, 1));
+}

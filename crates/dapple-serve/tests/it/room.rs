@@ -142,7 +142,7 @@ fn nor_one_whose_client_does_not_listen() {
     }
 }
 
-/// Nobody can end it but its task. Others have to make room then.
+/// Its task would never end it.
 #[test]
 fn nor_one_that_looks_at_nothing() {
     let (runtime, server) = outside!(server => {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dapple::serve::{Body, BoxError, Peer};
 use dapple::stage::{Reason, Refused, Stage};
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as HttpBody, Frame};
@@ -23,6 +23,11 @@ pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 /// The service: what it does is in the path.
 pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> {
     let number = request.uri().query().and_then(|query| query.parse::<u64>().ok()).unwrap_or(0);
+    if request.method() == Method::CONNECT {
+        let upgraded = hyper::upgrade::on(&mut request);
+        drop(dapple::spawn(async move { shout(upgraded.await.expect("it is asked for")).await }));
+        return Ok(text(""));
+    }
     match request.uri().path() {
         "/hello" | "/health" => Ok(text("hello")),
         "/peer" => Ok(text(format!("{:?}", request.extensions().get::<Peer>()))),
