@@ -14,7 +14,7 @@ use crate::support::{Client, LIMIT, ask, connect, end, eventually, get, outside,
 
 #[test]
 fn those_that_rest_longest_make_room() {
-    let (runtime, server) = outside!(server => server.connections_max(3));
+    let (runtime, server) = outside!(server => server.connections_max(3).no_admission());
     let mut clients: Vec<_> = (0..3).map(|_| connect(server.addr)).collect();
     for client in &mut clients {
         assert_eq!(ask(client, "/hello").1, "hello");
