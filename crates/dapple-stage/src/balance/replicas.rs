@@ -334,6 +334,9 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         match one_load.total_cmp(&other_load) {
             Ordering::Less => one,
             Ordering::Greater => other,
+            // Of one that fails and one that does not, whichever was drawn first: in turns, each failure would be tried again with the
+            // other one, which makes it the last that was used, and all requests would begin with the one that fails.
+            Ordering::Equal if a.failures_in_a_row != b.failures_in_a_row => one,
             // Where nothing is to choose they take turns.
             Ordering::Equal => {
                 if b.last < a.last {

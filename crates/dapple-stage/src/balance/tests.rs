@@ -161,6 +161,27 @@ fn a_trial_that_is_given_up_is_open_to_the_next_and_one_that_hangs_too() {
 }
 
 #[test]
+fn one_that_fails_is_not_where_all_requests_begin_that_others_then_get() {
+    let (mut replicas, now) = replicas(2, Config { failures_max: 1_000, ..config() });
+    let mut failed = 0;
+    for _ in 0..200 {
+        let first = replicas.pick(now, |_| true).unwrap();
+        let fails = key(&replicas, first) == 0;
+        replicas.report(first, if fails { Outcome::Failure } else { Outcome::Success }, MS, now);
+        replicas.end(first.id);
+        if fails {
+            failed += 1;
+            let retry = replicas.pick(now, |candidate| *candidate.key != 0).unwrap();
+            assert_eq!(key(&replicas, retry), 1);
+            replicas.report(retry, Outcome::Success, MS, now);
+            replicas.end(retry.id);
+        }
+    }
+    // Not none either, as it has to fail often enough in a row to be out.
+    assert!((60..=140).contains(&failed), "{failed} of 200 began with the one that fails");
+}
+
+#[test]
 fn a_refusal_is_no_failure_but_draws_fewer_requests() {
     let (mut replicas, now) = replicas(2, config());
     for _ in 0..10 {
