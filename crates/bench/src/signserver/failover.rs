@@ -48,7 +48,7 @@ pub(super) struct Figures {
     /// When it listened again.
     pub(super) back_after_s: f64,
     pub(super) signed_each_s: Vec<u64>,
-    secs: f64,
+    pub(super) secs: f64,
 }
 
 impl Experiment for Failover {

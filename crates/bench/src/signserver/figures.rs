@@ -88,8 +88,9 @@ pub(super) fn curves(rows: &[SweepRow], about: &About) -> Vec<(String, Curves)> 
 pub(super) fn over_time(rows: &[FailoverRow], about: &About) -> Vec<(String, Chart)> {
     let of_case = |case: &Case| {
         let own: Vec<&FailoverRow> = rows.iter().filter(|row| row.checked && row.case == *case).collect();
-        let seconds =
-            own.iter().filter_map(|row| row.figures.as_ref()).map(|of| of.signed_each_s.len()).max().unwrap_or(0);
+        // Whole seconds: the last one may be a part.
+        let whole = |of: &super::failover::Figures| of.signed_each_s.len().min(of.secs as usize);
+        let seconds = own.iter().filter_map(|row| row.figures.as_ref()).map(whole).max().unwrap_or(0);
         let series = PEERS.iter().filter_map(|&peer| over_time_of(&own, peer, seconds)).collect();
         let at = |figure: fn(&super::failover::Figures) -> f64| {
             median(&own.iter().filter_map(|row| row.figures.as_ref()).map(figure).collect::<Vec<f64>>())
@@ -276,12 +277,13 @@ mod tests {
             serde_json::json!({
                 "before_per_s": 8.0, "down_per_s": null, "after_per_s": 9.0, "p99_ms": 1.0, "max_ms": 2.0, "signed": 20, "refused": 0,
                 "failed": 0, "lost": 1, "connection_errors": 1, "records": 21, "records_when_killed": 3, "records_of_killed": 9,
-                "killed_after_s": 1.0, "back_after_s": 2.1, "signed_each_s": each, "secs": 3.0,
+                "killed_after_s": 1.0, "back_after_s": 2.1, "signed_each_s": each, "secs": 3.4,
             })
         };
         let rows: Vec<FailoverRow> = vec![
             row(Peer::Wrapped, case(8, true), 0, figures(&[8, 4])),
-            row(Peer::Wrapped, case(8, true), 1, figures(&[8, 6, 9])),
+            // The load ended a little into a fourth second.
+            row(Peer::Wrapped, case(8, true), 1, figures(&[8, 6, 9, 1])),
         ];
         let drawn = over_time(&rows, &about());
         assert_eq!(drawn.len(), 1);
