@@ -20,18 +20,23 @@ fn is_late<T>(result: Result<T, StageError<Infallible>>) -> bool {
     result.is_err_and(|error| error.refused().is_some_and(|refused| refused.reason == Reason::Deadline))
 }
 
+/// Serves one at a time, and each of them when it may pass the gate. What is served does not go off.
+fn disarmed(name: &str, gate: &Gate) -> Stage<Bomb, (), Infallible> {
+    let gate = gate.clone();
+    Stage::builder(name).width(1).wrap_fn(move |bomb: Bomb| {
+        std::mem::forget(bomb);
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            Ok(())
+        }
+    })
+}
+
 #[dapple::test]
 async fn a_request_that_comes_too_late() {
     let gate = Gate::new();
-    let inner = gate.clone();
-    let stage = Stage::builder("late").width(1).wrap_fn(move |bomb: Bomb| {
-        std::mem::forget(bomb);
-        let gate = inner.clone();
-        async move {
-            gate.pass().await;
-            Ok::<_, Infallible>(())
-        }
-    });
+    let stage = disarmed("late", &gate);
     let first = stage.ask(Bomb(false)).now();
     let late = stage.ask(Bomb(true)).within(Duration::from_millis(1)).now();
     let last = stage.ask(Bomb(false)).now();
@@ -44,15 +49,7 @@ async fn a_request_that_comes_too_late() {
 #[dapple::test]
 async fn a_request_that_is_taken_back() {
     let gate = Gate::new();
-    let inner = gate.clone();
-    let stage = Stage::builder("taken back").width(1).wrap_fn(move |bomb: Bomb| {
-        std::mem::forget(bomb);
-        let gate = inner.clone();
-        async move {
-            gate.pass().await;
-            Ok::<_, Infallible>(())
-        }
-    });
+    let stage = disarmed("taken back", &gate);
     let first = stage.ask(Bomb(false)).now();
     until(&stage, |stats| stats.in_service == 1).await;
     drop(stage.ask(Bomb(true)).now());
