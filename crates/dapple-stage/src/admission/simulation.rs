@@ -181,7 +181,7 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
 const LOOK_SECS: f64 = 40e-6;
 
 mod tests {
-    use super::{Outcome, Phase, run};
+    use super::{Outcome, Phase, Random, run};
 
     fn fixed(cost_ms: f64, load: f64, workers: usize, secs: f64) -> Phase {
         Phase { secs, rate: load * workers as f64 * 1_000.0 / cost_ms, costs_ms: vec![cost_ms], kinds_tell: false }
@@ -224,6 +224,31 @@ mod tests {
             let mut outcome = run(1, 1, &[fixed(50.0, load, 1, 60.0)]).remove(0);
             assert!(share(&outcome, 50.0, 1) > least, "{load}x: {:.3}", share(&outcome, 50.0, 1));
             assert!(outcome.accepted_p99_ms() <= 100.0);
+        }
+    }
+
+    /// What one worker could use of its time, if it took whomever it can serve in time, to the microsecond, and refusing cost nothing.
+    fn allowed_by_arrivals(cost_ms: f64, load: f64) -> f64 {
+        let (mut random, mut now_ms, mut free_ms, mut good) = (Random(1), 0.0, 0.0_f64, 0.0);
+        for _ in 0..200_000 {
+            now_ms += random.exponential(load / cost_ms);
+            let begin_ms = free_ms.max(now_ms);
+            if begin_ms + cost_ms <= now_ms + 100.0 {
+                free_ms = begin_ms + cost_ms;
+                good += 1.0;
+            }
+        }
+        good * cost_ms / now_ms
+    }
+
+    #[test]
+    fn arrivals_allow_less_than_the_capacity_where_few_can_wait() {
+        for (cost_ms, load, expected) in [(50.0, 1.2, 0.80), (50.0, 2.0, 0.94), (50.0, 5.0, 1.0), (20.0, 1.2, 0.96)] {
+            let allowed = allowed_by_arrivals(cost_ms, load);
+            assert!((allowed - expected).abs() < 0.01, "{cost_ms} ms, {load}x: {allowed:.3}");
+            let outcome = run(1, 1, &[fixed(cost_ms, load, 1, 300.0)]).remove(0);
+            let share = share(&outcome, cost_ms, 1);
+            assert!(share > allowed - 0.04, "{cost_ms} ms, {load}x: {share:.3} of {allowed:.3}");
         }
     }
 
