@@ -1,6 +1,5 @@
 //! State that belongs to a color: reachable only while the color is held.
 
-use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -11,6 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use crate::borrow::Borrows;
 use crate::cell::ColorCell;
 use crate::color::{Color, Priority};
 use crate::context;
@@ -84,8 +84,8 @@ struct Inner<T> {
     drop_value: fn(&Color, T),
     /// A closure has panicked.
     poisoned: AtomicBool,
-    /// A closure is inside; touched while the color is held.
-    borrowed: UnsafeCell<Cell<bool>>,
+    /// The closures that are inside.
+    borrows: Borrows,
     /// Touched while the color is held.
     value: UnsafeCell<ManuallyDrop<T>>,
 }
@@ -163,7 +163,7 @@ impl<T: Send + 'static> Colored<T> {
                 color: color.resolved(),
                 drop_value: Color::drop_in_color::<T>,
                 poisoned: AtomicBool::new(false),
-                borrowed: UnsafeCell::new(Cell::new(false)),
+                borrows: Borrows::none(),
                 value: UnsafeCell::new(ManuallyDrop::new(value)),
             }),
         }
@@ -266,7 +266,7 @@ impl<T: Send + 'static> Colored<T> {
         if context::holds(color) {
             // SAFETY: this thread holds the color.
             return unsafe {
-                if self.is_borrowed() {
+                if self.borrows().any() {
                     Err(TryWithError::Busy)
                 } else {
                     Ok(context::in_frame(color, false, |_| self.access(f)))
@@ -312,13 +312,13 @@ impl<T: Send + 'static> Colored<T> {
     /// Runs the closure on the value.
     ///
     /// # Safety
-    /// The caller holds the color.
+    /// The caller holds the color for itself.
     unsafe fn access<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         struct Poison<'a, T: Send + 'static>(&'a Colored<T>, bool);
         impl<T: Send + 'static> Drop for Poison<'_, T> {
             fn drop(&mut self) {
                 // SAFETY: still inside `access`.
-                unsafe { self.0.set_borrowed(false) };
+                unsafe { self.0.borrows().end_writing() };
                 if self.1 {
                     // Release pairs with `is_poisoned`.
                     self.0.inner.poisoned.store(true, Release);
@@ -328,10 +328,10 @@ impl<T: Send + 'static> Colored<T> {
         self.assert_sound();
         // SAFETY: promised by the caller; one closure at a time is inside, which the assertion keeps.
         unsafe {
-            if self.is_borrowed() {
+            if self.borrows().any() {
                 panic_borrowed(self.color());
             }
-            self.set_borrowed(true);
+            self.borrows().enter_to_write();
             let mut poison = Poison(self, true);
             let value = self.inner.value.with_mut(|value| value);
             let result = f(&mut *value);
@@ -374,20 +374,9 @@ impl<T> Colored<T> {
         self.inner.poisoned.store(true, Release);
     }
 
-    /// Whether a closure is inside.
-    ///
-    /// # Safety
-    /// The caller holds the color for himself.
-    pub(crate) unsafe fn is_borrowed(&self) -> bool {
-        // SAFETY: promised by the caller.
-        self.inner.borrowed.with_mut(|borrowed| unsafe { (*borrowed).get() })
-    }
-
-    /// # Safety
-    /// The caller holds the color for himself.
-    pub(crate) unsafe fn set_borrowed(&self, to: bool) {
-        // SAFETY: promised by the caller.
-        self.inner.borrowed.with_mut(|borrowed| unsafe { (*borrowed).set(to) });
+    /// The closures that are inside.
+    pub(crate) fn borrows(&self) -> &Borrows {
+        &self.inner.borrows
     }
 
     /// The color of the value.
@@ -583,7 +572,7 @@ impl Color {
     /// Drops a value while this color is held: here if this thread holds it, in a callback otherwise.
     pub(crate) fn drop_in_color<D: Send + 'static>(&self, value: D) {
         if context::holds(self.cell()) {
-            drop(value);
+            context::in_frame(self.cell(), false, |_| drop(value));
         } else {
             self.post(move || drop(value));
         }

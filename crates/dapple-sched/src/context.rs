@@ -12,6 +12,9 @@ use crate::task::{self, Header};
 use crate::worker::Worker;
 
 /// One entry of the stack of colors that the current thread holds. Lives on the stack of whoever holds.
+///
+/// The frame of a closure names every color on which the closure relies, be it held for the closure or by a frame further
+/// out. So a hold can end early, before its frame does ([`release_turn_of`]), exactly when no younger frame names its color.
 pub(crate) struct Frame {
     /// `None` once the color was released before the frame ended.
     color: Cell<Option<NonNull<ColorCell>>>,
@@ -276,14 +279,24 @@ impl Frame {
     }
 }
 
-/// Marks the turn of `color` further down on this thread's stack as over. True: there is one; the caller ends it in
-/// the scheduler's books.
+/// Marks the turn of `color` further down on this thread's stack as over. True: there is one, and the caller ends it in
+/// the scheduler's books. False also where a closure that is still open relies on the turn: it goes on to its end.
 pub(crate) fn release_turn_of(color: NonNull<ColorCell>) -> bool {
-    let turn = frames().find(|frame| frame.runs && frame.color.get() == Some(color));
-    if let Some(frame) = turn {
-        frame.color.set(None);
+    for frame in frames() {
+        if frame.runs && frame.color.get() == Some(color) {
+            frame.color.set(None);
+            return true;
+        }
+        if frame.has(color, true) {
+            return false;
+        }
     }
-    turn.is_some()
+    false
+}
+
+/// Whether a closure that is open in a frame younger than this one has `color`.
+pub(crate) fn relies_on(outer: &Frame, color: NonNull<ColorCell>) -> bool {
+    frames().take_while(|frame| !ptr::eq(*frame, outer)).any(|frame| frame.has(color, true))
 }
 
 /// The innermost color that is held: what a callback that asks is running in.

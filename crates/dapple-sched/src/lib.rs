@@ -30,6 +30,7 @@ mod afterwards;
 mod barrier;
 mod block;
 mod block_on;
+mod borrow;
 mod callback;
 mod cell;
 mod clock;

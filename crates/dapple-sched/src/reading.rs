@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::borrow::Borrows;
 use crate::color::Priority;
 use crate::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
 use crate::context;
@@ -129,12 +130,8 @@ impl<T: Send + Sync + 'static> Colored<T> {
         let color = self.color().cell();
         // SAFETY: our handle keeps the color alive; each branch holds it as it says.
         unsafe {
-            if context::holds(color) {
-                let busy = self.is_borrowed();
-                return if busy { Err(TryWithError::Busy) } else { Ok(self.access_read(f)) };
-            }
             if context::reads(color) {
-                return Ok(self.access_read(f));
+                return self.read_in_line(f).ok_or(TryWithError::Busy);
             }
             if hold::try_read(color, Location::caller()) {
                 Ok(hold::reading(color, || self.access_read(f)))
@@ -180,13 +177,46 @@ impl<T: Send + Sync + 'static> Colored<T> {
         Reading { state: self }
     }
 
+    /// Runs the closure on the value as a part of a closure or callback of this thread that has the color, for reading or
+    /// for itself. `None`: a closure that writes is inside this very value.
+    ///
+    /// # Safety
+    /// This thread has the color.
+    unsafe fn read_in_line<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        struct Reader<'a>(&'a Borrows);
+        impl Drop for Reader<'_> {
+            fn drop(&mut self) {
+                // SAFETY: the thread still holds the color for writing, by frames further out than this call.
+                unsafe { self.0.end_reading() };
+            }
+        }
+        let color = self.color().cell();
+        let mut reader = None;
+        if context::holds(color) {
+            // The thread could write inside of this closure: the count keeps it from that.
+            let borrows = self.borrows();
+            // SAFETY: just asked.
+            unsafe {
+                if borrows.written() {
+                    return None;
+                }
+                borrows.enter_to_read();
+            }
+            reader = Some(Reader(borrows));
+        }
+        // SAFETY: promised by the caller.
+        let result = context::in_read_frame(color, || unsafe { self.access_read(f) });
+        drop(reader);
+        Some(result)
+    }
+
     /// Runs the closure on the value, without changing anything.
     ///
     /// # Safety
-    /// The caller holds the color, for reading or for himself with no closure inside.
+    /// The caller holds the color for reading; or for itself, and its closure is counted in [`Colored::borrows`].
     pub(crate) unsafe fn access_read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         self.assert_sound();
-        // SAFETY: promised by the caller; whoever changes the value holds the color for himself.
+        // SAFETY: promised by the caller; a closure that changes the value runs while its color is held for writing.
         f(unsafe { &*self.value_to_read() })
     }
 }
@@ -235,10 +265,8 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
                 return Poll::Ready(hold::reading(color, || state.access_read(closure)));
             }
             if context::reads(color) {
-                if context::holds(color) && state.is_borrowed() {
-                    panic_borrowed(state.color());
-                }
-                return Poll::Ready(state.access_read(closure()));
+                let Some(result) = state.read_in_line(closure()) else { panic_borrowed(state.color()) };
+                return Poll::Ready(result);
             }
             self.ticket = Some(queue(color, true, chance == Some(Chance::Outrun), origin, cx.waker()));
         }

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use crate::cell::ColorCell;
 use crate::color::{Color, Priority};
 use crate::colored::{Colored, TryWithError};
+use crate::context;
 use crate::reading::Reading;
 use crate::request::Member;
 
@@ -25,16 +26,25 @@ pub trait Set: part::Sealed {
 pub trait Owned: Send + 'static {
     /// What the closure is given.
     type Access<'x>;
-    /// The first state that is poisoned or has a closure inside already, as its color, and which of both.
+    /// What says how the states were borrowed.
+    type Borrow;
+    /// The first state that is poisoned or has a closure inside that is in the way, as its color, and which of both.
     ///
     /// # Safety
     /// The colors are held.
     unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)>;
-    /// # Safety
-    /// The colors are held.
-    unsafe fn set_borrowed(&self, to: bool);
+    /// Marks the states as borrowed by a closure.
+    ///
     /// # Safety
     /// The colors are held, the states are all different, and there is no obstacle.
+    unsafe fn borrow(&self) -> Self::Borrow;
+    /// The closure is over.
+    ///
+    /// # Safety
+    /// The colors have been held since [`Owned::borrow`] returned this.
+    unsafe fn give_back(&self, borrow: &Self::Borrow);
+    /// # Safety
+    /// The states are borrowed.
     unsafe fn access<'x>(&'x self) -> Self::Access<'x>;
     fn poison(&self);
     /// Calls `f` with the address of each state.
@@ -78,6 +88,7 @@ impl<P: Part> Part for &P {
 
 impl<T: Send + 'static> Owned for Colored<T> {
     type Access<'x> = &'x mut T;
+    type Borrow = ();
     /// # Safety
     /// As in [`Owned`].
     unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
@@ -85,13 +96,19 @@ impl<T: Send + 'static> Owned for Colored<T> {
             return Some((self.color(), TryWithError::Poisoned));
         }
         // SAFETY: promised by the caller.
-        unsafe { self.is_borrowed() }.then(|| (self.color(), TryWithError::Busy))
+        unsafe { self.borrows().any() }.then(|| (self.color(), TryWithError::Busy))
     }
     /// # Safety
     /// As in [`Owned`].
-    unsafe fn set_borrowed(&self, to: bool) {
+    unsafe fn borrow(&self) {
         // SAFETY: promised by the caller.
-        unsafe { Colored::set_borrowed(self, to) };
+        unsafe { self.borrows().enter_to_write() };
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn give_back(&self, (): &()) {
+        // SAFETY: promised by the caller.
+        unsafe { self.borrows().end_writing() };
     }
     /// # Safety
     /// As in [`Owned`].
@@ -124,14 +141,37 @@ impl<T: Send + Sync + 'static> Part for Reading<'_, T> {
 
 impl<T: Send + Sync + 'static> Owned for Reads<T> {
     type Access<'x> = &'x T;
+    /// Whether the closure is counted: this thread holds the color for writing.
+    type Borrow = bool;
     /// # Safety
     /// As in [`Owned`].
     unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
-        self.0.is_poisoned().then(|| (self.0.color(), TryWithError::Poisoned))
+        let color = self.0.color();
+        if self.0.is_poisoned() {
+            return Some((color, TryWithError::Poisoned));
+        }
+        // SAFETY: asked first.
+        let written = context::holds(color.cell()) && unsafe { self.0.borrows().written() };
+        written.then_some((color, TryWithError::Busy))
     }
     /// # Safety
     /// As in [`Owned`].
-    unsafe fn set_borrowed(&self, _to: bool) {}
+    unsafe fn borrow(&self) -> bool {
+        let counts = context::holds(self.0.color().cell());
+        if counts {
+            // SAFETY: just asked, and there is no obstacle.
+            unsafe { self.0.borrows().enter_to_read() };
+        }
+        counts
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn give_back(&self, counts: &bool) {
+        if *counts {
+            // SAFETY: promised by the caller: the color is held as it was then.
+            unsafe { self.0.borrows().end_reading() };
+        }
+    }
     /// # Safety
     /// As in [`Owned`].
     unsafe fn access(&self) -> &T {
@@ -176,6 +216,7 @@ impl Kept {
 
 impl Owned for Kept {
     type Access<'x> = ();
+    type Borrow = ();
     /// # Safety
     /// As in [`Owned`].
     unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
@@ -183,7 +224,10 @@ impl Owned for Kept {
     }
     /// # Safety
     /// As in [`Owned`].
-    unsafe fn set_borrowed(&self, _to: bool) {}
+    unsafe fn borrow(&self) {}
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn give_back(&self, (): &()) {}
     /// # Safety
     /// As in [`Owned`].
     unsafe fn access(&self) {}
@@ -231,6 +275,7 @@ macro_rules! tuples {
         }
         impl<$($part: Owned),+> Owned for ($($part,)+) {
             type Access<'x> = ($($part::Access<'x>,)+);
+            type Borrow = ($($part::Borrow,)+);
             /// # Safety
             /// As in [`Owned`].
             unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
@@ -239,9 +284,15 @@ macro_rules! tuples {
             }
             /// # Safety
             /// As in [`Owned`].
-            unsafe fn set_borrowed(&self, to: bool) {
+            unsafe fn borrow(&self) -> Self::Borrow {
                 // SAFETY: promised by the caller.
-                $(unsafe { self.$at.set_borrowed(to) };)+
+                unsafe { ($(self.$at.borrow(),)+) }
+            }
+            /// # Safety
+            /// As in [`Owned`].
+            unsafe fn give_back(&self, borrow: &Self::Borrow) {
+                // SAFETY: promised by the caller.
+                $(unsafe { self.$at.give_back(&borrow.$at) };)+
             }
             /// # Safety
             /// As in [`Owned`].
@@ -272,6 +323,7 @@ tuples! {
 
 impl<O: Owned> Owned for Vec<O> {
     type Access<'x> = Vec<O::Access<'x>>;
+    type Borrow = Vec<O::Borrow>;
     /// # Safety
     /// As in [`Owned`].
     unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
@@ -280,9 +332,15 @@ impl<O: Owned> Owned for Vec<O> {
     }
     /// # Safety
     /// As in [`Owned`].
-    unsafe fn set_borrowed(&self, to: bool) {
+    unsafe fn borrow(&self) -> Self::Borrow {
         // SAFETY: promised by the caller.
-        self.iter().for_each(|state| unsafe { state.set_borrowed(to) });
+        self.iter().map(|state| unsafe { state.borrow() }).collect()
+    }
+    /// # Safety
+    /// As in [`Owned`].
+    unsafe fn give_back(&self, borrow: &Self::Borrow) {
+        // SAFETY: promised by the caller.
+        self.iter().zip(borrow).for_each(|(state, borrow)| unsafe { state.give_back(borrow) });
     }
     /// # Safety
     /// As in [`Owned`].

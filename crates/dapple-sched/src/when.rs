@@ -243,7 +243,7 @@ impl<S: Set> When<S> {
             }
         }
         // SAFETY: the set has handles to its colors.
-        unsafe { request::try_hold_all(shared, &mut members[..wanted], origin, f) }
+        unsafe { request::try_hold_all(shared, members, wanted, origin, f) }
     }
 }
 
@@ -321,13 +321,17 @@ fn settle_pins(members: &mut [Member]) {
 /// # Safety
 /// The colors are held, and the states are all different.
 unsafe fn access<O: Owned, R>(owned: &O, f: impl for<'x> FnOnce(O::Access<'x>) -> R) -> R {
-    struct Leave<'a, O: Owned>(&'a O, bool);
+    struct Leave<'a, O: Owned> {
+        owned: &'a O,
+        borrow: O::Borrow,
+        panics: bool,
+    }
     impl<O: Owned> Drop for Leave<'_, O> {
         fn drop(&mut self) {
-            // SAFETY: still inside `access`.
-            unsafe { self.0.set_borrowed(false) };
-            if self.1 {
-                self.0.poison();
+            // SAFETY: still inside `access`, whose caller holds the colors until it returns.
+            unsafe { self.owned.give_back(&self.borrow) };
+            if self.panics {
+                self.owned.poison();
             }
         }
     }
@@ -338,10 +342,9 @@ unsafe fn access<O: Owned, R>(owned: &O, f: impl for<'x> FnOnce(O::Access<'x>) -
             Some((color, _)) => colored::panic_borrowed(color),
             None => {}
         }
-        owned.set_borrowed(true);
-        let mut leave = Leave(owned, true);
+        let mut leave = Leave { owned, borrow: owned.borrow(), panics: true };
         let result = f(owned.access());
-        leave.1 = false;
+        leave.panics = false;
         result
     }
 }

@@ -502,6 +502,10 @@ impl Request {
         let own = request.ticket().and_then(Ticket::task_color).filter(|color| request.holds(*color, false));
         let turn = request.turn.get();
         let Some(frame) = context::frame_of_request(this) else { return };
+        if request.members().iter().any(|member| context::relies_on(frame, member.color)) {
+            // They are let go of when the poll ends.
+            return;
+        }
         request.released.set(true);
         // SAFETY: they are held for the request, and nobody else lets go of them.
         unsafe { request.release_but(turn, own) };
@@ -566,7 +570,9 @@ impl Request {
     /// # Safety
     /// They are held for the request.
     unsafe fn release_but(&self, one: Option<NonNull<ColorCell>>, other: Option<NonNull<ColorCell>>) {
-        let goes = |member: &&Member| Some(member.color) != one && Some(member.color) != other;
+        let goes = |member: &&Member| {
+            Some(member.color) != one && Some(member.color) != other && !member.released.get()
+        };
         if !self.members().iter().any(|member| goes(&member)) {
             return;
         }
@@ -586,7 +592,7 @@ impl Request {
             left
         });
         if left.unwrap_or(true) {
-            let elsewhere = self.members().iter().filter(goes).filter(|member| !member.released.get());
+            let elsewhere = self.members().iter().filter(goes);
             // SAFETY: promised by the caller; they were not released above.
             worker::away(|| elsewhere.for_each(|member| unsafe { member.release() }));
         }

@@ -151,13 +151,15 @@ where
     }
 }
 
-/// Runs `f` while all these colors are held, if they are free.
+/// Runs `f` while all these colors are held, if the first so many (`wanted`) are free. This thread has the others already; they
+/// take part so that the frame of `f` names every color on which that relies.
 ///
 /// # Safety
 /// As [`post_request`].
 pub(crate) unsafe fn try_hold_all<R>(
     shared: *const Shared,
     members: &mut [Member],
+    wanted: usize,
     origin: Origin,
     f: impl FnOnce() -> R,
 ) -> Option<R> {
@@ -168,8 +170,11 @@ pub(crate) unsafe fn try_hold_all<R>(
             unsafe { self.0.release_but(None, None) };
         }
     }
-    let len = merge_duplicates(members);
-    let members = &members[..len];
+    let len = merge_duplicates(&mut members[..wanted]);
+    let all: &[Member] = members;
+    let (members, others) = all.split_at(len);
+    // Not ours to let go of: named twice, or had by this thread before.
+    others.iter().for_each(|member| member.released.set(true));
     // SAFETY: promised by the caller.
     let shared_ref = unsafe { &*shared };
     let here = context::index_in(shared_ref);
@@ -187,7 +192,7 @@ pub(crate) unsafe fn try_hold_all<R>(
     }
     drop(homes);
     let request = Request::new(shared, NO_WORK, origin);
-    request.adopt_members(members);
+    request.adopt_members(all);
     let release = Release(&request);
     let result = context::in_request_frame(NonNull::from(&request), |_| f());
     drop(release);
