@@ -20,11 +20,13 @@
 //!
 //! | state | meaning | who leaves it, to what |
 //! |---|---|---|
-//! | `QUEUED` | the node is in the fifo | the color's turn: `IN_TURN` or `GRANTED`; the future, dropped: `CANCELED` |
-//! | `IN_TURN` | the color's turn polls the task right now | the future, in that poll: `USED`; dropped: `CANCELED`; the turn, afterwards: `MISSED` |
+//! | `QUEUED` | the node is in the fifo | the color's turn: `IN_TURN` or `GRANTED`; the future, dropped: `CANCELED`, or `DROPPING` where several colors are wanted |
+//! | `IN_TURN` | the color's turn polls the task right now | the future, in that poll: `USED`; dropped: `CANCELED`; the turn, afterwards: `MISSED`; a turn for several colors that cannot poll the task: `QUEUED` |
 //! | `GRANTED` | the color is `Held` for the waiter, whose poll goes before all else in its task's color | the future: `USED`; dropped: `CANCELED` and release; the task's poll, afterwards: `MISSED` and release; whoever hands it over and finds the task's color held: `OUTRUN` and release |
 //! | `OUTRUN` | the task's own color was held by somebody else when it was granted what it waits for | the future asks anew, for its own color with the others |
 //! | `MISSED` | the chance has passed, or the runtime has stopped | the future asks anew |
+//! | `DROPPING` | the future of a wait for several colors is being dropped, and lets go of those that are held | the drop: `CANCELED`; the request, which is over meanwhile: `LEFT` |
+//! | `LEFT` | as `DROPPING`; the drop frees the request | nobody |
 //! | `USED`, `CANCELED` | over | nobody |
 
 use std::ptr::{self, NonNull};
@@ -199,20 +201,26 @@ impl Ticket {
     }
 
     /// Polls the waiting task inside this turn. False: its color is not free, or it is not a task of ours.
-    pub(crate) fn poll_in_turn(&self) -> bool {
+    fn poll_in_turn(&self) -> bool {
+        self.poll_nested(|| {
+            if self.begin_turn() {
+                self.wake();
+            }
+        })
+    }
+
+    /// As [`Ticket::poll_in_turn`], where [`Ticket::begin_turn`] was called before.
+    pub(crate) fn poll_in_begun_turn(&self) -> bool {
+        self.poll_nested(|| self.wake())
+    }
+
+    fn poll_nested(&self, begun: impl FnOnce()) -> bool {
         let Some(task) = &self.task else { return false };
         if context::depth() >= NESTING_MAX {
             return false;
         }
-        let polled = context::with_worker(|worker| {
-            let begin = || {
-                if self.change(QUEUED, IN_TURN) {
-                    self.wake();
-                }
-            };
-            // SAFETY: it is of this worker's runtime (see `new`).
-            unsafe { worker.nested_turn(task, begin) }
-        });
+        // SAFETY: it is of this worker's runtime (see `new`).
+        let polled = context::with_worker(|worker| unsafe { worker.nested_turn(task, begun) });
         if polled != Some(true) {
             return false;
         }
@@ -220,17 +228,25 @@ impl Ticket {
         true
     }
 
+    /// What is wanted is held by this turn. False: the wait is over.
+    pub(crate) fn begin_turn(&self) -> bool {
+        self.change(QUEUED, IN_TURN)
+    }
+
+    /// The turn cannot poll the task, and hands over what is wanted instead. False: the wait was dropped meanwhile.
+    pub(crate) fn put_off(&self) -> bool {
+        self.change(IN_TURN, QUEUED)
+    }
+
     /// Polls the waiting task here and now, whose own color is among those that are held for it.
     ///
     /// # Safety
-    /// This thread holds all that was wanted, and the task's color is a part of it.
-    pub(crate) unsafe fn poll_here(&self) {
+    /// This thread holds all that was wanted, the task's color is a part of it, and [`Ticket::begin_turn`] was called.
+    pub(crate) unsafe fn poll_own(&self) {
         let Some(task) = &self.task else { return };
-        if self.change(QUEUED, IN_TURN) {
-            // SAFETY: promised by the caller.
-            unsafe { task.poll_here() };
-            self.end_of_turn();
-        }
+        // SAFETY: promised by the caller.
+        unsafe { task.poll_here() };
+        self.end_of_turn();
     }
 
     fn end_of_turn(&self) {
@@ -337,7 +353,7 @@ impl Ticket {
             match self.wanted {
                 Wanted::One(color) if self.node_reads => hold::release_read(color),
                 Wanted::One(color) => hold::release(color),
-                Wanted::Many(request) => Request::release_and_free(request),
+                Wanted::Many(request) => Request::finish(request),
             }
         }
     }
@@ -427,8 +443,43 @@ impl Ticket {
 
     /// The future is dropped. True: the color was `Held` for it, and the caller must release it.
     pub(crate) fn cancel(&self) -> bool {
-        let _ = self.change(QUEUED, CANCELED) || self.change(IN_TURN, CANCELED);
-        self.change(GRANTED, CANCELED)
+        // Acquire, here and below, pairs with `change`.
+        let mut state = self.state.load(Acquire);
+        loop {
+            let to = match (state, self.wanted) {
+                (QUEUED, Wanted::Many(_)) => DROPPING,
+                (QUEUED | IN_TURN | GRANTED, _) => CANCELED,
+                _ => return false,
+            };
+            // AcqRel: as in `change`.
+            match self.state.compare_exchange_weak(state, to, AcqRel, Acquire) {
+                Ok(_) if to == DROPPING => break,
+                Ok(_) => return state == GRANTED,
+                Err(now) => state = now,
+            }
+        }
+        if let Wanted::Many(request) = self.wanted {
+            // SAFETY: while the state is `DROPPING` only this thread frees the request.
+            unsafe {
+                Request::give_back(request);
+                if !self.change(DROPPING, CANCELED) {
+                    Request::free(request);
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether the wait was dropped. Called when one of several colors is held for it: either this call sees that, or the
+    /// thread that drops the wait sees that the color is held.
+    pub(crate) fn is_dropped(&self) -> bool {
+        // A read-modify-write, so that it and `cancel` have an order. AcqRel: releases that the color is held to `cancel`.
+        matches!(self.state.fetch_or(0, AcqRel), DROPPING | CANCELED)
+    }
+
+    /// Whether the caller, which has a request that is over, frees it; otherwise the thread does that drops the wait.
+    pub(crate) fn is_last(&self) -> bool {
+        !self.change(DROPPING, LEFT)
     }
 
     fn change(&self, from: u8, to: u8) -> bool {
@@ -451,6 +502,8 @@ const USED: u8 = 3;
 const CANCELED: u8 = 4;
 const MISSED: u8 = 5;
 const OUTRUN: u8 = 6;
+const DROPPING: u8 = 7;
+const LEFT: u8 = 8;
 
 /// Turns inside turns: past this depth the color is handed over instead.
 const NESTING_MAX: usize = 4;

@@ -129,7 +129,7 @@ impl<S: Set> When<S> {
     /// may be outrun, and then asks anew for the colors and its own, as [`Colored::with`](crate::Colored::with) has it under "Order".
     ///
     /// Cancel safety: dropping the future before it is ready cancels the request; the closure then never runs. Colors
-    /// that it already held are let go of when it would have held them all.
+    /// that it already held are let go of at once.
     ///
     /// # Panics
     /// When called, as [`when()`]. When awaited: if a state is poisoned, or a closure is already inside it. A panic in

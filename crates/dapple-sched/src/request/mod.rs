@@ -45,7 +45,7 @@ use crate::lock::Guard;
 use crate::node::{Node, Origin, VTable};
 use crate::run_queue::RunQueue;
 use crate::shared::Shared;
-use crate::sync::atomic::{AtomicU32, Ordering::*};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::ticket::Ticket;
 use crate::trace::{self, Record};
 use crate::worker;
@@ -61,8 +61,6 @@ pub(crate) struct Request {
     ticket: Cell<*const Ticket>,
     /// The color in whose turn the waiter is polled.
     turn: Cell<Option<NonNull<ColorCell>>>,
-    /// The waiter has let go of the colors already.
-    released: Cell<bool>,
     work: &'static Work,
     origin: Origin,
     /// What traces the closure that was posted, or null.
@@ -89,10 +87,8 @@ pub struct Member {
     node: Node,
     request: Cell<*const Request>,
     color: NonNull<ColorCell>,
-    /// It was held at once, and the node is in no fifo.
-    granted: Cell<bool>,
-    /// It was held, and is no longer.
-    released: Cell<bool>,
+    /// Whether the color is `Held` (or `Reading`) for the member, and is to be let go of by the thread that ends this.
+    held: AtomicBool,
 }
 
 impl Member {
@@ -112,7 +108,7 @@ impl Member {
         if reads {
             node.set_reads();
         }
-        Member { node, request: Cell::new(ptr::null()), color, granted: Cell::new(false), released: Cell::new(false) }
+        Member { node, request: Cell::new(ptr::null()), color, held: AtomicBool::new(false) }
     }
 
     #[inline]
@@ -143,12 +139,41 @@ impl Member {
         self.node.set_origin(Ok(origin));
     }
 
+    /// Whether the color is held for the member.
+    #[inline]
+    fn is_held(&self) -> bool {
+        // Relaxed: the thread that uses the answer has come to the request after those that held its colors, or takes
+        // the hold by an exchange.
+        self.held.load(Relaxed)
+    }
+
+    /// The color is held for the member (or no longer, as a turn has it now). One thread at a time has the request.
+    #[inline]
+    fn set_held(&self, held: bool) {
+        // Relaxed: counting down `pending`, or the lock of the color's home, passes it on.
+        self.held.store(held, Relaxed);
+    }
+
+    /// Ends the hold; the caller lets go of the color. False: another thread has done so. `shared`: the wait may be
+    /// dropped at this moment, and both sides let go of what is held.
+    #[inline]
+    fn take_hold(&self, shared: bool) -> bool {
+        if shared {
+            // Relaxed: the ticket's state orders both sides; this only decides between them.
+            return self.held.swap(false, Relaxed);
+        }
+        let held = self.is_held();
+        self.set_held(false);
+        held
+    }
+
     /// Lets go of a color whose home is this worker, unless it has stopped. False: it is at home elsewhere.
     ///
     /// # Safety
-    /// The color is held for the member, and `queue` is the lock of the worker of that index.
+    /// As [`Request::release_held`]; `queue` is the lock of the worker of that index.
     unsafe fn release_at_home(
         &self,
+        shared: bool,
         index: usize,
         queue: &mut Guard<'_, RunQueue>,
         afterwards: &mut Afterwards,
@@ -158,8 +183,10 @@ impl Member {
         if usize::from(cell.home.load(Relaxed)) != index || queue.closed {
             return false;
         }
-        self.released.set(true);
-        // SAFETY: promised by the caller.
+        if !self.take_hold(shared) {
+            return true;
+        }
+        // SAFETY: the hold was taken.
         unsafe {
             if self.reads() && !hold::leave_readers(cell) {
                 return true;
@@ -222,7 +249,13 @@ impl Member {
     unsafe fn grant(node: NonNull<Node>) {
         // SAFETY: promised by the caller; the request is alive while one of its members has not been counted.
         unsafe {
-            let request = node.cast::<Member>().as_ref().request();
+            let member = node.cast::<Member>().as_ref();
+            let request = member.request();
+            member.set_held(true);
+            if request.as_ref().ticket().is_some_and(Ticket::is_dropped) && member.take_hold(true) {
+                // The thread that dropped the wait may not have seen that this color is held.
+                member.release();
+            }
             // Relaxed: 0 was written by the turn that has just ended on this very worker, or under the lock of the
             // runner's home, from which the node was taken.
             if request.as_ref().pending().load(Relaxed) == 0 {
@@ -245,7 +278,6 @@ impl Request {
             shared,
             ticket: Cell::new(ptr::null()),
             turn: Cell::new(None),
-            released: Cell::new(false),
             work,
             origin,
             record: Cell::new(ptr::null_mut()),
@@ -319,11 +351,13 @@ impl Request {
         let request = unsafe { this.as_ref() };
         // Relaxed: see `Member::grant`.
         request.pending().store(0, Relaxed);
-        let waits_itself = request.ticket().is_none_or(|ticket| request.holds_color_of(ticket));
         // SAFETY: promised by the caller.
         unsafe {
-            if !waits_itself {
-                return Request::hand_over(this);
+            if let Some(ticket) = request.ticket() {
+                return match request.member_of(ticket) {
+                    Some(own) => Request::run_in(this, own),
+                    None => Request::hand_over(this),
+                };
             }
             match request.pin().or_else(|| request.members().iter().find(|member| !member.reads())) {
                 Some(runner) => Request::run_in(this, runner),
@@ -347,9 +381,10 @@ impl Request {
         context::with_worker(|worker| worker.index) == Some(usize::from(pin.cell().home.load(Relaxed)))
     }
 
-    /// Whether the task that waits is of one of these colors, and so can only be polled by whoever holds them.
-    fn holds_color_of(&self, ticket: &Ticket) -> bool {
-        ticket.task_color().is_some_and(|color| self.holds(color, false))
+    /// The member whose color is that of the task which waits: then that can be polled only in a turn of it.
+    fn member_of(&self, ticket: &Ticket) -> Option<&Member> {
+        let own = ticket.task_color()?;
+        self.members().iter().find(|member| member.color == own && !member.reads())
     }
 
     /// Queues a color that is held for the request, so that its turn runs the request before anything else.
@@ -369,6 +404,13 @@ impl Request {
             drop(queue);
             // SAFETY: promised by the caller.
             return unsafe { Request::stop(this) };
+        }
+        // SAFETY: as above.
+        if !runner.take_hold(unsafe { this.as_ref() }.ticket().is_some()) {
+            drop(queue);
+            // The wait was dropped, and the color is no longer held.
+            // SAFETY: promised by the caller.
+            return unsafe { Request::finish(this) };
         }
         // SAFETY: we hold the home lock, and the color is `Held` by us.
         unsafe {
@@ -433,17 +475,14 @@ impl Request {
     /// # Safety
     /// All colors are held for the request, `turn` by the turn that the caller is in.
     unsafe fn run_closure(this: NonNull<Request>, turn: Option<NonNull<ColorCell>>) {
-        struct Finish(NonNull<Request>, Option<NonNull<ColorCell>>);
+        struct Finish(NonNull<Request>);
         impl Drop for Finish {
             fn drop(&mut self) {
                 // SAFETY: the closure is gone, also if it unwound, and the colors are still held.
-                unsafe {
-                    self.0.as_ref().release_but(self.1, None);
-                    Request::free(self.0);
-                }
+                unsafe { Request::finish(self.0) };
             }
         }
-        let _finish = Finish(this, turn);
+        let _finish = Finish(this);
         // SAFETY: promised by the caller.
         let run = || context::in_request_frame(this, |_| unsafe { (this.as_ref().work.run)(this) });
         // SAFETY: as above.
@@ -465,30 +504,26 @@ impl Request {
         // SAFETY: promised by the caller.
         let request = unsafe { this.as_ref() };
         let Some(ticket) = request.ticket_counted() else { return };
+        // From here on, dropping the wait leaves the colors to this turn.
+        if !ticket.begin_turn() {
+            // SAFETY: the wait was dropped.
+            return unsafe { Request::finish(this) };
+        }
         request.turn.set(Some(turn));
-        let own = ticket.task_color().filter(|color| request.holds(*color, false));
-        let polled = context::in_request_frame(this, |_| match own {
+        let polled = context::in_request_frame(this, |_| match request.member_of(&ticket) {
             Some(_) => {
                 // SAFETY: the frame holds the task's color with the others.
-                unsafe { ticket.poll_here() };
+                unsafe { ticket.poll_own() };
                 true
             }
-            None => ticket.poll_in_turn(),
+            None => ticket.poll_in_begun_turn(),
         });
-        // SAFETY: either the colors are still held for the request, or the waiter has let go of all but its own.
-        unsafe {
-            if !polled {
-                context::with_worker(|worker| worker.hand_off_after_turn(node));
-            } else if request.released.get() {
-                if let Some(own) = own.filter(|own| *own != turn) {
-                    hold::release(own);
-                }
-                Request::free(this);
-            } else {
-                request.release_but(Some(turn), None);
-                Request::free(this);
-            }
+        if !polled && ticket.put_off() {
+            context::with_worker(|worker| worker.hand_off_after_turn(node));
+            return;
         }
+        // SAFETY: what the waiter has not let go of is still held for the request.
+        unsafe { Request::finish(this) };
     }
 
     /// The waiter has used what it was polled in a turn for: lets go of all colors but that of its own task, also of the
@@ -506,9 +541,8 @@ impl Request {
             // They are let go of when the poll ends.
             return;
         }
-        request.released.set(true);
-        // SAFETY: they are held for the request, and nobody else lets go of them.
-        unsafe { request.release_but(turn, own) };
+        // SAFETY: they are held for the request, and only this turn lets go of them.
+        unsafe { request.release_held(own) };
         frame.end_request(own.filter(|own| Some(*own) != turn));
         if let Some(turn) = turn.filter(|turn| Some(*turn) != own) {
             // SAFETY: it runs here.
@@ -551,31 +585,44 @@ impl Request {
                     }
                 }
             }
-            Request::release_and_free(this);
+            Request::finish(this);
         }
     }
 
-    /// # Safety
-    /// All colors are held for the request, which the caller forgets.
-    pub(crate) unsafe fn release_and_free(this: NonNull<Request>) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            this.as_ref().release_but(None, None);
-            Request::free(this);
-        }
-    }
-
-    /// Lets go of all colors but these two.
+    /// Lets go of all colors that are held for the request, and frees it.
     ///
     /// # Safety
-    /// They are held for the request.
-    unsafe fn release_but(&self, one: Option<NonNull<ColorCell>>, other: Option<NonNull<ColorCell>>) {
-        let goes = |member: &&Member| {
-            Some(member.color) != one && Some(member.color) != other && !member.released.get()
-        };
+    /// No fifo has a member of the request, which the caller forgets.
+    pub(crate) unsafe fn finish(this: NonNull<Request>) {
+        // SAFETY: promised by the caller; a thread that is dropping the wait frees the request in our place.
+        unsafe {
+            this.as_ref().release_held(None);
+            if this.as_ref().ticket().is_none_or(Ticket::is_last) {
+                Request::free(this);
+            }
+        }
+    }
+
+    /// The wait was dropped: lets go of the colors that are held for the request by now. Those that other requests wait
+    /// for before this one reach their member later, and are let go of then.
+    ///
+    /// # Safety
+    /// The caller drops the wait, and its ticket says so ([`Ticket::is_dropped`]).
+    pub(crate) unsafe fn give_back(this: NonNull<Request>) {
+        // SAFETY: promised by the caller.
+        unsafe { this.as_ref().release_held(None) };
+    }
+
+    /// Lets go of all colors that are held for the request, but this one.
+    ///
+    /// # Safety
+    /// The caller has the request, or drops the wait for it.
+    unsafe fn release_held(&self, kept: Option<NonNull<ColorCell>>) {
+        let goes = |member: &&Member| member.is_held() && Some(member.color) != kept;
         if !self.members().iter().any(|member| goes(&member)) {
             return;
         }
+        let shared = self.ticket().is_some();
         let left = context::with_worker(|worker| {
             if !ptr::eq(&*worker.shared, self.shared) {
                 return true;
@@ -585,7 +632,7 @@ impl Request {
             let mut queue = worker.slot().lock();
             for member in self.members().iter().filter(goes) {
                 // SAFETY: promised by the caller; those at home here stay here while we have the lock.
-                left |= unsafe { !member.release_at_home(worker.index, &mut queue, &mut afterwards) };
+                left |= unsafe { !member.release_at_home(shared, worker.index, &mut queue, &mut afterwards) };
             }
             drop(queue);
             afterwards.settle(&worker.shared);
@@ -593,8 +640,12 @@ impl Request {
         });
         if left.unwrap_or(true) {
             let elsewhere = self.members().iter().filter(goes);
-            // SAFETY: promised by the caller; they were not released above.
-            worker::away(|| elsewhere.for_each(|member| unsafe { member.release() }));
+            worker::away(|| {
+                for member in elsewhere.filter(|member| member.take_hold(shared)) {
+                    // SAFETY: the hold was taken.
+                    unsafe { member.release() };
+                }
+            });
         }
     }
 
@@ -632,7 +683,7 @@ impl Request {
 
     /// # Safety
     /// Nobody uses the request any more.
-    unsafe fn free(this: NonNull<Request>) {
+    pub(crate) unsafe fn free(this: NonNull<Request>) {
         // SAFETY: promised by the caller; the count that `wait` put there.
         unsafe {
             let ticket = this.as_ref().ticket.get();

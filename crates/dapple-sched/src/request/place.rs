@@ -129,7 +129,7 @@ impl Request {
         // SAFETY: promised by the caller.
         unsafe {
             for member in others {
-                member.granted.set(true);
+                member.set_held(true);
                 member.cell().set_held(Holder::Request, Some(self.origin));
             }
             worker.push_request(queue, runner.color, NonNull::from(&runner.node));
@@ -218,9 +218,9 @@ impl Request {
             // SAFETY: we hold the home lock. An inbox that was left alone may have what is before us.
             unsafe {
                 let waits = member.is_out_of_reach(homes, here) && member.cell().inbox_has_nodes();
-                member.granted.set(!waits && hold::is_free_but_for_inbox(member.cell(), member.reads()));
+                member.set_held(!waits && hold::is_free_but_for_inbox(member.cell(), member.reads()));
             }
-            if member.granted.get() {
+            if member.is_held() {
                 free += 1;
                 if !member.reads() && (runner.is_none() || member.cell().is_pinned()) {
                     runner = Some(member);
@@ -229,11 +229,11 @@ impl Request {
         }
         if free == request.members().len() && !closed {
             // It runs in a turn of this one.
-            runner.inspect(|runner| runner.granted.set(false));
+            runner.inspect(|runner| runner.set_held(false));
         }
         // SAFETY: promised by the caller.
         unsafe { placement::bring_together(request.shared(), homes, request.members().iter().map(Member::cell)) };
-        let pending = request.members().iter().filter(|member| !member.granted.get()).count();
+        let pending = request.members().iter().filter(|member| !member.is_held()).count();
         // Relaxed: whoever reaches a member comes through one of the locks, or an inbox.
         request.pending().store(pending as u32, Relaxed);
         let mut placed = Placed { granted: ptr::null_mut(), notify: Vec::new(), complete: pending == 0 };
@@ -280,7 +280,7 @@ impl Member {
         let (_, queue) = home_of(homes, cell);
         // SAFETY: promised by the caller: the home lock is held, and a color that runs here runs on this very thread.
         unsafe {
-            if self.granted.get() {
+            if self.is_held() {
                 hold::take(cell, self.reads(), Holder::Request, self.node.posted_from());
             } else if out_of_reach {
                 if if frozen { cell.thaw_with(node, outside) } else { cell.push_inbox(node, outside) } {

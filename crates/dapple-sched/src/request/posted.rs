@@ -167,14 +167,13 @@ pub(crate) unsafe fn try_hold_all<R>(
     impl Drop for Release<'_> {
         fn drop(&mut self) {
             // SAFETY: held below.
-            unsafe { self.0.release_but(None, None) };
+            unsafe { self.0.release_held(None) };
         }
     }
     let len = merge_duplicates(&mut members[..wanted]);
     let all: &[Member] = members;
-    let (members, others) = all.split_at(len);
-    // Not ours to let go of: named twice, or had by this thread before.
-    others.iter().for_each(|member| member.released.set(true));
+    // The others are not ours to let go of: they are named twice, or this thread had them before.
+    let members = &all[..len];
     // SAFETY: promised by the caller.
     let shared_ref = unsafe { &*shared };
     let here = context::index_in(shared_ref);
@@ -184,7 +183,10 @@ pub(crate) unsafe fn try_hold_all<R>(
         if !members.iter().all(|member| hold::is_free(member.cell(), member.reads())) {
             return None;
         }
-        members.iter().for_each(|member| hold::take(member.cell(), member.reads(), Holder::here(), origin));
+        for member in members {
+            hold::take(member.cell(), member.reads(), Holder::here(), origin);
+            member.set_held(true);
+        }
         if here.is_some() {
             placement::note_request(&homes);
             placement::bring_together(shared_ref, &mut homes, members.iter().map(Member::cell));
@@ -210,7 +212,7 @@ pub(crate) unsafe fn holding_all<R>(request: NonNull<Request>, f: impl FnOnce() 
     impl Drop for Release {
         fn drop(&mut self) {
             // SAFETY: promised by the caller of `holding_all`.
-            unsafe { Request::release_and_free(self.0) };
+            unsafe { Request::finish(self.0) };
         }
     }
     let _release = Release(request);

@@ -122,7 +122,7 @@ fn waits_inside(open: impl Fn(&Colored<()>, &mut dyn FnMut()) + Send + 'static) 
     let overlapped = Arc::new(AtomicBool::new(false));
     let task = {
         let (wanted, other, overlapped) = (wanted.clone(), other.clone(), overlapped.clone());
-        Color::new().spawn(async move {
+        async move {
             let mut wait = pin!(wanted.with(|()| ()));
             poll_fn(|cx| {
                 assert!(wait.as_mut().poll(cx).is_pending());
@@ -142,9 +142,14 @@ fn waits_inside(open: impl Fn(&Colored<()>, &mut dyn FnMut()) + Send + 'static) 
                 if done { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
-        })
+        }
     };
-    wanted.try_with(|()| queued_rx.recv().unwrap()).unwrap();
+    let wait = || {
+        let task = Color::new().spawn(task);
+        queued_rx.recv().unwrap();
+        task
+    };
+    let task = wanted.try_with(|()| wait()).unwrap();
     polled_rx.recv().unwrap();
     // The task is inside a closure of the color.
     tried_tx.send(wanted.try_with(|()| ()).is_ok() || wanted.try_read(|()| ()).is_ok()).unwrap();
@@ -191,7 +196,7 @@ fn no_set_is_let_go_of_under_an_open_closure() {
     let (polled_tx, polled_rx) = mpsc::channel();
     let task = {
         let (wanted, also) = (wanted.clone(), also.clone());
-        Color::new().spawn(async move {
+        async move {
             let mut wait = pin!(when((&wanted, &also)).with(|_| ()));
             poll_fn(|cx| {
                 assert!(wait.as_mut().poll(cx).is_pending());
@@ -215,9 +220,14 @@ fn no_set_is_let_go_of_under_an_open_closure() {
                 Poll::Pending
             })
             .await
-        })
+        }
     };
-    when((&wanted, &also)).try_with(|_| queued_rx.recv().unwrap()).unwrap();
+    let wait = || {
+        let task = Color::new().spawn(task);
+        queued_rx.recv().unwrap();
+        task
+    };
+    let task = when((&wanted, &also)).try_with(|_| wait()).unwrap();
     polled_rx.recv().unwrap();
     tried_tx.send(wanted.try_with(|()| ()).is_ok()).unwrap();
     assert!(!runtime.block_on(task).unwrap(), "two threads were in one color");

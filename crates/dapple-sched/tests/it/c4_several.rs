@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
 
 use dapple_sched::{Color, Colored, Priority, Runtime, TryWithError, block_on, spawn, when, yield_now};
 
@@ -246,6 +247,24 @@ fn c4_tasks_wait_for_sets_that_contain_their_own_color() {
         let sum: u64 = states.iter().map(|state| state.with_blocking(|n| *n)).sum();
         assert_eq!(sum, 30 * 20 * 3);
     }
+}
+
+#[test]
+fn c4_a_wait_that_is_dropped_lets_go_of_what_it_has_at_once() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let (free, busy) = (Colored::new(0), Colored::new(0));
+    let gate = occupy(busy.color());
+    for _ in 0..3 {
+        let mut wait = Box::pin(when((&free, &busy)).with(|_| ()));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(free.try_with(|_| ()), Err(TryWithError::Busy));
+        drop(wait);
+        assert_eq!(free.try_with(|n| *n += 1), Ok(()));
+        assert_eq!(when((free.reading(),)).try_with(|(n,)| *n > 0), Ok(true));
+    }
+    gate.open();
+    runtime.block_on(when((&busy, &free)).with(|(busy, free)| assert_eq!((*busy, *free), (0, 3))));
 }
 
 #[test]

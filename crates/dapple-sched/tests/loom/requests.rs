@@ -405,6 +405,39 @@ fn a_wait_for_a_set_is_canceled() {
     });
 }
 
+// A wait for two colors is dropped while one of them is being granted and the other is busy: the first is free at once.
+//
+// Caught: `grant` that does not look whether the wait was dropped, or looks with a load; `cancel` that lets go of nothing;
+// a request that both sides free.
+#[test]
+fn a_wait_is_dropped_while_it_is_granted_a_color() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let done = Flag::new();
+        let states = [0, 1].map(|home| Colored::with_color(0, &model.handle().new_color_at(home)));
+        // Its worker does not run before all else is over.
+        states[1].post(|n| *n += 1);
+        states[0].post(|n| *n += 1);
+        let worker = crossing.spawn({
+            let (model, done) = (model.clone(), done.clone());
+            move || model.worker(0, |worker| work_until(worker, &done))
+        });
+        {
+            let mut wait = pin!(when((&states[0], &states[1])).with(|_| ()));
+            let _ = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            crossing.pass();
+        }
+        states[0].post(move |n| {
+            assert_eq!(*n, 1);
+            done.set();
+        });
+        worker.join().unwrap();
+        drop(states);
+        finish(&model);
+    });
+}
+
 /// Is in two colors at once when it is dropped.
 struct InBoth {
     logs: [Log; 2],
