@@ -32,7 +32,7 @@ use std::ptr::{self, NonNull};
 use crate::clock;
 use crate::ext::{Ext, ExtPtr};
 use crate::holder::Holder;
-use crate::node::{Chain, Node, Origin};
+use crate::node::{self, Chain, Node, Origin};
 use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
@@ -421,6 +421,23 @@ impl ColorCell {
         // SAFETY: promised by the caller.
         unsafe { self.fifo(|fifo| fifo.put_back(node)) };
         self.set_len(self.len() + 1);
+    }
+
+    /// Takes the nodes of waits that were dropped out of the fifo; returns them as a list.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`].
+    pub(crate) unsafe fn unlink_dropped(&self) -> *mut Node {
+        // SAFETY: promised by the caller; the fifo owns its nodes.
+        let (removed, count) = unsafe {
+            self.fifo(|fifo| {
+                let (tail, removed, count) = node::unlink_dropped(&mut fifo.head);
+                fifo.tail = tail;
+                (removed, count)
+            })
+        };
+        self.set_len(self.len() - count);
+        removed
     }
 
     /// Whether that node is the oldest.

@@ -553,11 +553,8 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
 
 impl<T, F, R> Drop for With<'_, T, F, R> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take()
-            && ticket.cancel()
-        {
-            // SAFETY: it was held for this ticket, and now is for us.
-            unsafe { ticket.release() };
+        if let Some(ticket) = self.ticket.take() {
+            ticket.give_up();
         }
     }
 }

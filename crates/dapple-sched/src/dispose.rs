@@ -69,7 +69,7 @@ pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) -> bool {
             let node = node?;
             // SAFETY: popped, so ours.
             unsafe {
-                if node.as_ref().vtable().granted_when_stopped {
+                if node.as_ref().vtable().waits.is_some_and(|waits| waits.granted_when_stopped) {
                     return Some(node);
                 }
                 drop_node(shared, cell, node);
@@ -78,7 +78,7 @@ pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) -> bool {
     });
     let Some(node) = waits else { return true };
     // SAFETY: popped, so ours.
-    let Some(grant) = unsafe { node.as_ref() }.vtable().grant else { return true };
+    let Some(waits) = unsafe { node.as_ref() }.vtable().waits else { return true };
     // SAFETY: the color is `Held` by the caller, who passes it on; no lock is held.
     unsafe {
         if node.as_ref().reads() {
@@ -90,7 +90,7 @@ pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) -> bool {
             });
             drop(queue);
         }
-        grant(node);
+        (waits.grant)(node);
     }
     false
 }

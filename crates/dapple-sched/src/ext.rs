@@ -20,6 +20,8 @@ pub(crate) struct Ext {
     counted: AtomicU32,
     /// Of how often the color was stolen, what does not fit elsewhere.
     stolen: AtomicU64,
+    /// Waits that were dropped while they stood in the color, since it was last swept.
+    dropped_waits: AtomicU32,
     /// Kept while times are measured.
     pub(crate) times: Times,
     /// What the tasks have in common that were spawned in the color.
@@ -101,6 +103,7 @@ impl Ext {
             capacity: AtomicU32::new(NO_CAPACITY),
             counted: AtomicU32::new(0),
             stolen: AtomicU64::new(0),
+            dropped_waits: AtomicU32::new(0),
             times: Times::default(),
             last_side: LastSide::new(),
         }
@@ -130,6 +133,18 @@ impl Ext {
         Some(true)
     }
 
+    /// A wait was dropped that stands in the color, where so many wait. True: there are so many such waits now that they
+    /// are to be taken out, and the count begins anew.
+    pub(crate) fn count_dropped_wait(&self, queued: u64) -> bool {
+        // Relaxed: it decides when to sweep, and nothing else.
+        let dropped = self.dropped_waits.fetch_add(1, Relaxed) + 1;
+        let due = dropped >= SWEEP_AT && u64::from(dropped) * 2 >= queued;
+        if due {
+            self.dropped_waits.store(0, Relaxed);
+        }
+        due
+    }
+
     pub(crate) fn add_stolen(&self, times: u64) {
         // Relaxed: a number to show.
         self.stolen.fetch_add(times, Relaxed);
@@ -153,6 +168,9 @@ fn without_bit(ext: *mut Ext) -> *mut Ext {
 
 /// The bit in the pointer; records are 8-aligned.
 const LIMITED: usize = 1;
+
+/// So many dropped waits may stand in a color at least. (In models few do, and they are to be swept.)
+const SWEEP_AT: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 2 } else { 64 };
 
 /// Says that a color has no capacity.
 const NO_CAPACITY: u32 = u32::MAX;

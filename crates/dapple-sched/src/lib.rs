@@ -73,6 +73,7 @@ mod shared;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 mod slab;
 mod stats;
+mod sweep;
 mod switches;
 mod sync;
 mod task;

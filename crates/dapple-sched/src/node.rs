@@ -5,7 +5,7 @@
 //! live in 64-byte blocks from the worker's free list (`block.rs`).
 
 use std::cell::Cell;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
@@ -41,14 +41,23 @@ pub(crate) struct VTable {
     pub(crate) run: unsafe fn(NonNull<Node>),
     /// Drops the callback without running it. May unwind.
     pub(crate) drop: unsafe fn(NonNull<Node>),
-    /// For nodes that wait for the color rather than run in it: `run` has asked for the turn to end, and now the color
-    /// is held for the node (`Held`, or `Reading` where the node reads). Called with no lock held, by whoever ended the
-    /// turn.
-    pub(crate) grant: Option<unsafe fn(NonNull<Node>)>,
-    /// For nodes that wait: who has the color once it is held for the node.
-    pub(crate) holder: Option<unsafe fn(NonNull<Node>) -> Holder>,
+    /// For nodes that wait for the color rather than run in it.
+    pub(crate) waits: Option<&'static Waits>,
+}
+
+/// What becomes of a node that waits for its color.
+pub(crate) struct Waits {
+    /// `run` has asked for the turn to end, and now the color is held for the node (`Held`, or `Reading` where the node
+    /// reads). Consumes the node. Called with no lock held, by the thread that ended the turn.
+    pub(crate) grant: unsafe fn(NonNull<Node>),
+    /// Who has the color once it is held for the node.
+    pub(crate) holder: unsafe fn(NonNull<Node>) -> Holder,
     /// Where the color's worker has stopped, the node is granted the color as well, instead of being dropped.
     pub(crate) granted_when_stopped: bool,
+    /// Whether the wait was dropped, for good: the node may be removed.
+    pub(crate) is_dropped: unsafe fn(NonNull<Node>) -> bool,
+    /// Consumes the node of a wait that was dropped. Called with no lock held.
+    pub(crate) remove: unsafe fn(NonNull<Node>),
 }
 
 const PRIORITY_MASK: usize = 0b0_0111;
@@ -177,6 +186,15 @@ impl Node {
         self.tagged.get().addr() & URGENT != 0
     }
 
+    /// Whether the node stands for a wait that was dropped.
+    ///
+    /// # Safety
+    /// The caller owns the list that the node is in.
+    unsafe fn is_dropped(&self) -> bool {
+        // SAFETY: promised by the caller.
+        self.vtable().waits.is_some_and(|waits| unsafe { (waits.is_dropped)(NonNull::from(self)) })
+    }
+
     /// Gives the node, which is in no list, another purpose, before all others of its color.
     pub(crate) fn become_urgent(&self, vtable: &'static VTable) {
         let vtable: *const VTable = vtable;
@@ -199,7 +217,7 @@ struct ClosureNode<F> {
 
 impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
     const VTABLE: &'static VTable =
-        &VTable { run: Self::run, drop: Self::drop, grant: None, holder: None, granted_when_stopped: false };
+        &VTable { run: Self::run, drop: Self::drop, waits: None };
 
     /// Moves the closure out and frees its block before it is called, so that the block is warm for what the
     /// closure itself posts, and a panic leaks nothing.
@@ -240,6 +258,33 @@ where
 {
     let node = Node::new(ClosureNode::<F>::VTABLE, priority, origin);
     block::alloc(ClosureNode { node, closure: ManuallyDrop::new(closure) }).cast()
+}
+
+/// Takes the nodes of waits that were dropped out of a list, in whatever order that is; returns its new last node, those
+/// nodes as a list of their own, and how many they are.
+///
+/// # Safety
+/// The caller owns the list that begins at `head`.
+pub(crate) unsafe fn unlink_dropped(head: &mut *mut Node) -> (*mut Node, *mut Node, u32) {
+    let (mut rest, mut last) = (mem::replace(head, ptr::null_mut()), ptr::null_mut::<Node>());
+    let (mut removed, mut count) = (ptr::null_mut(), 0);
+    while let Some(node) = NonNull::new(rest) {
+        // SAFETY: promised by the caller; `last` is a node of the list, too.
+        unsafe {
+            rest = node.as_ref().next.replace(ptr::null_mut());
+            if node.as_ref().is_dropped() {
+                node.as_ref().next.set(removed);
+                (removed, count) = (node.as_ptr(), count + 1);
+            } else {
+                match last.as_ref() {
+                    Some(last) => last.next.set(node.as_ptr()),
+                    None => *head = node.as_ptr(),
+                }
+                last = node.as_ptr();
+            }
+        }
+    }
+    (last, removed, count)
 }
 
 /// A list of nodes in order, with its length.

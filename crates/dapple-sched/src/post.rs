@@ -288,8 +288,8 @@ pub(crate) unsafe fn grant_all(chain: *mut Node) {
         unsafe {
             rest = node.as_ref().next.replace(ptr::null_mut());
             trace::reached(node);
-            if let Some(grant) = node.as_ref().vtable().grant {
-                grant(node);
+            if let Some(waits) = node.as_ref().vtable().waits {
+                (waits.grant)(node);
             }
         }
     }

@@ -276,11 +276,8 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
 
 impl<T, F, R> Drop for Read<'_, T, F, R> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take()
-            && ticket.cancel()
-        {
-            // SAFETY: it was held for this ticket, and now is for us.
-            unsafe { ticket.release() };
+        if let Some(ticket) = self.ticket.take() {
+            ticket.give_up();
         }
     }
 }

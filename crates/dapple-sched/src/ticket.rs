@@ -39,10 +39,11 @@ use crate::context;
 use crate::hold;
 use crate::holder::Holder;
 use crate::lock::Lock;
-use crate::node::{Node, Origin, VTable};
+use crate::node::{Node, Origin, VTable, Waits};
 use crate::post;
 use crate::request::{self, Request};
 use crate::shared::Shared;
+use crate::sweep;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::task::TaskRef;
 
@@ -97,9 +98,13 @@ impl Ticket {
     const VTABLE: &'static VTable = &VTable {
         run: Ticket::run,
         drop: Ticket::drop_node,
-        grant: Some(Ticket::grant),
-        holder: Some(Ticket::holder),
-        granted_when_stopped: false,
+        waits: Some(&Waits {
+            grant: Ticket::grant,
+            holder: Ticket::holder,
+            granted_when_stopped: false,
+            is_dropped: Ticket::is_canceled,
+            remove: Ticket::drop_node,
+        }),
     };
 
     /// Queues a wait for `color`, for reading or for oneself, on behalf of whoever polls, who is woken through `waker`.
@@ -187,6 +192,21 @@ impl Ticket {
         // SAFETY: promised by the caller.
         let ticket = unsafe { node.cast::<Ticket>().as_ref() };
         if ticket.task.is_some() { Holder::Task } else { Holder::Foreign }
+    }
+
+    /// Whether the future is gone.
+    ///
+    /// # Safety
+    /// The node is a ticket's, and alive.
+    unsafe fn is_canceled(node: NonNull<Node>) -> bool {
+        // SAFETY: promised by the caller.
+        unsafe { node.cast::<Ticket>().as_ref() }.is_over()
+    }
+
+    /// Whether the future is gone, and what it waited for is its business no longer.
+    pub(crate) fn is_over(&self) -> bool {
+        // Acquire pairs with `change`.
+        self.state.load(Acquire) == CANCELED
     }
 
     /// The color is held for the ticket.
@@ -294,9 +314,7 @@ impl Ticket {
     const POLL: &'static VTable = &VTable {
         run: Ticket::run_poll,
         drop: Ticket::drop_poll,
-        grant: None,
-        holder: None,
-        granted_when_stopped: false,
+        waits: None,
     };
 
     /// A turn of the task's color, after the grant.
@@ -407,7 +425,7 @@ impl Ticket {
         }
     }
 
-    /// Dropped with the fifo of a stopped runtime.
+    /// Dropped with the fifo of a stopped runtime, or taken out of it because the future is gone.
     ///
     /// # Safety
     /// As [`Ticket::from_node`].
@@ -441,33 +459,40 @@ impl Ticket {
         }
     }
 
-    /// The future is dropped. True: the color was `Held` for it, and the caller must release it.
-    pub(crate) fn cancel(&self) -> bool {
+    /// The future is dropped. What is held for it is let go of.
+    pub(crate) fn give_up(&self) {
         // Acquire, here and below, pairs with `change`.
         let mut state = self.state.load(Acquire);
         loop {
             let to = match (state, self.wanted) {
                 (QUEUED, Wanted::Many(_)) => DROPPING,
                 (QUEUED | IN_TURN | GRANTED, _) => CANCELED,
-                _ => return false,
+                _ => return,
             };
             // AcqRel: as in `change`.
             match self.state.compare_exchange_weak(state, to, AcqRel, Acquire) {
-                Ok(_) if to == DROPPING => break,
-                Ok(_) => return state == GRANTED,
+                Ok(_) => break,
                 Err(now) => state = now,
             }
         }
-        if let Wanted::Many(request) = self.wanted {
-            // SAFETY: while the state is `DROPPING` only this thread frees the request.
-            unsafe {
-                Request::give_back(request);
-                if !self.change(DROPPING, CANCELED) {
-                    Request::free(request);
+        // SAFETY: what was granted was held for the ticket, and now is for us; the future keeps a color that it waits for;
+        // while the state is `DROPPING` only this thread frees the request.
+        unsafe {
+            match (state, self.wanted) {
+                (GRANTED, _) => self.release(),
+                (QUEUED, Wanted::One(color)) => sweep::one(color),
+                (QUEUED, Wanted::Many(request)) => {
+                    Request::give_back(request);
+                    let crowded = request.as_ref().crowded();
+                    if self.change(DROPPING, CANCELED) {
+                        sweep::each(&crowded);
+                    } else {
+                        Request::free(request);
+                    }
                 }
+                _ => {}
             }
         }
-        false
     }
 
     /// Whether the wait was dropped. Called when one of several colors is held for it: either this call sees that, or the

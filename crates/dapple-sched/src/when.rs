@@ -432,11 +432,8 @@ impl<S: Set> When<S> {
 
 impl<S: Set, F, R> Drop for WithAll<S, F, R> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take()
-            && ticket.cancel()
-        {
-            // SAFETY: the colors were held for this ticket, and now are for us.
-            unsafe { ticket.release() };
+        if let Some(ticket) = self.ticket.take() {
+            ticket.give_up();
         }
     }
 }

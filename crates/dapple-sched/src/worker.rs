@@ -477,7 +477,7 @@ impl Worker {
                 } else if node.as_ref().reads() {
                     afterwards.grant(cell.admit_readers(Some(node)));
                 } else {
-                    let holder = node.as_ref().vtable().holder.map_or(Holder::Task, |holder| holder(node));
+                    let holder = node.as_ref().vtable().waits.map_or(Holder::Task, |waits| (waits.holder)(node));
                     cell.set_held(holder, Some(node.as_ref().posted_from()));
                     afterwards.grant(node.as_ptr());
                 }

@@ -21,7 +21,7 @@
 use std::ptr::{self, NonNull};
 
 use super::{ColorCell, Fifo};
-use crate::node::{Chain, Node};
+use crate::node::{self, Chain, Node};
 use crate::sync::atomic::Ordering::*;
 
 impl ColorCell {
@@ -120,6 +120,29 @@ impl ColorCell {
         // AcqRel: as in `thaw`, and in `push_inbox`.
         self.inbox.swap(node.as_ptr().map_addr(|addr| addr | bits), AcqRel);
         old.addr() & NOTIFIED == 0
+    }
+
+    /// Takes the nodes of waits that were dropped out of the inbox; returns them as a list. The color need not be one whose
+    /// fifo the caller owns.
+    ///
+    /// # Safety
+    /// The caller holds the home lock.
+    pub(crate) unsafe fn unlink_dropped_from_inbox(&self) -> *mut Node {
+        if !self.inbox_has_nodes() {
+            return ptr::null_mut();
+        }
+        // SAFETY: promised by the caller; until it is thawed, the inbox and its nodes are ours.
+        unsafe { self.freeze(false) };
+        // Relaxed: nobody else changes it while it is frozen.
+        let word = self.inbox.load(Relaxed);
+        let mut top = without_bits(word);
+        // SAFETY: as above.
+        let (_, removed, count) = unsafe { node::unlink_dropped(&mut top) };
+        // Relaxed: a number to show.
+        self.inbox_len.fetch_sub(count, Relaxed);
+        // AcqRel: as in `thaw`. Releases the links of what stays, and acquires nothing that `freeze` has not.
+        self.inbox.swap(top.map_addr(|addr| addr | word.addr() & (NOTIFIED | OUTSIDE)), AcqRel);
+        removed
     }
 
     /// Neither nodes nor the bit: nobody will come for this color.

@@ -42,9 +42,10 @@ use crate::context;
 use crate::hold;
 use crate::holder::Holder;
 use crate::lock::Guard;
-use crate::node::{Node, Origin, VTable};
+use crate::node::{Node, Origin, VTable, Waits};
 use crate::run_queue::RunQueue;
 use crate::shared::Shared;
+use crate::sweep;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::ticket::Ticket;
 use crate::trace::{self, Record};
@@ -96,9 +97,13 @@ impl Member {
         run: Member::run,
         // Never called: a member is granted its color even then, so that the closure is dropped while all are held.
         drop: Member::grant,
-        grant: Some(Member::grant),
-        holder: Some(|_| Holder::Request),
-        granted_when_stopped: true,
+        waits: Some(&Waits {
+            grant: Member::grant,
+            holder: |_| Holder::Request,
+            granted_when_stopped: true,
+            is_dropped: Member::is_dropped,
+            remove: Member::remove,
+        }),
     };
 
     #[inline]
@@ -264,6 +269,31 @@ impl Member {
             // AcqRel: releases this color to whoever completes the request, acquires the others if that is us.
             if request.as_ref().pending().fetch_sub(1, AcqRel) == 1 {
                 Request::complete(request);
+            }
+        }
+    }
+
+    /// Whether the wait is gone that the member belongs to.
+    ///
+    /// # Safety
+    /// The node is a member's that has not been reached.
+    unsafe fn is_dropped(node: NonNull<Node>) -> bool {
+        // SAFETY: promised by the caller; the request is alive while it has such a member.
+        unsafe { node.cast::<Member>().as_ref().request().as_ref() }.ticket().is_some_and(Ticket::is_over)
+    }
+
+    /// The wait is gone: nothing has to be held for this member any more.
+    ///
+    /// # Safety
+    /// The node is a member's that has not been reached, and the caller's to give; no lock is held.
+    unsafe fn remove(node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let request = node.cast::<Member>().as_ref().request();
+            // Relaxed: as in `grant`; 0 means that only this member was to be reached. AcqRel: as there.
+            let pending = request.as_ref().pending();
+            if pending.load(Relaxed) == 0 || pending.fetch_sub(1, AcqRel) == 1 {
+                Request::finish(request);
             }
         }
     }
@@ -611,6 +641,16 @@ impl Request {
     pub(crate) unsafe fn give_back(this: NonNull<Request>) {
         // SAFETY: promised by the caller.
         unsafe { this.as_ref().release_held(None) };
+    }
+
+    /// The colors that the request still waits for and that have as many dropped waits now that they should be swept.
+    ///
+    /// # Safety
+    /// As [`Request::give_back`]; the future that is dropped has handles to the colors.
+    pub(crate) unsafe fn crowded(&self) -> Vec<NonNull<ColorCell>> {
+        let waits = self.members().iter().filter(|member| !member.is_held());
+        // SAFETY: promised by the caller.
+        waits.map(Member::color).filter(|color| unsafe { sweep::is_due(*color) }).collect()
     }
 
     /// Lets go of all colors that are held for the request, but this one.

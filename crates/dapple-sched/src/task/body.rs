@@ -134,7 +134,7 @@ where
     G: Give<F::Output>,
 {
     const VTABLE: &'static TaskVTable = &TaskVTable {
-        node: VTable { run: run_node, drop: drop_node, grant: None, holder: None, granted_when_stopped: false },
+        node: VTable { run: run_node, drop: drop_node, waits: None },
         poll: Self::poll,
         abort: Self::abort,
         take: Self::take,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use dapple_sched::{Color, Colored, TryWithError, spawn, yield_now};
+use dapple_sched::{Color, Colored, TryWithError, spawn, when, yield_now};
 
 use crate::support::{collector, occupy, runtime};
 
@@ -316,4 +316,82 @@ fn a_grant_whose_waker_wakes_nobody_is_given_back() {
         assert_eq!(state.with_blocking(|n| *n), 0);
         task.abort();
     }
+}
+
+/// Polls a wait once and drops it.
+fn wait_and_drop(future: impl Future) {
+    assert!(pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+#[test]
+fn waits_that_were_dropped_do_not_pile_up_in_a_busy_color() {
+    const FEW: u64 = 200;
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let (free, busy) = (Colored::new(0), Colored::new(0));
+    let waits = || {
+        for _ in 0..10_000 {
+            wait_and_drop(busy.with(|n| *n += 100));
+            wait_and_drop(busy.read(|n| *n));
+            wait_and_drop(when((&busy, &free)).with(|_| ()));
+        }
+        busy.color().stats().queued
+    };
+    let after = |n| {
+        busy.post(move |m| {
+            assert_eq!(*m, n);
+            *m += 1;
+        });
+    };
+    // A callback keeps the color.
+    let gate = occupy(busy.color());
+    after(0);
+    let queued = waits();
+    assert!(queued < FEW, "{queued} wait in the inbox");
+    after(1);
+    gate.open();
+    assert_eq!(busy.with_blocking(|n| *n), 2);
+    // A wait keeps it that was granted, and others wait that were not dropped.
+    let gate = occupy(busy.color());
+    let mut granted = pin!(busy.with(|n| *n += 1));
+    assert!(granted.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    after(3);
+    gate.open();
+    while runtime.handle().dump().to_string().contains("runs color") {
+        std::thread::yield_now();
+    }
+    let queued = waits();
+    assert!(queued < FEW, "{queued} wait in the fifo");
+    after(4);
+    runtime.block_on(granted);
+    assert_eq!(busy.with_blocking(|n| *n), 5);
+    assert_eq!(free.try_with(|n| *n), Ok(0));
+}
+
+#[test]
+fn readers_go_on_when_the_writer_before_them_was_dropped_and_swept() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let state = Colored::new(7);
+    // This thread reads; a writer waits behind it, and a reader behind the writer.
+    state
+        .try_read(|_| {
+            let reader = std::thread::scope(|scope| {
+                scope
+                    .spawn(|| {
+                        // As many as are swept when the last one is dropped.
+                        let mut writers: Vec<_> = (0..64).map(|_| Box::pin(state.with(|n| *n = 0))).collect();
+                        let mut cx = Context::from_waker(Waker::noop());
+                        assert!(writers.iter_mut().all(|writer| writer.as_mut().poll(&mut cx).is_pending()));
+                        let mut reader = Box::pin(state.read(|n| *n));
+                        assert!(reader.as_mut().poll(&mut cx).is_pending());
+                        drop(writers);
+                        dapple_sched::block_on(reader)
+                    })
+                    .join()
+                    .unwrap()
+            });
+            assert_eq!(reader, 7);
+        })
+        .unwrap();
 }

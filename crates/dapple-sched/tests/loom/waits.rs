@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 
 use dapple_sched::Colored;
 
-use crate::support::{Count, Crossing, Event, Flag, block_on, check, finish, model, work_until};
+use crate::support::{Count, Crossing, Event, Flag, Log, block_on, check, finish, model, work_until};
 
 // A foreign executor waits for a state while its color runs callbacks.
 //
@@ -173,6 +173,37 @@ fn an_abort_meets_a_wake() {
         worker.join().unwrap();
         waker.join().unwrap();
         drop((event, color));
+        finish(&model);
+    });
+}
+
+// Dropped waits are swept out of an inbox that its color's turn drains, and to which another thread posts.
+//
+// Caught: a sweep that does not freeze the inbox (a node is in two places).
+#[test]
+fn a_sweep_meets_the_turn_that_drains_the_inbox() {
+    check(3, || {
+        let model = model(1);
+        let crossing = Crossing::new();
+        let done = Flag::new();
+        let color = model.handle().new_color_at(0);
+        let (state, log) = (Colored::with_color(0, &color), Log::new());
+        log.post(&color, 1);
+        let worker = crossing.spawn({
+            let (model, done) = (model.clone(), done.clone());
+            move || model.worker(0, |worker| work_until(worker, &done))
+        });
+        crossing.pass();
+        log.post(&color, 2);
+        // Two are as many as make a sweep in a model.
+        for _ in 0..2 {
+            let _ = pin!(state.with(|n| *n += 1)).poll(&mut Context::from_waker(Waker::noop()));
+        }
+        log.post(&color, 3);
+        color.post(move || done.set());
+        worker.join().unwrap();
+        assert_eq!(log.all(), [1, 2, 3]);
+        drop((state, color));
         finish(&model);
     });
 }
