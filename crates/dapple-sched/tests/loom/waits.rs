@@ -182,7 +182,7 @@ fn an_abort_meets_a_wake() {
 // Caught: a sweep that does not freeze the inbox (a node is in two places).
 #[test]
 fn a_sweep_meets_the_turn_that_drains_the_inbox() {
-    check(3, || {
+    check(2, || {
         let model = model(1);
         let crossing = Crossing::new();
         let done = Flag::new();
