@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
@@ -14,6 +13,7 @@ use crate::closing::Closed;
 use crate::color::Color;
 use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
+use crate::enter::EnterGuard;
 use crate::light;
 use crate::monitor::{self, SlowCallback, SlowRule};
 use crate::panics::PanicInfo;
@@ -87,16 +87,9 @@ impl Handle {
         if let Some(shared) = context::with_worker(|worker| worker.shared.clone()) {
             return Some(Handle { shared });
         }
-        let entered = context::entered();
-        if !entered.is_null() {
-            // SAFETY: set by an `EnterGuard` of this thread, which holds a count; we take one more.
-            let shared = unsafe {
-                Arc::increment_strong_count(entered);
-                Arc::from_raw(entered)
-            };
-            return Some(Handle { shared });
-        }
-        None
+        // SAFETY: entries in this thread's list are alive, and only this thread changes the list.
+        let entry = unsafe { context::entered().as_ref() }?;
+        Some(Handle { shared: entry.shared.clone() })
     }
 
     #[cfg(any(dapple_loom, dapple_shuttle))]
@@ -145,8 +138,7 @@ impl Handle {
 
     /// Makes this the current runtime of the calling thread until the guard is dropped.
     pub fn enter(&self) -> EnterGuard {
-        let previous = context::set_entered(Arc::into_raw(self.shared.clone()));
-        EnterGuard { previous, not_send: PhantomData }
+        EnterGuard::new(self.shared.clone())
     }
 
     /// Starts a task with a color of its own.
@@ -279,39 +271,6 @@ impl Handle {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle").field("workers", &self.workers()).finish_non_exhaustive()
-    }
-}
-
-/// Keeps a runtime current on this thread; see [`Handle::enter`]. Guards are dropped in reverse order.
-///
-/// ```
-/// use dapple_sched::{Color, Handle, Runtime};
-///
-/// let (one, two) = (Runtime::builder().workers(1).build()?, Runtime::builder().workers(2).build()?);
-/// let entered = two.enter();
-/// assert_eq!(Handle::current().workers(), 2);
-/// let color = Color::new(); // of `two`, wherever it is used
-/// drop(entered);
-/// # let _ = (one, color);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[must_use = "the runtime is current until the guard is dropped"]
-pub struct EnterGuard {
-    previous: *const Shared,
-    not_send: PhantomData<*const ()>,
-}
-
-impl Drop for EnterGuard {
-    fn drop(&mut self) {
-        let entered = context::set_entered(self.previous);
-        // SAFETY: the count that `enter` took.
-        drop(unsafe { Arc::from_raw(entered) });
-    }
-}
-
-impl fmt::Debug for EnterGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EnterGuard")
     }
 }
 

@@ -13,6 +13,7 @@ mod c9_blocking;
 mod callbacks;
 mod compile_fail;
 mod dump;
+mod enter;
 mod express;
 mod light;
 mod named;
