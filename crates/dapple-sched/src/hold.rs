@@ -1,6 +1,7 @@
 //! Holding a color in line, by any thread, and letting go of it; and the end of a color's life.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use crate::dispose;
 use crate::holder::Holder;
 use crate::lock::Guard;
 use crate::node::Origin;
+use crate::panics;
 use crate::placement;
 use crate::run_queue::RunQueue;
 use crate::sync::atomic::Ordering::*;
@@ -299,27 +301,39 @@ type Deferred = Vec<NonNull<ColorCell>>;
 /// # Safety
 /// The color is `Held` by the caller, and stays so; if false is returned it is no longer the caller's.
 unsafe fn drop_or_defer(color: NonNull<ColorCell>) -> bool {
+    /// Ends the outermost call, also where it unwinds: the list must not be found once it is gone.
+    struct Outermost;
+    impl Drop for Outermost {
+        fn drop(&mut self) {
+            DEFERRED.with(|outermost| outermost.set(ptr::null_mut()));
+        }
+    }
     let outer = DEFERRED.with(Cell::get);
     if !outer.is_null() {
         // SAFETY: the list lives further up this thread's stack, in the call that has set the pointer and takes it
-        // back before it returns; no reference to it is kept while destructors run.
+        // back before it returns or unwinds; no reference to it is kept while destructors run.
         unsafe { (*outer).push(color) };
         return false;
     }
     let mut deferred = Deferred::new();
     let list = &raw mut deferred;
     DEFERRED.with(|outermost| outermost.set(list));
+    let _outermost = Outermost;
     // SAFETY: promised by the caller.
     let ours = unsafe { dispose::drop_callbacks(color) };
     // SAFETY: as above; this is the call that owns the list.
     while let Some(next) = unsafe { (*list).pop() } {
         // SAFETY: deferred colors are `Held`, and were left to us. If more came meanwhile, `release` defers it again.
-        unsafe {
+        let release_next = || unsafe {
             if dispose::drop_callbacks(next) {
                 release(next);
             }
+        };
+        // A panic must not leave the other colors `Held` for good. It was the destructor of a runtime that ends with its
+        // last color, so there is none to report it to.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(release_next)) {
+            panics::discard(payload);
         }
     }
-    DEFERRED.with(|outermost| outermost.set(ptr::null_mut()));
     ours
 }

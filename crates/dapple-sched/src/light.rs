@@ -25,6 +25,7 @@
 //! task.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::Context;
@@ -153,15 +154,29 @@ unsafe fn drop_light(task: NonNull<Header>) {
         }
         while let Some(node) = NonNull::new(waiting.get()) {
             let task = node.cast::<Header>();
-            // SAFETY: as above; with COLORED its color is held for it. Destructors' panics are caught inside.
-            unsafe {
+            // SAFETY: as above. A count, as the task may be the last of its runtime.
+            let shared = unsafe {
                 waiting.set(node.as_ref().next.get());
+                let shared = task::shared_of(task);
+                Arc::increment_strong_count(shared);
+                Arc::from_raw(shared)
+            };
+            // SAFETY: as above; with COLORED its color is held for it.
+            let end = || unsafe {
                 // Acquire: what the wakers did.
                 if task.as_ref().state().load(Acquire) & COLORED != 0 {
                     join_color(task);
                 } else {
                     context::in_light_frame(task, || task::drop_unfinished(task));
                 }
+            };
+            // A panic, such as that of a foreign waker's destructor, must not keep the others from their end.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(end)) {
+                crate::panics::report(&shared, None, payload);
+            }
+            // As must not the end of the runtime: its driver may be anybody's code.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(shared))) {
+                crate::panics::discard(payload);
             }
         }
         active.set(false);

@@ -178,6 +178,7 @@ impl Worker {
         let Err(payload) = catch_unwind(AssertUnwindSafe(work)) else { return };
         // What is left of a stretch of light tasks is queued again.
         self.frame.end_light();
+        self.away_ns.set(None);
         let color = self.frame.color();
         crate::panics::report(&self.shared, color, payload);
         if let Some(color) = color {
@@ -604,10 +605,14 @@ impl Worker {
 
     /// Collects kernel events and timers of a worker's slot of the driver.
     pub(crate) fn poll_driver(&self, slot: usize) -> bool {
+        let _dispatching = self.begin_dispatch();
+        self.shared.driver.poll(slot)
+    }
+
+    /// The driver dispatches events on this thread until the guard is dropped, be it by a panic.
+    pub(crate) fn begin_dispatch(&self) -> Dispatch<'_> {
         self.dispatches.set(true);
-        let found = self.shared.driver.poll(slot);
-        self.dispatches.set(false);
-        found
+        Dispatch(&self.dispatches)
     }
 
     /// The worker's last act: what can no longer run is dropped, while its color is held.
@@ -656,6 +661,15 @@ impl Worker {
             // What their destructors have made.
             self.locals.drop_all(&self.shared);
         }
+    }
+}
+
+/// See [`Worker::begin_dispatch`].
+pub(crate) struct Dispatch<'a>(&'a Cell<bool>);
+
+impl Drop for Dispatch<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 

@@ -28,3 +28,4 @@ mod stats;
 mod support;
 mod tasks;
 mod trace;
+mod unwinding;
