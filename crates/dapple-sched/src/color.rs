@@ -14,6 +14,7 @@ use crate::ext::Ext;
 use crate::hold;
 use crate::node::{Origin, closure_node};
 use crate::post::{accept, post};
+use crate::refs;
 use crate::runtime::Handle;
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
@@ -586,7 +587,7 @@ impl Color {
             if cell.as_ref().kind == Kind::Default {
                 Arc::increment_strong_count(cell.as_ref().shared);
             } else {
-                cell.as_ref().refs.fetch_add(1, Relaxed);
+                refs::add(&cell.as_ref().refs);
             }
         }
         Color { cell: Some(cell) }

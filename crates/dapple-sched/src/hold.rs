@@ -98,10 +98,7 @@ pub(crate) unsafe fn take(cell: &ColorCell, reads: bool, holder: Holder, origin:
     // SAFETY: promised by the caller.
     unsafe {
         if reads {
-            cell.links(|links| {
-                links.state = State::Reading;
-                links.readers += 1;
-            });
+            cell.links(|links| links.add_readers(1));
         } else {
             cell.set_held(holder, Some(origin));
         }

@@ -62,6 +62,7 @@ mod policy;
 mod pool;
 mod post;
 mod reading;
+mod refs;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 mod region;
 mod registry;

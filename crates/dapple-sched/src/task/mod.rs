@@ -66,6 +66,7 @@ use crate::holder::Holder;
 use crate::light;
 use crate::node::{Node, Origin, VTable};
 use crate::post;
+use crate::refs;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::ticket::Ticket;
@@ -447,12 +448,8 @@ impl Header {
 
 impl TaskRef {
     pub(crate) fn retain(task: NonNull<Header>) -> TaskRef {
-        // SAFETY: the caller has a reference to the task. Relaxed: as in `Arc`.
-        let before = unsafe { task.as_ref() }.refs.fetch_add(1, Relaxed);
-        if before > REFS_MAX {
-            // Wakers that are forgotten in a loop. As `Arc` does: the count must not come round to 0.
-            std::process::abort();
-        }
+        // SAFETY: the caller has a reference to the task.
+        refs::add(&unsafe { task.as_ref() }.refs);
         TaskRef(task)
     }
 
@@ -463,15 +460,8 @@ impl TaskRef {
     unsafe fn retain_if_any(task: NonNull<Header>) -> Option<TaskRef> {
         // SAFETY: promised by the caller; the count of a free block is 0.
         let refs = unsafe { &(*task.as_ptr()).refs };
-        // Acquire, here and below, pairs with the store that starts the task.
-        let mut count = refs.load(Acquire);
-        while count > 0 {
-            match refs.compare_exchange_weak(count, count + 1, Acquire, Acquire) {
-                Ok(_) => return Some(TaskRef(task)),
-                Err(now) => count = now,
-            }
-        }
-        None
+        // Acquire pairs with the store that starts the task.
+        refs::add_if_any(refs, Acquire).then_some(TaskRef(task))
     }
 
     fn header(&self) -> &Header {
@@ -624,9 +614,6 @@ pub(crate) const WOKEN: u32 = 1 << 5;
 pub(crate) const COLORED: u32 = 1 << 6;
 const JOINER: u32 = 1 << 7;
 const FAILED: u32 = 1 << 8;
-
-/// More references to a task than that are a leak.
-const REFS_MAX: u32 = u32::MAX / 2;
 
 /// Above these bits stands the worker that polled the light task last.
 pub(crate) const HOME_SHIFT: u32 = 16;
