@@ -93,7 +93,7 @@ pub use closing::Closed;
 pub use color::{Color, PostError, Priority};
 pub use colored::{Colored, TryWithError, With};
 pub use context::{count_time, on_worker};
-pub use driver::{Driver, Outside};
+pub use driver::{Barrier, Driver, Outside};
 pub use dump::{ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, WorkerDump};
 pub use enter::EnterGuard;
 pub use join_error::JoinError;

@@ -19,7 +19,7 @@
 //!
 //! Before a poll the worker writes `at`, then reads `thief`; the thief writes `thief`, then reads `at`. One of them must
 //! see the other, which takes a full barrier between the write and the read on both sides. The worker would pay for that with
-//! each poll. So the thief makes all threads pass one ([`crate::Driver::barrier`], `membarrier`), and the worker's own is
+//! each poll. So the thief makes all threads pass one ([`crate::Barrier`], `membarrier`), and the worker's own is
 //! for the compiler only. Where `at` was seen, all other entries are the thief's; the worker finds `thief` set before its next
 //! poll, ends the stretch, and looks under its lock at what is left. Where the driver has no such barrier, a stretch is one
 //! task.
@@ -35,6 +35,7 @@ use crate::barrier::light_barrier;
 use crate::cell::ColorCell;
 use crate::clock::{self, Slice};
 use crate::context;
+use crate::driver::Barrier;
 use crate::hold;
 use crate::lock::Guard;
 use crate::node::Node;
@@ -518,7 +519,7 @@ impl Worker {
             return 0;
         }
         stretch.thief.store(true, Relaxed);
-        if !self.shared.driver.barrier() {
+        if !self.shared.driver.barrier().is_some_and(Barrier::pass) {
             return 0;
         }
         // Acquire pairs with the store in `poll_stretch`: what became of the entries before.

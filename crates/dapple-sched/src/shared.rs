@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
-use crate::driver::Driver;
+use crate::driver::{Barrier, Driver};
 use crate::light::{LIGHT_TASK, STRETCH_MAX, Stretch};
 use crate::lock::{Guard, Lock};
 use crate::monitor::SlowRule;
@@ -235,7 +235,7 @@ impl Shared {
         watch: Watch,
         policed: bool,
     ) -> Arc<Shared> {
-        let stretch_max = if driver.barrier() { STRETCH_MAX } else { 1 };
+        let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
         Arc::new_cyclic(|weak| Shared {
             slots: (0..workers).map(|_| Slot::new()).collect(),
             driver,
