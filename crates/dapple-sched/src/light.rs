@@ -40,7 +40,7 @@ use crate::hold;
 use crate::lock::Guard;
 use crate::node::Node;
 use crate::run_queue::RunQueue;
-use crate::shared::{NO_COLOR, Shared, Slot};
+use crate::shared::{Running, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use crate::task::{self, ABORTED, COLORED, HOME_SHIFT, Header, LightQueue, Polled, SCHEDULED, WOKEN};
@@ -319,13 +319,11 @@ impl Worker {
         self.stretches_to_look.set(if timed { LOOK_EVERY } else { to_look - 1 });
         let slice = Slice::start(timed, 0);
         let slot = self.slot();
-        // Relaxed: for reports.
-        slot.running.store(LIGHT_TASK, Relaxed);
+        slot.running.set(Running::LightTasks);
         self.frame.begin_light();
         let polled = self.poll_stretch(len);
         self.frame.end_light();
-        // Relaxed: for reports.
-        slot.running.store(NO_COLOR, Relaxed);
+        slot.running.set(Running::Nothing);
         slot.counters.turn(polled as u32);
         let mut passed_ns = polled as u64 * u64::from(mean_ns);
         if timed {
@@ -545,9 +543,6 @@ impl Worker {
         }
     }
 }
-
-/// What shows that a light task is polled, in the word that tells which color runs.
-pub(crate) const LIGHT_TASK: u64 = u64::MAX - 1;
 
 /// Tasks of a stretch: enough for the lock to cost each of them less than half a nanosecond.
 pub(crate) const STRETCH_MAX: usize = if cfg!(any(dapple_loom, dapple_shuttle)) { 3 } else { 32 };

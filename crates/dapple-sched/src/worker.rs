@@ -23,7 +23,7 @@ use crate::placement::REQUEST_POSTS;
 use crate::policed::Policed;
 use crate::post;
 use crate::run_queue::{EXPRESS, RunQueue};
-use crate::shared::{NO_COLOR, Shared, Slot};
+use crate::shared::{Running, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::task::{FreeTasks, TaskRef};
@@ -244,8 +244,7 @@ impl Worker {
         } else if let Some(color) = queue.pop() {
             // SAFETY: popped under our lock, which is its home's.
             let cell = unsafe { color.as_ref() };
-            // Relaxed: for reports.
-            slot.running.store(cell.id, Relaxed);
+            slot.running.set(Running::Color(cell.id));
             // SAFETY: as above.
             Next::Turn(color, unsafe { begin_turn(cell) })
         } else {
@@ -256,7 +255,7 @@ impl Worker {
         // Relaxed: a hint for thieves.
         slot.len.store(waiting, Relaxed);
         if matches!(next, Next::Nothing) {
-            slot.running.store(NO_COLOR, Relaxed);
+            slot.running.set(Running::Nothing);
         }
         if !afterwards.is_empty() {
             afterwards.settle(&self.shared);
@@ -556,7 +555,7 @@ impl Worker {
             cell.links(|links| links.queued_rank = 0);
         }
         drop(queue);
-        let told = self.slot().replace_running(cell.id, None);
+        let told = self.slot().replace_running(Running::Color(cell.id), None);
         let released = context::in_frame(color, true, |frame| {
             // It wakes, and a waker may be anybody's code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(begun)) {
