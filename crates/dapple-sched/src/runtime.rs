@@ -545,9 +545,10 @@ impl Runtime {
         let shared = self.handle.shared.clone();
         running().retain(|runtime| !std::ptr::eq(runtime.as_ptr(), Arc::as_ptr(&shared)));
         shared.closing.announce();
-        let until = Instant::now() + deadline;
+        // `None`: later than there will be a clock.
+        let until = Instant::now().checked_add(deadline);
         if !context::on_worker() {
-            while !is_quiet(&shared) && Instant::now() < until {
+            while !is_quiet(&shared) && until.is_none_or(|until| Instant::now() < until) {
                 thread::sleep(QUIET_CHECK);
             }
         }
