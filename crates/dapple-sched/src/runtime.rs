@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
@@ -27,6 +28,7 @@ use crate::worker::Worker;
 
 pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
 type MakePolicy = Arc<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>;
+type Run = Box<dyn FnOnce() + Send>;
 type MakeDriver = Box<dyn FnOnce(usize) -> io::Result<Arc<dyn Driver>>>;
 
 /// The runtimes of this process that have not shut down, oldest first.
@@ -397,6 +399,14 @@ impl Builder {
     /// # Errors
     /// If the number of workers is out of range, the driver cannot be made, or a thread cannot be started.
     pub fn build(self) -> io::Result<Runtime> {
+        self.build_by(|thread, run| thread.spawn(run))
+    }
+
+    /// As [`Builder::build`], where `start` starts threads.
+    fn build_by(
+        self,
+        start: impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>>,
+    ) -> io::Result<Runtime> {
         let workers = match self.workers {
             Some(workers) => workers,
             None => thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
@@ -415,15 +425,38 @@ impl Builder {
         for index in 0..workers {
             let (shared, policy) = (shared.clone(), self.policy.clone());
             let thread = thread::Builder::new().name(format!("{}-{index}", self.thread_name));
-            // An error drops `runtime`, which stops the workers that have started.
-            runtime.threads.push(thread.spawn(move || work(shared, index, policy))?);
+            match start(thread, Box::new(move || work(shared, index, policy))) {
+                Ok(thread) => runtime.threads.push(thread),
+                Err(error) => return Err(runtime.undo(index..workers, error)),
+            }
         }
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
-        let monitor = thread.spawn(move || monitor::run(weak))?;
-        shared.monitor.set_thread(monitor.thread().clone());
+        match start(thread, Box::new(move || monitor::run(weak))) {
+            Ok(monitor) => shared.monitor.set_thread(monitor.thread().clone()),
+            Err(error) => return Err(runtime.undo(workers..workers, error)),
+        }
         running().push(Arc::downgrade(&shared));
         Ok(runtime)
+    }
+}
+
+impl Runtime {
+    /// Ends a runtime of which a thread could not be started: `missing` are the workers without one.
+    fn undo(mut self, missing: Range<usize>, error: io::Error) -> io::Error {
+        let shared = &self.handle.shared;
+        shared.stop();
+        for index in missing {
+            // This thread stands in for the worker's last act: the last of all workers shuts the driver down.
+            let worker = Worker::new(shared.clone(), index);
+            let _scope = WorkerScope::enter(&worker);
+            worker.exit();
+        }
+        for thread in self.threads.drain(..) {
+            // A worker's panic was told to the panic hook.
+            let _ = thread.join();
+        }
+        io::Error::new(error.kind(), format!("a thread of the runtime cannot be started: {error}"))
     }
 }
 
@@ -626,3 +659,6 @@ const QUIET_CHECK: Duration = Duration::from_micros(200);
 
 /// How long past the deadline a shutdown waits for workers that make no progress.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+mod tests;
