@@ -638,6 +638,10 @@ impl Color {
                 Err(now) => refs = now,
             }
         }
+        if cell.shared().is_left_behind() {
+            // The lock may have been copied while a worker held it, which is not here to release it.
+            return;
+        }
         // From 1 to 0 only under the home lock, so that the end of a turn can tell whether to free the cell.
         let (_, queue) = cell.shared().lock_home(cell);
         let dead = cell.refs.fetch_sub(1, AcqRel) == 1

@@ -34,9 +34,17 @@ pub struct EnterGuard {
 
 /// A runtime that this thread has entered.
 pub(crate) struct Entry {
-    pub(crate) shared: Arc<Shared>,
+    shared: Arc<Shared>,
     /// The entry made before it; null if it is the first one that is left.
     older: Cell<*mut Entry>,
+}
+
+/// The runtime that this thread has entered last, of those that are of this process.
+pub(crate) fn newest() -> Option<Arc<Shared>> {
+    // SAFETY: entries in this thread's list are alive, and only this thread changes the list.
+    let older = |entry: *mut Entry| unsafe { entry.as_ref() };
+    let mut entries = std::iter::successors(older(context::entered()), |entry| older(entry.older.get()));
+    entries.find(|entry| !entry.shared.is_left_behind()).map(|entry| entry.shared.clone())
 }
 
 impl EnterGuard {

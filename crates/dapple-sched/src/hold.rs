@@ -47,6 +47,9 @@ unsafe fn try_take(color: NonNull<ColorCell>, reads: bool, origin: Origin) -> bo
     // Relaxed: checked under the lock below.
     let home = usize::from(cell.home.load(Relaxed));
     let here = context::index_in(shared);
+    if here.is_none() {
+        shared.check_process();
+    }
     let attempt = || {
         let queue = if context::on_worker() {
             shared.slots[home].try_lock_briefly().filter(|_| usize::from(cell.home.load(Relaxed)) == home)

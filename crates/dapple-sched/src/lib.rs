@@ -42,6 +42,7 @@ mod driver;
 mod dump;
 mod enter;
 mod ext;
+mod fork;
 mod hold;
 mod holder;
 mod idle;

@@ -118,6 +118,7 @@ unsafe fn enqueue_from_outside(task: NonNull<Header>) {
         // Relaxed: a hint.
         (Arc::from_raw(shared), (task.as_ref().state().load(Relaxed) >> HOME_SHIFT) as usize)
     };
+    shared.check_process();
     // Relaxed: a number to show.
     shared.posts_outside.fetch_add(1, Relaxed);
     let mut target = home % shared.slots.len();

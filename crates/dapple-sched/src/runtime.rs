@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::mem;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -14,7 +15,8 @@ use crate::closing::Closed;
 use crate::color::Color;
 use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
-use crate::enter::EnterGuard;
+use crate::enter::{self, EnterGuard};
+use crate::fork;
 use crate::light;
 use crate::monitor::{self, SlowCallback, SlowRule};
 use crate::panics::PanicInfo;
@@ -36,6 +38,13 @@ static RUNNING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 fn running() -> MutexGuard<'static, Vec<Weak<Shared>>> {
     RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Panics if all runtimes that are left are those of a process that has forked this one. Called where there is no other.
+pub(crate) fn check_process() {
+    if running().iter().filter_map(Weak::upgrade).any(|shared| shared.is_left_behind()) {
+        fork::refuse();
+    }
 }
 
 /// Refers to one runtime. Cheap to clone.
@@ -60,16 +69,19 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn current() -> Handle {
-        Handle::try_current().expect(
-            "no Dapple runtime runs in this process: mark main with #[dapple::main], or build one with \
-             dapple::builder() before you make colors, states or tasks",
-        )
+        Handle::try_current().unwrap_or_else(|| {
+            check_process();
+            panic!(
+                "no Dapple runtime runs in this process: mark main with #[dapple::main], or build one with \
+                 dapple::builder() before you make colors, states or tasks"
+            )
+        })
     }
 
     /// As [`Handle::current`], or `None`.
     pub fn try_current() -> Option<Handle> {
         Handle::of_thread().or_else(|| {
-            let oldest = running().iter().find_map(Weak::upgrade);
+            let oldest = running().iter().filter_map(Weak::upgrade).find(|shared| !shared.is_left_behind());
             oldest.map(|shared| Handle { shared })
         })
     }
@@ -86,12 +98,9 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn of_thread() -> Option<Handle> {
-        if let Some(shared) = context::with_worker(|worker| worker.shared.clone()) {
-            return Some(Handle { shared });
-        }
-        // SAFETY: entries in this thread's list are alive, and only this thread changes the list.
-        let entry = unsafe { context::entered().as_ref() }?;
-        Some(Handle { shared: entry.shared.clone() })
+        let of_worker = context::with_worker(|worker| worker.shared.clone());
+        let shared = of_worker.filter(|shared| !shared.is_left_behind()).or_else(enter::newest)?;
+        Some(Handle { shared })
     }
 
     #[cfg(any(dapple_loom, dapple_shuttle))]
@@ -415,13 +424,14 @@ impl Builder {
             let message = format!("{workers} workers: choose a number from 1 to {WORKERS_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        fork::watch();
         let driver = match self.driver {
             Some(make) => make(workers)?,
             None => Arc::new(ThreadDriver::new(workers)),
         };
         let watch = Watch::new(self.observer, self.measure_times);
         let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, self.policy.is_some());
-        let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::new() };
+        let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
         for index in 0..workers {
             let (shared, policy) = (shared.clone(), self.policy.clone());
             let thread = thread::Builder::new().name(format!("{}-{index}", self.thread_name));
@@ -537,6 +547,7 @@ impl Runtime {
     /// # Panics
     /// On a worker, which must not block (C9).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.handle.shared.check_process();
         let _entered = self.enter();
         crate::block_on(future)
     }
@@ -570,7 +581,11 @@ impl Runtime {
     /// assert!(forever.is_finished());
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// In a process that was forked after the runtime was built: its workers are not there.
     pub fn shutdown(mut self, deadline: Duration) -> ShutdownReport {
+        self.handle.shared.check_process();
         self.stop(deadline)
     }
 
@@ -625,7 +640,10 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
+        if self.handle.shared.is_left_behind() {
+            // The threads are those of the process that has forked.
+            mem::forget(mem::take(&mut self.threads));
+        } else if !self.threads.is_empty() {
             self.stop(Duration::ZERO);
         }
     }

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
 use crate::driver::{Barrier, Driver};
+use crate::fork;
 use crate::light::{STRETCH_MAX, Stretch};
 use crate::lock::{Guard, Lock};
 use crate::monitor::SlowRule;
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     /// Light tasks that a worker takes at once.
     pub(crate) stretch_max: usize,
     pub(crate) started: Instant,
+    /// See `fork`.
+    pub(crate) generation: u32,
     /// The default color; its handles count on the runtime as a whole.
     default_color: ColorCell,
     /// [`RUNNING`] or [`STOPPING`].
@@ -296,6 +299,7 @@ impl Shared {
             policed,
             stretch_max,
             started: Instant::now(),
+            generation: fork::generation(),
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
             phase: AtomicU8::new(RUNNING),
             workers_alive: AtomicUsize::new(workers),

@@ -14,6 +14,7 @@ use crate::block::Blocks;
 use crate::cell::{ColorCell, State};
 use crate::clock::{self, Slice};
 use crate::context::{self, Frame};
+use crate::fork;
 use crate::hold;
 use crate::holder::Holder;
 use crate::local::Locals;
@@ -604,6 +605,9 @@ impl Worker {
 
     /// Collects kernel events and timers of a worker's slot of the driver.
     pub(crate) fn poll_driver(&self, slot: usize) -> bool {
+        if self.shared.is_left_behind() {
+            fork::end_worker();
+        }
         let _dispatching = self.begin_dispatch();
         self.shared.driver.poll(slot)
     }

@@ -597,6 +597,7 @@ pub(crate) fn poll_joined(task: &TaskRef, cx: &Context<'_>) -> Poll<()> {
     if task.is_done() {
         return Poll::Ready(());
     }
+    task.shared().check_process();
     let waker = cx.waker().clone();
     let header = task.header();
     let old = Side::own(header.node.task_word()).joiner.lock().replace(waker);

@@ -15,6 +15,7 @@ mod compile_fail;
 mod dump;
 mod enter;
 mod express;
+mod fork;
 mod light;
 mod named;
 mod oracle;
