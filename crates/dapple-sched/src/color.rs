@@ -561,9 +561,21 @@ impl Color {
         unsafe { self.cell().as_ref() }.shared()
     }
 
-    /// Makes a cell with its first handle.
+    /// Makes an idle cell with its first handle.
     pub(crate) fn allocate(shared: &Arc<Shared>, kind: Kind, id: u64, home: usize) -> NonNull<ColorCell> {
+        Color::allocate_as(shared, kind, id, home, |_| ())
+    }
+
+    /// Makes a cell with its first handle. `begin` sets its state before a dump can see it.
+    pub(crate) fn allocate_as(
+        shared: &Arc<Shared>,
+        kind: Kind,
+        id: u64,
+        home: usize,
+        begin: impl FnOnce(&ColorCell),
+    ) -> NonNull<ColorCell> {
         let cell = ColorCell::new(Arc::into_raw(shared.clone()), kind, id, home);
+        begin(&cell);
         // Models look for a use after free, and so must not use memory again.
         #[cfg(any(dapple_loom, dapple_shuttle))]
         return NonNull::from(Box::leak(Box::new(cell)));

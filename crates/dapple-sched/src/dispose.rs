@@ -115,7 +115,7 @@ unsafe fn drop_until_request(shared: &Shared, color: NonNull<ColorCell>) -> Opti
                 if node.as_ref().vtable().granted_when_stopped {
                     return Some(node);
                 }
-                drop_node(shared, cell, node);
+                drop_node(shared, color, node);
             }
         }
     })
@@ -125,11 +125,12 @@ unsafe fn drop_until_request(shared: &Shared, color: NonNull<ColorCell>) -> Opti
 ///
 /// # Safety
 /// The node is the caller's, who holds the color.
-pub(crate) unsafe fn drop_node(shared: &Shared, cell: &ColorCell, node: NonNull<Node>) {
+unsafe fn drop_node(shared: &Shared, color: NonNull<ColorCell>, node: NonNull<Node>) {
     // SAFETY: promised by the caller.
     let (vtable, counted) = unsafe { (node.as_ref().vtable(), node.as_ref().counted()) };
     if counted {
-        cell.count_off();
+        // SAFETY: held by the caller, hence alive.
+        unsafe { color.as_ref() }.count_off();
     }
     // Relaxed: a number to show.
     shared.callbacks_dropped.fetch_add(1, Relaxed);
@@ -137,6 +138,6 @@ pub(crate) unsafe fn drop_node(shared: &Shared, cell: &ColorCell, node: NonNull<
     unsafe { trace::dropped(node) };
     // SAFETY: promised by the caller; a panic in a destructor ends with that callback (C8).
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop)(node) })) {
-        crate::panics::report(shared, Some(NonNull::from(cell)), payload);
+        crate::panics::report(shared, Some(color), payload);
     }
 }

@@ -118,8 +118,8 @@ pub(crate) unsafe fn release_read(color: NonNull<ColorCell>) {
     let (home, queue) = cell.shared().lock_home(cell);
     // SAFETY: we hold the home lock; one of the readers is ours, and the last one is left with the hold for himself.
     unsafe {
-        if leave_readers(cell) {
-            release_locked(home, queue, color);
+        if leave_readers(cell) && release_locked(home, queue, color) {
+            free(color);
         }
     }
 }
@@ -150,14 +150,20 @@ pub(crate) unsafe fn release(color: NonNull<ColorCell>) {
     // SAFETY: `Held` keeps the cell alive.
     let (home, queue) = unsafe { color.as_ref().shared().lock_home(color.as_ref()) };
     // SAFETY: promised by the caller.
-    unsafe { release_locked(home, queue, color) };
+    unsafe {
+        if release_locked(home, queue, color) {
+            free(color);
+        }
+    }
 }
 
-/// As [`release`].
+/// As [`release`]. True: the color is dead, and the caller's to [`free`]; not here, as that may be the end of the runtime,
+/// whose lock is an argument.
 ///
 /// # Safety
 /// As [`release`]; `queue` is the color's home lock.
-unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) {
+#[must_use]
+unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) -> bool {
     // SAFETY: `Held` keeps the cell alive.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
@@ -172,13 +178,13 @@ unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color:
                 queue.push(color);
                 drop(queue);
                 shared.kick(home);
-                return;
+                return false;
             }
         }
         drop(queue);
         // SAFETY: the color is still `Held` by us.
         if !unsafe { drop_or_defer(color) } {
-            return;
+            return false;
         }
         // SAFETY: `drop_or_defer` left the color `Held` by us.
         (home, queue) = unsafe { color.as_ref().shared().lock_home(color.as_ref()) };
@@ -227,21 +233,19 @@ pub(crate) unsafe fn reading<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R
     context::in_read_frame(color, f)
 }
 
-/// Makes a color idle that has nothing to do, and frees it if nobody knows it any more.
+/// Makes a color idle that has nothing to do. True: nobody can reach it any more (no handle, no queue, no list, and a named
+/// one has left the registry), and the caller must free it.
 ///
 /// # Safety
 /// `queue` is the home lock; the color is `Held` or `Running` by the caller, in no queue, its fifo empty.
-pub(crate) unsafe fn settle(queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) {
+unsafe fn settle(queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) -> bool {
     // SAFETY: promised by the caller.
     let dead = unsafe {
         color.as_ref().set_state(State::Idle);
         is_dead(color)
     };
     drop(queue);
-    if dead {
-        // SAFETY: nobody can reach it: no handle, no queue, no list, and named colors have left the registry.
-        unsafe { free(color) };
-    }
+    dead
 }
 
 /// Whether an idle color can be freed. If so it has left the registry, and the caller must free it.

@@ -275,7 +275,7 @@ impl Worker {
             let cell = color.as_ref();
             let Some(node) = cell.take_for_run() else { return };
             self.ran.set(1);
-            self.run_node(cell, node);
+            self.run_node(color, node);
         }
     }
 
@@ -358,7 +358,7 @@ impl Worker {
             let cell = color.as_ref();
             while let Some(node) = cell.take_for_run() {
                 ran.set(ran.get() + 1);
-                self.run_node(cell, node);
+                self.run_node(color, node);
                 let stops = frame.is_released()
                     || ran.get() >= batch
                     || !self.handoff.get().is_null()
@@ -375,10 +375,10 @@ impl Worker {
     /// # Safety
     /// The node is the caller's, who runs the color.
     #[inline]
-    unsafe fn run_node(&self, cell: &ColorCell, node: NonNull<Node>) {
+    unsafe fn run_node(&self, color: NonNull<ColorCell>, node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         unsafe {
-            let Some(origin) = node.as_ref().plain_origin() else { return self.run_marked(cell, node) };
+            let Some(origin) = node.as_ref().plain_origin() else { return self.run_marked(color, node) };
             self.slot().set_origin(origin);
             (node.as_ref().vtable().run)(node);
         }
@@ -389,14 +389,14 @@ impl Worker {
     /// # Safety
     /// As [`Worker::run_node`].
     #[cold]
-    unsafe fn run_marked(&self, cell: &ColorCell, node: NonNull<Node>) {
+    unsafe fn run_marked(&self, color: NonNull<ColorCell>, node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         unsafe {
             if node.as_ref().counted() {
-                cell.count_off();
+                color.as_ref().count_off();
             }
             if let Some(record) = trace::take_from(node) {
-                return self.run_traced(Some(cell), &record, || (node.as_ref().vtable().run)(node));
+                return self.run_traced(Some(color), &record, || (node.as_ref().vtable().run)(node));
             }
             if let Ok(origin) = node.as_ref().origin() {
                 self.slot().set_origin(origin);
@@ -483,7 +483,7 @@ impl Worker {
                     afterwards.grant(node.as_ptr());
                 }
             } else if cell.len() > 0 {
-                match if turn.looked { self.gather(cell) } else { None } {
+                match if turn.looked { self.gather(turn.color) } else { None } {
                     Some(target) => afterwards.kick = target,
                     None => queue.push(turn.color),
                 }
@@ -491,9 +491,9 @@ impl Worker {
                 cell.set_state(State::Idle);
                 cell.fifo(|fifo| fifo.rank = 0);
                 if hold::is_dead(turn.color) {
-                    afterwards.bury(cell);
+                    afterwards.bury(turn.color);
                 } else if turn.looked {
-                    self.gather(cell);
+                    self.gather(turn.color);
                 }
             }
         }
@@ -519,7 +519,7 @@ impl Worker {
                 if cell.len() > 0 {
                     afterwards.grant(post::enqueue(queue, color));
                 } else if cell.state() == State::Idle && hold::is_dead(color) {
-                    afterwards.bury(cell);
+                    afterwards.bury(color);
                 }
             }
         }
@@ -568,7 +568,7 @@ impl Worker {
                 if cell.is_next(task.node())
                     && let Some(node) = cell.take_for_run()
                 {
-                    self.run_node(cell, node);
+                    self.run_node(color, node);
                 } else {
                     task.poll_here();
                 }

@@ -179,14 +179,14 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
     let here = context::with_worker(|worker| worker.frame.polls_light(task).then_some(worker.index)).flatten();
     // Relaxed: a hint.
     let home = here.unwrap_or((header.state.load(Relaxed) >> HOME_SHIFT) as usize);
-    let cell = Color::allocate(&shared, Kind::Fresh, id, home % shared.slots.len());
-    // SAFETY: nobody else knows the color before it is set.
-    unsafe {
+    // SAFETY: nobody else sees the cell yet.
+    let begin = |cell: &ColorCell| unsafe {
         match here {
-            Some(_) => cell.as_ref().set_state(State::Running),
-            None => cell.as_ref().set_held(Holder::Task, Some(header.node.posted_from())),
+            Some(_) => cell.set_state(State::Running),
+            None => cell.set_held(Holder::Task, Some(header.node.posted_from())),
         }
-    }
+    };
+    let cell = Color::allocate_as(&shared, Kind::Fresh, id, home % shared.slots.len(), begin);
     match side.set_color(Color::from_counted(cell)) {
         Ok(color) if here.is_some() => {
             // SAFETY: this thread is in the poll of the task, and the color is `Running` here.
@@ -204,8 +204,13 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
             color
         }
         Err(mine) => {
-            // SAFETY: nobody has seen it.
-            unsafe { cell.as_ref().set_state(State::Idle) };
+            {
+                // A dump may be looking at it.
+                // SAFETY: our handle keeps it alive.
+                let (_, _queue) = shared.lock_home(unsafe { cell.as_ref() });
+                // SAFETY: the home lock is held; nobody else has the color.
+                unsafe { cell.as_ref().set_state(State::Idle) };
+            }
             drop(mine);
             note_color(task, header);
             side.color().expect("somebody else has set it")

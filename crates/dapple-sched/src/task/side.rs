@@ -114,7 +114,8 @@ impl Side {
             && side.origin.load(Relaxed) == origin
             && side.retain_if_used()
         {
-            return with_bit(ptr::from_ref(side).cast_mut());
+            // The pointer itself, through which the record is freed.
+            return with_bit(last.cast_mut());
         }
         let side = Side::new(origin, ptr::null(), 1);
         // Relaxed, here and above: not published before.
