@@ -60,16 +60,17 @@ pub(crate) fn end_worker() -> ! {
 }
 
 #[cfg(all(unix, not(any(dapple_loom, dapple_shuttle, miri))))]
-unsafe extern "C" fn note_fork() {
+extern "C" fn note_fork() {
     FORKS.fetch_add(1, Relaxed);
 }
 
+// SAFETY: as POSIX declares it.
 #[cfg(all(unix, not(any(dapple_loom, dapple_shuttle, miri))))]
 unsafe extern "C" {
     fn pthread_atfork(
-        prepare: Option<unsafe extern "C" fn()>,
-        parent: Option<unsafe extern "C" fn()>,
-        child: Option<unsafe extern "C" fn()>,
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
     ) -> std::ffi::c_int;
 }
 
