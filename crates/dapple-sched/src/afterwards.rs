@@ -38,10 +38,11 @@ impl Afterwards {
     ///
     /// # Safety
     /// `is_dead` said so.
-    pub(crate) unsafe fn bury(&mut self, cell: &ColorCell) {
+    pub(crate) unsafe fn bury(&mut self, color: NonNull<ColorCell>) {
         // Relaxed: a list of this thread's own.
-        cell.remote_next.store(self.dead, Relaxed);
-        self.dead = ptr::from_ref(cell).cast_mut();
+        // SAFETY: promised by the caller: it is there until it is freed from this list.
+        unsafe { color.as_ref() }.remote_next.store(self.dead, Relaxed);
+        self.dead = color.as_ptr();
     }
 
     /// Waiters, in a chain, for whom their colors are held now.

@@ -1,4 +1,4 @@
-//! The near side of a barrier whose far side is [`crate::Driver::barrier`].
+//! The near side of a barrier whose far side is [`crate::Barrier`].
 //!
 //! The only fence of the scheduler, and the only handshake on two words: a worker writes where it is before each poll of a
 //! light task, and looks for a thief afterwards (`light.rs`). A read-modify-write there would cost as much as the poll. What is

@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 
 use crate::context;
 use crate::driver::Outside;
-use crate::runtime::Handle;
+use crate::runtime::{self, Handle};
 use crate::shared::Shared;
 
 /// Runs a future on the calling thread until it is ready. The tasks that it spawns run on the workers of the current
@@ -37,6 +37,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         "block_on inside a closure that holds a state can deadlock: return first, then wait"
     );
     let presence = Presence::begin();
+    if presence.0.is_none() {
+        runtime::check_process();
+    }
     let parker = Arc::new(Parker { thread: thread::current(), state: AtomicU8::new(RUNS), runtime: presence.weak() });
     let waker = Waker::from(parker.clone());
     let mut cx = Context::from_waker(&waker);

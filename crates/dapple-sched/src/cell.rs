@@ -123,6 +123,14 @@ pub(crate) struct Links {
 }
 
 impl Links {
+    /// So many more hold the color for reading. A reader that is granted and then forgotten stays, so the number is bounded
+    /// by memory only.
+    #[inline]
+    pub(crate) fn add_readers(&mut self, more: u32) {
+        self.state = State::Reading;
+        self.readers = self.readers.checked_add(more).unwrap_or_else(|| std::process::abort());
+    }
+
     /// See [`ColorCell::set_held`].
     pub(crate) fn set_held(&mut self, holder: Holder, origin: Option<Origin>) {
         self.state = State::Held;
@@ -632,10 +640,7 @@ impl ColorCell {
                 admitted += 1;
             }
             if admitted > 0 {
-                self.links(|links| {
-                    links.state = State::Reading;
-                    links.readers += admitted;
-                });
+                self.links(|links| links.add_readers(admitted));
             }
         }
         chain

@@ -14,6 +14,7 @@ use crate::ext::Ext;
 use crate::hold;
 use crate::node::{Origin, closure_node};
 use crate::post::{accept, post};
+use crate::refs;
 use crate::runtime::Handle;
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
@@ -560,9 +561,21 @@ impl Color {
         unsafe { self.cell().as_ref() }.shared()
     }
 
-    /// Makes a cell with its first handle.
+    /// Makes an idle cell with its first handle.
     pub(crate) fn allocate(shared: &Arc<Shared>, kind: Kind, id: u64, home: usize) -> NonNull<ColorCell> {
+        Color::allocate_as(shared, kind, id, home, |_| ())
+    }
+
+    /// Makes a cell with its first handle. `begin` sets its state before a dump can see it.
+    pub(crate) fn allocate_as(
+        shared: &Arc<Shared>,
+        kind: Kind,
+        id: u64,
+        home: usize,
+        begin: impl FnOnce(&ColorCell),
+    ) -> NonNull<ColorCell> {
         let cell = ColorCell::new(Arc::into_raw(shared.clone()), kind, id, home);
+        begin(&cell);
         // Models look for a use after free, and so must not use memory again.
         #[cfg(any(dapple_loom, dapple_shuttle))]
         return NonNull::from(Box::leak(Box::new(cell)));
@@ -586,7 +599,7 @@ impl Color {
             if cell.as_ref().kind == Kind::Default {
                 Arc::increment_strong_count(cell.as_ref().shared);
             } else {
-                cell.as_ref().refs.fetch_add(1, Relaxed);
+                refs::add(&cell.as_ref().refs);
             }
         }
         Color { cell: Some(cell) }
@@ -636,6 +649,10 @@ impl Color {
                 Ok(_) => return,
                 Err(now) => refs = now,
             }
+        }
+        if cell.shared().is_left_behind() {
+            // The lock may have been copied while a worker held it, which is not here to release it.
+            return;
         }
         // From 1 to 0 only under the home lock, so that the end of a turn can tell whether to free the cell.
         let (_, queue) = cell.shared().lock_home(cell);

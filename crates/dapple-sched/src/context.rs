@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use crate::cell::ColorCell;
+use crate::enter::Entry;
 use crate::request::Request;
 use crate::shared::Shared;
 use crate::sync::thread_local;
@@ -34,12 +35,12 @@ pub(crate) struct Frame {
 struct Context {
     worker: Cell<*const Worker>,
     frame: Cell<*const Frame>,
-    entered: Cell<*const Shared>,
+    entered: Cell<*mut Entry>,
 }
 
 impl Context {
     const fn new() -> Context {
-        Context { worker: Cell::new(ptr::null()), frame: Cell::new(ptr::null()), entered: Cell::new(ptr::null()) }
+        Context { worker: Cell::new(ptr::null()), frame: Cell::new(ptr::null()), entered: Cell::new(ptr::null_mut()) }
     }
 }
 
@@ -400,14 +401,13 @@ pub(crate) fn current_task_color() -> Option<NonNull<ColorCell>> {
     current_task().and_then(|task| unsafe { task::color_of(task) })
 }
 
-/// The runtime that the thread has entered.
-pub(crate) fn entered() -> *const Shared {
+/// The last one of the runtimes that the thread has entered, or null.
+pub(crate) fn entered() -> *mut Entry {
     CONTEXT.with(|context| context.entered.get())
 }
 
-/// Enters a runtime; returns what was entered before.
-pub(crate) fn set_entered(shared: *const Shared) -> *const Shared {
-    CONTEXT.with(|context| context.entered.replace(shared))
+pub(crate) fn set_entered(entry: *mut Entry) {
+    CONTEXT.with(|context| context.entered.set(entry));
 }
 
 fn top<'a>() -> Option<&'a Frame> {

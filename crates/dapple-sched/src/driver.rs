@@ -30,12 +30,11 @@ pub trait Driver: Any + Send + Sync {
     /// Makes `park(worker)` return. Called from any thread.
     fn unpark(&self, worker: usize);
 
-    /// Makes each running thread of the process pass a full memory barrier before it returns, as `membarrier` does; false if
-    /// that is not to be had. Asked once when the runtime starts, and then by thieves, while they hold locks.
+    /// The way to make all threads of the process pass a memory barrier, if there is one. Default: none.
     ///
     /// With it a worker takes many light tasks from its queue at once, and thieves can still get at them.
-    fn barrier(&self) -> bool {
-        false
+    fn barrier(&self) -> Option<&dyn Barrier> {
+        None
     }
 
     /// All workers have stopped: drops registered callbacks and wakers.
@@ -46,6 +45,18 @@ pub trait Driver: Any + Send + Sync {
     fn outside(&self, news: Outside) {
         let _ = news;
     }
+}
+
+/// A memory barrier in all threads of the process, such as Linux's `membarrier`. That a task is polled by one thread at a
+/// time rests on it.
+///
+/// # Safety
+/// Where [`Barrier::pass`] returns true, each thread of the process that runs has passed a full memory barrier between the
+/// call and the return. A thread that did not run meanwhile passes one before it runs again.
+pub unsafe trait Barrier: Send + Sync {
+    /// Makes all threads pass a full memory barrier; false if that is not to be had. Asked once when the runtime starts, and
+    /// then by thieves, while they hold locks.
+    fn pass(&self) -> bool;
 }
 
 /// What a thread does that runs a future by [`block_on`](crate::block_on).

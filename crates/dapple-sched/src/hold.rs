@@ -1,6 +1,7 @@
 //! Holding a color in line, by any thread, and letting go of it; and the end of a color's life.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use crate::dispose;
 use crate::holder::Holder;
 use crate::lock::Guard;
 use crate::node::Origin;
+use crate::panics;
 use crate::placement;
 use crate::run_queue::RunQueue;
 use crate::sync::atomic::Ordering::*;
@@ -45,6 +47,9 @@ unsafe fn try_take(color: NonNull<ColorCell>, reads: bool, origin: Origin) -> bo
     // Relaxed: checked under the lock below.
     let home = usize::from(cell.home.load(Relaxed));
     let here = context::index_in(shared);
+    if here.is_none() {
+        shared.check_process();
+    }
     let attempt = || {
         let queue = if context::on_worker() {
             shared.slots[home].try_lock_briefly().filter(|_| usize::from(cell.home.load(Relaxed)) == home)
@@ -96,10 +101,7 @@ pub(crate) unsafe fn take(cell: &ColorCell, reads: bool, holder: Holder, origin:
     // SAFETY: promised by the caller.
     unsafe {
         if reads {
-            cell.links(|links| {
-                links.state = State::Reading;
-                links.readers += 1;
-            });
+            cell.links(|links| links.add_readers(1));
         } else {
             cell.set_held(holder, Some(origin));
         }
@@ -116,8 +118,8 @@ pub(crate) unsafe fn release_read(color: NonNull<ColorCell>) {
     let (home, queue) = cell.shared().lock_home(cell);
     // SAFETY: we hold the home lock; one of the readers is ours, and the last one is left with the hold for himself.
     unsafe {
-        if leave_readers(cell) {
-            release_locked(home, queue, color);
+        if leave_readers(cell) && release_locked(home, queue, color) {
+            free(color);
         }
     }
 }
@@ -148,14 +150,20 @@ pub(crate) unsafe fn release(color: NonNull<ColorCell>) {
     // SAFETY: `Held` keeps the cell alive.
     let (home, queue) = unsafe { color.as_ref().shared().lock_home(color.as_ref()) };
     // SAFETY: promised by the caller.
-    unsafe { release_locked(home, queue, color) };
+    unsafe {
+        if release_locked(home, queue, color) {
+            free(color);
+        }
+    }
 }
 
-/// As [`release`].
+/// As [`release`]. True: the color is dead, and the caller's to [`free`]; not here, as that may be the end of the runtime,
+/// whose lock is an argument.
 ///
 /// # Safety
 /// As [`release`]; `queue` is the color's home lock.
-unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) {
+#[must_use]
+unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) -> bool {
     // SAFETY: `Held` keeps the cell alive.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
@@ -170,13 +178,13 @@ unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color:
                 queue.push(color);
                 drop(queue);
                 shared.kick(home);
-                return;
+                return false;
             }
         }
         drop(queue);
         // SAFETY: the color is still `Held` by us.
         if !unsafe { drop_or_defer(color) } {
-            return;
+            return false;
         }
         // SAFETY: `drop_or_defer` left the color `Held` by us.
         (home, queue) = unsafe { color.as_ref().shared().lock_home(color.as_ref()) };
@@ -225,21 +233,19 @@ pub(crate) unsafe fn reading<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R
     context::in_read_frame(color, f)
 }
 
-/// Makes a color idle that has nothing to do, and frees it if nobody knows it any more.
+/// Makes a color idle that has nothing to do. True: nobody can reach it any more (no handle, no queue, no list, and a named
+/// one has left the registry), and the caller must free it.
 ///
 /// # Safety
 /// `queue` is the home lock; the color is `Held` or `Running` by the caller, in no queue, its fifo empty.
-pub(crate) unsafe fn settle(queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) {
+unsafe fn settle(queue: Guard<'_, RunQueue>, color: NonNull<ColorCell>) -> bool {
     // SAFETY: promised by the caller.
     let dead = unsafe {
         color.as_ref().set_state(State::Idle);
         is_dead(color)
     };
     drop(queue);
-    if dead {
-        // SAFETY: nobody can reach it: no handle, no queue, no list, and named colors have left the registry.
-        unsafe { free(color) };
-    }
+    dead
 }
 
 /// Whether an idle color can be freed. If so it has left the registry, and the caller must free it.
@@ -299,27 +305,39 @@ type Deferred = Vec<NonNull<ColorCell>>;
 /// # Safety
 /// The color is `Held` by the caller, and stays so; if false is returned it is no longer the caller's.
 unsafe fn drop_or_defer(color: NonNull<ColorCell>) -> bool {
+    /// Ends the outermost call, also where it unwinds: the list must not be found once it is gone.
+    struct Outermost;
+    impl Drop for Outermost {
+        fn drop(&mut self) {
+            DEFERRED.with(|outermost| outermost.set(ptr::null_mut()));
+        }
+    }
     let outer = DEFERRED.with(Cell::get);
     if !outer.is_null() {
         // SAFETY: the list lives further up this thread's stack, in the call that has set the pointer and takes it
-        // back before it returns; no reference to it is kept while destructors run.
+        // back before it returns or unwinds; no reference to it is kept while destructors run.
         unsafe { (*outer).push(color) };
         return false;
     }
     let mut deferred = Deferred::new();
     let list = &raw mut deferred;
     DEFERRED.with(|outermost| outermost.set(list));
+    let _outermost = Outermost;
     // SAFETY: promised by the caller.
     let ours = unsafe { dispose::drop_callbacks(color) };
     // SAFETY: as above; this is the call that owns the list.
     while let Some(next) = unsafe { (*list).pop() } {
         // SAFETY: deferred colors are `Held`, and were left to us. If more came meanwhile, `release` defers it again.
-        unsafe {
+        let release_next = || unsafe {
             if dispose::drop_callbacks(next) {
                 release(next);
             }
+        };
+        // A panic must not leave the other colors `Held` for good. It was the destructor of a runtime that ends with its
+        // last color, so there is none to report it to.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(release_next)) {
+            panics::discard(payload);
         }
     }
-    DEFERRED.with(|outermost| outermost.set(ptr::null_mut()));
     ours
 }

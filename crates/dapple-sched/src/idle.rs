@@ -27,9 +27,37 @@ struct Leftovers {
     granted: Vec<*mut Node>,
 }
 
+/// A worker looks for work. Ends also where a panic of foreign code passes through the driver.
+struct Search<'a>(&'a Shared);
+
+impl Drop for Search<'_> {
+    fn drop(&mut self) {
+        // Relaxed: a hint that keeps several from being woken for the same work.
+        self.0.searching.store(0, Relaxed);
+    }
+}
+
+/// A worker counts as asleep. Ends as [`Search`]: a worker that counted as asleep for good would switch C6 off.
+struct Sleep<'a>(&'a Worker);
+
+impl Sleep<'_> {
+    fn begin(worker: &Worker) -> Sleep<'_> {
+        worker.shared.fell_asleep();
+        Sleep(worker)
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        self.0.slot().wake_up();
+        self.0.shared.woke_up();
+    }
+}
+
 impl Worker {
     /// Looks for work for a short while; true if there may be some now.
     pub(crate) fn find_work(&self) -> bool {
+        let _search = Search(&self.shared);
         let rounds = self.spin_rounds.get();
         let mut found = self.poll_driver(self.index) || self.steal();
         let mut round = 0;
@@ -44,8 +72,6 @@ impl Worker {
         if round > 0 {
             self.spin_rounds.set(if found { (rounds * 2).min(SPIN_ROUNDS_MAX) } else { (rounds / 2).max(1) });
         }
-        // Relaxed: a hint that keeps several from being woken for the same work.
-        self.shared.searching.store(0, Relaxed);
         found
     }
 
@@ -61,13 +87,10 @@ impl Worker {
             return;
         }
         drop(queue);
-        self.shared.fell_asleep();
+        let _sleep = Sleep::begin(self);
         slot.counters.park();
-        self.dispatches.set(true);
+        let _dispatching = self.begin_dispatch();
         self.shared.park(self.index, None);
-        self.dispatches.set(false);
-        slot.wake_up();
-        self.shared.woke_up();
     }
 
     /// Takes colors from other workers. True: some were taken, or events of another worker were dispatched.

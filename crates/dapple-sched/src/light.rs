@@ -19,12 +19,13 @@
 //!
 //! Before a poll the worker writes `at`, then reads `thief`; the thief writes `thief`, then reads `at`. One of them must
 //! see the other, which takes a full barrier between the write and the read on both sides. The worker would pay for that with
-//! each poll. So the thief makes all threads pass one ([`crate::Driver::barrier`], `membarrier`), and the worker's own is
+//! each poll. So the thief makes all threads pass one ([`crate::Barrier`], `membarrier`), and the worker's own is
 //! for the compiler only. Where `at` was seen, all other entries are the thief's; the worker finds `thief` set before its next
 //! poll, ends the stretch, and looks under its lock at what is left. Where the driver has no such barrier, a stretch is one
 //! task.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::Context;
@@ -34,11 +35,12 @@ use crate::barrier::light_barrier;
 use crate::cell::ColorCell;
 use crate::clock::{self, Slice};
 use crate::context;
+use crate::driver::Barrier;
 use crate::hold;
 use crate::lock::Guard;
 use crate::node::Node;
 use crate::run_queue::RunQueue;
-use crate::shared::{NO_COLOR, Shared, Slot};
+use crate::shared::{Running, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use crate::task::{self, ABORTED, COLORED, HOME_SHIFT, Header, LightQueue, Polled, SCHEDULED, WOKEN};
@@ -116,6 +118,7 @@ unsafe fn enqueue_from_outside(task: NonNull<Header>) {
         // Relaxed: a hint.
         (Arc::from_raw(shared), (task.as_ref().state().load(Relaxed) >> HOME_SHIFT) as usize)
     };
+    shared.check_process();
     // Relaxed: a number to show.
     shared.posts_outside.fetch_add(1, Relaxed);
     let mut target = home % shared.slots.len();
@@ -153,15 +156,29 @@ unsafe fn drop_light(task: NonNull<Header>) {
         }
         while let Some(node) = NonNull::new(waiting.get()) {
             let task = node.cast::<Header>();
-            // SAFETY: as above; with COLORED its color is held for it. Destructors' panics are caught inside.
-            unsafe {
+            // SAFETY: as above. A count, as the task may be the last of its runtime.
+            let shared = unsafe {
                 waiting.set(node.as_ref().next.get());
+                let shared = task::shared_of(task);
+                Arc::increment_strong_count(shared);
+                Arc::from_raw(shared)
+            };
+            // SAFETY: as above; with COLORED its color is held for it.
+            let end = || unsafe {
                 // Acquire: what the wakers did.
                 if task.as_ref().state().load(Acquire) & COLORED != 0 {
                     join_color(task);
                 } else {
                     context::in_light_frame(task, || task::drop_unfinished(task));
                 }
+            };
+            // A panic, such as that of a foreign waker's destructor, must not keep the others from their end.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(end)) {
+                crate::panics::report(&shared, None, payload);
+            }
+            // As must not the end of the runtime: its driver may be anybody's code.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(shared))) {
+                crate::panics::discard(payload);
             }
         }
         active.set(false);
@@ -303,13 +320,11 @@ impl Worker {
         self.stretches_to_look.set(if timed { LOOK_EVERY } else { to_look - 1 });
         let slice = Slice::start(timed, 0);
         let slot = self.slot();
-        // Relaxed: for reports.
-        slot.running.store(LIGHT_TASK, Relaxed);
+        slot.running.set(Running::LightTasks);
         self.frame.begin_light();
         let polled = self.poll_stretch(len);
         self.frame.end_light();
-        // Relaxed: for reports.
-        slot.running.store(NO_COLOR, Relaxed);
+        slot.running.set(Running::Nothing);
         slot.counters.turn(polled as u32);
         let mut passed_ns = polled as u64 * u64::from(mean_ns);
         if timed {
@@ -503,7 +518,7 @@ impl Worker {
             return 0;
         }
         stretch.thief.store(true, Relaxed);
-        if !self.shared.driver.barrier() {
+        if !self.shared.driver.barrier().is_some_and(Barrier::pass) {
             return 0;
         }
         // Acquire pairs with the store in `poll_stretch`: what became of the entries before.
@@ -529,9 +544,6 @@ impl Worker {
         }
     }
 }
-
-/// What shows that a light task is polled, in the word that tells which color runs.
-pub(crate) const LIGHT_TASK: u64 = u64::MAX - 1;
 
 /// Tasks of a stretch: enough for the lock to cost each of them less than half a nanosecond.
 pub(crate) const STRETCH_MAX: usize = if cfg!(any(dapple_loom, dapple_shuttle)) { 3 } else { 32 };

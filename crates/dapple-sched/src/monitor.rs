@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use crate::shared::{MONITOR_ASLEEP, NO_COLOR, SLEEPERS, Shared, Slot};
+use crate::shared::{MONITOR_ASLEEP, Running, SLEEPERS, Shared, Slot};
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 
 /// The way to the monitor's thread.
@@ -183,7 +183,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
 fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     let slot = &shared.slots[worker];
     // Relaxed: for reports, of callbacks that have been there for long.
-    let runs = slot.running.load(Relaxed) != NO_COLOR;
+    let runs = slot.running.now() != Running::Nothing;
     let Some(posted_from) = slot.origin().filter(|_| ended == 0 && runs) else {
         return seen.forget_callback(slot);
     };

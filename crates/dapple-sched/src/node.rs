@@ -186,15 +186,6 @@ impl Node {
         self.tagged.get().addr() & URGENT != 0
     }
 
-    /// Whether the node stands for a wait that was dropped.
-    ///
-    /// # Safety
-    /// The caller owns the list that the node is in.
-    unsafe fn is_dropped(&self) -> bool {
-        // SAFETY: promised by the caller.
-        self.vtable().waits.is_some_and(|waits| unsafe { (waits.is_dropped)(NonNull::from(self)) })
-    }
-
     /// Gives the node, which is in no list, another purpose, before all others of its color.
     pub(crate) fn become_urgent(&self, vtable: &'static VTable) {
         let vtable: *const VTable = vtable;
@@ -272,7 +263,7 @@ pub(crate) unsafe fn unlink_dropped(head: &mut *mut Node) -> (*mut Node, *mut No
         // SAFETY: promised by the caller; `last` is a node of the list, too.
         unsafe {
             rest = node.as_ref().next.replace(ptr::null_mut());
-            if node.as_ref().is_dropped() {
+            if node.as_ref().vtable().waits.is_some_and(|waits| (waits.is_dropped)(node)) {
                 node.as_ref().next.set(removed);
                 (removed, count) = (node.as_ptr(), count + 1);
             } else {

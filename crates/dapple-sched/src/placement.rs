@@ -17,6 +17,8 @@
 //! what a move would save. Measured with it, colors that are apart look like colors whose long callbacks are worth two
 //! workers, and stay apart: four accounts with 1 us of work, begun on two workers, ran at a third of the speed for good.
 
+use std::ptr::NonNull;
+
 use crate::cell::{ColorCell, NO_WORKER, State};
 use crate::context;
 use crate::lock::Guard;
@@ -31,7 +33,9 @@ impl Worker {
     ///
     /// # Safety
     /// The home lock, that of this worker, is held; the color is in no queue, and `Idle`, or has something to run.
-    pub(crate) unsafe fn gather(&self, cell: &ColorCell) -> Option<usize> {
+    pub(crate) unsafe fn gather(&self, color: NonNull<ColorCell>) -> Option<usize> {
+        // SAFETY: promised by the caller: under its home lock it is not freed.
+        let cell = unsafe { color.as_ref() };
         if cell.is_pinned() {
             return None;
         }
@@ -57,7 +61,7 @@ impl Worker {
         unsafe {
             cell.fifo(|fifo| (fifo.posts_away, fifo.posts_foreign) = (0, 0));
             if cell.len() > 0 {
-                theirs.push(cell.into());
+                theirs.push(color);
             } else {
                 debug_assert!(cell.state() == State::Idle);
             }
@@ -71,24 +75,28 @@ impl Worker {
 ///
 /// # Safety
 /// `homes` are the locks of all their homes, and perhaps of the worker that posts.
-pub(crate) unsafe fn bring_together<'a>(
+pub(crate) unsafe fn bring_together(
     shared: &Shared,
     homes: &mut [(usize, Guard<'_, RunQueue>)],
-    colors: impl Iterator<Item = &'a ColorCell> + Clone,
+    colors: impl Iterator<Item = NonNull<ColorCell>> + Clone,
 ) {
     let [(lowest, _), _, ..] = *homes else { return };
+    // SAFETY: under its home lock a color is not freed.
+    let cells = || colors.clone().map(|color| unsafe { &*color.as_ptr() });
     // SAFETY: promised by the caller: the home locks are held.
     let stays = |cell: &ColorCell| unsafe { matches!(cell.state(), State::Running | State::Reading) };
     let moves = |cell: &ColorCell| !stays(cell) && !cell.is_pinned();
     let long = |cell: &ColorCell| cell.own_ns() >= REQUEST_POSTS * TINY_CALLBACK_NS;
     if homes.iter().any(|(_, queue)| queue.closed)
-        || colors.clone().all(|cell| cell.mean_ns() == 0)
+        || cells().all(|cell| cell.mean_ns() == 0)
         || shared.slots[lowest].wait_ns() > LONG_WAIT_NS
-        || colors.clone().any(|cell| moves(cell) && long(cell))
+        || cells().any(|cell| moves(cell) && long(cell))
     {
         return;
     }
-    for cell in colors {
+    for color in colors.clone() {
+        // SAFETY: as above.
+        let cell = unsafe { color.as_ref() };
         // Relaxed, here and below: its home lock is held, and that of the new one.
         let home = usize::from(cell.home.load(Relaxed));
         if home == lowest || !moves(cell) {
@@ -99,11 +107,11 @@ pub(crate) unsafe fn bring_together<'a>(
         unsafe {
             let queued = cell.state() == State::Queued;
             if queued && let Some((_, queue)) = homes.iter_mut().find(|(index, _)| *index == home) {
-                queue.remove(cell.into());
+                queue.remove(color);
             }
             cell.home.store(lowest as u16, Relaxed);
             if queued {
-                homes[0].1.push(cell.into());
+                homes[0].1.push(color);
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::cell::ColorCell;
 use crate::panics;
 use crate::policy::{Policy, Runnable, RunnableKey};
 use crate::run_queue::{EXPRESS, RunQueue, TOLD};
+use crate::shared::Running;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::{Worker, begin_turn};
 
@@ -270,8 +271,7 @@ impl Worker {
         let next = picked.or_else(|| queue.take_oldest()).map(|color| {
             // SAFETY: taken out under our lock, which is its home's.
             let cell = unsafe { color.as_ref() };
-            // Relaxed: for reports.
-            slot.running.store(cell.id, Relaxed);
+            slot.running.set(Running::Color(cell.id));
             // SAFETY: as above.
             (color, unsafe { begin_turn(cell) })
         });

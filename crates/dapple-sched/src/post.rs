@@ -304,6 +304,7 @@ unsafe fn post_foreign(color: NonNull<ColorCell>, node: NonNull<Node>) {
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
     if !context::on_worker() {
+        shared.check_process();
         // Relaxed: a number to show.
         shared.posts_outside.fetch_add(1, Relaxed);
     }

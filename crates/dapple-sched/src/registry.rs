@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 
 use crate::cell::ColorCell;
 use crate::lock::Lock;
+use crate::refs;
 use crate::sync::atomic::Ordering::*;
 
 /// The named colors of a runtime.
@@ -33,7 +34,7 @@ impl Registry {
         if let Some(entry) = shard.get(&name) {
             // SAFETY: cells leave the registry, under this lock, before they are freed. Relaxed: the lock orders
             // this 0 to 1 against `remove_unused`.
-            unsafe { entry.0.as_ref() }.refs.fetch_add(1, Relaxed);
+            refs::add(unsafe { &entry.0.as_ref().refs });
             return entry.0;
         }
         let cell = make();

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::marker::PhantomData;
+use std::mem;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
@@ -14,6 +15,8 @@ use crate::closing::Closed;
 use crate::color::Color;
 use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
+use crate::enter::{self, EnterGuard};
+use crate::fork;
 use crate::light;
 use crate::monitor::{self, SlowCallback, SlowRule};
 use crate::panics::PanicInfo;
@@ -27,6 +30,7 @@ use crate::worker::Worker;
 
 pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
 type MakePolicy = Arc<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>;
+type Run = Box<dyn FnOnce() + Send>;
 type MakeDriver = Box<dyn FnOnce(usize) -> io::Result<Arc<dyn Driver>>>;
 
 /// The runtimes of this process that have not shut down, oldest first.
@@ -34,6 +38,13 @@ static RUNNING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 fn running() -> MutexGuard<'static, Vec<Weak<Shared>>> {
     RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Panics if all runtimes that are left are those of a process that has forked this one. Called where there is no other.
+pub(crate) fn check_process() {
+    if running().iter().filter_map(Weak::upgrade).any(|shared| shared.is_left_behind()) {
+        fork::refuse();
+    }
 }
 
 /// Refers to one runtime. Cheap to clone.
@@ -58,16 +69,19 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn current() -> Handle {
-        Handle::try_current().expect(
-            "no Dapple runtime runs in this process: mark main with #[dapple::main], or build one with \
-             dapple::builder() before you make colors, states or tasks",
-        )
+        Handle::try_current().unwrap_or_else(|| {
+            check_process();
+            panic!(
+                "no Dapple runtime runs in this process: mark main with #[dapple::main], or build one with \
+                 dapple::builder() before you make colors, states or tasks"
+            )
+        })
     }
 
     /// As [`Handle::current`], or `None`.
     pub fn try_current() -> Option<Handle> {
         Handle::of_thread().or_else(|| {
-            let oldest = running().iter().find_map(Weak::upgrade);
+            let oldest = running().iter().filter_map(Weak::upgrade).find(|shared| !shared.is_left_behind());
             oldest.map(|shared| Handle { shared })
         })
     }
@@ -84,19 +98,9 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn of_thread() -> Option<Handle> {
-        if let Some(shared) = context::with_worker(|worker| worker.shared.clone()) {
-            return Some(Handle { shared });
-        }
-        let entered = context::entered();
-        if !entered.is_null() {
-            // SAFETY: set by an `EnterGuard` of this thread, which holds a count; we take one more.
-            let shared = unsafe {
-                Arc::increment_strong_count(entered);
-                Arc::from_raw(entered)
-            };
-            return Some(Handle { shared });
-        }
-        None
+        let of_worker = context::with_worker(|worker| worker.shared.clone());
+        let shared = of_worker.filter(|shared| !shared.is_left_behind()).or_else(enter::newest)?;
+        Some(Handle { shared })
     }
 
     #[cfg(any(dapple_loom, dapple_shuttle))]
@@ -145,8 +149,7 @@ impl Handle {
 
     /// Makes this the current runtime of the calling thread until the guard is dropped.
     pub fn enter(&self) -> EnterGuard {
-        let previous = context::set_entered(Arc::into_raw(self.shared.clone()));
-        EnterGuard { previous, not_send: PhantomData }
+        EnterGuard::new(self.shared.clone())
     }
 
     /// Starts a task with a color of its own.
@@ -282,39 +285,6 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Keeps a runtime current on this thread; see [`Handle::enter`]. Guards are dropped in reverse order.
-///
-/// ```
-/// use dapple_sched::{Color, Handle, Runtime};
-///
-/// let (one, two) = (Runtime::builder().workers(1).build()?, Runtime::builder().workers(2).build()?);
-/// let entered = two.enter();
-/// assert_eq!(Handle::current().workers(), 2);
-/// let color = Color::new(); // of `two`, wherever it is used
-/// drop(entered);
-/// # let _ = (one, color);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[must_use = "the runtime is current until the guard is dropped"]
-pub struct EnterGuard {
-    previous: *const Shared,
-    not_send: PhantomData<*const ()>,
-}
-
-impl Drop for EnterGuard {
-    fn drop(&mut self) {
-        let entered = context::set_entered(self.previous);
-        // SAFETY: the count that `enter` took.
-        drop(unsafe { Arc::from_raw(entered) });
-    }
-}
-
-impl fmt::Debug for EnterGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EnterGuard")
-    }
-}
-
 /// Settings of a runtime that is about to be built.
 ///
 /// ```
@@ -438,6 +408,14 @@ impl Builder {
     /// # Errors
     /// If the number of workers is out of range, the driver cannot be made, or a thread cannot be started.
     pub fn build(self) -> io::Result<Runtime> {
+        self.build_by(|thread, run| thread.spawn(run))
+    }
+
+    /// As [`Builder::build`], where `start` starts threads.
+    fn build_by(
+        self,
+        start: impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>>,
+    ) -> io::Result<Runtime> {
         let workers = match self.workers {
             Some(workers) => workers,
             None => thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
@@ -446,25 +424,49 @@ impl Builder {
             let message = format!("{workers} workers: choose a number from 1 to {WORKERS_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        fork::watch();
         let driver = match self.driver {
             Some(make) => make(workers)?,
             None => Arc::new(ThreadDriver::new(workers)),
         };
         let watch = Watch::new(self.observer, self.measure_times);
         let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, self.policy.is_some());
-        let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::new() };
+        let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
         for index in 0..workers {
             let (shared, policy) = (shared.clone(), self.policy.clone());
             let thread = thread::Builder::new().name(format!("{}-{index}", self.thread_name));
-            // An error drops `runtime`, which stops the workers that have started.
-            runtime.threads.push(thread.spawn(move || work(shared, index, policy))?);
+            match start(thread, Box::new(move || work(shared, index, policy))) {
+                Ok(thread) => runtime.threads.push(thread),
+                Err(error) => return Err(runtime.undo(index..workers, error)),
+            }
         }
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
-        let monitor = thread.spawn(move || monitor::run(weak))?;
-        shared.monitor.set_thread(monitor.thread().clone());
+        match start(thread, Box::new(move || monitor::run(weak))) {
+            Ok(monitor) => shared.monitor.set_thread(monitor.thread().clone()),
+            Err(error) => return Err(runtime.undo(workers..workers, error)),
+        }
         running().push(Arc::downgrade(&shared));
         Ok(runtime)
+    }
+}
+
+impl Runtime {
+    /// Ends a runtime of which a thread could not be started: `missing` are the workers without one.
+    fn undo(mut self, missing: Range<usize>, error: io::Error) -> io::Error {
+        let shared = &self.handle.shared;
+        shared.stop();
+        for index in missing {
+            // This thread stands in for the worker's last act: the last of all workers shuts the driver down.
+            let worker = Worker::new(shared.clone(), index);
+            let _scope = WorkerScope::enter(&worker);
+            worker.exit();
+        }
+        for thread in self.threads.drain(..) {
+            // A worker's panic was told to the panic hook.
+            let _ = thread.join();
+        }
+        io::Error::new(error.kind(), format!("a thread of the runtime cannot be started: {error}"))
     }
 }
 
@@ -545,6 +547,7 @@ impl Runtime {
     /// # Panics
     /// On a worker, which must not block (C9).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.handle.shared.check_process();
         let _entered = self.enter();
         crate::block_on(future)
     }
@@ -578,7 +581,11 @@ impl Runtime {
     /// assert!(forever.is_finished());
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// In a process that was forked after the runtime was built: its workers are not there.
     pub fn shutdown(mut self, deadline: Duration) -> ShutdownReport {
+        self.handle.shared.check_process();
         self.stop(deadline)
     }
 
@@ -586,9 +593,10 @@ impl Runtime {
         let shared = self.handle.shared.clone();
         running().retain(|runtime| !std::ptr::eq(runtime.as_ptr(), Arc::as_ptr(&shared)));
         shared.closing.announce();
-        let until = Instant::now() + deadline;
+        // `None`: later than there will be a clock.
+        let until = Instant::now().checked_add(deadline);
         if !context::on_worker() {
-            while !is_quiet(&shared) && Instant::now() < until {
+            while !is_quiet(&shared) && until.is_none_or(|until| Instant::now() < until) {
                 thread::sleep(QUIET_CHECK);
             }
         }
@@ -632,7 +640,10 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
+        if self.handle.shared.is_left_behind() {
+            // The threads are those of the process that has forked.
+            mem::forget(mem::take(&mut self.threads));
+        } else if !self.threads.is_empty() {
             self.stop(Duration::ZERO);
         }
     }
@@ -666,3 +677,6 @@ const QUIET_CHECK: Duration = Duration::from_micros(200);
 
 /// How long past the deadline a shutdown waits for workers that make no progress.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+mod tests;

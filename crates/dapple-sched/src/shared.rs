@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
-use crate::driver::Driver;
-use crate::light::{LIGHT_TASK, STRETCH_MAX, Stretch};
+use crate::driver::{Barrier, Driver};
+use crate::fork;
+use crate::light::{STRETCH_MAX, Stretch};
 use crate::lock::{Guard, Lock};
 use crate::monitor::SlowRule;
 use crate::named::{Names, Shown};
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     /// Light tasks that a worker takes at once.
     pub(crate) stretch_max: usize,
     pub(crate) started: Instant,
+    /// See `fork`.
+    pub(crate) generation: u32,
     /// The default color; its handles count on the runtime as a whole.
     default_color: ColorCell,
     /// [`RUNNING`] or [`STOPPING`].
@@ -93,8 +96,7 @@ pub(crate) struct Slot {
     pub(crate) overdue: AtomicBool,
     /// The monitor found that the last one in its queue waits for more than a millisecond: thieves may take any half.
     pub(crate) behind: AtomicBool,
-    /// [`crate::Color::id`] of the color that has its turn, or [`NO_COLOR`].
-    pub(crate) running: AtomicU64,
+    pub(crate) running: RunningWord,
     /// Where the callback was posted from that runs, or ran last.
     origin: AtomicPtr<Location<'static>>,
     /// The task that it polls, if that has a name.
@@ -105,6 +107,51 @@ pub(crate) struct Slot {
     pub(crate) turn_ns: AtomicU32,
     pub(crate) counters: Counters,
     pub(crate) stretch: Stretch,
+}
+
+/// What a worker runs, for reports: two words, as every number can be the name of a color.
+pub(crate) struct RunningWord {
+    kind: AtomicU8,
+    /// [`crate::Color::id`] of the color that has its turn.
+    color_id: AtomicU64,
+}
+
+/// What a worker runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Running {
+    Nothing,
+    /// The turn of the color with that number.
+    Color(u64),
+    LightTasks,
+}
+
+impl RunningWord {
+    fn new() -> RunningWord {
+        RunningWord { kind: AtomicU8::new(RUNS_NOTHING), color_id: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, running: Running) {
+        let kind = match running {
+            Running::Nothing => RUNS_NOTHING,
+            Running::Color(id) => {
+                // Relaxed, and not one step: for reports, of what runs for long.
+                self.color_id.store(id, Relaxed);
+                RUNS_COLOR
+            }
+            Running::LightTasks => RUNS_LIGHT_TASKS,
+        };
+        self.kind.store(kind, Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> Running {
+        // Relaxed: as in `set`.
+        match self.kind.load(Relaxed) {
+            RUNS_COLOR => Running::Color(self.color_id.load(Relaxed)),
+            RUNS_LIGHT_TASKS => Running::LightTasks,
+            _ => Running::Nothing,
+        }
+    }
 }
 
 /// What became of a color that was pushed to a remote list.
@@ -124,7 +171,7 @@ impl Slot {
             len: AtomicUsize::new(0),
             overdue: AtomicBool::new(false),
             behind: AtomicBool::new(false),
-            running: AtomicU64::new(NO_COLOR),
+            running: RunningWord::new(),
             origin: AtomicPtr::new(ptr::null_mut()),
             shown: Shown::default(),
             stuck_since_ns: AtomicU64::new(0),
@@ -165,10 +212,10 @@ impl Slot {
     }
 
     /// Tells those who watch that the worker goes on with a callback of another color; returns what it was in.
-    pub(crate) fn replace_running(&self, color_id: u64, origin: Option<Origin>) -> (u64, Option<Origin>) {
-        // Relaxed, and not one step: for reports, which matter where a callback stays for long.
-        let before = (self.running.load(Relaxed), self.origin());
-        self.running.store(color_id, Relaxed);
+    pub(crate) fn replace_running(&self, running: Running, origin: Option<Origin>) -> (Running, Option<Origin>) {
+        // Not one step: for reports, which matter where a callback stays for long.
+        let before = (self.running.now(), self.origin());
+        self.running.set(running);
         if let Some(origin) = origin {
             self.set_origin(origin);
         }
@@ -235,7 +282,7 @@ impl Shared {
         watch: Watch,
         policed: bool,
     ) -> Arc<Shared> {
-        let stretch_max = if driver.barrier() { STRETCH_MAX } else { 1 };
+        let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
         Arc::new_cyclic(|weak| Shared {
             slots: (0..workers).map(|_| Slot::new()).collect(),
             driver,
@@ -252,6 +299,7 @@ impl Shared {
             policed,
             stretch_max,
             started: Instant::now(),
+            generation: fork::generation(),
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
             phase: AtomicU8::new(RUNNING),
             workers_alive: AtomicUsize::new(workers),
@@ -283,11 +331,10 @@ impl Shared {
 
     /// The number of the color that a slot says is running.
     pub(crate) fn running_id(&self, slot: &Slot) -> Option<u64> {
-        // Relaxed: for reports.
-        match slot.running.load(Relaxed) {
-            NO_COLOR => None,
-            LIGHT_TASK => self.tasks.id_at(slot.stretch.polled()),
-            id => Some(id),
+        match slot.running.now() {
+            Running::Nothing => None,
+            Running::LightTasks => self.tasks.id_at(slot.stretch.polled()),
+            Running::Color(id) => Some(id),
         }
     }
 
@@ -405,8 +452,9 @@ const CLOSED: usize = 2;
 const RUNNING: u8 = 0;
 const STOPPING: u8 = 1;
 
-/// No color has its turn.
-pub(crate) const NO_COLOR: u64 = u64::MAX;
+const RUNS_NOTHING: u8 = 0;
+const RUNS_COLOR: u8 = 1;
+const RUNS_LIGHT_TASKS: u8 = 2;
 
 /// Bits of the pulse that count sleepers.
 pub(crate) const SLEEPERS: u32 = 0xffff;

@@ -178,7 +178,7 @@ impl Ticket {
         if ticket.state.load(Acquire) != QUEUED || (!reads && ticket.poll_in_turn()) {
             return;
         }
-        let node = NonNull::from(&ticket.node);
+        // The pointer that was posted, with the count: a later `from_node` may free the ticket through it.
         std::mem::forget(ticket);
         // The turn stops here, and its end calls `grant`.
         context::with_worker(|worker| worker.hand_off_after_turn(node));

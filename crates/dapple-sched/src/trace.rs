@@ -309,10 +309,13 @@ impl Record {
 
 impl Worker {
     /// Runs what is traced, in a color that this worker runs.
-    pub(crate) fn run_traced(&self, cell: Option<&ColorCell>, record: &Record, run: impl FnOnce()) {
+    ///
+    /// # Safety
+    /// The color is `Running` here.
+    pub(crate) unsafe fn run_traced(&self, color: Option<NonNull<ColorCell>>, record: &Record, run: impl FnOnce()) {
         // The turn may be over before the callback is, and the color forgotten.
         // SAFETY: `Running` keeps the cell alive so far.
-        let color = cell.map(|cell| unsafe { Color::retain(NonNull::from(cell)) });
+        let color = color.map(|color| unsafe { Color::retain(color) });
         self.slot().set_origin(record.origin);
         let watch = &self.shared.watch;
         let started = Instant::now();
@@ -326,6 +329,8 @@ impl Worker {
             let wait_ns = (started - record.accepted_at).as_nanos() as u64;
             let run_ns = took_ns.saturating_sub(nested_ns);
             self.slot().counters.measured(wait_ns, run_ns);
+            // SAFETY: the handle keeps the cell alive.
+            let cell = color.as_ref().map(|color| unsafe { color.cell().as_ref() });
             cell.inspect(|cell| cell.ext.get_or_make().times.add(wait_ns, run_ns));
         }
         watch.tell(TraceKind::Ended { panicked: panicked || result.is_err() }, record, ended);

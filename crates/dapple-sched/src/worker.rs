@@ -14,6 +14,7 @@ use crate::block::Blocks;
 use crate::cell::{ColorCell, State};
 use crate::clock::{self, Slice};
 use crate::context::{self, Frame};
+use crate::fork;
 use crate::hold;
 use crate::holder::Holder;
 use crate::local::Locals;
@@ -23,7 +24,7 @@ use crate::placement::REQUEST_POSTS;
 use crate::policed::Policed;
 use crate::post;
 use crate::run_queue::{EXPRESS, RunQueue};
-use crate::shared::{NO_COLOR, Shared, Slot};
+use crate::shared::{Running, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::task::{FreeTasks, TaskRef};
@@ -178,6 +179,7 @@ impl Worker {
         let Err(payload) = catch_unwind(AssertUnwindSafe(work)) else { return };
         // What is left of a stretch of light tasks is queued again.
         self.frame.end_light();
+        self.away_ns.set(None);
         let color = self.frame.color();
         crate::panics::report(&self.shared, color, payload);
         if let Some(color) = color {
@@ -243,8 +245,7 @@ impl Worker {
         } else if let Some(color) = queue.pop() {
             // SAFETY: popped under our lock, which is its home's.
             let cell = unsafe { color.as_ref() };
-            // Relaxed: for reports.
-            slot.running.store(cell.id, Relaxed);
+            slot.running.set(Running::Color(cell.id));
             // SAFETY: as above.
             Next::Turn(color, unsafe { begin_turn(cell) })
         } else {
@@ -255,7 +256,7 @@ impl Worker {
         // Relaxed: a hint for thieves.
         slot.len.store(waiting, Relaxed);
         if matches!(next, Next::Nothing) {
-            slot.running.store(NO_COLOR, Relaxed);
+            slot.running.set(Running::Nothing);
         }
         if !afterwards.is_empty() {
             afterwards.settle(&self.shared);
@@ -274,7 +275,7 @@ impl Worker {
             let cell = color.as_ref();
             let Some(node) = cell.take_for_run() else { return };
             self.ran.set(1);
-            self.run_node(cell, node);
+            self.run_node(color, node);
         }
     }
 
@@ -357,7 +358,7 @@ impl Worker {
             let cell = color.as_ref();
             while let Some(node) = cell.take_for_run() {
                 ran.set(ran.get() + 1);
-                self.run_node(cell, node);
+                self.run_node(color, node);
                 let stops = frame.is_released()
                     || ran.get() >= batch
                     || !self.handoff.get().is_null()
@@ -374,10 +375,10 @@ impl Worker {
     /// # Safety
     /// The node is the caller's, who runs the color.
     #[inline]
-    unsafe fn run_node(&self, cell: &ColorCell, node: NonNull<Node>) {
+    unsafe fn run_node(&self, color: NonNull<ColorCell>, node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         unsafe {
-            let Some(origin) = node.as_ref().plain_origin() else { return self.run_marked(cell, node) };
+            let Some(origin) = node.as_ref().plain_origin() else { return self.run_marked(color, node) };
             self.slot().set_origin(origin);
             (node.as_ref().vtable().run)(node);
         }
@@ -388,14 +389,14 @@ impl Worker {
     /// # Safety
     /// As [`Worker::run_node`].
     #[cold]
-    unsafe fn run_marked(&self, cell: &ColorCell, node: NonNull<Node>) {
+    unsafe fn run_marked(&self, color: NonNull<ColorCell>, node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         unsafe {
             if node.as_ref().counted() {
-                cell.count_off();
+                color.as_ref().count_off();
             }
             if let Some(record) = trace::take_from(node) {
-                return self.run_traced(Some(cell), &record, || (node.as_ref().vtable().run)(node));
+                return self.run_traced(Some(color), &record, || (node.as_ref().vtable().run)(node));
             }
             if let Ok(origin) = node.as_ref().origin() {
                 self.slot().set_origin(origin);
@@ -482,7 +483,7 @@ impl Worker {
                     afterwards.grant(node.as_ptr());
                 }
             } else if cell.len() > 0 {
-                match if turn.looked { self.gather(cell) } else { None } {
+                match if turn.looked { self.gather(turn.color) } else { None } {
                     Some(target) => afterwards.kick = target,
                     None => queue.push(turn.color),
                 }
@@ -490,9 +491,9 @@ impl Worker {
                 cell.set_state(State::Idle);
                 cell.fifo(|fifo| fifo.rank = 0);
                 if hold::is_dead(turn.color) {
-                    afterwards.bury(cell);
+                    afterwards.bury(turn.color);
                 } else if turn.looked {
-                    self.gather(cell);
+                    self.gather(turn.color);
                 }
             }
         }
@@ -518,7 +519,7 @@ impl Worker {
                 if cell.len() > 0 {
                     afterwards.grant(post::enqueue(queue, color));
                 } else if cell.state() == State::Idle && hold::is_dead(color) {
-                    afterwards.bury(cell);
+                    afterwards.bury(color);
                 }
             }
         }
@@ -555,7 +556,7 @@ impl Worker {
             cell.links(|links| links.queued_rank = 0);
         }
         drop(queue);
-        let told = self.slot().replace_running(cell.id, None);
+        let told = self.slot().replace_running(Running::Color(cell.id), None);
         let released = context::in_frame(color, true, |frame| {
             // It wakes, and a waker may be anybody's code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(begun)) {
@@ -567,7 +568,7 @@ impl Worker {
                 if cell.is_next(task.node())
                     && let Some(node) = cell.take_for_run()
                 {
-                    self.run_node(cell, node);
+                    self.run_node(color, node);
                 } else {
                     task.poll_here();
                 }
@@ -604,10 +605,17 @@ impl Worker {
 
     /// Collects kernel events and timers of a worker's slot of the driver.
     pub(crate) fn poll_driver(&self, slot: usize) -> bool {
+        if self.shared.is_left_behind() {
+            fork::end_worker();
+        }
+        let _dispatching = self.begin_dispatch();
+        self.shared.driver.poll(slot)
+    }
+
+    /// The driver dispatches events on this thread until the guard is dropped, be it by a panic.
+    pub(crate) fn begin_dispatch(&self) -> Dispatch<'_> {
         self.dispatches.set(true);
-        let found = self.shared.driver.poll(slot);
-        self.dispatches.set(false);
-        found
+        Dispatch(&self.dispatches)
     }
 
     /// The worker's last act: what can no longer run is dropped, while its color is held.
@@ -656,6 +664,15 @@ impl Worker {
             // What their destructors have made.
             self.locals.drop_all(&self.shared);
         }
+    }
+}
+
+/// See [`Worker::begin_dispatch`].
+pub(crate) struct Dispatch<'a>(&'a Cell<bool>);
+
+impl Drop for Dispatch<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 

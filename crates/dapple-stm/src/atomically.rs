@@ -132,7 +132,9 @@ impl<T, F: FnMut(&mut Tx) -> StmResult<T>> Atomically<F> {
 
     /// Runs the transaction in the current thread if it need not wait; `None` where it retries. For callbacks.
     ///
-    /// After 64 conflicts it waits for its turn on the serial path, behind transactions that run and do not wait.
+    /// After 64 conflicts it takes the serial path. In a plain thread it waits for its turn there, behind transactions that
+    /// run and do not wait. A worker must not wait: there the result is `None`, too, if another transaction is on that path.
+    /// Await the future where that matters.
     ///
     /// # Panics
     ///
@@ -325,6 +327,7 @@ impl Progress {
             match std::mem::take(&mut self.stage) {
                 Stage::Waiting(_) => return None,
                 // The serial path is left after one attempt of each: a wait, but for running code.
+                Stage::Queued(place) if on_worker() => self.stage = Stage::Serial(place.take()?),
                 Stage::Queued(place) => self.stage = Stage::Serial(place.wait()),
                 stage => self.stage = stage,
             }

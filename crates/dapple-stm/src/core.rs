@@ -6,7 +6,8 @@
 //! |---|---|---|
 //! | `version` | the value may be read | a commit or the serial path: `+ LOCKED`; a waiter: `+ WAITED` |
 //! | `version + WAITED` | the same, and somebody may stand in `waiters` | a commit or the serial path: `+ LOCKED` |
-//! | `version (+ WAITED) + LOCKED` | one transaction owns it; the value may be changing | the owner: `newer version`, or back to what it was |
+//! | `version (+ WAITED) + LOCKED` | a commit owns it; the value may be changing | the owner: `newer version`, or back to what it was |
+//! | `version (+ WAITED) + LOCKED + KEPT` | a transaction on the serial path owns it, whose code still runs; the value stays | the owner: without `KEPT`, when it commits; or back to what it was |
 //!
 //! Versions of one variable only grow, and each committed write has one of its own. Nobody but the owner changes a locked
 //! word, so an owner unlocks with a plain store, and knows from the word that it locked whether anybody waits.
@@ -17,6 +18,7 @@
 //! |---|---|---|
 //! | lock (`try_lock`) | `SeqCst` exchange | the loads of the word in `read` and `unchanged`, and the clock: of a commit that reads the clock below a mark, everybody who begins above the mark sees the locks |
 //! | store of `bits` | release | the acquire load of `bits`: who sees a value sees the lock under which it was written |
+//! | `KEPT` taken off (`begin_change`) | release | the acquire load of a value that is written after it: who finds that value under `KEPT` finds the bit gone when it looks again (`read_committed`). And by the `unlock` of any variable of the same commit: who has seen one new value finds `KEPT` on none |
 //! | `unlock` | release | the `SeqCst` (so acquire) loads of the word: who sees a version sees its value |
 //! | second load in `read` | `SeqCst` | the lock: a value newer than its word is of a commit that is past its checks, so no state is torn by it, but the attempt would fail later |
 //! | `WAITED` set (`add_waiter`) | acquire-release exchange | the lock exchange on the same word: either the waiter sees the change, or the writer sees the waiter |
@@ -28,7 +30,7 @@ use std::sync::Arc;
 
 use crate::signal::Signal;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
-use crate::sync::{LOOKS, Mutex, lock, pause, rest};
+use crate::sync::{LOOKS, Mutex, give_way, lock, pause};
 use crate::word::{Shared, Value};
 
 /// What a variable is in memory. Lives as long as the process, see `pool`.
@@ -75,15 +77,22 @@ impl Core {
         Value::Shared(lock(&self.shared).clone().expect("a variable that is in use has a value"))
     }
 
-    /// A committed value, however long that takes: a transaction that owns the variable runs user code if it is serial.
-    pub(crate) fn read_patiently(&self, in_word: bool) -> Value {
-        for turn in 0.. {
-            if let Some((value, _)) = self.read(in_word) {
-                return value;
+    /// The committed value. Does not wait for code of the program: what a transaction keeps is as it was until it commits.
+    pub(crate) fn read_committed(&self, in_word: bool) -> Value {
+        loop {
+            for look in 0..=LOOKS {
+                let word = self.word.load(SeqCst);
+                if word & LOCKED == 0 || word & KEPT != 0 {
+                    let value = self.value(in_word);
+                    if self.unchanged(word) {
+                        return value;
+                    }
+                }
+                pause(look.min(16));
             }
-            rest(turn);
+            // A commit writes, which takes some instructions, unless its thread was preempted.
+            give_way();
         }
-        unreachable!("a variable is locked for a bounded time")
     }
 
     #[inline(always)]
@@ -100,12 +109,27 @@ impl Core {
     /// Locks the variable if it is unlocked and, where a word is given, has its version. The word before.
     #[inline(always)]
     pub(crate) fn try_lock(&self, expected: Option<u64>) -> Option<u64> {
+        self.try_lock_as(LOCKED, expected)
+    }
+
+    /// Locks the variable if it is unlocked, for a transaction whose code still runs. The word before.
+    pub(crate) fn try_keep(&self) -> Option<u64> {
+        self.try_lock_as(LOCKED | KEPT, None)
+    }
+
+    /// The owner only, which keeps the variable and found this word: its value is about to change.
+    pub(crate) fn begin_change(&self, word: u64) {
+        self.word.store(word | LOCKED, Release);
+    }
+
+    #[inline(always)]
+    fn try_lock_as(&self, bits: u64, expected: Option<u64>) -> Option<u64> {
         let mut word = expected.unwrap_or_else(|| self.word.load(Relaxed));
         loop {
             if word & LOCKED != 0 || expected.is_some_and(|expected| (expected ^ word) & !WAITED != 0) {
                 return None;
             }
-            match self.word.compare_exchange(word, word | LOCKED, SeqCst, Relaxed) {
+            match self.word.compare_exchange(word, word | bits, SeqCst, Relaxed) {
                 Ok(_) => return Some(word),
                 Err(now) => word = now,
             }
@@ -189,7 +213,8 @@ pub(crate) fn word_of(version: u64) -> u64 {
 
 pub(crate) const LOCKED: u64 = 1;
 pub(crate) const WAITED: u64 = 2;
-const VERSION_SHIFT: u32 = 2;
+const KEPT: u64 = 4;
+const VERSION_SHIFT: u32 = 3;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {

@@ -74,6 +74,11 @@ impl Place {
         self.signal.poll(cx).map(|()| self.pass())
     }
 
+    /// The pass, if it was handed to this place at once.
+    pub(crate) fn take(mut self) -> Option<Pass> {
+        self.signal.is_set().then(|| self.pass())
+    }
+
     pub(crate) fn wait(mut self) -> Pass {
         self.signal.wait();
         self.pass()

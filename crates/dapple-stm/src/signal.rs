@@ -46,6 +46,10 @@ impl Signal {
         Poll::Pending
     }
 
+    pub(crate) fn is_set(&self) -> bool {
+        lock(&self.state).set
+    }
+
     pub(crate) fn wait(&self) {
         let mut state = lock(&self.state);
         while !state.set {

@@ -17,6 +17,10 @@ mod imp {
         loom::thread::yield_now();
     }
 
+    pub(crate) fn give_way() {
+        loom::thread::yield_now();
+    }
+
     pub(crate) fn rest(_turn: u32) {
         loom::thread::yield_now();
     }
@@ -34,6 +38,10 @@ mod imp {
     pub(crate) fn sc_fence() {}
 
     pub(crate) fn pause(_rounds: u32) {
+        shuttle::thread::yield_now();
+    }
+
+    pub(crate) fn give_way() {
         shuttle::thread::yield_now();
     }
 
@@ -61,10 +69,15 @@ mod imp {
         (0..rounds).for_each(|_| std::hint::spin_loop());
     }
 
-    /// Gives the core away: to whoever is ready at first, and from then on for up to a millisecond.
+    /// Gives the core to a thread that is ready, such as a preempted one.
+    pub(crate) fn give_way() {
+        std::thread::yield_now();
+    }
+
+    /// Gives the core away: to whoever is ready at first, and from then on for up to a millisecond. A worker never sleeps.
     pub(crate) fn rest(turn: u32) {
-        match turn.checked_sub(YIELDS) {
-            None => std::thread::yield_now(),
+        match turn.checked_sub(YIELDS).filter(|_| !on_worker()) {
+            None => give_way(),
             Some(turn) => std::thread::sleep(std::time::Duration::from_micros(50 << turn.min(4))),
         }
     }

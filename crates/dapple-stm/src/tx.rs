@@ -195,7 +195,7 @@ impl Tx {
     /// On the serial path: locks a variable, and waits for that where it must.
     fn own(&mut self, core: &'static Core, read: bool) -> usize {
         for turn in 0.. {
-            if let Some(word) = core.try_lock(None) {
+            if let Some(word) = core.try_keep() {
                 return self.log().push(Entry { core, word, read, owned: true, pending: None });
             }
             rest(turn);
@@ -392,6 +392,13 @@ impl Tx {
         }
         let newest = log.writes.iter().map(|&index| version(log.entries[index as usize].word)).max();
         let new = word_of(newest.unwrap_or(0).max(clock) + 1);
+        if self.pass.is_some() {
+            // All of them before the first is written: a load that has seen one new finds none as it was.
+            log.writes
+                .iter()
+                .map(|&index| &log.entries[index as usize])
+                .for_each(|entry| entry.core.begin_change(entry.word));
+        }
         // All are locked, so they may be unlocked one by one: who finds one new finds the others locked or new.
         for &index in &log.writes {
             let entry = &mut log.entries[index as usize];

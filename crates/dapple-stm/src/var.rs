@@ -51,7 +51,8 @@ impl<T: Clone + Send + Sync + 'static> TVar<T> {
     /// The value now, outside of any transaction. Two loads may have a commit between them; what belongs together is read
     /// in a transaction.
     ///
-    /// Waits while a transaction commits to the variable.
+    /// It does not wait for code of the program, so it may be called on workers: while a transaction runs that will write the
+    /// variable, the value is the one before. While one commits, which takes some instructions, it tries again.
     ///
     /// # Panics
     ///
@@ -63,7 +64,7 @@ impl<T: Clone + Send + Sync + 'static> TVar<T> {
     /// ```
     pub fn load(&self) -> T {
         running::assert_outside("TVar::load", "read it with `Tx::read`");
-        self.core.read_patiently(is_word::<T>()).get()
+        self.core.read_committed(is_word::<T>()).get()
     }
 
     /// Whether two handles are of the same variable.

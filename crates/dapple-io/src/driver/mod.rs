@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dapple_sched::{Driver, Outside};
+use dapple_sched::{Barrier, Driver, Outside};
 
 use crate::blocking::Pool;
 use crate::descriptors::Descriptors;
@@ -16,6 +16,7 @@ use crate::lock::Mutex;
 #[cfg(feature = "dns")]
 use crate::net::Resolver;
 use crate::signal::Hub;
+use barrier::Membarrier;
 use clock::Clock;
 use slot::Slot;
 use standing::Standing;
@@ -219,8 +220,8 @@ impl Driver for EpollDriver {
         self.slots[worker].unpark();
     }
 
-    fn barrier(&self) -> bool {
-        barrier::barrier()
+    fn barrier(&self) -> Option<&dyn Barrier> {
+        Some(&Membarrier)
     }
 
     fn outside(&self, news: Outside) {

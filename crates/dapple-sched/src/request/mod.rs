@@ -203,7 +203,7 @@ impl Member {
             }
             cell.set_state(State::Idle);
             if hold::is_dead(self.color) {
-                afterwards.bury(cell);
+                afterwards.bury(self.color);
             }
         }
         true
@@ -364,11 +364,12 @@ impl Request {
         self.members().iter().any(|member| member.color == color && (reads || !member.reads()))
     }
 
-    /// Gives each member its request. The caller keeps both where they are until the request is over.
+    /// Gives each member its request, by `this`, the pointer through which that is freed. The caller keeps both where they
+    /// are until the request is over.
     #[inline]
-    fn adopt_members(&self, members: *const [Member]) {
+    fn adopt_members(&self, this: NonNull<Request>, members: *const [Member]) {
         self.members.set(members);
-        self.members().iter().for_each(|member| member.request.set(self));
+        self.members().iter().for_each(|member| member.request.set(this.as_ptr()));
     }
 
     /// All colors are held, by nobody's turn.
@@ -444,7 +445,7 @@ impl Request {
         }
         // SAFETY: we hold the home lock, and the color is `Held` by us.
         unsafe {
-            runner.cell().push_front(NonNull::from(&runner.node));
+            runner.cell().push_front(NonNull::from(runner).cast());
             runner.cell().drain_inbox();
             queue.push(runner.color);
         }
@@ -520,7 +521,7 @@ impl Request {
             None => run(),
             // SAFETY: a turn keeps its color alive.
             Some(record) => context::with_worker(|worker| unsafe {
-                worker.run_traced(turn.as_ref().map(|turn| turn.as_ref()), &record, run);
+                worker.run_traced(turn, &record, run);
             })
             .unwrap_or_default(),
         }

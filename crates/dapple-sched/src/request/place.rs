@@ -132,7 +132,7 @@ impl Request {
                 member.set_held(true);
                 member.cell().set_held(Holder::Request, Some(self.origin));
             }
-            worker.push_request(queue, runner.color, NonNull::from(&runner.node));
+            worker.push_request(queue, runner.color, NonNull::from(runner).cast());
         }
         true
     }
@@ -232,7 +232,9 @@ impl Request {
             runner.inspect(|runner| runner.set_held(false));
         }
         // SAFETY: promised by the caller.
-        unsafe { placement::bring_together(request.shared(), homes, request.members().iter().map(Member::cell)) };
+        unsafe {
+            placement::bring_together(request.shared(), homes, request.members().iter().map(|member| member.color))
+        };
         let pending = request.members().iter().filter(|member| !member.is_held()).count();
         // Relaxed: whoever reaches a member comes through one of the locks, or an inbox.
         request.pending().store(pending as u32, Relaxed);
@@ -274,7 +276,7 @@ impl Member {
         placed: &mut Placed,
     ) {
         let cell = self.cell();
-        let node = NonNull::from(&self.node);
+        let node = NonNull::from(self).cast();
         // SAFETY: promised by the caller.
         let out_of_reach = unsafe { self.is_out_of_reach(homes, here) };
         let (_, queue) = home_of(homes, cell);

@@ -76,7 +76,7 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
             mem::forget(undo);
             (&raw mut (*place).request).write(Request::new(shared, work, origin));
             (&raw mut (*place).closure).write(UnsafeCell::new(ManuallyDrop::new(closure)));
-            posted.as_ref().request.adopt_members(&posted.as_ref().members.as_ref()[..len]);
+            posted.as_ref().request.adopt_members(posted.cast(), &posted.as_ref().members.as_ref()[..len]);
         }
         posted.cast()
     }
@@ -189,12 +189,12 @@ pub(crate) unsafe fn try_hold_all<R>(
         }
         if here.is_some() {
             placement::note_request(&homes);
-            placement::bring_together(shared_ref, &mut homes, members.iter().map(Member::cell));
+            placement::bring_together(shared_ref, &mut homes, members.iter().map(|member| member.color));
         }
     }
     drop(homes);
     let request = Request::new(shared, NO_WORK, origin);
-    request.adopt_members(all);
+    request.adopt_members(NonNull::from(&request), all);
     let release = Release(&request);
     let result = context::in_request_frame(NonNull::from(&request), |_| f());
     drop(release);

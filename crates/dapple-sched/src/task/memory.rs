@@ -157,20 +157,20 @@ impl TaskMemory {
 
     /// # Safety
     /// The blocks are free, of this class and runtime, and the caller's to give.
-    unsafe fn give(&self, class: usize, mut rest: *mut Free) {
+    unsafe fn give(runtime: *const Shared, class: usize, mut rest: *mut Free) {
         while let Some(block) = NonNull::new(rest) {
-            // SAFETY: promised by the caller.
+            // SAFETY: promised by the caller; each block that is left keeps the runtime.
             let (unused, shared) = unsafe {
                 rest = block.as_ref().next;
-                self.classes[class].lock().give(block)
+                (&(*runtime).tasks.classes)[class].lock().give(block)
             };
             if let Some(slab) = unused {
                 // SAFETY: made by `new_slab`; nothing of it is in use, and it is in no list.
                 unsafe { std::alloc::dealloc(slab.as_ref().area.as_ptr(), AREA) };
             }
             if !shared.is_null() {
-                // SAFETY: counted when the first block of the slab was taken. Perhaps the end of the runtime, and of `self`:
-                // then there is no block left, as each would keep it.
+                // SAFETY: counted when the first block of the slab was taken. Perhaps the end of the runtime, so that nothing
+                // here borrows it: then there is no block left, as each would keep it.
                 drop(unsafe { Arc::from_raw(shared) });
             }
         }
@@ -425,7 +425,7 @@ pub(crate) unsafe fn free(task: NonNull<Header>, class: usize) {
         });
         if kept != Some(true) {
             block.write(Free { next: ptr::null_mut() });
-            (*shared).tasks.give(class, block.as_ptr());
+            TaskMemory::give(shared, class, block.as_ptr());
         }
     }
 }
@@ -463,7 +463,7 @@ impl FreeTasks {
         if list.len.get() >= KEPT_MAX {
             self.spilled.set(self.spilled.get() + list.len.replace(0));
             // SAFETY: promised by the caller; the blocks are free, and the list gives them up.
-            unsafe { (*shared).tasks.give(class, list.head.replace(ptr::null_mut())) };
+            unsafe { TaskMemory::give(shared, class, list.head.replace(ptr::null_mut())) };
         }
         // SAFETY: promised by the caller; a block has room for a link.
         unsafe { block.write(Free { next: list.head.get() }) };
@@ -485,8 +485,8 @@ impl FreeTasks {
             list.len.set(0);
             // SAFETY: the worker's own free blocks, which it gives up; it has the runtime.
             unsafe {
-                shared.tasks.give(class, list.head.replace(ptr::null_mut()));
-                shared.tasks.give(class, list.stock.replace(ptr::null_mut()));
+                TaskMemory::give(shared, class, list.head.replace(ptr::null_mut()));
+                TaskMemory::give(shared, class, list.stock.replace(ptr::null_mut()));
             }
         }
     }

@@ -66,6 +66,7 @@ use crate::holder::Holder;
 use crate::light;
 use crate::node::{Node, Origin, VTable};
 use crate::post;
+use crate::refs;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::ticket::Ticket;
@@ -178,14 +179,14 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
     let here = context::with_worker(|worker| worker.frame.polls_light(task).then_some(worker.index)).flatten();
     // Relaxed: a hint.
     let home = here.unwrap_or((header.state.load(Relaxed) >> HOME_SHIFT) as usize);
-    let cell = Color::allocate(&shared, Kind::Fresh, id, home % shared.slots.len());
-    // SAFETY: nobody else knows the color before it is set.
-    unsafe {
+    // SAFETY: nobody else sees the cell yet.
+    let begin = |cell: &ColorCell| unsafe {
         match here {
-            Some(_) => cell.as_ref().set_state(State::Running),
-            None => cell.as_ref().set_held(Holder::Task, Some(header.node.posted_from())),
+            Some(_) => cell.set_state(State::Running),
+            None => cell.set_held(Holder::Task, Some(header.node.posted_from())),
         }
-    }
+    };
+    let cell = Color::allocate_as(&shared, Kind::Fresh, id, home % shared.slots.len(), begin);
     match side.set_color(Color::from_counted(cell)) {
         Ok(color) if here.is_some() => {
             // SAFETY: this thread is in the poll of the task, and the color is `Running` here.
@@ -203,8 +204,13 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
             color
         }
         Err(mine) => {
-            // SAFETY: nobody has seen it.
-            unsafe { cell.as_ref().set_state(State::Idle) };
+            {
+                // A dump may be looking at it.
+                // SAFETY: our handle keeps it alive.
+                let (_, _queue) = shared.lock_home(unsafe { cell.as_ref() });
+                // SAFETY: the home lock is held; nobody else has the color.
+                unsafe { cell.as_ref().set_state(State::Idle) };
+            }
             drop(mine);
             note_color(task, header);
             side.color().expect("somebody else has set it")
@@ -447,12 +453,8 @@ impl Header {
 
 impl TaskRef {
     pub(crate) fn retain(task: NonNull<Header>) -> TaskRef {
-        // SAFETY: the caller has a reference to the task. Relaxed: as in `Arc`.
-        let before = unsafe { task.as_ref() }.refs.fetch_add(1, Relaxed);
-        if before > REFS_MAX {
-            // Wakers that are forgotten in a loop. As `Arc` does: the count must not come round to 0.
-            std::process::abort();
-        }
+        // SAFETY: the caller has a reference to the task.
+        refs::add(&unsafe { task.as_ref() }.refs);
         TaskRef(task)
     }
 
@@ -463,15 +465,8 @@ impl TaskRef {
     unsafe fn retain_if_any(task: NonNull<Header>) -> Option<TaskRef> {
         // SAFETY: promised by the caller; the count of a free block is 0.
         let refs = unsafe { &(*task.as_ptr()).refs };
-        // Acquire, here and below, pairs with the store that starts the task.
-        let mut count = refs.load(Acquire);
-        while count > 0 {
-            match refs.compare_exchange_weak(count, count + 1, Acquire, Acquire) {
-                Ok(_) => return Some(TaskRef(task)),
-                Err(now) => count = now,
-            }
-        }
-        None
+        // Acquire pairs with the store that starts the task.
+        refs::add_if_any(refs, Acquire).then_some(TaskRef(task))
     }
 
     fn header(&self) -> &Header {
@@ -607,6 +602,7 @@ pub(crate) fn poll_joined(task: &TaskRef, cx: &Context<'_>) -> Poll<()> {
     if task.is_done() {
         return Poll::Ready(());
     }
+    task.shared().check_process();
     let waker = cx.waker().clone();
     let header = task.header();
     let old = Side::own(header.node.task_word()).joiner.lock().replace(waker);
@@ -624,9 +620,6 @@ pub(crate) const WOKEN: u32 = 1 << 5;
 pub(crate) const COLORED: u32 = 1 << 6;
 const JOINER: u32 = 1 << 7;
 const FAILED: u32 = 1 << 8;
-
-/// More references to a task than that are a leak.
-const REFS_MAX: u32 = u32::MAX / 2;
 
 /// Above these bits stands the worker that polled the light task last.
 pub(crate) const HOME_SHIFT: u32 = 16;

@@ -19,6 +19,7 @@ use std::task::Waker;
 use crate::color::Color;
 use crate::lock::Lock;
 use crate::node::{Origin, SIDE};
+use crate::refs;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::ticket::Ticket;
 
@@ -113,7 +114,8 @@ impl Side {
             && side.origin.load(Relaxed) == origin
             && side.retain_if_used()
         {
-            return with_bit(ptr::from_ref(side).cast_mut());
+            // The pointer itself, through which the record is freed.
+            return with_bit(last.cast_mut());
         }
         let side = Side::new(origin, ptr::null(), 1);
         // Relaxed, here and above: not published before.
@@ -129,15 +131,8 @@ impl Side {
     }
 
     fn retain_if_used(&self) -> bool {
-        // Relaxed: as in `Arc`; the lock of `last_side` orders what is read of the record.
-        let mut refs = self.refs.load(Relaxed);
-        while refs > 0 {
-            match self.refs.compare_exchange_weak(refs, refs + 1, Relaxed, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => refs = now,
-            }
-        }
-        false
+        // Relaxed: the lock of `last_side` orders what is read of the record.
+        refs::add_if_any(&self.refs, Relaxed)
     }
 
     /// The color, if it was asked for.

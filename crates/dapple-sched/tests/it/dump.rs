@@ -220,3 +220,27 @@ fn dumps_do_not_disturb() {
         assert_eq!(shared.with_blocking(|n| *n), 10_000);
     });
 }
+
+#[test]
+fn every_number_is_the_name_of_a_color_like_any_other() {
+    for name in [u64::MAX, u64::MAX - 1, u64::MAX - 2, 1] {
+        let (slow_tx, slow) = std::sync::mpsc::channel();
+        let report = move |slow: &dapple_sched::SlowCallback| slow_tx.send(slow.color_id).unwrap();
+        let runtime = Runtime::builder().workers(1).slow_callback(Duration::from_millis(20), report).build().unwrap();
+        let _entered = runtime.enter();
+        runtime.handle().measure_times(true);
+        let color = Color::named(name);
+        assert_eq!((color.id(), color == Color::named(name), color.is_default()), (name, true, false));
+        let gate = occupy(&color);
+        color.post(|| ());
+        let held = dump(&runtime);
+        assert_eq!(held.workers[0].running.as_ref().map(|running| running.color_id), Some(name), "{held}");
+        assert_eq!(of(&held, &color).map(|dumped| (dumped.kind, dumped.state, dumped.callbacks)), {
+            Some((ColorKind::Named, ColorState::Running, 1))
+        });
+        assert_eq!(slow.recv_timeout(LONG), Ok(name));
+        gate.open();
+        runtime.block_on(color.spawn(async {})).unwrap();
+        assert!(color.stats().measured >= 2);
+    }
+}

@@ -178,3 +178,12 @@ fn a_bad_number_of_workers_is_an_error() {
         assert!(error.to_string().contains("from 1 to"), "{error}");
     }
 }
+
+#[test]
+fn a_shutdown_may_wait_for_ever() {
+    let runtime = runtime(1);
+    let task = runtime.spawn(async { yield_now().await });
+    let report = runtime.shutdown(Duration::MAX);
+    assert_eq!((report.tasks_dropped, report.workers_stuck), (0, 0));
+    assert!(dapple_sched::block_on(task).is_ok());
+}

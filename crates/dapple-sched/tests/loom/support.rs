@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use dapple_sched::model::{Model, ModelWorker};
-use dapple_sched::{Color, Driver};
+use dapple_sched::{Barrier, Color, Driver};
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -50,13 +50,20 @@ impl Driver for Parker {
         self.0[worker].1.notify_one();
     }
 
-    fn barrier(&self) -> bool {
+    fn barrier(&self) -> Option<&dyn Barrier> {
+        Some(self)
+    }
+
+    fn shutdown(&self) {}
+}
+
+// SAFETY: a fence here and one where the other side has a compiler fence: one of the two sees the other.
+unsafe impl Barrier for Parker {
+    fn pass(&self) -> bool {
         // With the one on the other side, which in models is such a fence too, what membarrier does.
         loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
         true
     }
-
-    fn shutdown(&self) {}
 }
 
 pub(crate) fn model(workers: usize) -> Model {

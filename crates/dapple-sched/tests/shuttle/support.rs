@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use dapple_sched::model::Model;
-use dapple_sched::{Color, Driver, Handle};
+use dapple_sched::{Barrier, Color, Driver, Handle};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::sync::{Condvar, Mutex};
@@ -61,12 +61,19 @@ impl Driver for Parker {
         self.0[worker].1.notify_one();
     }
 
-    fn barrier(&self) -> bool {
-        // Memory is sequentially consistent here.
-        true
+    fn barrier(&self) -> Option<&dyn Barrier> {
+        Some(self)
     }
 
     fn shutdown(&self) {}
+}
+
+// SAFETY: in this model memory is sequentially consistent.
+unsafe impl Barrier for Parker {
+    fn pass(&self) -> bool {
+        // Memory is sequentially consistent here.
+        true
+    }
 }
 
 /// A runtime whose workers are threads of the model.

@@ -21,6 +21,9 @@
 //! | resuming | no; it goes before all that wait | yes |
 //! | dropped, and after the end | no | no |
 //!
+//! A grant that is not used is taken back, and its request suspended: a loop around `select!` may keep the future and poll it no
+//! more. See [`Controller::revoke_unused`].
+//!
 //! What is expected to cost no more than a refusal does is *exempt*: it is granted at once, without a processor.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -79,6 +82,20 @@ struct Request {
     state: State,
     /// It has cost next to nothing, and is not expected to.
     is_exempt: bool,
+    /// While it is granted.
+    grant: Grant,
+}
+
+/// What has become of a grant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Grant {
+    New,
+    /// The last look for unused grants has seen it.
+    Seen,
+    /// The handler is polled by it.
+    Used,
+    /// It was not used, and the request is suspended.
+    Revoked,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -238,6 +255,7 @@ impl Controller {
             since: now,
             state: if is_exempt { State::Granted } else { State::Waiting },
             is_exempt,
+            grant: Grant::New,
         });
         if is_exempt {
             self.exempt += 1;
@@ -266,15 +284,55 @@ impl Controller {
         self.costs.mean_ns().is_some_and(|mean| mean > CHEAP_NS)
     }
 
+    /// The handler of a granted request is about to be polled; false if the grant was revoked.
+    pub(super) fn claim(&mut self, key: usize) -> bool {
+        let request = &mut self.requests[key];
+        let is_granted = request.state == State::Granted;
+        if is_granted {
+            request.grant = Grant::Used;
+        }
+        is_granted
+    }
+
+    /// Whether others wait for a request that has been granted and has not begun.
+    pub(super) fn waits_for_unused(&self) -> bool {
+        (self.queue.len() > 0 || !self.resuming.is_empty()) && self.granted.iter().any(|&key| self.is_unused(key))
+    }
+
+    /// Takes back what was granted before the last look and has not been used since, if others wait.
+    pub(super) fn revoke_unused(&mut self, now: Instant) {
+        if !self.waits_for_unused() {
+            return;
+        }
+        let unused: Vec<_> = self.granted.iter().copied().filter(|&key| self.is_unused(key)).collect();
+        for key in unused {
+            if self.requests[key].grant == Grant::New {
+                self.requests[key].grant = Grant::Seen;
+            } else {
+                self.set_suspended(key, Duration::ZERO, now);
+                self.requests[key].grant = Grant::Revoked;
+            }
+        }
+        self.grant(now);
+    }
+
+    fn is_unused(&self, key: usize) -> bool {
+        self.requests[key].grant != Grant::Used
+    }
+
     /// The handler of a granted request has run for `ran`, and pends: it has no processor any more.
     pub(super) fn suspend(&mut self, key: usize, ran: Duration, now: Instant) {
+        self.set_suspended(key, ran, now);
+        self.grant(now);
+    }
+
+    fn set_suspended(&mut self, key: usize, ran: Duration, now: Instant) {
         self.give_back(key, ran, now);
         let request = &mut self.requests[key];
         request.state = State::Suspended;
         request.since = now;
         self.suspended += 1;
         self.suspended_ns += request.remaining_ns();
-        self.grant(now);
     }
 
     /// A suspended request could go on. It is granted, or resumes when its turn comes.
@@ -287,12 +345,14 @@ impl Controller {
         request.suspended_ns += suspended_ns;
         request.since = now;
         request.state = if request.is_exempt { State::Granted } else { State::Resuming };
-        let is_exempt = request.is_exempt;
+        let (is_exempt, was_revoked) = (request.is_exempt, request.grant == Grant::Revoked);
         let remaining_ns = request.remaining_ns();
         self.suspended -= 1;
         self.suspended_ns -= remaining_ns;
-        let mean_ns = self.suspension_ns.get_or_insert(suspended_ns as f64);
-        *mean_ns += OF_SUSPENSION * (suspended_ns as f64 - *mean_ns);
+        if !was_revoked {
+            let mean_ns = self.suspension_ns.get_or_insert(suspended_ns as f64);
+            *mean_ns += OF_SUSPENSION * (suspended_ns as f64 - *mean_ns);
+        }
         if is_exempt {
             self.exempt += 1;
             return;
@@ -382,6 +442,7 @@ impl Controller {
             self.granted.push(key);
             let request = &mut self.requests[key];
             request.state = State::Granted;
+            request.grant = Grant::New;
             request.since = now;
             self.news.push(key);
         }

@@ -15,7 +15,7 @@ use super::config::{AdmissionStats, Config, Offer};
 use super::controller::{Controller, State};
 use crate::Refused;
 use crate::switch::{Mutex, MutexGuard, lock};
-use crate::time::real_now;
+use crate::time::{self, Alarm, Ring, real_now};
 
 /// Decides which requests are taken, when each begins, and which are refused. Clones decide together.
 ///
@@ -54,6 +54,9 @@ struct Core {
     controller: Controller,
     /// Who waits with which request.
     wakers: Vec<Option<Waker>>,
+    /// The next look for grants that are not used, while others wait.
+    look: Alarm,
+    look_after: Duration,
 }
 
 /// A request that was taken. Dropping it gives its place to another.
@@ -69,6 +72,10 @@ pin_project! {
     ///
     /// Gives an error if the request is dropped while it waits; then the handler has not begun, and whatever was to make it has
     /// been dropped before the error is given.
+    ///
+    /// It has to be polled when its task is woken. Where it is kept and not polled, as in a loop around `select!`, while others
+    /// wait, its turn goes to the next one after one to two times [`Config::target_delay`]; when it is polled again, it goes
+    /// before all that have not begun.
     ///
     /// Cancel safety: dropping it drops the handler, and gives its place and its processor to another request.
     #[must_use = "futures do nothing unless they are polled"]
@@ -100,7 +107,8 @@ impl Admission {
         let processors = config.processors.unwrap_or_else(processors).max(1);
         let target_delay = config.target_delay.clamp(Duration::from_millis(1), Duration::from_secs(3_600));
         let controller = Controller::new(Config { target_delay, ..config }, processors);
-        let core = Mutex::new(Core { controller, wakers: Vec::new() });
+        let core = Core { controller, wakers: Vec::new(), look: Alarm::new(), look_after: target_delay };
+        let core = Mutex::new(core);
         Admission { shared: Arc::new(Shared { core, is_busy: AtomicBool::new(false) }) }
     }
 
@@ -158,6 +166,8 @@ impl Admitted {
     /// Whether it may run now; if not, the task is woken when that may have changed.
     fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<Result<Phase, Refused>> {
         let mut core = self.shared.lock();
+        // Suspended: it was not polled after its grant, which was taken back.
+        core.controller.resume(self.key, real_now());
         match core.controller.state(self.key) {
             State::Granted if core.controller.is_exempt(self.key) => Poll::Ready(Ok(Phase::Runs)),
             State::Granted => Poll::Ready(Ok(Phase::Yields(YIELDS))),
@@ -167,6 +177,11 @@ impl Admitted {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether the processor that it was granted is still its own; it is then, for this poll.
+    fn claim(&self) -> bool {
+        self.shared.lock().controller.claim(self.key)
     }
 
     fn suspend(&self, began: Instant) {
@@ -237,7 +252,7 @@ where
                         return Poll::Ready(Err(refused));
                     }
                 },
-                Phase::Yields(0) => *this.phase = Phase::Runs,
+                Phase::Yields(0) => *this.phase = if this.admitted.claim() { Phase::Runs } else { Phase::Waits },
                 Phase::Yields(left) => {
                     *this.phase = Phase::Yields(left - 1);
                     cx.waker().wake_by_ref();
@@ -277,21 +292,36 @@ impl<M, F> fmt::Debug for Gated<M, F> {
 }
 
 impl Shared {
-    fn lock(&self) -> Locked<'_> {
+    fn lock(self: &Arc<Self>) -> Locked<'_> {
         // Nothing of the program's runs under it; a panic in the controller is a bug that must not spread.
-        Locked { core: Some(lock(&self.core)) }
+        Locked { core: Some(lock(&self.core)), shared: self }
+    }
+}
+
+impl Ring for Shared {
+    fn ring(self: Arc<Self>) {
+        let mut core = self.lock();
+        core.look.rang();
+        core.controller.revoke_unused(real_now());
+        core.settle();
     }
 }
 
 /// The lock, and what is to be woken when it has been given back.
 struct Locked<'a> {
     core: Option<MutexGuard<'a, Core>>,
+    shared: &'a Arc<Shared>,
 }
 
 impl Locked<'_> {
     /// Gives the lock back, and then wakes those who are concerned by what was done.
     fn settle(mut self) {
         let Some(mut core) = self.core.take() else { return };
+        let Core { controller, look, look_after, .. } = &mut *core;
+        if !look.is_set() && controller.waits_for_unused() {
+            // Where no timer can be had, an unused grant is kept.
+            let _ = look.set(Some(time::after(time::now(), *look_after)), self.shared);
+        }
         let mut woken = Vec::new();
         while let Some(key) = core.controller.next_news() {
             woken.extend(core.wakers.get_mut(key).and_then(Option::take));

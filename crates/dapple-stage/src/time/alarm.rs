@@ -72,6 +72,11 @@ impl Alarm {
         Ok(())
     }
 
+    /// Whether it is to ring, or has rung and [`Alarm::rang`] was not called yet.
+    pub(crate) fn is_set(&self) -> bool {
+        self.until.is_some()
+    }
+
     /// To be called first when it has rung.
     pub(crate) fn rang(&mut self) {
         self.disarm();

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread;
+use std::time::Duration;
 
 use dapple_stm::{TVar, atomically, atomically_blocking};
 
@@ -216,4 +217,36 @@ fn a_future_that_was_ready_does_not_run_its_transaction_again() {
     let message = panic_of(|| _ = transfer.as_mut().poll(&mut cx));
     assert!(message.contains("not polled again"), "{message}");
     assert_eq!(number.load(), 2);
+}
+
+/// A worker, and a transaction that runs for long on the serial path.
+#[test]
+fn c9_no_worker_waits_for_a_transaction_that_runs() {
+    let runtime = runtime(1);
+    let (number, text) = (TVar::new(0), TVar::new(String::from("before")));
+    let on_worker = || {
+        let (number, text) = (number.clone(), text.clone());
+        let (tx, seen) = std::sync::mpsc::channel();
+        drop(runtime.spawn(async move {
+            let added = atomically(|tx| tx.modify(&number, |number| number + 1)).now();
+            tx.send((added, number.load(), text.load())).unwrap();
+        }));
+        seen.recv_timeout(Duration::from_secs(20)).expect("the worker waits")
+    };
+    let mut attempts = 0;
+    atomically_blocking(|tx| {
+        attempts += 1;
+        let seen = tx.read(&number)?;
+        tx.write(&number, seen + 1_000)?;
+        tx.write(&text, String::from("after"))?;
+        if attempts > 64 {
+            // Both are kept, and neither is changed. The other transaction cannot run, and does not wait.
+            assert_eq!(on_worker(), (None, 64, String::from("before")));
+        } else {
+            let (added, _, _) = on_worker();
+            assert_eq!(added, Some(()));
+        }
+        Ok(())
+    });
+    assert_eq!(on_worker(), (Some(()), 1_065, String::from("after")));
 }

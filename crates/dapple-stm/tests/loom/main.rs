@@ -147,6 +147,33 @@ fn no_update_is_lost() {
     });
 }
 
+// Loads beside a transaction on the serial path, which it takes here after two failures: one that has seen a variable as it
+// is written finds no other as it was.
+//
+// Caught: a commit on the serial path that leaves loads what it has not written yet.
+#[test]
+fn loads_see_the_serial_path_commit_at_once() {
+    check(3, || {
+        let (x, y) = (TVar::new(0), TVar::new(0));
+        let (mut attempts, mut loads) = (0, None);
+        atomically_blocking(|tx| {
+            attempts += 1;
+            tx.read(&x)?;
+            if attempts <= 2 {
+                let x = x.clone();
+                thread::spawn(move || atomically_blocking(|tx| tx.modify(&x, |count| count + 1))).join().unwrap();
+            } else {
+                let (x, y) = (x.clone(), y.clone());
+                loads = Some(thread::spawn(move || (x.load(), y.load())));
+            }
+            tx.write(&x, 10)?;
+            tx.write(&y, 10)
+        });
+        let loaded = loads.expect("the third attempt succeeds").join().unwrap();
+        assert!(matches!(loaded, (2, 0 | 10) | (10, 10)), "{loaded:?}");
+    });
+}
+
 // One waits for what another writes.
 //
 // Caught: a wait that begins although its variable has changed; a commit that wakes nobody; a wait that does not mark

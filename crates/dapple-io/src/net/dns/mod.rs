@@ -354,7 +354,8 @@ impl Loaded {
 
     /// No question takes longer, whatever hickory makes of the settings.
     fn question_limit(&self) -> Duration {
-        self.settings.timeout * self.settings.attempts as u32 + Duration::from_secs(1)
+        let attempts = u32::try_from(self.settings.attempts).unwrap_or(u32::MAX);
+        self.settings.timeout.saturating_mul(attempts).saturating_add(Duration::from_secs(1))
     }
 }
 

@@ -101,7 +101,11 @@ fn giving_up_wakes_the_next_whatever_the_state() {
 fn what_a_dropped_request_holds_is_freed_before_it_is_told() {
     let admission = learned_with_room(Duration::from_secs(1));
     let wakes = Arc::new(Wakes::default());
-    let _running = admission.offer(Offer::now()).unwrap();
+    let mut running = pin!(admission.offer(Offer::now()).unwrap().run_whole(std::future::pending::<()>));
+    // Three polls until it runs.
+    for _ in 0..3 {
+        assert!(poll(&mut running, &Arc::default()).is_pending());
+    }
     let state = Arc::new(());
     let mut low = Vec::new();
     while let Ok(admitted) = admission.offer(Offer::now().class(Class::LOW)) {
@@ -177,6 +181,34 @@ fn one_that_occupies_its_place_as_a_whole_keeps_it_while_it_waits() {
     assert_eq!(poll(&mut first, &wakes), Poll::Ready(Ok(())));
     while poll(&mut second, &wakes).is_pending() {}
     assert!(admission.stats().cost > Duration::from_micros(5_100), "{:?}", admission.stats());
+}
+
+/// As in a loop around `select!`: the future is kept, and something else awaited.
+#[test]
+fn a_grant_that_is_not_used_goes_to_the_next() {
+    let admission = learned();
+    admission.shared.lock().look_after = Duration::from_millis(10);
+    let (wakes, next_wakes) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
+    let mut kept = pin!(admission.offer(Offer::now()).unwrap().run(|| async { 1 }));
+    let mut next = pin!(admission.offer(Offer::now()).unwrap().run(|| async { 2 }));
+    assert!(poll(&mut next, &next_wakes).is_pending());
+    // Begun to be polled, and then not any more.
+    assert!(poll(&mut kept, &wakes).is_pending());
+    let until = Instant::now() + Duration::from_secs(20);
+    while next_wakes.0.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < until, "the next one is never woken");
+        std::thread::yield_now();
+    }
+    let gets = |future: &mut dyn FnMut() -> Poll<Result<i32, crate::Refused>>| {
+        (0..10).find_map(|_| match future() {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        })
+    };
+    assert_eq!(gets(&mut || poll(&mut next, &next_wakes)), Some(Ok(2)));
+    // What was taken back is granted again.
+    assert_eq!(gets(&mut || poll(&mut kept, &wakes)), Some(Ok(1)));
+    assert_eq!(admission.stats().in_service, 0);
 }
 
 #[test]

@@ -105,8 +105,12 @@ impl CoordinatorMachine {
         let participants: Arc<[_]> = all.iter().copied().collect();
         let state = State::Voting { missing: all, payload };
         self.transactions.insert(id.position, Transaction { participants, state });
-        self.deadlines.insert(id.position, now + self.settings.vote_timeout);
-        self.timers.set(id, now + self.settings.resend_first, self.settings.resend_first * 2);
+        self.deadlines.insert(id.position, now.saturating_add(self.settings.vote_timeout));
+        self.timers.set(
+            id,
+            now.saturating_add(self.settings.resend_first),
+            self.settings.resend_first.saturating_mul(2),
+        );
         self.resend(id);
         Ok(id)
     }
@@ -262,7 +266,11 @@ impl Machine for CoordinatorMachine {
             Ok(()) => {
                 transaction.state = State::Committed { missing: std::mem::take(missing) };
                 self.outputs.push(Output::Decided { id: *id, refusal: None });
-                self.timers.set(*id, now + self.settings.resend_first, self.settings.resend_first * 2);
+                self.timers.set(
+                    *id,
+                    now.saturating_add(self.settings.resend_first),
+                    self.settings.resend_first.saturating_mul(2),
+                );
                 self.resend(*id);
                 self.forget_if_known(*id);
             }

@@ -102,8 +102,8 @@ impl Timers {
     pub(super) fn fire(&mut self, now: Duration, wait_max: Duration) -> Vec<TransactionId> {
         let due = self.0.iter_mut().filter(|(_, (at, _))| *at <= now);
         due.map(|(id, (at, wait))| {
-            *at = now + *wait;
-            *wait = (*wait * 2).min(wait_max);
+            *at = now.saturating_add(*wait);
+            *wait = wait.saturating_mul(2).min(wait_max);
             *id
         })
         .collect()

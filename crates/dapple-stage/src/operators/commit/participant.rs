@@ -133,7 +133,11 @@ impl ParticipantMachine {
         let Some(State::Committing { logged: true, applying, .. }) = self.states.get_mut(&id) else { return };
         if !done {
             *applying = false;
-            self.timers.set(id, now + self.settings.resend_first, self.settings.resend_first * 2);
+            self.timers.set(
+                id,
+                now.saturating_add(self.settings.resend_first),
+                self.settings.resend_first.saturating_mul(2),
+            );
             return;
         }
         self.timers.clear(id);
@@ -288,7 +292,7 @@ impl ParticipantMachine {
         let Some(State::Promising { work, doomed }) = self.states.get(&id).cloned() else { return };
         match outcome {
             Ok(()) => {
-                self.timers.set(id, now + self.settings.doubt_after, self.settings.resend_first);
+                self.timers.set(id, now.saturating_add(self.settings.doubt_after), self.settings.resend_first);
                 self.states.insert(id, State::Prepared { work });
                 if doomed {
                     self.decide(id, Outcome::Aborted);
@@ -339,7 +343,7 @@ impl ParticipantMachine {
     }
 
     fn back_in_doubt(&mut self, now: Duration, id: TransactionId, work: Work) {
-        self.timers.set(id, now + self.settings.resend_first, self.settings.resend_first);
+        self.timers.set(id, now.saturating_add(self.settings.resend_first), self.settings.resend_first);
         self.states.insert(id, State::Prepared { work });
     }
 }

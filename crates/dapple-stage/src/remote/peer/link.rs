@@ -169,7 +169,7 @@ impl Link {
 
     pub(super) fn has_failed(&self, why: String) {
         let wait = self.failures.lock().unwrap_or_else(PoisonError::into_inner).failed();
-        self.state.send_replace(State::Down(Down { why: why.into(), until: Instant::now() + wait }));
+        self.state.send_replace(State::Down(Down { why: why.into(), until: crate::time::after(Instant::now(), wait) }));
     }
 }
 

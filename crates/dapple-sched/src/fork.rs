@@ -1,0 +1,78 @@
+//! Whether this process is a copy of the one in which a runtime was built: `fork` copies the calling thread only, so that
+//! the copy of a runtime has no workers, and what waits for them would wait for ever.
+//!
+//! A counter of forks is incremented in each child before `fork` returns there. A runtime remembers the counter's value; it
+//! is compared where a thread that is no worker hands something to the runtime, which costs one load of a word that hardly
+//! ever changes. A child may build runtimes of its own.
+
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use crate::shared::Shared;
+
+/// Forks between the first process that built a runtime and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// The number of this process among its forefathers, as long as a runtime was built in one of them.
+#[inline]
+pub(crate) fn generation() -> u32 {
+    // Relaxed: written before any other code of the process runs.
+    FORKS.load(Relaxed)
+}
+
+/// Begins to count forks.
+pub(crate) fn watch() {
+    #[cfg(all(unix, not(any(dapple_loom, dapple_shuttle, miri))))]
+    {
+        static WATCHED: std::sync::Once = std::sync::Once::new();
+        // SAFETY: the handler only adds to an atomic number, which is allowed in the child of any process.
+        WATCHED.call_once(|| _ = unsafe { pthread_atfork(None, None, Some(note_fork)) });
+    }
+}
+
+impl Shared {
+    /// Panics if the runtime's workers are not in this process.
+    #[inline]
+    pub(crate) fn check_process(&self) {
+        if self.is_left_behind() {
+            refuse();
+        }
+    }
+
+    /// Whether this is the copy of a runtime in the child of a fork, where it has no workers.
+    #[inline]
+    pub(crate) fn is_left_behind(&self) -> bool {
+        self.generation != generation()
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn refuse() -> ! {
+    panic!("{LEFT_BEHIND}");
+}
+
+/// A worker's thread finds that it is the only one of its runtime: the callback that it was in has forked and returned.
+#[cold]
+#[inline(never)]
+pub(crate) fn end_worker() -> ! {
+    eprintln!("dapple: {LEFT_BEHIND}; this child was forked by a callback, which must not return");
+    std::process::abort();
+}
+
+#[cfg(all(unix, not(any(dapple_loom, dapple_shuttle, miri))))]
+extern "C" fn note_fork() {
+    FORKS.fetch_add(1, Relaxed);
+}
+
+// SAFETY: as POSIX declares it.
+#[cfg(all(unix, not(any(dapple_loom, dapple_shuttle, miri))))]
+unsafe extern "C" {
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> std::ffi::c_int;
+}
+
+const LEFT_BEHIND: &str = "this process is a fork of the one in which its Dapple runtime was built, and the runtime's \
+    workers were not copied: build the runtime after the fork, or start the child by std::process::Command";

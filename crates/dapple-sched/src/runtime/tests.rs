@@ -1,0 +1,100 @@
+//! Building a runtime, where a thread cannot be started.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::driver::ThreadDriver;
+
+/// Counts what of it is left.
+struct Counting {
+    threads: ThreadDriver,
+    shut_down: AtomicUsize,
+    /// Gone with the driver.
+    _alive: Sender<()>,
+}
+
+impl Driver for Counting {
+    fn attach(&self, worker: usize) {
+        self.threads.attach(worker);
+    }
+
+    fn park(&self, worker: usize, timeout: Option<Duration>) {
+        self.threads.park(worker, timeout);
+    }
+
+    fn poll(&self, worker: usize) -> bool {
+        self.threads.poll(worker)
+    }
+
+    fn unpark(&self, worker: usize) {
+        self.threads.unpark(worker);
+    }
+
+    fn shutdown(&self) {
+        self.shut_down.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        assert_eq!(*self.shut_down.get_mut(), 1, "it is shut down once");
+    }
+}
+
+/// Starts so many threads, and then no more. A clone of `alive` lives as long as each.
+fn start(at_most: usize, alive: Sender<()>) -> impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>> {
+    let started = AtomicUsize::new(0);
+    move |thread, run| {
+        if started.fetch_add(1, Relaxed) == at_most {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let alive = alive.clone();
+        thread.spawn(move || {
+            run();
+            drop(alive);
+        })
+    }
+}
+
+/// All that held the other end is gone.
+fn assert_gone(alive: &Receiver<()>) {
+    assert_eq!(alive.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+}
+
+#[test]
+fn a_build_that_fails_leaves_nothing_behind() {
+    // The third one of three threads is the monitor's.
+    for at_most in 0..3 {
+        let (threads_alive, threads) = channel();
+        let (driver_alive, drivers) = channel();
+        let driver = |workers| {
+            let threads = ThreadDriver::new(workers);
+            Ok(Arc::new(Counting { threads, shut_down: AtomicUsize::new(0), _alive: driver_alive }) as Arc<dyn Driver>)
+        };
+        let builder = Runtime::builder().workers(2).driver(driver);
+        let error = builder.build_by(start(at_most, threads_alive)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(error.to_string().contains("a thread of the runtime cannot be started"), "{error}");
+        assert_gone(&threads);
+        assert_gone(&drivers);
+    }
+}
+
+#[test]
+fn what_a_policy_has_posted_meanwhile_is_dropped() {
+    struct Count(Sender<()>);
+    let (tx, dropped) = channel();
+    let tx = Mutex::new(Some(tx));
+    let policy = move |_| {
+        // The second worker is never there.
+        let count = Count(tx.lock().unwrap().take().expect("one worker starts"));
+        let color = Handle::current().pinned_color(1);
+        color.post(move || drop(count.0));
+        Box::new(crate::SeededRandom::new(1)) as Box<dyn Policy>
+    };
+    let (alive, _threads) = channel();
+    let builder = Runtime::builder().workers(2).policy(policy);
+    assert!(builder.build_by(start(1, alive)).is_err());
+    assert_gone(&dropped);
+}
