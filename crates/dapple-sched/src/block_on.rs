@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
+use crate::budget::{Budget, OwnBudget};
 use crate::context;
 use crate::driver::Outside;
 use crate::runtime::Handle;
@@ -41,7 +42,10 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(parker.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
+    let budget = Budget::new();
+    let budget = OwnBudget::set(&budget);
     loop {
+        budget.begin();
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }

@@ -9,8 +9,9 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
+use crate::budget::poll_budget;
 use crate::cell::ColorCell;
 use crate::color::{Color, Priority};
 use crate::context;
@@ -521,6 +522,9 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        if self.ticket.is_none() {
+            ready!(poll_budget(cx));
+        }
         let state = self.state;
         let color = state.inner.color.cell();
         let mut outrun = false;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
+use crate::budget::{Budget, NO_BUDGET};
 use crate::cell::ColorCell;
 use crate::request::Request;
 use crate::shared::Shared;
@@ -32,11 +33,18 @@ struct Context {
     worker: Cell<*const Worker>,
     frame: Cell<*const Frame>,
     entered: Cell<*const Shared>,
+    /// That of the poll that the thread is in, or null; it outlives its stay here.
+    budget: Cell<*const Budget>,
 }
 
 impl Context {
     const fn new() -> Context {
-        Context { worker: Cell::new(ptr::null()), frame: Cell::new(ptr::null()), entered: Cell::new(ptr::null()) }
+        Context {
+            worker: Cell::new(ptr::null()),
+            frame: Cell::new(ptr::null()),
+            entered: Cell::new(ptr::null()),
+            budget: Cell::new(NO_BUDGET),
+        }
     }
 }
 
@@ -106,6 +114,7 @@ pub fn count_time(ran: Duration) {
 pub(crate) struct WorkerScope {
     worker: *const Worker,
     frame: *const Frame,
+    budget: *const Budget,
 }
 
 impl WorkerScope {
@@ -113,6 +122,7 @@ impl WorkerScope {
         CONTEXT.with(|context| WorkerScope {
             worker: context.worker.replace(worker),
             frame: context.frame.replace(&worker.frame),
+            budget: context.budget.replace(&worker.slot().budget),
         })
     }
 }
@@ -122,6 +132,7 @@ impl Drop for WorkerScope {
         CONTEXT.with(|context| {
             context.worker.set(self.worker);
             context.frame.set(self.frame);
+            context.budget.set(self.budget);
         });
     }
 }
@@ -385,6 +396,17 @@ pub(crate) fn current_task() -> Option<NonNull<Header>> {
 pub(crate) fn current_task_color() -> Option<NonNull<ColorCell>> {
     // SAFETY: the task is alive while it is polled.
     current_task().and_then(|task| unsafe { task::color_of(task) })
+}
+
+/// The budget of what this thread does; null where there is none.
+#[inline]
+pub(crate) fn budget() -> *const Budget {
+    CONTEXT.with(|context| context.budget.get())
+}
+
+/// Sets the budget of what this thread does, which the caller takes back before it is gone; returns what was there.
+pub(crate) fn set_budget(budget: *const Budget) -> *const Budget {
+    CONTEXT.with(|context| context.budget.replace(budget))
 }
 
 /// The runtime that the thread has entered.

@@ -30,6 +30,7 @@ mod afterwards;
 mod barrier;
 mod block;
 mod block_on;
+mod budget;
 mod callback;
 mod cell;
 mod clock;
@@ -86,6 +87,9 @@ pub mod model;
 
 pub use abort::AbortHandle;
 pub use block_on::block_on;
+pub use budget::{
+    Budgeted, ConsumeBudget, Unconstrained, budgeted, consume_budget, poll_budget, poll_budgeted, unconstrained,
+};
 pub use callback::{Callback, Posted};
 pub use closing::Closed;
 pub use color::{Color, PostError, Priority};

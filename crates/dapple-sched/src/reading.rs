@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use crate::budget::poll_budget;
 use crate::color::Priority;
 use crate::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
 use crate::context;
@@ -208,6 +209,9 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        if self.ticket.is_none() {
+            ready!(poll_budget(cx));
+        }
         let state = self.state;
         let color = state.color().cell();
         let chance = self.ticket.as_ref().map(|ticket| ticket.poll(cx.waker()));

@@ -26,6 +26,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::budget::Budget;
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
 use crate::driver::Driver;
@@ -97,6 +98,8 @@ pub(crate) struct Slot {
     pub(crate) running: AtomicU64,
     /// Where the callback was posted from that runs, or ran last.
     origin: AtomicPtr<Location<'static>>,
+    /// What is left to the poll that the worker is in.
+    pub(crate) budget: Budget,
     /// The task that it polls, if that has a name.
     pub(crate) shown: Shown,
     /// When the monitor first saw the turn that has not ended since, in nanoseconds since the runtime started; 0: none.
@@ -126,6 +129,7 @@ impl Slot {
             behind: AtomicBool::new(false),
             running: AtomicU64::new(NO_COLOR),
             origin: AtomicPtr::new(ptr::null_mut()),
+            budget: Budget::new(),
             shown: Shown::default(),
             stuck_since_ns: AtomicU64::new(0),
             turn_ns: AtomicU32::new(0),

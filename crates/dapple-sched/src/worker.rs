@@ -178,6 +178,7 @@ impl Worker {
         let Err(payload) = catch_unwind(AssertUnwindSafe(work)) else { return };
         // What is left of a stretch of light tasks is queued again.
         self.frame.end_light();
+        self.slot().budget.end();
         let color = self.frame.color();
         crate::panics::report(&self.shared, color, payload);
         if let Some(color) = color {

@@ -58,6 +58,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::budget;
 use crate::cell::{ColorCell, Kind, State};
 use crate::color::Color;
 use crate::context;
@@ -277,7 +278,8 @@ unsafe fn poll_colored(task: NonNull<Header>) {
     // What is granted while this poll runs may have come too late for it. There is one more, for that grant.
     let granted = header.take_grants();
     // SAFETY: promised by the caller.
-    let polled = context::in_task(task.as_ptr(), || unsafe { (vtable_of(task).poll)(task, &mut cx) });
+    let poll = || budget::in_poll(|| unsafe { (vtable_of(task).poll)(task, &mut cx) });
+    let polled = context::in_task(task.as_ptr(), poll);
     Header::revoke(granted);
     if polled != Polled::Pending {
         // SAFETY: promised by the caller; the output is stored.

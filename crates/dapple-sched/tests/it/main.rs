@@ -1,5 +1,6 @@
 //! The public behavior of the scheduler, one module per invariant (C1 to C10) or part.
 
+mod budget;
 mod c10_identity;
 mod c1_serial;
 mod c2_order;
