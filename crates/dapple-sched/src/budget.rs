@@ -4,8 +4,9 @@
 //! each poll of a task has [`BUDGET`] such awaits. Each that is ready at once spends one. When none is left, the next one
 //! wakes its task and answers `Pending`, and the task goes to the end of its queue, as by [`yield_now`](crate::yield_now).
 //!
-//! Only polls of tasks, and of what `block_on` drives, have a budget. Callbacks have none, nor has another executor: it
-//! might not poll again.
+//! Only polls of tasks, and of what `block_on` drives, have a budget. Callbacks have none, nor has another executor. Inside a
+//! poll there may be another executor, or a look at a future with a waker that does nothing. Therefore an await is refused
+//! only if its waker has reached the task that is polled here.
 //!
 //! | `left` | meaning |
 //! |---|---|
@@ -16,9 +17,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::ptr;
 // Not those of the models: one thread writes the number, another reads it for reports, and nothing depends on it.
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
+use crate::block_on::Parker;
 use crate::context;
 use crate::task::wake_if_polled;
 
@@ -26,11 +28,23 @@ use crate::task::wake_if_polled;
 pub(crate) struct Budget {
     /// Written by the thread, and read by the monitor.
     left: AtomicI64,
+    /// Of a thread that drives a future by `block_on`; null for a worker. It outlives the budget.
+    parker: AtomicPtr<Parker>,
 }
 
 impl Budget {
+    /// That of a worker.
     pub(crate) const fn new() -> Budget {
-        Budget { left: AtomicI64::new(UNLIMITED) }
+        Budget { left: AtomicI64::new(UNLIMITED), parker: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Whether the task, or the future of `block_on`, that this thread polls will be polled again.
+    fn is_woken(&self) -> bool {
+        // SAFETY: the parker outlives the budget.
+        match unsafe { self.parker.load(Relaxed).as_ref() } {
+            Some(parker) => parker.is_woken(),
+            None => context::is_woken(),
+        }
     }
 
     /// A poll of a task begins.
@@ -77,26 +91,17 @@ fn with_left<R>(left: i64, run: impl FnOnce() -> R) -> R {
     run()
 }
 
-/// Gives this thread, which is no worker, a budget while it drives a future.
-pub(crate) struct OwnBudget<'a> {
-    budget: &'a Budget,
-    before: *const Budget,
-}
-
-impl<'a> OwnBudget<'a> {
-    pub(crate) fn set(budget: &'a Budget) -> OwnBudget<'a> {
-        OwnBudget { budget, before: context::set_budget(budget) }
+/// Calls `drive` with a budget of this thread, which is no worker, while it drives a future.
+pub(crate) fn with_own<R>(parker: &Parker, drive: impl FnOnce(&Budget) -> R) -> R {
+    struct Restore(*const Budget);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            context::set_budget(self.0);
+        }
     }
-
-    pub(crate) fn begin(&self) {
-        self.budget.begin();
-    }
-}
-
-impl Drop for OwnBudget<'_> {
-    fn drop(&mut self) {
-        context::set_budget(self.before);
-    }
+    let budget = Budget { parker: AtomicPtr::new(ptr::from_ref(parker).cast_mut()), ..Budget::new() };
+    let _restore = Restore(context::set_budget(&budget));
+    drive(&budget)
 }
 
 /// Spends one ready await of the poll that this thread is in. `Pending`, with the task woken: none is left.
@@ -141,7 +146,7 @@ impl Drop for OwnBudget<'_> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[inline]
-pub fn poll_budget(cx: &mut Context<'_>) -> Poll<()> {
+pub fn poll_budget(cx: &Context<'_>) -> Poll<()> {
     // SAFETY: as in `with_left`.
     let Some(budget) = (unsafe { context::budget().as_ref() }) else { return Poll::Ready(()) };
     let left = budget.left.load(Relaxed);
@@ -178,17 +183,18 @@ pub fn poll_budgeted<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>
 }
 
 #[cold]
-fn refuse(budget: &Budget, left: i64, cx: &mut Context<'_>) -> Poll<()> {
+fn refuse(budget: &Budget, left: i64, cx: &Context<'_>) -> Poll<()> {
     if left <= -REFUSALS_MAX {
-        // Whatever polls here does not return to the worker when it is told to: another executor inside the task, say,
-        // that waits for just this future. It would wait for good.
+        // The task was woken before, and whatever polls here does not return to the worker: another executor, say, that
+        // waits for just this future. It would wait for good.
         budget.begin();
         return Poll::Ready(());
     }
     if !wake_if_polled(cx.waker()) {
         cx.waker().wake_by_ref();
     }
-    Poll::Pending
+    // A waker that leads elsewhere is that of an executor inside the task, or does nothing.
+    if budget.is_woken() { Poll::Pending } else { Poll::Ready(()) }
 }
 
 /// Spends one ready await, and lets others go if none is left: for a loop that might never wait, and has no await of

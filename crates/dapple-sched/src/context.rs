@@ -336,6 +336,13 @@ pub(crate) fn wake_polled(task: *const ()) -> bool {
     .unwrap_or(false)
 }
 
+/// Whether the innermost task that this worker polls will be polled again.
+pub(crate) fn is_woken() -> bool {
+    let polled_light = || with_worker(|worker| worker.frame.light.get() && worker.woken.get()).unwrap_or(false);
+    // SAFETY: the task is alive while it is polled.
+    current_task().is_some_and(|task| unsafe { task::is_woken(task) } || polls_light(task) && polled_light())
+}
+
 /// The color on top, if the thread runs its turn and so owns its fifo.
 #[inline]
 pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {

@@ -373,6 +373,17 @@ pub(crate) unsafe fn finish(task: NonNull<Header>, polled: Polled) {
     drop(TaskRef(task));
 }
 
+/// Whether a task that this thread polls is to be polled again, as far as its state says: a light one that this worker has
+/// woken itself is not noted there.
+///
+/// # Safety
+/// The task is alive.
+pub(crate) unsafe fn is_woken(task: NonNull<Header>) -> bool {
+    // SAFETY: promised by the caller. Relaxed: of what this thread did itself.
+    let state = unsafe { task.as_ref() }.state.load(Relaxed);
+    state & if state & COLORED == 0 { WOKEN } else { SCHEDULED } != 0
+}
+
 /// Polls a light task.
 ///
 /// # Safety

@@ -46,7 +46,7 @@ fn c7_awaits_that_are_ready_at_once_let_others_go() {
     });
     lets_others_go("consume_budget", |_| consume_budget());
     lets_others_go("budgeted", |_| budgeted(async {}));
-    lets_others_go("poll_budget", |_| poll_fn(poll_budget));
+    lets_others_go("poll_budget", |_| poll_fn(|cx| poll_budget(cx)));
 }
 
 #[test]
@@ -169,6 +169,21 @@ fn c7_an_executor_inside_a_task_is_not_refused_for_good() {
         drive(state.with(|n| *n))
     });
     assert_eq!(runtime.block_on(sum).unwrap(), MANY);
+}
+
+#[test]
+fn c7_a_look_at_a_future_is_not_refused() {
+    // Nothing is heard of this waker, so a refusal would be for good.
+    async fn looks(state: Colored<usize>) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        (0..MANY).all(|_| pin!(state.with(|n| *n += 1)).poll(&mut cx).is_ready())
+    }
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    assert!(runtime.block_on(looks(state.clone())));
+    assert!(runtime.block_on(spawn(looks(state.clone()))).unwrap());
+    assert!(runtime.block_on(Color::new().spawn(looks(state))).unwrap());
 }
 
 #[test]
