@@ -81,6 +81,8 @@ pub struct Colored<T> {
 
 struct Inner<T> {
     color: Color,
+    /// The line that made it.
+    made_from: Origin,
     /// `drop_in_color` for this `T`, which demands more of it than this struct does.
     drop_value: fn(&Color, T),
     /// A closure has panicked.
@@ -140,6 +142,7 @@ impl<T: Send + 'static> Colored<T> {
     /// runtime.block_on(names.with(|names| names.push("Bob")));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn new(value: T) -> Colored<T> {
         Colored::with_color(value, &Color::new())
     }
@@ -158,10 +161,12 @@ impl<T: Send + 'static> Colored<T> {
     /// assert_eq!(runtime.block_on(to.with(|to| *to)), 10);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn with_color(value: T, color: &Color) -> Colored<T> {
         Colored {
             inner: Arc::new(Inner {
                 color: color.resolved(),
+                made_from: Location::caller(),
                 drop_value: Color::drop_in_color::<T>,
                 poisoned: AtomicBool::new(false),
                 borrowed: UnsafeCell::new(Cell::new(false)),
@@ -335,7 +340,7 @@ impl<T: Send + 'static> Colored<T> {
             self.set_borrowed(true);
             let mut poison = Poison(self, true);
             let value = self.inner.value.with_mut(|value| value);
-            let result = f(&mut *value);
+            let result = context::in_state(self.inner.made_from, || f(&mut *value));
             poison.1 = false;
             result
         }
@@ -368,6 +373,11 @@ impl<T> Colored<T> {
     /// Where the value is: equal for handles to the same one only.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
+    }
+
+    /// The line that made it.
+    pub(crate) fn made_from(&self) -> Origin {
+        self.inner.made_from
     }
 
     pub(crate) fn poison(&self) {

@@ -1,13 +1,15 @@
 //! What the current thread is: a worker or not, what it runs, and which runtime it has entered.
 
 use std::cell::Cell;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use crate::budget::{Budget, NO_BUDGET};
 use crate::cell::ColorCell;
+use crate::node::Origin;
 use crate::request::Request;
-use crate::shared::Shared;
+use crate::shared::{Shared, Slot};
 use crate::sync::thread_local;
 use crate::task::{self, Header};
 use crate::worker::Worker;
@@ -334,6 +336,22 @@ pub(crate) fn wake_polled(task: *const ()) -> bool {
         polled
     })
     .unwrap_or(false)
+}
+
+/// Runs a closure on a state that was made there, which those who watch this worker are told.
+#[inline]
+pub(crate) fn in_state<R>(made_from: Origin, f: impl FnOnce() -> R) -> R {
+    struct Restore<'a>(&'a Slot, *const Location<'static>);
+    impl Drop for Restore<'_> {
+        fn drop(&mut self) {
+            self.0.replace_state(self.1);
+        }
+    }
+    let worker = CONTEXT.with(|context| context.worker.get());
+    // SAFETY: as in `with_worker`; a worker does not end inside a closure.
+    let slot = unsafe { worker.as_ref() }.map(Worker::slot);
+    let _restore = slot.map(|slot| Restore(slot, slot.replace_state(made_from)));
+    f()
 }
 
 /// Whether the innermost task that this worker polls will be polled again.

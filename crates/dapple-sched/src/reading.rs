@@ -188,7 +188,8 @@ impl<T: Send + Sync + 'static> Colored<T> {
     pub(crate) unsafe fn access_read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         self.assert_sound();
         // SAFETY: promised by the caller; whoever changes the value holds the color for himself.
-        f(unsafe { &*self.value_to_read() })
+        let value = unsafe { &*self.value_to_read() };
+        context::in_state(self.made_from(), || f(value))
     }
 }
 
