@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use dapple_sched::poll_budgeted;
+
 use crate::lock::{Mutex, refresh};
 
 /// Sends the value; dropped without sending, it tells the receiver that no value will come.
@@ -53,7 +55,13 @@ impl<T> Future for Receiver<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut state = self.0.lock();
+        poll_budgeted(cx, |cx| self.0.poll(cx))
+    }
+}
+
+impl<T> Mutex<State<T>> {
+    fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
+        let mut state = self.lock();
         if let Some(value) = state.value.take() {
             return Poll::Ready(Some(value));
         }

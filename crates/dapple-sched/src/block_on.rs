@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
+use crate::budget;
 use crate::context;
 use crate::driver::Outside;
 use crate::runtime::{self, Handle};
@@ -44,12 +45,15 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(parker.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
+    budget::with_own(&parker, |budget| {
+        loop {
+            budget.begin();
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
+            }
+            parker.wait();
         }
-        parker.wait();
-    }
+    })
 }
 
 /// Tells the driver that this thread takes part in the current runtime, for as long as it does.
@@ -87,13 +91,19 @@ impl Drop for Presence {
 /// | `RUNS` | `WAITS` | the thread, whose future is pending |
 /// | any | `WOKEN` | the waker; where that is `WAITS`, it tells the driver before, and unparks the thread afterwards |
 /// | `WOKEN` | `RUNS` | the thread, which polls again |
-struct Parker {
+pub(crate) struct Parker {
     thread: Thread,
     state: AtomicU8,
     runtime: Weak<Shared>,
 }
 
 impl Parker {
+    /// Whether the future will be polled again without waiting.
+    pub(crate) fn is_woken(&self) -> bool {
+        // Relaxed: of what this thread did itself. What others did is acquired by `wait`.
+        self.state.load(Relaxed) == WOKEN
+    }
+
     /// Waits until the waker was called since the poll began.
     fn wait(&self) {
         // AcqRel, all three: what the waker did is visible to the next poll.

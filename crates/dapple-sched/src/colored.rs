@@ -8,9 +8,10 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use crate::borrow::Borrows;
+use crate::budget::poll_budget;
 use crate::cell::ColorCell;
 use crate::color::{Color, Priority};
 use crate::context;
@@ -80,6 +81,8 @@ pub struct Colored<T> {
 
 struct Inner<T> {
     color: Color,
+    /// The line that made it.
+    made_from: Origin,
     /// `drop_in_color` for this `T`, which demands more of it than this struct does.
     drop_value: fn(&Color, T),
     /// A closure has panicked.
@@ -139,6 +142,7 @@ impl<T: Send + 'static> Colored<T> {
     /// runtime.block_on(names.with(|names| names.push("Bob")));
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn new(value: T) -> Colored<T> {
         Colored::with_color(value, &Color::new())
     }
@@ -157,10 +161,12 @@ impl<T: Send + 'static> Colored<T> {
     /// assert_eq!(runtime.block_on(to.with(|to| *to)), 10);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn with_color(value: T, color: &Color) -> Colored<T> {
         Colored {
             inner: Arc::new(Inner {
                 color: color.resolved(),
+                made_from: Location::caller(),
                 drop_value: Color::drop_in_color::<T>,
                 poisoned: AtomicBool::new(false),
                 borrows: Borrows::none(),
@@ -334,7 +340,7 @@ impl<T: Send + 'static> Colored<T> {
             self.borrows().enter_to_write();
             let mut poison = Poison(self, true);
             let value = self.inner.value.with_mut(|value| value);
-            let result = f(&mut *value);
+            let result = context::in_state(self.inner.made_from, || f(&mut *value));
             poison.1 = false;
             result
         }
@@ -367,6 +373,11 @@ impl<T> Colored<T> {
     /// Where the value is: equal for handles to the same one only.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
+    }
+
+    /// The line that made it.
+    pub(crate) fn made_from(&self) -> Origin {
+        self.inner.made_from
     }
 
     pub(crate) fn poison(&self) {
@@ -510,6 +521,9 @@ impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> 
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        if self.ticket.is_none() {
+            ready!(poll_budget(cx));
+        }
         let state = self.state;
         let color = state.inner.color.cell();
         let mut outrun = false;

@@ -1,13 +1,16 @@
 //! What the current thread is: a worker or not, what it runs, and which runtime it has entered.
 
 use std::cell::Cell;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
+use crate::budget::{Budget, NO_BUDGET};
 use crate::cell::ColorCell;
 use crate::enter::Entry;
+use crate::node::Origin;
 use crate::request::Request;
-use crate::shared::Shared;
+use crate::shared::{Shared, Slot};
 use crate::sync::thread_local;
 use crate::task::{self, Header};
 use crate::worker::Worker;
@@ -36,11 +39,18 @@ struct Context {
     worker: Cell<*const Worker>,
     frame: Cell<*const Frame>,
     entered: Cell<*mut Entry>,
+    /// That of the poll that the thread is in, or null; it outlives its stay here.
+    budget: Cell<*const Budget>,
 }
 
 impl Context {
     const fn new() -> Context {
-        Context { worker: Cell::new(ptr::null()), frame: Cell::new(ptr::null()), entered: Cell::new(ptr::null_mut()) }
+        Context {
+            worker: Cell::new(ptr::null()),
+            frame: Cell::new(ptr::null()),
+            entered: Cell::new(ptr::null_mut()),
+            budget: Cell::new(NO_BUDGET),
+        }
     }
 }
 
@@ -110,6 +120,7 @@ pub fn count_time(ran: Duration) {
 pub(crate) struct WorkerScope {
     worker: *const Worker,
     frame: *const Frame,
+    budget: *const Budget,
 }
 
 impl WorkerScope {
@@ -117,6 +128,7 @@ impl WorkerScope {
         CONTEXT.with(|context| WorkerScope {
             worker: context.worker.replace(worker),
             frame: context.frame.replace(&worker.frame),
+            budget: context.budget.replace(&worker.slot().budget),
         })
     }
 }
@@ -126,6 +138,7 @@ impl Drop for WorkerScope {
         CONTEXT.with(|context| {
             context.worker.set(self.worker);
             context.frame.set(self.frame);
+            context.budget.set(self.budget);
         });
     }
 }
@@ -339,6 +352,29 @@ pub(crate) fn wake_polled(task: *const ()) -> bool {
     .unwrap_or(false)
 }
 
+/// Runs a closure on a state that was made there, which those who watch this worker are told.
+#[inline]
+pub(crate) fn in_state<R>(made_from: Origin, f: impl FnOnce() -> R) -> R {
+    struct Restore<'a>(&'a Slot, *const Location<'static>);
+    impl Drop for Restore<'_> {
+        fn drop(&mut self) {
+            self.0.replace_state(self.1);
+        }
+    }
+    let worker = CONTEXT.with(|context| context.worker.get());
+    // SAFETY: as in `with_worker`; a worker does not end inside a closure.
+    let slot = unsafe { worker.as_ref() }.map(Worker::slot);
+    let _restore = slot.map(|slot| Restore(slot, slot.replace_state(made_from)));
+    f()
+}
+
+/// Whether the innermost task that this worker polls will be polled again.
+pub(crate) fn is_woken() -> bool {
+    let polled_light = || with_worker(|worker| worker.frame.light.get() && worker.woken.get()).unwrap_or(false);
+    // SAFETY: the task is alive while it is polled.
+    current_task().is_some_and(|task| unsafe { task::is_woken(task) } || polls_light(task) && polled_light())
+}
+
 /// The color on top, if the thread runs its turn and so owns its fifo.
 #[inline]
 pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {
@@ -399,6 +435,17 @@ pub(crate) fn current_task() -> Option<NonNull<Header>> {
 pub(crate) fn current_task_color() -> Option<NonNull<ColorCell>> {
     // SAFETY: the task is alive while it is polled.
     current_task().and_then(|task| unsafe { task::color_of(task) })
+}
+
+/// The budget of what this thread does; null where there is none.
+#[inline]
+pub(crate) fn budget() -> *const Budget {
+    CONTEXT.with(|context| context.budget.get())
+}
+
+/// Sets the budget of what this thread does, which the caller takes back before it is gone; returns what was there.
+pub(crate) fn set_budget(budget: *const Budget) -> *const Budget {
+    CONTEXT.with(|context| context.budget.replace(budget))
 }
 
 /// The last one of the runtimes that the thread has entered, or null.

@@ -31,6 +31,7 @@ mod barrier;
 mod block;
 mod block_on;
 mod borrow;
+mod budget;
 mod callback;
 mod cell;
 mod clock;
@@ -38,6 +39,7 @@ mod closing;
 mod color;
 mod colored;
 mod context;
+mod described;
 mod dispose;
 mod driver;
 mod dump;
@@ -91,16 +93,20 @@ pub mod model;
 
 pub use abort::AbortHandle;
 pub use block_on::block_on;
+pub use budget::{
+    Budgeted, ConsumeBudget, Unconstrained, budgeted, consume_budget, poll_budget, poll_budgeted, unconstrained,
+};
 pub use callback::{Callback, Posted};
 pub use closing::Closed;
 pub use color::{Color, PostError, Priority};
 pub use colored::{Colored, TryWithError, With};
 pub use context::{count_time, on_worker};
+pub use described::{Described, described};
 pub use driver::{Barrier, Driver, Outside};
 pub use dump::{ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, WorkerDump};
 pub use enter::EnterGuard;
 pub use join_error::JoinError;
-pub use monitor::SlowCallback;
+pub use monitor::{SlowCallback, Slowness};
 pub use named::{Named, named};
 pub use panics::PanicInfo;
 pub use pinned::{Pinned, PinnedWith};

@@ -324,6 +324,7 @@ impl Worker {
         self.frame.begin_light();
         let polled = self.poll_stretch(len);
         self.frame.end_light();
+        slot.budget.end();
         slot.running.set(Running::Nothing);
         slot.counters.turn(polled as u32);
         let mut passed_ns = polled as u64 * u64::from(mean_ns);
@@ -366,6 +367,7 @@ impl Worker {
             return;
         }
         slot.set_origin(header.spawned_from());
+        slot.budget.begin();
         self.frame.set_task(task.as_ptr());
         self.woken.set(false);
         // SAFETY: the task's own count is there until it is done; it is not done, and this thread alone polls it.
@@ -397,6 +399,7 @@ impl Worker {
             }
             if state & ABORTED != 0 {
                 self.leave_stretch(at);
+                self.slot().budget.end();
                 self.slot().set_origin(task.as_ref().spawned_from());
                 self.frame.set_task(task.as_ptr());
                 task::end_aborted(task);
@@ -415,6 +418,7 @@ impl Worker {
     /// As [`Worker::poll_light`]; it was polled.
     #[inline(never)]
     unsafe fn settle_light(&self, at: usize, task: NonNull<Header>, polled: Polled) {
+        self.slot().budget.end();
         // SAFETY: promised by the caller.
         unsafe {
             if !self.frame.is_light() {

@@ -31,8 +31,47 @@ pub struct SlowCallback {
     pub posted_from: &'static Location<'static>,
     /// The name of the task, where it is one that was started by [`crate::named`].
     pub name: Option<Arc<str>>,
+    /// What its poll is about, where that was told by [`crate::described`]: of a handler of `dapple-serve`, the method and the
+    /// path.
+    pub about: Option<String>,
+    /// The line that made the state in whose closure it is, where it is in one.
+    pub state: Option<&'static Location<'static>>,
     /// How long it has been running at least.
     pub running_for: Duration,
+    /// What keeps it.
+    pub slowness: Slowness,
+}
+
+/// Why a callback does not end; see [`SlowCallback`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Slowness {
+    /// No await has returned: it computes, or it waits for something in a way that blocks the worker.
+    Blocks,
+    /// Awaits return, and all of them were ready at once: the task does not wait, and never returns to its worker. It is
+    /// [`unconstrained`](crate::unconstrained), or what it does between two awaits is long.
+    NeverYields,
+}
+
+impl SlowCallback {
+    /// The report, as it is printed where the program has no handler of its own.
+    fn text(&self) -> String {
+        let name = self.name.as_ref().map(|name| format!(" (task {name:?})")).unwrap_or_default();
+        let what = match &self.about {
+            Some(about) => format!("{about}, in color {}{name},", self.color_id),
+            None => format!("a callback of color {}{name}, posted from {},", self.color_id, self.posted_from),
+        };
+        let state = self.state.map(|line| format!(", and is in the state made at {line}")).unwrap_or_default();
+        let why = match self.slowness {
+            Slowness::Blocks => {
+                "it blocks, as no await has returned: give blocking calls to the blocking pool, and split long work up"
+            }
+            Slowness::NeverYields => {
+                "it never yields, as all its awaits are ready at once: await `yield_now` now and then, and split long work up"
+            }
+        };
+        format!("{what} has kept worker {} for {} ms{state}; {why}", self.worker, self.running_for.as_millis())
+    }
 }
 
 /// What is called for each of them.
@@ -51,15 +90,7 @@ impl Default for SlowRule {
 }
 
 fn print_slow(slow: &SlowCallback) {
-    let name = slow.name.as_ref().map(|name| format!(" (task {name:?})")).unwrap_or_default();
-    eprintln!(
-        "dapple: a callback of color {}{name}, posted from {}, has kept worker {} for {} ms: give blocking calls to the \
-         blocking pool, and split long work up",
-        slow.color_id,
-        slow.posted_from,
-        slow.worker,
-        slow.running_for.as_millis()
-    );
+    eprintln!("dapple: {}", slow.text());
 }
 
 /// What the monitor remembers of a worker between two looks.
@@ -68,6 +99,8 @@ struct Seen {
     turns: u64,
     /// Since when no turn has ended, and whether that was reported.
     stuck_since: Option<Instant>,
+    /// What was left of the budget then.
+    budget_left: i64,
     reported: bool,
     /// Looks in a row at which the worker had colors waiting.
     backlog: u32,
@@ -187,6 +220,10 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     let Some(posted_from) = slot.origin().filter(|_| ended == 0 && runs) else {
         return seen.forget_callback(slot);
     };
+    let budget_left = slot.budget.left();
+    if seen.stuck_since.is_none() {
+        seen.budget_left = budget_left;
+    }
     let since = *seen.stuck_since.get_or_insert_with(|| {
         let now = Instant::now();
         // Relaxed: a number to show. At least 1, as 0 means none.
@@ -199,7 +236,17 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
         && let Some(color_id) = shared.running_id(slot)
     {
         seen.reported = true;
-        let slow = SlowCallback { color_id, worker, posted_from, name: slot.shown.name(), running_for };
+        let slowness = if budget_left == seen.budget_left { Slowness::Blocks } else { Slowness::NeverYields };
+        let slow = SlowCallback {
+            color_id,
+            worker,
+            posted_from,
+            name: slot.shown.name(),
+            about: slot.about.text(),
+            state: slot.state_made_from(),
+            running_for,
+            slowness,
+        };
         // A handler that panics must not end the watch.
         let _ = catch_unwind(AssertUnwindSafe(|| (shared.slow_rule.handler)(&slow)));
     }

@@ -8,8 +8,9 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use crate::budget::poll_budget;
 use crate::color::Color;
 use crate::colored::TryWithError;
 use crate::context;
@@ -503,6 +504,9 @@ where
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        if self.closure.is_some() {
+            ready!(poll_budget(cx));
+        }
         if let Some(closure) = self.closure.take() {
             let state = self.state.clone();
             let color = state.color().cell();

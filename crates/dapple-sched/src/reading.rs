@@ -6,9 +6,10 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use crate::borrow::Borrows;
+use crate::budget::poll_budget;
 use crate::color::Priority;
 use crate::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
 use crate::context;
@@ -217,7 +218,8 @@ impl<T: Send + Sync + 'static> Colored<T> {
     pub(crate) unsafe fn access_read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         self.assert_sound();
         // SAFETY: promised by the caller; a closure that changes the value runs while its color is held for writing.
-        f(unsafe { &*self.value_to_read() })
+        let value = unsafe { &*self.value_to_read() };
+        context::in_state(self.made_from(), || f(value))
     }
 }
 
@@ -238,6 +240,9 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        if self.ticket.is_none() {
+            ready!(poll_budget(cx));
+        }
         let state = self.state;
         let color = state.color().cell();
         let chance = self.ticket.as_ref().map(|ticket| ticket.poll(cx.waker()));

@@ -26,8 +26,10 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::budget::Budget;
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
+use crate::described::About;
 use crate::driver::{Barrier, Driver};
 use crate::fork;
 use crate::light::{STRETCH_MAX, Stretch};
@@ -99,6 +101,12 @@ pub(crate) struct Slot {
     pub(crate) running: RunningWord,
     /// Where the callback was posted from that runs, or ran last.
     origin: AtomicPtr<Location<'static>>,
+    /// What is left to the poll that the worker is in.
+    pub(crate) budget: Budget,
+    /// Where the state was made whose closure it is in, or null.
+    state: AtomicPtr<Location<'static>>,
+    /// What the poll is about that it is in.
+    pub(crate) about: About,
     /// The task that it polls, if that has a name.
     pub(crate) shown: Shown,
     /// When the monitor first saw the turn that has not ended since, in nanoseconds since the runtime started; 0: none.
@@ -173,6 +181,9 @@ impl Slot {
             behind: AtomicBool::new(false),
             running: RunningWord::new(),
             origin: AtomicPtr::new(ptr::null_mut()),
+            budget: Budget::new(),
+            state: AtomicPtr::new(ptr::null_mut()),
+            about: About::default(),
             shown: Shown::default(),
             stuck_since_ns: AtomicU64::new(0),
             turn_ns: AtomicU32::new(0),
@@ -209,6 +220,21 @@ impl Slot {
         // Relaxed: see `set_origin`.
         // SAFETY: `set_origin` stored it, which takes nothing shorter-lived than the program.
         unsafe { self.origin.load(Relaxed).as_ref() }
+    }
+
+    /// Tells those who watch where the state was made whose closure the worker is in; returns what it was in before.
+    #[inline]
+    pub(crate) fn replace_state(&self, made_from: *const Location<'static>) -> *const Location<'static> {
+        // Relaxed, and not one step: for reports, and this worker alone writes it.
+        let before = self.state.load(Relaxed);
+        self.state.store(made_from.cast_mut(), Relaxed);
+        before
+    }
+
+    /// Where the state was made whose closure the worker is in.
+    pub(crate) fn state_made_from(&self) -> Option<Origin> {
+        // SAFETY: `replace_state` stored it, whose callers give it constants of the program. Relaxed: for reports.
+        unsafe { self.state.load(Relaxed).as_ref() }
     }
 
     /// Tells those who watch that the worker goes on with a callback of another color; returns what it was in.

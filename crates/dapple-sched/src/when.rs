@@ -7,8 +7,9 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
+use crate::budget::poll_budget;
 use crate::color::Priority;
 use crate::colored::{self, TryWithError};
 use crate::context;
@@ -373,6 +374,9 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         let this = &mut *self;
+        if this.ticket.is_none() {
+            ready!(poll_budget(cx));
+        }
         let closure = &mut this.closure;
         let owned = &this.owned;
         // SAFETY: called below while all colors are held; the states are all different.

@@ -180,6 +180,7 @@ impl Worker {
         // What is left of a stretch of light tasks is queued again.
         self.frame.end_light();
         self.away_ns.set(None);
+        self.slot().budget.end();
         let color = self.frame.color();
         crate::panics::report(&self.shared, color, payload);
         if let Some(color) = color {

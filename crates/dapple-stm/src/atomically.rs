@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use crate::gate::{Pass, Place};
 use crate::shared;
 use crate::stop::{Abort, Kind, StmResult, Stop};
-use crate::sync::{ATTEMPTS, on_worker, rest};
+use crate::sync::{ATTEMPTS, on_worker, poll_budget, rest};
 use crate::tx::Tx;
 use crate::wait::Wait;
 
@@ -277,6 +277,9 @@ impl Progress {
         f: &mut impl FnMut(&mut Tx) -> Result<T, Abort<E>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, E>> {
+        if matches!(self.stage, Stage::Ready) && self.failures == 0 {
+            ready!(poll_budget(cx));
+        }
         loop {
             match &mut self.stage {
                 Stage::Waiting(wait) => {

@@ -5,6 +5,8 @@
 
 #[cfg(dapple_loom)]
 mod imp {
+    use std::task::{Context, Poll};
+
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
     pub(crate) use loom::{lazy_static, thread_local};
 
@@ -28,10 +30,16 @@ mod imp {
     pub(crate) fn on_worker() -> bool {
         false
     }
+
+    pub(crate) fn poll_budget(_: &Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
 }
 
 #[cfg(dapple_shuttle)]
 mod imp {
+    use std::task::{Context, Poll};
+
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
     pub(crate) use shuttle::{lazy_static, thread_local};
 
@@ -51,6 +59,10 @@ mod imp {
 
     pub(crate) fn on_worker() -> bool {
         false
+    }
+
+    pub(crate) fn poll_budget(_: &Context<'_>) -> Poll<()> {
+        Poll::Ready(())
     }
 }
 
@@ -84,7 +96,7 @@ mod imp {
 
     const YIELDS: u32 = 16;
 
-    pub(crate) use dapple_sched::on_worker;
+    pub(crate) use dapple_sched::{on_worker, poll_budget};
 }
 
 pub(crate) use imp::*;

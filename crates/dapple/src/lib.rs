@@ -75,11 +75,12 @@ pub use dapple_io::{blocking, event, event_loop, flow, fs, net, pipe, process, s
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{
-    AbortHandle, Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Driver, Dump,
-    EnterGuard, Handle, JoinError, JoinHandle, NamedDump, Observer, PanicInfo, Pinned, PinnedWith, Policy, PostError,
-    Posted, Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump, Runtime,
-    RuntimeStats, SeededRandom, Set, ShutdownReport, SlowCallback, TraceEvent, TraceKind, TryWithError, When, With,
-    WithAll, WorkerDump, WorkerStats, YieldNow, count_time, on_worker, spawn, when, yield_now,
+    AbortHandle, Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Described,
+    Driver, Dump, EnterGuard, Handle, JoinError, JoinHandle, NamedDump, Observer, PanicInfo, Pinned, PinnedWith,
+    Policy, PostError, Posted, Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump,
+    Runtime, RuntimeStats, SeededRandom, Set, ShutdownReport, SlowCallback, Slowness, TraceEvent, TraceKind,
+    TryWithError, When, With, WithAll, WorkerDump, WorkerStats, YieldNow, count_time, described, on_worker, spawn,
+    when, yield_now,
 };
 #[doc(inline)]
 pub use dapple_sync::{sync, task, task_local};

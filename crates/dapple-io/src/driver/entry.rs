@@ -10,7 +10,7 @@
 //! | an operation that would block | clears the flags of its direction, if the count is unchanged |
 //! | deregistration, shutdown | sets `CLOSED`, then takes the waiters |
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::epoll::EventFlags;
@@ -43,8 +43,6 @@ pub(crate) struct Closed;
 /// One registered descriptor.
 pub(crate) struct Entry {
     readiness: AtomicU64,
-    /// Operations that succeeded in a row without waiting; see [`Entry::spend`].
-    streak: AtomicU32,
     waiters: Mutex<Waiters>,
 }
 
@@ -72,7 +70,7 @@ impl Entry {
         if writable {
             flags |= WRITABLE;
         }
-        Entry { readiness: AtomicU64::new(flags), streak: AtomicU32::new(0), waiters: Mutex::default() }
+        Entry { readiness: AtomicU64::new(flags), waiters: Mutex::default() }
     }
 
     /// Ready when the descriptor may be, or else the waker is kept until it is.
@@ -92,10 +90,6 @@ impl Entry {
         let seen = self.look(direction);
         drop(waiters);
         drop(replaced);
-        if seen.is_none() {
-            // Relaxed: see `spend`.
-            self.streak.store(0, Ordering::Relaxed);
-        }
         seen.map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -129,15 +123,6 @@ impl Entry {
         let _ = self.readiness.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             (state / EVENT == sighting.0 / EVENT && state & flags != 0).then_some(state & !flags)
         });
-    }
-
-    /// Counts an operation that did not have to wait. Every [`STREAK_MAX`]-th answer is `false`: the task must then
-    /// yield, or a descriptor that is always ready would keep its color running for ever.
-    pub(crate) fn spend(&self) -> bool {
-        // Relaxed: a lost count only moves the yield.
-        let streak = self.streak.load(Ordering::Relaxed) + 1;
-        self.streak.store(streak % STREAK_MAX, Ordering::Relaxed);
-        streak < STREAK_MAX
     }
 
     /// Whether somebody waits to read.
@@ -260,10 +245,6 @@ fn flags_of(events: EventFlags) -> u64 {
     flags
 }
 
-/// Operations without waiting after which a task yields; each takes about a microsecond, so this stays well under the
-/// scheduler's time slice.
-const STREAK_MAX: u32 = 128;
-
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
 /// The other side ended the stream, or an error waits: a read does not block.
@@ -299,12 +280,5 @@ mod tests {
         entry.clear_partly(sighting, Direction::Read);
         assert!(entry.look(Direction::Read).is_some());
         assert!(entry.look(Direction::Write).is_some(), "not touched");
-    }
-
-    #[test]
-    fn a_long_streak_yields_once_in_a_while() {
-        let entry = Entry::new(true, true);
-        let yields = (0..STREAK_MAX * 3).filter(|_| !entry.spend()).count();
-        assert_eq!(yields, 3);
     }
 }

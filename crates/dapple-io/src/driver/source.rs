@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+
+use dapple_sched::poll_budget;
 
 use super::entry::{Direction, Entry, Waiter};
 use super::slot::Slot;
@@ -117,10 +119,7 @@ impl<T: AsFd> Source<T> {
                     return Poll::Pending;
                 }
             };
-            if !self.entry.spend() {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+            ready!(poll_budget(cx));
             match self.attempt(&mut op) {
                 Ok(Step::More(result)) => return Poll::Ready(Ok(result)),
                 Ok(Step::Drained(result)) => {

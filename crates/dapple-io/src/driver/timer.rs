@@ -84,6 +84,12 @@ impl Timer {
         Ok(Poll::Pending)
     }
 
+    /// Whether it was polled before its deadline, and has not been ready since.
+    #[inline]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.0 & KIND == ARMED
+    }
+
     #[inline]
     fn arm(&mut self, deadline: u64, waker: &Waker) -> io::Result<()> {
         let armed = current::with_slot_for_timer(|slot, is_owner| {

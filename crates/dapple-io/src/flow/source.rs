@@ -1,13 +1,14 @@
 //! Where items come from (Gribble, section 5.1).
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use dapple_sched::{poll_budget, unconstrained};
 
 use super::chain::{Flow, Upstream, flow};
 use super::codec::{Chunks, Decode};
@@ -131,7 +132,9 @@ impl<D: Device, C: Decode> Source<D, C> {
     /// `WouldBlock` if it has not; otherwise as [`next`](Self::next).
     pub fn try_next(&mut self) -> Option<io::Result<C::Item>> {
         let mut cx = Context::from_waker(Waker::noop());
-        match self.poll_item(&mut cx) {
+        // A look is not refused.
+        let mut look = unconstrained(poll_fn(|cx| self.poll_item(cx)));
+        match Pin::new(&mut look).poll(&mut cx) {
             Poll::Ready(item) => item,
             Poll::Pending => Some(Err(io::ErrorKind::WouldBlock.into())),
         }
@@ -224,7 +227,11 @@ impl<D: Device, C: Decode> Source<D, C> {
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<C::Item>>> {
         Poll::Ready(match ready!(self.poll_ready(cx)) {
             Ok(false) => None,
-            Ok(true) => self.ready.take().map(Ok),
+            // It stays in the source if it is not taken now.
+            Ok(true) => {
+                ready!(poll_budget(cx));
+                self.ready.take().map(Ok)
+            }
             Err(error) => Some(Err(error)),
         })
     }

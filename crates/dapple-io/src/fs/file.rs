@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use dapple_sched::consume_budget;
 use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
@@ -101,6 +102,7 @@ impl File {
             let (count, buf) = self.read_buf_at(offset, AlignedBuf::new(len)).await;
             return Ok(buf[..count?].to_vec());
         }
+        consume_budget().await;
         let mut buf = Vec::new();
         if cached::fill(self, offset, &mut buf, len.min(INLINE_MAX))? {
             return Ok(buf);
@@ -131,6 +133,7 @@ impl File {
             let read = self.read_at(offset, len).await?;
             return if read.len() == len { Ok(read) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
         }
+        consume_budget().await;
         let mut buf = Vec::new();
         if len <= INLINE_MAX && cached::fill(self, offset, &mut buf, len)? && buf.len() == len {
             return Ok(buf);

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dapple_sched::poll_budget;
+
 use super::Instant;
 use crate::driver::Timer;
 
@@ -83,7 +85,10 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let has_waited = self.timer.is_armed();
         match self.timer.poll(cx.waker()) {
+            // What has waited is not refused: others may use up each poll's budget before it.
+            Ok(Poll::Ready(())) if !has_waited => poll_budget(cx),
             Ok(poll) => poll,
             Err(error) => panic!("a timer needs a runtime: {error}"),
         }

@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dapple_sched::unconstrained;
+
 use super::Instant;
 use super::sleep::{Sleep, sleep, sleep_until};
 
@@ -70,7 +72,8 @@ impl<F: Future> Future for Timeout<F> {
         if let Poll::Ready(output) = future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        Pin::new(sleep).poll(cx).map(|()| Err(Elapsed(())))
+        // The future may have used up the budget, and do so in each poll.
+        Pin::new(&mut unconstrained(sleep)).poll(cx).map(|()| Err(Elapsed(())))
     }
 }
 

@@ -4,10 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::{DONE, FAILED, JOINED, TaskRef, poll_joined, vtable_of};
 use crate::abort::AbortHandle;
+use crate::budget::poll_budget;
 use crate::color::Color;
 use crate::join_error::JoinError;
 use crate::sync::atomic::Ordering::*;
@@ -96,6 +97,7 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         if self.poll_finished(cx).is_pending() {
             return Poll::Pending;
         }
+        ready!(poll_budget(cx));
         assert!(!self.taken, "a join handle is not polled again after it was ready");
         self.taken = true;
         let mut output: Option<Result<T, JoinError>> = None;

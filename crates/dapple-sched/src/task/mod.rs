@@ -58,6 +58,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::budget;
 use crate::cell::{ColorCell, Kind, State};
 use crate::color::Color;
 use crate::context;
@@ -283,7 +284,8 @@ unsafe fn poll_colored(task: NonNull<Header>) {
     // What is granted while this poll runs may have come too late for it. There is one more, for that grant.
     let granted = header.take_grants();
     // SAFETY: promised by the caller.
-    let polled = context::in_task(task.as_ptr(), || unsafe { (vtable_of(task).poll)(task, &mut cx) });
+    let poll = || budget::in_poll(|| unsafe { (vtable_of(task).poll)(task, &mut cx) });
+    let polled = context::in_task(task.as_ptr(), poll);
     Header::revoke(granted);
     if polled != Polled::Pending {
         // SAFETY: promised by the caller; the output is stored.
@@ -375,6 +377,17 @@ pub(crate) unsafe fn finish(task: NonNull<Header>, polled: Polled) {
         unsafe { hold::release(color_of(task).expect("COLORED comes after the color")) };
     }
     drop(TaskRef(task));
+}
+
+/// Whether a task that this thread polls is to be polled again, as far as its state says: a light one that this worker has
+/// woken itself is not noted there.
+///
+/// # Safety
+/// The task is alive.
+pub(crate) unsafe fn is_woken(task: NonNull<Header>) -> bool {
+    // SAFETY: promised by the caller. Relaxed: of what this thread did itself.
+    let state = unsafe { task.as_ref() }.state.load(Relaxed);
+    state & if state & COLORED == 0 { WOKEN } else { SCHEDULED } != 0
 }
 
 /// Polls a light task.

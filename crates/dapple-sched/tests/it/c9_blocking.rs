@@ -1,10 +1,13 @@
 //! C9: blocking forms refuse to run on a worker, and say what to write instead.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dapple_sched::{Callback, Color, Colored, Runtime, SlowCallback, block_on, on_worker, spawn};
+use dapple_sched::{
+    Callback, Color, Colored, Runtime, SlowCallback, Slowness, block_on, described, on_worker, spawn, unconstrained,
+};
 
 use crate::support::{Collected, Gate, LONG, collector, occupy, runtime};
 
@@ -99,6 +102,79 @@ fn c9_a_waiter_that_does_not_end_is_reported_with_its_own_line_and_color() {
     // It runs as a part of the task.
     assert_eq!((slow.color_id, slow.posted_from.line()), (80, spawned_at));
     gate.open();
+    runtime.block_on(task).unwrap();
+}
+
+#[test]
+fn c9_a_report_tells_what_blocks_from_what_never_yields() {
+    let (runtime, reports) = watched_runtime(1);
+    let _entered = runtime.enter();
+    let gate = occupy(&Color::new());
+    assert_eq!(reports.next().slowness, Slowness::Blocks);
+    gate.open();
+    // One that is preempted between two looks may seem to block: then there is one more.
+    let state = Colored::new(0);
+    let never_yields = (0..1_000).any(|_| {
+        let over = Arc::new(AtomicBool::new(false));
+        let (state, ends) = (state.clone(), over.clone());
+        let busy = spawn(unconstrained(async move {
+            while !ends.load(Relaxed) {
+                state.with(|n| *n += 1).await;
+            }
+        }));
+        let slow = reports.next();
+        over.store(true, Relaxed);
+        runtime.block_on(busy).unwrap();
+        slow.slowness == Slowness::NeverYields
+    });
+    assert!(never_yields);
+}
+
+#[test]
+fn c9_a_report_names_the_line_that_made_the_state() {
+    let (runtime, reports) = watched_runtime(1);
+    let _entered = runtime.enter();
+    let (state, made_at) = (Colored::new(0), line!());
+    let outside = occupy(&Color::new());
+    assert_eq!(reports.next().state, None);
+    outside.open();
+    let ways: [&dyn Fn(Wait); 4] = [
+        &|wait| state.post(|_| wait()),
+        &|wait| state.post_read(|_| wait()),
+        &|wait| {
+            let state = state.clone();
+            drop(spawn(async move { state.with(|_| wait()).await }));
+        },
+        &|wait| {
+            let state = state.clone();
+            drop(spawn(async move { state.read(|_| wait()).await }));
+        },
+    ];
+    for post in ways {
+        let gate = Gate::default();
+        let inside = gate.clone();
+        post(Box::new(move || inside.wait()));
+        let line = reports.next().state.expect("it is in a closure");
+        assert_eq!((line.file(), line.line()), (file!(), made_at));
+        gate.open();
+    }
+}
+
+#[test]
+fn c9_a_report_says_what_the_poll_is_about() {
+    let (runtime, reports) = watched_runtime(1);
+    let _entered = runtime.enter();
+    let (first, second) = (Gate::default(), Gate::default());
+    let (in_first, in_second) = (first.clone(), second.clone());
+    let task = spawn(async move {
+        described(format!("GET /{}", "slow"), async move { in_first.wait() }).await;
+        dapple_sched::yield_now().await;
+        in_second.wait();
+    });
+    assert_eq!(reports.next().about.as_deref(), Some("GET /slow"));
+    first.open();
+    assert_eq!(reports.next().about, None);
+    second.open();
     runtime.block_on(task).unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! The public behavior of the scheduler, one module per invariant (C1 to C10) or part.
 
 mod borrow;
+mod budget;
 mod c10_identity;
 mod c1_serial;
 mod c2_order;

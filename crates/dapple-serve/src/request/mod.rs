@@ -7,11 +7,13 @@ mod held;
 mod refusal;
 mod reply;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use dapple_sched::described;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
-use http::{Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::{Body as _, Incoming};
 use tracing::{debug, error};
 
@@ -93,7 +95,8 @@ async fn serve<V: HttpService>(
     };
     parts.extensions.insert(peer);
     let request = Request::from_parts(parts, Body::new(incoming, options, shared_exchange));
-    let make = || Caught::new(|| Some(service.into_inner()?.answer(request)));
+    let route = Route { method: request.method().clone(), uri: request.uri().clone() };
+    let make = || described(route, Caught::new(|| Some(service.into_inner()?.answer(request))));
     let outcome = match admitted {
         Some(admitted) => admitted.run(make).await,
         None => Ok(make().await),
@@ -113,6 +116,18 @@ async fn serve<V: HttpService>(
     match exchange.and_then(Exchange::fault) {
         Some(met) if response.status().as_u16() >= 400 => fault(met),
         _ => response,
+    }
+}
+
+/// What a slow handler is reported as. Without the query, which may hold what is not for logs.
+struct Route {
+    method: Method,
+    uri: Uri,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.uri.path())
     }
 }
 

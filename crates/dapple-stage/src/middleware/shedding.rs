@@ -13,6 +13,11 @@
 //! It is said through the thread, as what lies between the two may be anybody's.
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use dapple_sched::unconstrained;
 
 use crate::Refused;
 
@@ -35,7 +40,15 @@ pub(crate) fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
         }
     }
     let _restore = Restore(ASKED.replace(Some(Said::Nothing)));
-    let result = poll();
+    let mut result = None;
+    let mut poll = Some(poll);
+    // One that is pending because the task's budget is used up is no limit that is reached.
+    let mut asks = unconstrained(poll_fn(|_| {
+        result = poll.take().map(|poll| poll());
+        Poll::Ready(())
+    }));
+    let _ready = Pin::new(&mut asks).poll(&mut Context::from_waker(Waker::noop()));
+    let result = result.expect("it was just polled");
     let said = ASKED.take().unwrap_or_default();
     (result, said)
 }

@@ -1,7 +1,8 @@
 //! Locks, channels and slots: for tasks of any color, and for plain threads.
 //!
-//! All but [`Slot`] are `tokio::sync`, handed on as they are: they need no tokio runtime, and what is written for them
-//! elsewhere works here. Waiting suspends the task; its worker and its color go on with others.
+//! All but [`Slot`] are those of `tokio::sync`, with a [budget](dapple_sched::poll_budget): they need no tokio runtime, have the
+//! same methods, and can be made of tokio's, and made into them, by `From` and `Into`, where a library asks for those. Waiting
+//! suspends the task; its worker and its color go on with others.
 //!
 //! # What to use when
 //!
@@ -37,9 +38,12 @@
 //!
 //! # What differs from tokio
 //!
-//! Inside tokio, a task that finds a channel ready again and again is made to yield after 128 times. Here it is not:
-//! ten thousand values that are there are received in one go. A loop that may never find its channel empty should call
-//! [`yield_now`](dapple_sched::yield_now) now and then, so that others of its color have their turn.
+//! A task that finds a channel or a lock ready again and again lets others go after 128 times, as inside tokio. That budget is
+//! the task's: it counts closures of a state, reads of a socket and joins as well.
+//!
+//! [`Mutex`], [`RwLock`] and [`Notify`] have no methods for an `Arc` of them (`lock_owned`, `read_owned`, `write_owned`,
+//! `notified_owned`). [`Barrier`], [`OnceCell`] and [`SetOnce`] are tokio's own, without a budget, as there: who finds one of
+//! them ready has no reason to ask it again.
 //!
 //! # Examples
 //!
@@ -135,15 +139,19 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub mod broadcast;
+mod lock;
+pub mod mpsc;
+pub mod oneshot;
 mod permits;
 mod slot;
+pub mod watch;
+mod wrapped;
 
+pub use lock::{Mutex, Notified, Notify, OwnedSemaphorePermit, RwLock, Semaphore};
 pub use slot::{Slot, Vacancy};
 #[doc(no_inline)]
 pub use tokio::sync::{
-    AcquireError, Barrier, BarrierWaitResult, MappedMutexGuard, Mutex, MutexGuard, Notify, OnceCell,
-    OwnedMappedMutexGuard, OwnedMutexGuard, OwnedRwLockMappedWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard,
-    OwnedSemaphorePermit, RwLock, RwLockMappedWriteGuard, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphorePermit, SetError, SetOnce, SetOnceError, TryAcquireError, TryLockError, broadcast, futures, mpsc, oneshot,
-    watch,
+    AcquireError, Barrier, BarrierWaitResult, MappedMutexGuard, MutexGuard, OnceCell, RwLockMappedWriteGuard,
+    RwLockReadGuard, RwLockWriteGuard, SemaphorePermit, SetError, SetOnce, SetOnceError, TryAcquireError, TryLockError,
 };

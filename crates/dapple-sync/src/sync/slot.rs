@@ -16,7 +16,7 @@
 use std::fmt;
 use std::sync::{PoisonError, TryLockError};
 
-use dapple_sched::block_on;
+use dapple_sched::{block_on, budgeted};
 
 use super::permits::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 
@@ -322,7 +322,7 @@ impl<T> Vacancy<'_, T> {
 }
 
 async fn permit(semaphore: &Semaphore) -> SemaphorePermit<'_> {
-    semaphore.acquire().await.expect("nobody closes a slot's semaphores")
+    budgeted(semaphore.acquire()).await.expect("nobody closes a slot's semaphores")
 }
 
 /// Says whether it is full, as [`Slot::is_empty`] does, and not what with.

@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use dapple_sched::{AbortHandle, Color, Handle, JoinError, JoinHandle};
+use dapple_sched::{AbortHandle, Color, Handle, JoinError, JoinHandle, consume_budget, unconstrained};
 use slab::Slab;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -248,6 +248,7 @@ impl<T: Send + 'static> Members<T> {
     pub fn join_next(&self) -> impl Future<Output = Option<Result<T, JoinError>>> + Send + use<T> {
         let shared = self.shared.clone();
         async move {
+            consume_budget().await;
             loop {
                 // Before looking, so that no change is missed.
                 let changed = shared.changed.clone().notified_owned();
@@ -598,7 +599,7 @@ impl<T: Send + 'static> Wake for Member<T> {
 
 /// The result of a task that has ended.
 fn result<T: Send + 'static>(mut ended: JoinHandle<T>) -> Result<T, JoinError> {
-    match Pin::new(&mut ended).poll(&mut Context::from_waker(Waker::noop())) {
+    match Pin::new(&mut unconstrained(&mut ended)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => unreachable!("a member stands among the ended when its task is done"),
     }

@@ -9,6 +9,8 @@
 //! | ask for an end, and let everybody end in his own time | [`CancellationToken`] |
 //! | end one task from elsewhere | [`AbortHandle`] |
 //! | see a task in [dumps](dapple_sched::Handle::dump) and in reports of slow callbacks | [`named`] |
+//! | let others go in a loop that may never wait | [`yield_now`](dapple_sched::yield_now), or each 128th time [`consume_budget`] |
+//! | give a future of another library the [budget](poll_budget) of a poll, or take it away | [`budgeted`], [`unconstrained`] |
 //! | carry a value through a task without passing it on | [`task_local!`](crate::task_local) |
 //!
 //! Time limits are in `dapple::time`: `timeout(limit, Group::scope(…))` aborts the members when the limit has passed.
@@ -23,7 +25,10 @@ mod nested;
 mod scope;
 mod try_scope;
 
-pub use dapple_sched::{AbortHandle, JoinError, JoinHandle, Named, named};
+pub use dapple_sched::{
+    AbortHandle, Budgeted, ConsumeBudget, JoinError, JoinHandle, Named, Unconstrained, budgeted, consume_budget, named,
+    poll_budget, poll_budgeted, unconstrained,
+};
 pub use group::Group;
 pub use local::{LocalKey, NoValue, WithLocal};
 pub use members::{Members, TrySpawnError};

@@ -4,6 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use dapple_sched::{poll_budget, poll_budgeted};
+
 use super::{PopError, Popper, PushError, Queue, WhenFull};
 use crate::flow::chain::Upstream;
 use crate::flow::handler::{Close, Handler, Receipt};
@@ -14,6 +16,8 @@ impl<T> Queue<T> {
         if self.room == 0 {
             ready!(self.shared.poll_room(&mut self.room_place, cx))?;
             self.room = 1;
+            // The room is kept until it is asked for again.
+            ready!(poll_budget(cx));
         }
         Poll::Ready(Ok(()))
     }
@@ -60,7 +64,7 @@ impl<T> futures_core::Stream for Queue<T> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let this = self.get_mut();
         let pop = |items: &mut std::collections::VecDeque<T>| items.pop_front().expect("it is not empty");
-        this.shared.poll_pop(&mut this.stream_place, Popper::Stream, cx, pop).map(Result::ok)
+        poll_budgeted(cx, |cx| this.shared.poll_pop(&mut this.stream_place, Popper::Stream, cx, pop).map(Result::ok))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

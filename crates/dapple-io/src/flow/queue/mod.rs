@@ -355,10 +355,13 @@ struct Waiting<'a, T> {
 impl<T> Waiting<'_, T> {
     fn poll<R>(
         &mut self,
-        cx: &std::task::Context<'_>,
+        cx: &mut std::task::Context<'_>,
         take: impl FnOnce(&mut std::collections::VecDeque<T>) -> R,
     ) -> std::task::Poll<Option<R>> {
-        self.queue.shared.poll_pop(&mut self.place, Popper::Future, cx, take).map(Result::ok)
+        let pop = |cx: &mut std::task::Context<'_>| {
+            self.queue.shared.poll_pop(&mut self.place, Popper::Future, cx, take).map(Result::ok)
+        };
+        dapple_sched::poll_budgeted(cx, pop)
     }
 }
 

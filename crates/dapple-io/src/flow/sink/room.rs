@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use dapple_sched::poll_budget;
+
 use super::super::device::Writer;
 use super::core::{Core, Job, NoRoom};
 use super::{Completion, Written};
@@ -40,6 +42,8 @@ impl<W: Writer> Room<W> {
         if self.count == 0 {
             ready!(self.core.poll_room(&mut self.place, cx))?;
             self.count = 1;
+            // The room is kept until it is asked for again.
+            ready!(poll_budget(cx));
         }
         Poll::Ready(Ok(()))
     }

@@ -1,0 +1,108 @@
+//! Channels that tell every receiver every value: [`tokio::sync::broadcast`] with a [budget](dapple_sched::poll_budget).
+//!
+//! What is not told here of a type is as there, and reached through it.
+
+use dapple_sched::budgeted;
+use tokio::sync::broadcast;
+#[doc(no_inline)]
+pub use tokio::sync::broadcast::error;
+
+use super::wrapped::around_tokio;
+
+/// A channel that keeps the last `capacity` values for those who have not received them.
+///
+/// # Panics
+///
+/// If that is 0, or more than `usize::MAX / 2`.
+///
+/// ```
+/// use dapple_sync::sync::broadcast;
+///
+/// let (tx, mut one) = broadcast::channel(4);
+/// let mut other = tx.subscribe();
+/// tx.send(7).expect("two receive");
+/// assert_eq!(dapple_sched::block_on(one.recv()), Ok(7));
+/// assert_eq!(dapple_sched::block_on(other.recv()), Ok(7));
+/// ```
+#[track_caller]
+pub fn channel<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    let (tx, rx) = broadcast::channel(capacity);
+    (Sender(tx), Receiver(rx))
+}
+
+around_tokio! {
+    /// The end of a [`channel`] that sends; clones send to the same one.
+    Sender[T] of broadcast::Sender<T>
+}
+
+impl<T> Sender<T> {
+    /// As [`channel`], without a receiver yet.
+    #[track_caller]
+    pub fn new(capacity: usize) -> Sender<T> {
+        Sender(broadcast::Sender::new(capacity))
+    }
+
+    /// A receiver of what is sent from now on.
+    pub fn subscribe(&self) -> Receiver<T> {
+        Receiver(self.0.subscribe())
+    }
+
+    /// Waits until there is no receiver.
+    ///
+    /// Cancel safe: nothing is lost by dropping it.
+    pub async fn closed(&self) {
+        budgeted(self.0.closed()).await;
+    }
+
+    /// A handle that does not keep the channel open.
+    pub fn downgrade(&self) -> WeakSender<T> {
+        WeakSender(self.0.downgrade())
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Sender(self.0.clone())
+    }
+}
+
+around_tokio! {
+    /// A [`Sender`] that does not keep the channel open.
+    WeakSender[T] of broadcast::WeakSender<T>
+}
+
+impl<T> WeakSender<T> {
+    /// A sender, if there is still one.
+    pub fn upgrade(&self) -> Option<Sender<T>> {
+        self.0.upgrade().map(Sender)
+    }
+}
+
+impl<T> Clone for WeakSender<T> {
+    fn clone(&self) -> Self {
+        WeakSender(self.0.clone())
+    }
+}
+
+around_tokio! {
+    /// The end of a [`channel`] that receives.
+    Receiver[T] of broadcast::Receiver<T>
+}
+
+impl<T: Clone> Receiver<T> {
+    /// The next value.
+    ///
+    /// Cancel safe: a value is taken in the poll that yields it.
+    ///
+    /// # Errors
+    ///
+    /// This receiver was too slow and has missed some, or all senders are gone.
+    pub async fn recv(&mut self) -> Result<T, error::RecvError> {
+        budgeted(self.0.recv()).await
+    }
+
+    /// A receiver of what is sent from now on.
+    pub fn resubscribe(&self) -> Receiver<T> {
+        Receiver(self.0.resubscribe())
+    }
+}

@@ -1,0 +1,218 @@
+//! Channels from many to one: [`tokio::sync::mpsc`] with a [budget](dapple_sched::poll_budget).
+//!
+//! What is not told here of a type is as there, and reached through it: `try_send`, `blocking_recv`, `len`, `close` and others.
+
+use std::task::{Context, Poll};
+
+use dapple_sched::{budgeted, poll_budgeted};
+use tokio::sync::mpsc;
+#[doc(no_inline)]
+pub use tokio::sync::mpsc::{Permit, PermitIterator, UnboundedSender, WeakUnboundedSender, error};
+
+use self::error::{SendError, TrySendError};
+use super::wrapped::around_tokio;
+
+/// A channel for up to `buffer` values; who sends more waits.
+///
+/// # Panics
+///
+/// If that is 0, or more than [`Semaphore::MAX_PERMITS`](super::Semaphore::MAX_PERMITS).
+///
+/// ```
+/// use dapple_sync::sync::mpsc;
+///
+/// dapple_sched::block_on(async {
+///     let (tx, mut rx) = mpsc::channel(2);
+///     tx.send(7).await?;
+///     assert_eq!(rx.recv().await, Some(7));
+///     drop(tx);
+///     assert_eq!(rx.recv().await, None);
+///     Ok::<_, mpsc::error::SendError<i32>>(())
+/// })?;
+/// # Ok::<(), dapple_sync::sync::mpsc::error::SendError<i32>>(())
+/// ```
+#[track_caller]
+pub fn channel<T>(buffer: usize) -> (Sender<T>, Receiver<T>) {
+    let (tx, rx) = mpsc::channel(buffer);
+    (Sender(tx), Receiver(rx))
+}
+
+/// A channel that keeps all that is sent, however much that is. Nothing bounds its memory: prefer [`channel`].
+///
+/// ```
+/// use dapple_sync::sync::mpsc;
+///
+/// let (tx, mut rx) = mpsc::unbounded_channel();
+/// tx.send(7).expect("the receiver is there");
+/// assert_eq!(dapple_sched::block_on(rx.recv()), Some(7));
+/// ```
+pub fn unbounded_channel<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
+    let (tx, rx) = mpsc::unbounded_channel();
+    (tx, UnboundedReceiver(rx))
+}
+
+around_tokio! {
+    /// The end of a [`channel`] that sends; clones send to the same one.
+    Sender[T] of mpsc::Sender<T>
+}
+
+impl<T> Sender<T> {
+    /// Sends a value, once there is room.
+    ///
+    /// Cancel safe, but the value is dropped with the future, and its place in the line lost: [`Sender::reserve`] keeps it.
+    ///
+    /// # Errors
+    ///
+    /// The receiver is gone, or was closed; the value comes back.
+    pub async fn send(&self, value: T) -> Result<(), SendError<T>> {
+        match self.reserve().await {
+            Ok(permit) => {
+                permit.send(value);
+                Ok(())
+            }
+            Err(SendError(())) => Err(SendError(value)),
+        }
+    }
+
+    /// Waits for room for one value, and keeps it for the caller.
+    ///
+    /// Cancel safe: if it is dropped, it loses its place in the line.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::send`].
+    pub async fn reserve(&self) -> Result<Permit<'_, T>, SendError<()>> {
+        budgeted(self.0.reserve()).await
+    }
+
+    /// Waits for room for so many values, and keeps it for the caller.
+    ///
+    /// Cancel safe: if it is dropped, it loses its place in the line.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::send`], and if there is never so much room.
+    pub async fn reserve_many(&self, count: usize) -> Result<PermitIterator<'_, T>, SendError<()>> {
+        budgeted(self.0.reserve_many(count)).await
+    }
+
+    /// As [`Sender::reserve`]; the sender is in what it yields.
+    ///
+    /// Cancel safe: if it is dropped, the sender is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::send`].
+    pub async fn reserve_owned(self) -> Result<OwnedPermit<T>, SendError<()>> {
+        budgeted(self.0.reserve_owned()).await.map(OwnedPermit)
+    }
+
+    /// As [`Sender::reserve_owned`], if there is room now.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or the receiver is gone; the sender comes back.
+    pub fn try_reserve_owned(self) -> Result<OwnedPermit<T>, TrySendError<Self>> {
+        self.0.try_reserve_owned().map(OwnedPermit).map_err(|error| match error {
+            TrySendError::Full(sender) => TrySendError::Full(Sender(sender)),
+            TrySendError::Closed(sender) => TrySendError::Closed(Sender(sender)),
+        })
+    }
+
+    /// Waits until the receiver is gone, or was closed.
+    ///
+    /// Cancel safe: nothing is lost by dropping it.
+    pub async fn closed(&self) {
+        budgeted(self.0.closed()).await;
+    }
+
+    /// A handle that does not keep the channel open.
+    pub fn downgrade(&self) -> WeakSender<T> {
+        WeakSender(self.0.downgrade())
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Sender(self.0.clone())
+    }
+}
+
+around_tokio! {
+    /// A [`Sender`] that does not keep the channel open.
+    WeakSender[T] of mpsc::WeakSender<T>
+}
+
+impl<T> WeakSender<T> {
+    /// A sender, if there is still one.
+    pub fn upgrade(&self) -> Option<Sender<T>> {
+        self.0.upgrade().map(Sender)
+    }
+}
+
+impl<T> Clone for WeakSender<T> {
+    fn clone(&self) -> Self {
+        WeakSender(self.0.clone())
+    }
+}
+
+around_tokio! {
+    /// Room for one value, with its sender; dropping it gives the room back.
+    OwnedPermit[T] of mpsc::OwnedPermit<T>
+}
+
+impl<T> OwnedPermit<T> {
+    /// Sends a value, and yields the sender.
+    pub fn send(self, value: T) -> Sender<T> {
+        Sender(self.0.send(value))
+    }
+
+    /// Gives the room back, and yields the sender.
+    pub fn release(self) -> Sender<T> {
+        Sender(self.0.release())
+    }
+}
+
+/// The methods of both receivers that wait.
+macro_rules! receiver_methods {
+    ($name:ident) => {
+        impl<T> $name<T> {
+            /// The next value; `None` once all senders are gone, or the channel was closed, and none is left.
+            ///
+            /// Cancel safe: a value is taken in the poll that yields it.
+            pub async fn recv(&mut self) -> Option<T> {
+                budgeted(self.0.recv()).await
+            }
+
+            /// Appends up to `limit` values, at least one, and says how many; 0 where [`recv`](Self::recv) says `None`, and for a
+            /// limit of 0.
+            ///
+            /// Cancel safe: values are taken in the poll that yields them.
+            pub async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
+                budgeted(self.0.recv_many(buffer, limit)).await
+            }
+
+            /// As [`recv`](Self::recv), for futures that are written by hand.
+            pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+                poll_budgeted(cx, |cx| self.0.poll_recv(cx))
+            }
+
+            /// As [`recv_many`](Self::recv_many), for futures that are written by hand.
+            pub fn poll_recv_many(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<T>, limit: usize) -> Poll<usize> {
+                poll_budgeted(cx, |cx| self.0.poll_recv_many(cx, buffer, limit))
+            }
+        }
+    };
+}
+
+around_tokio! {
+    /// The end of a [`channel`] that receives.
+    Receiver[T] of mpsc::Receiver<T>
+}
+receiver_methods!(Receiver);
+
+around_tokio! {
+    /// The end of an [`unbounded_channel`] that receives.
+    UnboundedReceiver[T] of mpsc::UnboundedReceiver<T>
+}
+receiver_methods!(UnboundedReceiver);
