@@ -9,6 +9,7 @@ use std::thread::{self, Thread};
 
 use crate::context;
 use crate::driver::Outside;
+use crate::foreign;
 use crate::runtime::Handle;
 use crate::shared::Shared;
 
@@ -66,7 +67,8 @@ impl Presence {
 
     fn tell(&self, news: Outside) {
         if let Some(runtime) = &self.0 {
-            runtime.shared().driver.outside(news);
+            let shared = runtime.shared();
+            foreign::contain_for(shared, || shared.driver.outside(news));
         }
     }
 }
@@ -106,7 +108,7 @@ impl Parker {
 
     fn tell(&self, news: Outside) {
         if let Some(runtime) = self.runtime.upgrade() {
-            runtime.driver.outside(news);
+            foreign::contain_for(&runtime, || runtime.driver.outside(news));
         }
     }
 }

@@ -63,9 +63,8 @@ impl Worker {
         drop(queue);
         self.shared.fell_asleep();
         slot.counters.park();
-        self.dispatches.set(true);
-        self.shared.park(self.index, None);
-        self.dispatches.set(false);
+        // What follows must happen also when the driver panics: C6 relies on the number of sleepers.
+        self.dispatching(|| self.shared.park(self.index, None));
         slot.wake_up();
         self.shared.woke_up();
     }

@@ -41,6 +41,8 @@ mod dispose;
 mod driver;
 mod dump;
 mod ext;
+#[doc(hidden)]
+pub mod foreign;
 mod hold;
 mod holder;
 mod idle;

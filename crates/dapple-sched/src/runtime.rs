@@ -14,6 +14,7 @@ use crate::closing::Closed;
 use crate::color::Color;
 use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
+use crate::foreign;
 use crate::light;
 use crate::monitor::{self, SlowCallback, SlowRule};
 use crate::panics::PanicInfo;
@@ -485,7 +486,7 @@ impl fmt::Debug for Builder {
 
 /// A worker's thread.
 fn work(shared: Arc<Shared>, index: usize, policy: Option<MakePolicy>) {
-    shared.driver.attach(index);
+    foreign::contain_for(&shared, || shared.driver.attach(index));
     let worker = Worker::new(shared, index);
     let _scope = WorkerScope::enter(&worker);
     if let Some(make) = policy {

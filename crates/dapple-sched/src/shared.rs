@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
 use crate::driver::Driver;
+use crate::foreign;
 use crate::light::{LIGHT_TASK, STRETCH_MAX, Stretch};
 use crate::lock::{Guard, Lock};
 use crate::monitor::SlowRule;
@@ -326,7 +327,7 @@ impl Shared {
             }
         }
         if old.addr() == SLEEPING {
-            self.driver.unpark(home);
+            self.unpark(home);
         }
         Linked::Yes
     }
@@ -337,9 +338,14 @@ impl Shared {
         // AcqRel: whatever the caller queued for the worker is visible to it when it sees the word changed.
         let woken = slot.remote.compare_exchange(mark(SLEEPING), ptr::null_mut(), AcqRel, Relaxed).is_ok();
         if woken {
-            self.driver.unpark(worker);
+            self.unpark(worker);
         }
         woken
+    }
+
+    /// Who calls has something to finish afterwards, be it the monitor, which would end.
+    fn unpark(&self, worker: usize) {
+        foreign::contain_for(self, || self.driver.unpark(worker));
     }
 
     /// Wakes one sleeping worker to look for work. False: nobody sleeps.

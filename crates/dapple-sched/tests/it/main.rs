@@ -1,5 +1,6 @@
 //! The public behavior of the scheduler, one module per invariant (C1 to C10) or part.
 
+mod bombs;
 mod c10_identity;
 mod c1_serial;
 mod c2_order;
@@ -11,9 +12,11 @@ mod c7_live;
 mod c8_panic;
 mod c9_blocking;
 mod callbacks;
+mod clones;
 mod compile_fail;
 mod dump;
 mod express;
+mod faults;
 mod light;
 mod named;
 mod oracle;
