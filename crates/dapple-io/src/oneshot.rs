@@ -3,9 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use crate::lock::{Mutex, refresh};
+use dapple_sched::foreign::KeptWaker;
+
+use crate::lock::Mutex;
 
 /// Sends the value; dropped without sending, it tells the receiver that no value will come.
 pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
@@ -15,7 +17,7 @@ pub(crate) struct Receiver<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {
     value: Option<T>,
-    waker: Option<Waker>,
+    waker: Option<KeptWaker>,
     sender_gone: bool,
 }
 
@@ -53,6 +55,7 @@ impl<T> Future for Receiver<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let waker = KeptWaker::from(cx.waker());
         let mut state = self.0.lock();
         if let Some(value) = state.value.take() {
             return Poll::Ready(Some(value));
@@ -60,10 +63,7 @@ impl<T> Future for Receiver<T> {
         if state.sender_gone {
             return Poll::Ready(None);
         }
-        let replaced = match &mut state.waker {
-            Some(kept) => refresh(kept, cx.waker()),
-            none => none.replace(cx.waker().clone()),
-        };
+        let replaced = state.waker.replace(waker);
         drop(state);
         drop(replaced);
         Poll::Pending
