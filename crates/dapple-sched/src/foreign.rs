@@ -23,11 +23,13 @@ use std::any::Any;
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Waker;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 
 use crate::panics;
 use crate::runtime::Handle;
 use crate::shared::Shared;
+use crate::task;
 
 /// A waker that is stored until it is called. Neither to call nor to drop it panics.
 pub struct KeptWaker(Option<Waker>);
@@ -89,6 +91,24 @@ impl Drop for KeptWaker {
 impl fmt::Debug for KeptWaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeptWaker")
+    }
+}
+
+/// The waker, or another that calls it and contains its panics: for places that keep wakers and are no part of Dapple, such as
+/// those of tokio's semaphores. Cost: nothing for the waker of a task, an allocation for any other.
+pub fn contained(waker: &Waker) -> Waker {
+    struct Contained(KeptWaker);
+    impl Wake for Contained {
+        fn wake(self: Arc<Self>) {
+            self.0.wake_by_ref();
+        }
+        fn wake_by_ref(self: &Arc<Self>) {
+            self.0.wake_by_ref();
+        }
+    }
+    match task::is_waker_of_task(waker) {
+        true => waker.clone(),
+        false => Waker::from(Arc::new(Contained(waker.into()))),
     }
 }
 

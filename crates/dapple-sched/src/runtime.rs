@@ -369,8 +369,8 @@ impl Builder {
         self
     }
 
-    /// Called when a callback panics that nobody awaits. Default: a line on standard error. It runs on the worker, and
-    /// must not block.
+    /// Called when a callback panics that nobody awaits, or a waker, a destructor, a driver or the handler of slow callbacks.
+    /// Default: a line on standard error. It runs on the thread of the panic, and must not block.
     pub fn panic_handler(mut self, handler: impl Fn(&PanicInfo<'_>) + Send + Sync + 'static) -> Builder {
         self.panic_handler = Some(Box::new(handler));
         self

@@ -75,7 +75,7 @@ pub use handle::JoinHandle;
 pub(crate) use memory::{FreeTasks, TaskMemory, shared_of};
 pub(crate) use queue::LightQueue;
 pub(crate) use side::{LastSide, Side};
-pub(crate) use waker::{borrowed_waker, wake_if_polled};
+pub(crate) use waker::{borrowed_waker, is_waker_of_task, wake_if_polled};
 
 /// The part of a task that does not depend on its future.
 #[repr(C)]

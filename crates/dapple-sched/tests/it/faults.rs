@@ -58,15 +58,18 @@ fn readers_are_let_in_beside_one_whose_waker_panics() {
         let _entered = runtime.enter();
         let state = Colored::new(7);
         let gate = occupy(state.color());
-        let mut first = pin!(state.read(|n| *n));
-        assert!(poll(first.as_mut(), &bad()).is_pending());
         let (calls, waker) = counting();
-        let mut second = pin!(state.read(|n| *n));
-        assert!(poll(second.as_mut(), &waker).is_pending());
+        let mut reads: Vec<_> = (0..3).map(|_| Box::pin(state.read(|n| *n))).collect();
+        for (n, read) in reads.iter_mut().enumerate() {
+            // The one in the middle is the bad one.
+            let waker = if n == 1 { bad() } else { waker.clone() };
+            assert!(poll(read.as_mut(), &waker).is_pending());
+        }
         gate.open();
-        wait_until("the second reader is woken", || calls.count() > 0);
-        assert_eq!(poll(second.as_mut(), &waker), Poll::Ready(7));
-        wait_until("the first has its grant", || poll(first.as_mut(), Waker::noop()).is_ready());
+        wait_until("both neighbors are woken", || calls.count() == 2);
+        for mut read in reads {
+            wait_until("each has its grant", || poll(read.as_mut(), Waker::noop()) == Poll::Ready(7));
+        }
         assert_eq!(state.with_blocking(|n| *n), 7);
     }
 }
