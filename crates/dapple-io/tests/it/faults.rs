@@ -28,7 +28,7 @@ fn quiet(workers: usize, config: Config) -> Runtime {
     builder.panic_handler(|_| ()).build().expect("a runtime can be built")
 }
 
-fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
