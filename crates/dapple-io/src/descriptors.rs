@@ -9,9 +9,10 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dapple_sched::foreign::KeptWaker;
 use rustix::io::Errno;
 
 use crate::driver::Timer;
@@ -33,7 +34,7 @@ struct Episode {
     began: Option<Instant>,
     /// The last refusal.
     refused: Option<Instant>,
-    waiters: Vec<Waker>,
+    waiters: Vec<KeptWaker>,
 }
 
 impl Descriptors {
@@ -73,7 +74,7 @@ impl Descriptors {
             self.closed_count.fetch_add(1, Ordering::Relaxed);
             std::mem::take(&mut episode.waiters)
         };
-        waiters.into_iter().for_each(Waker::wake);
+        waiters.into_iter().for_each(KeptWaker::wake);
     }
 
     /// A connection was accepted: after a while without refusals, the shortage is over.
@@ -119,6 +120,7 @@ impl Future for OneClosed<'_> {
         if self.pause.poll(cx.waker()).map_or(true, |pause| pause.is_ready()) {
             return Poll::Ready(());
         }
+        let waker = KeptWaker::from(cx.waker());
         // Under the lock, so that a close in between is seen here or finds the waker.
         let mut episode = self.descriptors.episode.lock();
         // Relaxed: see `refused`.
@@ -126,7 +128,7 @@ impl Future for OneClosed<'_> {
             return Poll::Ready(());
         }
         if !episode.waiters.iter().any(|kept| kept.will_wake(cx.waker())) {
-            episode.waiters.push(cx.waker().clone());
+            episode.waiters.push(waker);
         }
         Poll::Pending
     }
@@ -139,7 +141,7 @@ impl Drop for OneClosed<'_> {
         let mut episode = self.descriptors.episode.lock();
         let stale = std::mem::take(&mut episode.waiters);
         drop(episode);
-        stale.into_iter().for_each(Waker::wake);
+        stale.into_iter().for_each(KeptWaker::wake);
     }
 }
 

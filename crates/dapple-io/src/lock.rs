@@ -1,14 +1,14 @@
 //! The lock types of this crate, so that there is one place to change them.
 //!
 //! Nothing that a user wrote runs under one of these locks but the dispatch lock of a slot, so a panic while a lock is held
-//! leaves no state half changed, and poisoning would only spread the panic to bystanders.
+//! leaves no state half changed, and poisoning would only spread the panic to bystanders. To clone a waker and to drop one is
+//! foreign code, too: it is cloned before the lock is taken, and what it replaces is dropped after the lock. (With the last
+//! waker of a task the task may go, and with it whatever takes the lock again.)
 
 use std::cell::UnsafeCell;
-use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{self, Condvar, MutexGuard, PoisonError, TryLockError};
-use std::task::Waker;
 use std::time::Duration;
 
 /// A mutex without poisoning.
@@ -42,13 +42,6 @@ pub(crate) fn wait_timeout<'a, T>(
 ) -> (MutexGuard<'a, T>, bool) {
     let (guard, result) = condition.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner);
     (guard, result.timed_out())
-}
-
-/// Makes `kept` wake what `waker` wakes. Returns what it was, to be dropped when no lock is held: with the last waker of
-/// a task the task may go, and with it whatever takes the lock again.
-#[must_use = "to be dropped after the lock"]
-pub(crate) fn refresh(kept: &mut Waker, waker: &Waker) -> Option<Waker> {
-    (!kept.will_wake(waker)).then(|| mem::replace(kept, waker.clone()))
 }
 
 /// A spin lock, for sections of a few microseconds at most that nearly always find it free: one locked instruction

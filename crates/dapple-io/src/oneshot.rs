@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use dapple_sched::foreign::KeptWaker;
 use dapple_sched::poll_budgeted;
 
-use crate::lock::{Mutex, refresh};
+use crate::lock::Mutex;
 
 /// Sends the value; dropped without sending, it tells the receiver that no value will come.
 pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
@@ -17,7 +18,7 @@ pub(crate) struct Receiver<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {
     value: Option<T>,
-    waker: Option<Waker>,
+    waker: Option<KeptWaker>,
     sender_gone: bool,
 }
 
@@ -61,6 +62,7 @@ impl<T> Future for Receiver<T> {
 
 impl<T> Mutex<State<T>> {
     fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
+        let waker = KeptWaker::from(cx.waker());
         let mut state = self.lock();
         if let Some(value) = state.value.take() {
             return Poll::Ready(Some(value));
@@ -68,10 +70,7 @@ impl<T> Mutex<State<T>> {
         if state.sender_gone {
             return Poll::Ready(None);
         }
-        let replaced = match &mut state.waker {
-            Some(kept) => refresh(kept, cx.waker()),
-            none => none.replace(cx.waker().clone()),
-        };
+        let replaced = state.waker.replace(waker);
         drop(state);
         drop(replaced);
         Poll::Pending

@@ -10,6 +10,7 @@ use std::thread::{self, Thread};
 use crate::budget;
 use crate::context;
 use crate::driver::Outside;
+use crate::foreign;
 use crate::runtime::{self, Handle};
 use crate::shared::Shared;
 
@@ -73,7 +74,8 @@ impl Presence {
 
     fn tell(&self, news: Outside) {
         if let Some(runtime) = &self.0 {
-            runtime.shared().driver.outside(news);
+            let shared = runtime.shared();
+            foreign::contain_for(shared, || shared.driver.outside(news));
         }
     }
 }
@@ -119,7 +121,7 @@ impl Parker {
 
     fn tell(&self, news: Outside) {
         if let Some(runtime) = self.runtime.upgrade() {
-            runtime.driver.outside(news);
+            foreign::contain_for(&runtime, || runtime.driver.outside(news));
         }
     }
 }

@@ -5,8 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use crate::foreign::KeptWaker;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -19,7 +20,7 @@ pub(crate) struct Closing {
 
 #[derive(Default)]
 struct State {
-    waiting: BTreeMap<u64, Waker>,
+    waiting: BTreeMap<u64, KeptWaker>,
     next_key: u64,
 }
 
@@ -37,7 +38,7 @@ impl Closing {
         // Release pairs with the acquire in `Closed::poll`.
         self.closing.store(true, Release);
         let waiting = std::mem::take(&mut self.state().waiting);
-        waiting.into_values().for_each(Waker::wake);
+        waiting.into_values().for_each(KeptWaker::wake);
     }
 }
 
@@ -47,7 +48,7 @@ impl Closing {
 pub struct Closed {
     shared: Arc<Shared>,
     /// Where its waker is kept, and a copy to compare with.
-    waiting: Option<(u64, Waker)>,
+    waiting: Option<(u64, KeptWaker)>,
 }
 
 impl Closed {
@@ -64,12 +65,13 @@ impl Future for Closed {
         let closing = &this.shared.closing;
         let waker = cx.waker();
         if !this.waiting.as_ref().is_some_and(|(_, kept)| kept.will_wake(waker)) {
+            // Before the lock: to clone is foreign code.
+            let (copy, stored) = (KeptWaker::from(waker), KeptWaker::from(waker));
             let old = {
                 let mut state = closing.state();
                 let key = this.waiting.as_ref().map_or(state.next_key, |(key, _)| *key);
                 state.next_key = state.next_key.max(key + 1);
-                this.waiting = Some((key, waker.clone()));
-                state.waiting.insert(key, waker.clone())
+                (this.waiting.replace((key, copy)), state.waiting.insert(key, stored))
             };
             drop(old);
         }
@@ -87,8 +89,8 @@ impl fmt::Debug for Closed {
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        if let Some((key, _)) = self.waiting {
-            let waker = self.shared.closing.state().waiting.remove(&key);
+        if let Some((key, _)) = &self.waiting {
+            let waker = self.shared.closing.state().waiting.remove(key);
             drop(waker);
         }
     }

@@ -9,6 +9,9 @@ use std::time::Duration;
 ///
 /// A driver posts what becomes ready when it becomes ready (C2), from inside [`Driver::park`] and [`Driver::poll`]: it
 /// wakes tasks and calls callbacks. While it does so on a worker, idle colors move to that worker.
+///
+/// A method that panics is reported to the panic handler, and the runtime goes on. It must contain what wakers panic with by
+/// itself, or their neighbors are not woken.
 pub trait Driver: Any + Send + Sync {
     /// Called once by each worker's thread before it does anything else.
     fn attach(&self, worker: usize) {

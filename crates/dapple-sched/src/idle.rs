@@ -89,8 +89,7 @@ impl Worker {
         drop(queue);
         let _sleep = Sleep::begin(self);
         slot.counters.park();
-        let _dispatching = self.begin_dispatch();
-        self.shared.park(self.index, None);
+        self.dispatching(|| self.shared.park(self.index, None));
     }
 
     /// Takes colors from other workers. True: some were taken, or events of another worker were dispatched.

@@ -45,6 +45,8 @@ mod driver;
 mod dump;
 mod enter;
 mod ext;
+#[doc(hidden)]
+pub mod foreign;
 mod fork;
 mod hold;
 mod holder;

@@ -6,11 +6,12 @@
 //! longer than a millisecond is marked as behind, and a sleeper takes half of it, whether that pays or not. While all workers run there is nobody to help, and it looks now and then, for
 //! callbacks that do not end. While all sleep it sleeps without a time-out.
 
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::Location;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use crate::foreign;
 use crate::shared::{MONITOR_ASLEEP, Running, SLEEPERS, Shared, Slot};
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -248,7 +249,7 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
             slowness,
         };
         // A handler that panics must not end the watch.
-        let _ = catch_unwind(AssertUnwindSafe(|| (shared.slow_rule.handler)(&slow)));
+        foreign::contain_for(shared, || (shared.slow_rule.handler)(&slow));
     }
 }
 

@@ -15,7 +15,8 @@ use crate::task::Header;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PanicInfo<'a> {
-    /// The color of the callback that panicked.
+    /// The color of the callback that panicked. The default color where it was a waker, a handler or a driver, which have
+    /// no color.
     pub color: &'a Color,
     /// What it panicked with, if that was text.
     pub message: &'a str,
@@ -25,14 +26,31 @@ pub struct PanicInfo<'a> {
 
 /// Counts and reports a panic that nobody awaits. `color` is held by this thread; `None` if it was released already.
 pub(crate) fn report(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn Any + Send>) {
+    count(shared);
+    tell(shared, color, payload);
+}
+
+/// Counts and reports a panic of what is no callback: a waker, a handler, a driver.
+#[cold]
+pub(crate) fn report_foreign(shared: &Shared, payload: Box<dyn Any + Send>) {
+    count(shared);
+    handle(shared, None, payload);
+}
+
+fn count(shared: &Shared) {
     let worker = context::with_worker(|worker| worker.index);
     shared.slots[worker.unwrap_or(0).min(shared.slots.len() - 1)].counters.panic();
-    tell(shared, color, payload);
 }
 
 /// Reports a panic that was counted before.
 pub(crate) fn tell(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn Any + Send>) {
+    handle(shared, Some(color.unwrap_or(shared.default_color())), payload);
+}
+
+/// `color`: that of the callback, if it was one.
+fn handle(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn Any + Send>) {
     let worker = context::with_worker(|worker| worker.index);
+    let is_callback = color.is_some();
     // SAFETY: the color is held by this thread, hence alive; the default color always is.
     let color = unsafe { Color::retain(color.unwrap_or(shared.default_color())) };
     let info = PanicInfo { color: &color, message: message(&*payload), worker };
@@ -41,7 +59,10 @@ pub(crate) fn tell(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: 
         None => {
             let worker =
                 worker.map_or_else(|| "outside of the workers".to_owned(), |worker| format!("on worker {worker}"));
-            eprintln!("dapple: a callback of color {color} panicked {worker}: {}", info.message);
+            match is_callback {
+                true => eprintln!("dapple: a callback of color {color} panicked {worker}: {}", info.message),
+                false => eprintln!("dapple: foreign code panicked {worker}: {}", info.message),
+            }
         }
     }));
     // A payload, or a handler, that panics in its turn must not take the worker along.

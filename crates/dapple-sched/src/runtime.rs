@@ -16,6 +16,7 @@ use crate::color::Color;
 use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
 use crate::enter::{self, EnterGuard};
+use crate::foreign;
 use crate::fork;
 use crate::light;
 use crate::monitor::{self, SlowCallback, SlowRule};
@@ -338,8 +339,8 @@ impl Builder {
         self
     }
 
-    /// Called when a callback panics that nobody awaits. Default: a line on standard error. It runs on the worker, and
-    /// must not block.
+    /// Called when a callback panics that nobody awaits, or a waker, a destructor, a driver or the handler of slow callbacks.
+    /// Default: a line on standard error. It runs on the thread of the panic, and must not block.
     pub fn panic_handler(mut self, handler: impl Fn(&PanicInfo<'_>) + Send + Sync + 'static) -> Builder {
         self.panic_handler = Some(Box::new(handler));
         self
@@ -487,7 +488,7 @@ impl fmt::Debug for Builder {
 
 /// A worker's thread.
 fn work(shared: Arc<Shared>, index: usize, policy: Option<MakePolicy>) {
-    shared.driver.attach(index);
+    foreign::contain_for(&shared, || shared.driver.attach(index));
     let worker = Worker::new(shared, index);
     let _scope = WorkerScope::enter(&worker);
     if let Some(make) = policy {

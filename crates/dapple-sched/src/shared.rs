@@ -31,6 +31,7 @@ use crate::cell::{ColorCell, Kind};
 use crate::closing::Closing;
 use crate::described::About;
 use crate::driver::{Barrier, Driver};
+use crate::foreign;
 use crate::fork;
 use crate::light::{STRETCH_MAX, Stretch};
 use crate::lock::{Guard, Lock};
@@ -399,7 +400,7 @@ impl Shared {
             }
         }
         if old.addr() == SLEEPING {
-            self.driver.unpark(home);
+            self.unpark(home);
         }
         Linked::Yes
     }
@@ -410,9 +411,14 @@ impl Shared {
         // AcqRel: whatever the caller queued for the worker is visible to it when it sees the word changed.
         let woken = slot.remote.compare_exchange(mark(SLEEPING), ptr::null_mut(), AcqRel, Relaxed).is_ok();
         if woken {
-            self.driver.unpark(worker);
+            self.unpark(worker);
         }
         woken
+    }
+
+    /// Who calls has something to finish afterwards, be it the monitor, which would end.
+    fn unpark(&self, worker: usize) {
+        foreign::contain_for(self, || self.driver.unpark(worker));
     }
 
     /// Wakes one sleeping worker to look for work. False: nobody sleeps.

@@ -36,6 +36,7 @@ use std::task::Waker;
 use crate::Priority;
 use crate::cell::ColorCell;
 use crate::context;
+use crate::foreign::KeptWaker;
 use crate::hold;
 use crate::holder::Holder;
 use crate::lock::Lock;
@@ -53,7 +54,7 @@ pub(crate) struct Ticket {
     /// At offset zero, so that a node is a ticket.
     node: Node,
     state: AtomicU8,
-    waker: Lock<Option<Waker>>,
+    waker: Lock<Option<KeptWaker>>,
     /// The Dapple task that waits, if it is one.
     task: Option<TaskRef>,
     /// What is waited for; alive at least while it is held for this ticket.
@@ -147,7 +148,7 @@ impl Ticket {
             node,
             node_reads: reads,
             state: AtomicU8::new(QUEUED),
-            waker: Lock::new(Some(waker.clone())),
+            waker: Lock::new(Some(waker.into())),
             task,
             wanted,
             next_granted: AtomicPtr::new(ptr::null_mut()),
@@ -440,7 +441,7 @@ impl Ticket {
         if let Some(chance) = self.try_use() {
             return chance;
         }
-        let new = waker.clone();
+        let new = KeptWaker::from(waker);
         let old = self.waker.lock().replace(new);
         drop(old);
         // Whoever changes the state takes the waker under its lock afterwards: either he finds this one, or his

@@ -14,6 +14,7 @@ use crate::block::Blocks;
 use crate::cell::{ColorCell, State};
 use crate::clock::{self, Slice};
 use crate::context::{self, Frame};
+use crate::foreign;
 use crate::fork;
 use crate::hold;
 use crate::holder::Holder;
@@ -604,19 +605,20 @@ impl Worker {
         afterwards.settle(&self.shared);
     }
 
+    /// Runs the driver, which posts what has become ready. Its panic is reported; then it has found nothing.
+    pub(crate) fn dispatching<R: Default>(&self, run: impl FnOnce() -> R) -> R {
+        self.dispatches.set(true);
+        let done = foreign::contain(run);
+        self.dispatches.set(false);
+        done.unwrap_or_default()
+    }
+
     /// Collects kernel events and timers of a worker's slot of the driver.
     pub(crate) fn poll_driver(&self, slot: usize) -> bool {
         if self.shared.is_left_behind() {
             fork::end_worker();
         }
-        let _dispatching = self.begin_dispatch();
-        self.shared.driver.poll(slot)
-    }
-
-    /// The driver dispatches events on this thread until the guard is dropped, be it by a panic.
-    pub(crate) fn begin_dispatch(&self) -> Dispatch<'_> {
-        self.dispatches.set(true);
-        Dispatch(&self.dispatches)
+        self.dispatching(|| self.shared.driver.poll(slot))
     }
 
     /// The worker's last act: what can no longer run is dropped, while its color is held.
@@ -661,19 +663,10 @@ impl Worker {
         // AcqRel: the last one sees all that the others did.
         if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
             crate::task::drop_all(&self.shared);
-            self.shared.driver.shutdown();
+            foreign::contain(|| self.shared.driver.shutdown());
             // What their destructors have made.
             self.locals.drop_all(&self.shared);
         }
-    }
-}
-
-/// See [`Worker::begin_dispatch`].
-pub(crate) struct Dispatch<'a>(&'a Cell<bool>);
-
-impl Drop for Dispatch<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
     }
 }
 

@@ -1,6 +1,8 @@
 //! What wakes a transaction that waits: a task by its waker, a plain thread by a condition variable.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+
+use dapple_sched::foreign::KeptWaker;
 
 use crate::sync::{Condvar, Mutex, lock};
 
@@ -12,7 +14,7 @@ pub(crate) struct Signal {
 
 struct State {
     set: bool,
-    waker: Option<Waker>,
+    waker: Option<KeptWaker>,
 }
 
 impl Signal {
@@ -35,7 +37,7 @@ impl Signal {
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         // Cloning and dropping wakers is foreign code, too.
-        let waker = cx.waker().clone();
+        let waker = KeptWaker::from(cx.waker());
         let _old = {
             let mut state = lock(&self.state);
             if state.set {

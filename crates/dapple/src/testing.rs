@@ -9,11 +9,12 @@ use std::process::{ExitCode, Termination};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use dapple_io::{Config, EpollDriver};
+use dapple_sched::foreign::KeptWaker;
 use dapple_sched::{Handle, Runtime};
 
 /// What the attribute says.
@@ -124,7 +125,7 @@ fn picture(limit: Duration, runtime: Option<Handle>) -> String {
 #[derive(Default)]
 struct GiveUp {
     is_wanted: AtomicBool,
-    waker: Mutex<Option<Waker>>,
+    waker: Mutex<Option<KeptWaker>>,
 }
 
 impl GiveUp {
@@ -132,7 +133,7 @@ impl GiveUp {
         // Release pairs with the load in `unless`.
         self.is_wanted.store(true, Ordering::Release);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
-        waker.into_iter().for_each(Waker::wake);
+        waker.into_iter().for_each(KeptWaker::wake);
     }
 }
 
@@ -140,7 +141,8 @@ impl GiveUp {
 async fn unless<F: Future>(give_up: &GiveUp, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {
-        let old = give_up.waker.lock().unwrap_or_else(PoisonError::into_inner).replace(cx.waker().clone());
+        let waker = KeptWaker::from(cx.waker());
+        let old = give_up.waker.lock().unwrap_or_else(PoisonError::into_inner).replace(waker);
         drop(old);
         // Acquire pairs with `GiveUp::now`; after the waker is there.
         if give_up.is_wanted.load(Ordering::Acquire) {

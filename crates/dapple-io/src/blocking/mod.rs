@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dapple_sched::Handle;
+use dapple_sched::{Handle, foreign};
 
 use crate::driver::standing::Call;
 use crate::driver::{Shared, current};
@@ -188,7 +188,7 @@ where
             Some(call) => call.run(f),
             None => f(),
         }));
-        sender.send(result.map_err(|payload| BlockingError::Panicked(message_of(&*payload))));
+        sender.send(result.map_err(|payload| BlockingError::Panicked(message_of(payload))));
     };
     (Box::new(job), receiver)
 }
@@ -206,9 +206,11 @@ impl<T> State<T> {
 }
 
 /// What a panic said.
-pub(crate) fn message_of(payload: &(dyn Any + Send)) -> String {
+pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a payload that is no text".to_owned())
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    foreign::discard(payload);
+    text.unwrap_or_else(|| "a payload that is no text".to_owned())
 }
 
 impl<T> Unpin for Blocking<T> {}

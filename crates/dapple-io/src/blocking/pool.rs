@@ -8,16 +8,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, MutexGuard};
 use std::task::Waker;
 use std::thread;
 
 use dapple_sched::Handle;
+use dapple_sched::foreign::{self, KeptWaker};
 
 use super::BlockingStats;
 use crate::driver::Config;
-use crate::lock::{Mutex, refresh, wait_timeout};
+use crate::lock::{Mutex, wait_timeout};
 
 /// A function without arguments or result that answers by itself.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -47,7 +47,7 @@ struct State {
     /// Rooms in the queue that somebody was promised and has not taken yet.
     promised: usize,
     /// Who waits for room, longest first. Whose place is gone was promised a room.
-    waiters: BTreeMap<u64, Waker>,
+    waiters: BTreeMap<u64, KeptWaker>,
     next_place: u64,
     /// Jobs that were run.
     ran: u64,
@@ -114,6 +114,7 @@ impl Pool {
         place: &mut Option<u64>,
         waker: &Waker,
     ) -> Result<(), Refusal> {
+        let waker = KeptWaker::from(waker);
         let mut state = self.0.state.lock();
         let replaced = match *place {
             None if state.is_shut_down || self.0.has_room(&state) => return self.0.queue(state, job, handle),
@@ -121,11 +122,11 @@ impl Pool {
                 state.next_place += 1;
                 *place = Some(state.next_place);
                 let place = state.next_place;
-                state.waiters.insert(place, waker.clone());
+                state.waiters.insert(place, waker);
                 None
             }
             Some(own) => match state.waiters.get_mut(&own) {
-                Some(kept) => refresh(kept, waker),
+                Some(kept) => Some(mem::replace(kept, waker)),
                 None => {
                     *place = None;
                     state.promised -= 1;
@@ -150,7 +151,7 @@ impl Pool {
         };
         drop(state);
         drop(left);
-        next.into_iter().for_each(Waker::wake);
+        next.into_iter().for_each(KeptWaker::wake);
     }
 
     /// Drops what is queued, and lets the threads end when they are done with what they have; waits for none of them.
@@ -161,21 +162,26 @@ impl Pool {
             state.idle.drain(..).for_each(|thread| thread.notify_one());
             state.give_up()
         };
-        drop(queue);
-        waiters.into_values().for_each(Waker::wake);
+        drop_jobs(queue);
+        waiters.into_values().for_each(KeptWaker::wake);
     }
+}
+
+/// Drops jobs that nobody will run. What they own is foreign.
+fn drop_jobs(jobs: VecDeque<Job>) {
+    jobs.into_iter().for_each(|job| _ = foreign::contain(|| drop(job)));
 }
 
 impl State {
     /// Promises a room to the one who has waited longest; the waker tells.
-    fn promise(&mut self) -> Option<Waker> {
+    fn promise(&mut self) -> Option<KeptWaker> {
         let (_, waker) = self.waiters.pop_first()?;
         self.promised += 1;
         Some(waker)
     }
 
     /// Takes out all that is queued, and promises rooms to all who wait: woken, they learn how things are.
-    fn give_up(&mut self) -> (VecDeque<Job>, BTreeMap<u64, Waker>) {
+    fn give_up(&mut self) -> (VecDeque<Job>, BTreeMap<u64, KeptWaker>) {
         self.promised += self.waiters.len();
         (mem::take(&mut self.queue), mem::take(&mut self.waiters))
     }
@@ -230,8 +236,8 @@ impl Inner {
             }
             state.give_up()
         };
-        drop(queue);
-        waiters.into_values().for_each(Waker::wake);
+        drop_jobs(queue);
+        waiters.into_values().for_each(KeptWaker::wake);
         Err(Refusal::NoThread(error))
     }
 
@@ -244,9 +250,9 @@ impl Inner {
                 state.ran += 1;
                 let next = state.promise();
                 drop(state);
-                next.into_iter().for_each(Waker::wake);
+                next.into_iter().for_each(KeptWaker::wake);
                 // The job answers by itself; what can still panic is a destructor in it, which ends that job only.
-                let _ = catch_unwind(AssertUnwindSafe(job));
+                foreign::contain(job);
                 state = self.state.lock();
                 continue;
             }

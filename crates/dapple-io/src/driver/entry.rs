@@ -11,11 +11,12 @@
 //! | deregistration, shutdown | sets `CLOSED`, then takes the waiters |
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use dapple_sched::foreign::KeptWaker;
 use rustix::event::epoll::EventFlags;
 
-use crate::lock::{Mutex, refresh};
+use crate::lock::Mutex;
 
 /// The two things one can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +56,8 @@ struct Waiters {
 
 #[derive(Default)]
 struct Waitlist {
-    poller: Option<Waker>,
-    listed: Vec<(u64, Waker)>,
+    poller: Option<KeptWaker>,
+    listed: Vec<(u64, KeptWaker)>,
 }
 
 impl Entry {
@@ -83,8 +84,9 @@ impl Entry {
         if let Some(seen) = self.look(direction) {
             return Poll::Ready(seen);
         }
+        let waker = KeptWaker::from(cx.waker());
         let mut waiters = self.waiters.lock();
-        let replaced = waiters.keep(cx.waker(), direction, waiter);
+        let replaced = waiters.keep(waker, direction, waiter);
         // Under the lock: a dispatch that took the waiters before this one was stored has released the lock since, so
         // its flags are visible here; one that comes later finds the waker.
         let seen = self.look(direction);
@@ -189,20 +191,17 @@ impl Waiters {
     }
 
     /// Returns the waker that was replaced, to be dropped after the lock.
-    fn keep(&mut self, waker: &Waker, direction: Direction, waiter: Waiter<'_>) -> Option<Waker> {
+    fn keep(&mut self, waker: KeptWaker, direction: Direction, waiter: Waiter<'_>) -> Option<KeptWaker> {
         let next_id = self.next_id;
         let list = self.list(direction);
         match waiter {
-            Waiter::Poller => match &mut list.poller {
-                Some(kept) => refresh(kept, waker),
-                none => none.replace(waker.clone()),
-            },
+            Waiter::Poller => list.poller.replace(waker),
             Waiter::Listed(id) => {
                 let kept = list.listed.iter_mut().find(|(kept, _)| Some(*kept) == *id);
                 if let Some((_, kept)) = kept {
-                    return refresh(kept, waker);
+                    return Some(std::mem::replace(kept, waker));
                 }
-                list.listed.push((next_id, waker.clone()));
+                list.listed.push((next_id, waker));
                 *id = Some(next_id);
                 self.next_id += 1;
                 None
@@ -213,7 +212,7 @@ impl Waiters {
 
 impl Waitlist {
     fn wake(self) {
-        self.poller.into_iter().for_each(Waker::wake);
+        self.poller.into_iter().for_each(KeptWaker::wake);
         self.listed.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }

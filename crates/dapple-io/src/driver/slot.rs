@@ -28,9 +28,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 use std::time::Duration;
 
+use dapple_sched::foreign::KeptWaker;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -61,7 +61,7 @@ pub(crate) struct Slot {
 /// Reused by every collection of events.
 struct Buffers {
     ready: Vec<(Arc<Entry>, EventFlags)>,
-    fired: Vec<Waker>,
+    fired: Vec<KeptWaker>,
 }
 
 impl Slot {
@@ -188,8 +188,9 @@ impl Slot {
             }
             _ => timeout,
         };
+        let awake = Awake(&self.parking);
         self.collect(&mut buffers.ready, timeout);
-        self.parking.swap(AWAKE, Ordering::AcqRel);
+        drop(awake);
         self.turn_ring(&mut buffers, None);
         self.dispatch(&mut buffers);
     }
@@ -304,8 +305,18 @@ impl Slot {
         for (entry, flags) in buffers.ready.drain(..) {
             entry.dispatch(flags);
         }
-        buffers.fired.drain(..).for_each(Waker::wake);
+        buffers.fired.drain(..).for_each(KeptWaker::wake);
         any
+    }
+}
+
+/// The owner is awake when this is dropped, also by a panic.
+struct Awake<'a>(&'a AtomicU32);
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        // AcqRel pairs with the swap in `unpark`.
+        self.0.swap(AWAKE, Ordering::AcqRel);
     }
 }
 

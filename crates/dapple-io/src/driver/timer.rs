@@ -93,7 +93,7 @@ impl Timer {
     #[inline]
     fn arm(&mut self, deadline: u64, waker: &Waker) -> io::Result<()> {
         let armed = current::with_slot_for_timer(|slot, is_owner| {
-            let (index, is_first) = slot.timers().arm(deadline, waker.clone())?;
+            let (index, is_first) = slot.timers().arm(deadline, waker.into())?;
             // The read-modify-write in `unpark` orders the new `next_tick` before the owner's next look at it.
             if is_first && !is_owner {
                 slot.unpark();

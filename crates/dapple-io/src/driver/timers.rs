@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{OnceLock, Weak};
 use std::task::Waker;
 
+use dapple_sched::foreign::KeptWaker;
+
 use super::clock::{self, Clock};
 use super::slot::Slot;
 use super::standing::{Rank, Standing};
@@ -94,7 +96,7 @@ impl Queue {
     ///
     /// When 2^30 timers are armed here.
     #[inline]
-    pub(crate) fn arm(&self, deadline: u64, waker: Waker) -> Option<(u32, bool)> {
+    pub(crate) fn arm(&self, deadline: u64, waker: KeptWaker) -> Option<(u32, bool)> {
         let mut state = self.state.lock();
         if !state.is_open {
             drop(state);
@@ -109,7 +111,7 @@ impl Queue {
     }
 
     #[cold]
-    fn arm_standing(&self, deadline: u64, waker: Waker) -> Option<u32> {
+    fn arm_standing(&self, deadline: u64, waker: KeptWaker) -> Option<u32> {
         let number = self.with_clock(|clock| clock.arm(clock::instant(deadline), Rank::Timer, waker))??;
         let mut state = self.state.lock();
         let stood = state.standing.as_mut()?;
@@ -131,6 +133,7 @@ impl Queue {
             return Some(Answer::Closed(timer.deadline));
         }
         drop(state);
+        let waker = KeptWaker::from(waker);
         let asked = self.with_clock(|clock| (clock.rewire(timer.number, waker), clock.now()));
         if let Some((true, _)) = asked {
             return Some(Answer::Pending);
@@ -173,15 +176,35 @@ impl Queue {
             self.remove(index, state);
             return Answer::Closed(deadline);
         }
-        if state.wheel.is_armed(index) {
-            let replaced = state.wheel.rewire(index, waker);
-            drop(state);
-            drop(replaced);
+        if state.wheel.will_wake(index, waker) {
             Answer::Pending
+        } else if state.wheel.is_armed(index) {
+            drop(state);
+            self.rewire(index, waker)
         } else {
             let deadline = state.wheel.deadline(index);
             self.remove(index, state);
             Answer::Fired(deadline)
+        }
+    }
+
+    /// Goes on with `poll` for another waker, which is cloned without the lock.
+    #[cold]
+    fn rewire(&self, index: u32, waker: &Waker) -> Answer {
+        let waker = KeptWaker::from(waker);
+        let mut state = self.state.lock();
+        let deadline = state.wheel.deadline(index);
+        match (state.is_open, state.wheel.is_armed(index)) {
+            (true, true) => {
+                let leftover = state.wheel.rewire(index, waker);
+                drop(state);
+                drop(leftover);
+                Answer::Pending
+            }
+            (is_open, _) => {
+                self.remove(index, state);
+                if is_open { Answer::Fired(deadline) } else { Answer::Closed(deadline) }
+            }
         }
     }
 
@@ -270,7 +293,7 @@ impl Queue {
     }
 
     /// Collects the wakers of timers that are due, of a million at once not all.
-    pub(crate) fn fire(&self, clock: Clock, fired: &mut Vec<Waker>) {
+    pub(crate) fn fire(&self, clock: Clock, fired: &mut Vec<KeptWaker>) {
         self.sweep();
         // The clock is not read when there are no timers.
         let next_tick = self.next_tick();

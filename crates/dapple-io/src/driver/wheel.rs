@@ -20,6 +20,8 @@
 
 use std::task::Waker;
 
+use dapple_sched::foreign::KeptWaker;
+
 use super::clock::tick_at_or_after;
 use entries::{Entries, Entry, LOW_BITS};
 use packed::Packed;
@@ -55,7 +57,7 @@ impl Drop for Leftover {
     fn drop(&mut self) {
         if let Some(packed) = self.0 {
             // SAFETY: a `Leftover` is made of what was taken out of its entry, or never came into one.
-            drop(unsafe { packed.unpack() });
+            drop(KeptWaker::from(unsafe { packed.unpack() }));
         }
     }
 }
@@ -80,11 +82,11 @@ impl Wheel {
 
     /// Arms a timer. A deadline that has passed fires at the next `advance`. `None` when 2^30 timers are there already.
     #[inline]
-    pub(crate) fn insert(&mut self, deadline: u64, waker: Waker) -> Option<u32> {
+    pub(crate) fn insert(&mut self, deadline: u64, waker: KeptWaker) -> Option<u32> {
         let index = self.entries.take()?;
         let entry = self.entries.at(index);
         entry.set_deadline(deadline);
-        entry.set_packed(Packed::new(waker));
+        entry.set_packed(Packed::new(waker.into_waker()));
         self.armed += 1;
         self.link(index, tick_of(deadline));
         Some(index)
@@ -112,17 +114,22 @@ impl Wheel {
         self.entries.at(index).deadline()
     }
 
-    /// Makes a timer that is still to fire wake `waker`; returns the one it had, where that is another.
+    /// Whether a timer is still to fire and then wakes what `waker` wakes. It may say no by mistake.
     #[inline]
-    pub(crate) fn rewire(&mut self, index: u32, waker: &Waker) -> Leftover {
+    pub(crate) fn will_wake(&mut self, index: u32, waker: &Waker) -> bool {
+        self.entries.at(index).packed().is_some_and(|packed| packed.will_wake(waker))
+    }
+
+    /// Makes a timer that is still to fire wake `waker`; returns the one that it has no use for.
+    #[inline]
+    pub(crate) fn rewire(&mut self, index: u32, waker: KeptWaker) -> Leftover {
         let entry = self.entries.at(index);
-        match entry.packed() {
-            Some(packed) if !packed.will_wake(waker) => {
-                entry.set_packed(Packed::new(waker.clone()));
-                Leftover(Some(packed))
-            }
-            _ => Leftover(None),
+        let mut packed = Packed::new(waker.into_waker());
+        if let Some(old) = entry.packed() {
+            entry.set_packed(packed);
+            packed = old;
         }
+        Leftover(Some(packed))
     }
 
     /// Moves the deadline of a timer that is still to fire.
@@ -141,7 +148,7 @@ impl Wheel {
     /// Moves time to `now` and collects the wakers of timers that are due, in order of their deadlines, touching at
     /// most `budget` timers. Returns how much of the budget is left; if nothing is, time may have been left where the
     /// work stopped.
-    pub(crate) fn advance(&mut self, now: u64, budget: usize, fired: &mut Vec<Waker>) -> usize {
+    pub(crate) fn advance(&mut self, now: u64, budget: usize, fired: &mut Vec<KeptWaker>) -> usize {
         for left in (0..budget).rev() {
             let (bucket, at) = match self.next_bucket() {
                 Some((bucket, at)) if at <= now => (bucket, at),
@@ -164,7 +171,7 @@ impl Wheel {
     }
 
     /// Fires all timers, and returns their wakers.
-    pub(crate) fn drain(&mut self) -> Vec<Waker> {
+    pub(crate) fn drain(&mut self) -> Vec<KeptWaker> {
         let mut wakers = Vec::with_capacity(self.armed);
         while let Some((bucket, _)) = self.next_bucket() {
             let index = self.buckets[bucket].head;
@@ -175,13 +182,13 @@ impl Wheel {
     }
 
     /// Takes the waker of an entry that was just unlinked.
-    fn fire(&mut self, index: u32) -> Option<Waker> {
+    fn fire(&mut self, index: u32) -> Option<KeptWaker> {
         let entry = self.entries.at(index);
         entry.prev = FIRED;
         let packed = entry.take_packed()?;
         self.armed -= 1;
         // SAFETY: taken out of its entry, so this happens once.
-        Some(unsafe { packed.unpack() })
+        Some(KeptWaker::from(unsafe { packed.unpack() }))
     }
 
     /// The occupied bucket that begins first, and when. Among equals the one of the highest level: its timers move

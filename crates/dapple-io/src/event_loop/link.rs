@@ -10,6 +10,7 @@ use std::task::Waker;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use dapple_sched::foreign::{self, KeptWaker};
 use dapple_sched::{Callback, Handle};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -93,6 +94,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
     /// Takes a place for a request, or keeps the waker until there is one. An error: there will be none.
     pub(super) fn take_place(&self, number: &mut Option<u64>, waker: &Waker) -> Result<bool, LoopError> {
         let mut replaced = None;
+        let waker = KeptWaker::from(waker);
         let mut state = self.state.lock();
         if state.end.is_some() || state.is_stopping {
             return Err(state.end.clone().unwrap_or(LoopError::Ended));
@@ -126,7 +128,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
     pub(super) fn leave(&self, number: u64) {
         let (own, next) = self.state.lock().places.leave(number);
         drop(own);
-        next.into_iter().for_each(Waker::wake);
+        next.into_iter().for_each(KeptWaker::wake);
     }
 
     /// Takes the request that has waited longest.
@@ -139,7 +141,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         }
         let next = state.places.give_back();
         drop(state);
-        next.into_iter().for_each(Waker::wake);
+        next.into_iter().for_each(KeptWaker::wake);
         Some(asked)
     }
 
@@ -157,7 +159,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         let waiting = state.places.close();
         self.tell();
         drop(state);
-        waiting.for_each(Waker::wake);
+        waiting.for_each(KeptWaker::wake);
     }
 
     /// A reply was dropped without an answer.
@@ -180,9 +182,9 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         drop(state);
         self.over.notify_all();
         orphans.into_iter().for_each(|responder| responder.respond(Err(end.clone())));
-        // Replies that are dropped find the end.
-        drop(queue);
-        waiting.for_each(Waker::wake);
+        // Replies that are dropped find the end. A request is dropped here, too.
+        queue.into_iter().for_each(|asked| _ = foreign::contain(|| drop(asked)));
+        waiting.for_each(KeptWaker::wake);
     }
 
     fn tell(&self) {
@@ -206,7 +208,7 @@ pub(super) fn start_thread<L: EventLoop>(
             let inbox = Inbox::new(link.clone());
             let end = match catch_unwind(AssertUnwindSafe(|| event_loop.run(inbox))) {
                 Ok(()) => LoopError::Ended,
-                Err(payload) => LoopError::Panicked(message_of(&*payload)),
+                Err(payload) => LoopError::Panicked(message_of(payload)),
             };
             link.finish(end);
         }

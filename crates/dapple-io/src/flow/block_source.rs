@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use dapple_sched::foreign::KeptWaker;
 use dapple_sched::{Color, Handle};
 
 use super::completion::{Completed, Completion, Pending};
@@ -213,7 +214,8 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
-        let (poll, after) = self.source.gate.lock().poll_take(&mut self.place, cx.waker());
+        let waker = KeptWaker::from(cx.waker());
+        let (poll, after) = self.source.gate.lock().poll_take(&mut self.place, waker);
         after.run();
         poll
     }

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
+use dapple_sched::foreign::KeptWaker;
 use dapple_sched::{Handle, JoinError, JoinHandle};
 
 use super::handler::{Handler, Receipt};
@@ -313,7 +314,7 @@ impl<U: Upstream, M, H> Pump<U, M, H> {
 
 /// A wish to stop, from anywhere.
 #[derive(Default)]
-struct Stop(Mutex<(bool, Option<Waker>)>);
+struct Stop(Mutex<(bool, Option<KeptWaker>)>);
 
 impl Stop {
     fn set(&self) {
@@ -329,14 +330,12 @@ impl Stop {
 
     /// Whether to stop. If not, the waker is kept for the wish.
     fn poll(&self, waker: &Waker) -> bool {
+        let waker = KeptWaker::from(waker);
         let mut state = self.0.lock();
         if state.0 {
             return true;
         }
-        let replaced = match &state.1 {
-            Some(kept) if kept.will_wake(waker) => None,
-            _ => state.1.replace(waker.clone()),
-        };
+        let replaced = state.1.replace(waker);
         drop(state);
         drop(replaced);
         false

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use dapple_sched::{Callback, Color};
+use dapple_sched::{Callback, Color, foreign};
 
 use super::queue::{PopError, Promise, Queue};
 use crate::driver::shut_down_error;
@@ -240,7 +240,10 @@ impl<T: Send, R, F: FnOnce(R) -> T + Send> Port<R> for Push<T, R, F> {
         // The request is done whatever becomes of the closure, and so are those behind it.
         match catch_unwind(AssertUnwindSafe(|| map(result))) {
             Ok(item) => promise.keep(item),
-            Err(_) => tracing::error!("a closure of a completion panicked; its queue gets nothing"),
+            Err(payload) => {
+                foreign::discard(payload);
+                tracing::error!("a closure of a completion panicked; its queue gets nothing");
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Room under a limit, given out in order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
-use crate::lock::refresh;
+use dapple_sched::foreign::KeptWaker;
 
 /// Counts what is taken, and knows who waits. It lives under the lock of whoever has it; the wakers that it hands out are woken, or
 /// dropped, when that is given back.
@@ -22,7 +22,7 @@ pub(super) struct Gate {
     /// Bytes, where somebody counts them.
     weight: usize,
     weight_max: usize,
-    waiting: BTreeMap<u64, Waker>,
+    waiting: BTreeMap<u64, KeptWaker>,
     granted: BTreeSet<u64>,
     next_place: u64,
 }
@@ -31,8 +31,8 @@ pub(super) struct Gate {
 #[must_use = "wake or drop these after the lock"]
 #[derive(Default)]
 pub(super) struct After {
-    wake: Vec<Waker>,
-    dropped: Option<Waker>,
+    wake: Vec<KeptWaker>,
+    dropped: Option<KeptWaker>,
 }
 
 impl Gate {
@@ -86,25 +86,25 @@ impl Gate {
     }
 
     /// Takes room for one, or waits for it.
-    pub(super) fn poll_take(&mut self, place: &mut Option<u64>, waker: &Waker) -> (Poll<()>, After) {
+    pub(super) fn poll_take(&mut self, place: &mut Option<u64>, waker: KeptWaker) -> (Poll<()>, After) {
         let mut after = After::default();
         if let Some(id) = *place {
             if self.granted.remove(&id) {
                 *place = None;
-                return (Poll::Ready(()), after);
+                return (Poll::Ready(()), After::dropping(Some(waker)));
             }
             if let Some(kept) = self.waiting.get_mut(&id) {
-                after.dropped = refresh(kept, waker);
+                after.dropped = Some(std::mem::replace(kept, waker));
                 return (Poll::Pending, after);
             }
             // It was revoked.
             *place = None;
         }
         if self.try_take() {
-            return (Poll::Ready(()), after);
+            return (Poll::Ready(()), After::dropping(Some(waker)));
         }
         self.next_place += 1;
-        self.waiting.insert(self.next_place, waker.clone());
+        self.waiting.insert(self.next_place, waker);
         *place = Some(self.next_place);
         (Poll::Pending, after)
     }
@@ -152,11 +152,11 @@ impl Gate {
 }
 
 impl After {
-    pub(super) fn waking(wakers: impl IntoIterator<Item = Waker>) -> After {
+    pub(super) fn waking(wakers: impl IntoIterator<Item = KeptWaker>) -> After {
         After { wake: wakers.into_iter().collect(), dropped: None }
     }
 
-    pub(super) fn dropping(waker: Option<Waker>) -> After {
+    pub(super) fn dropping(waker: Option<KeptWaker>) -> After {
         After { wake: Vec::new(), dropped: waker }
     }
 
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn is_ready(gate: &mut Gate, place: &mut Option<u64>) -> bool {
-        let (poll, after) = gate.poll_take(place, Waker::noop());
+        let (poll, after) = gate.poll_take(place, std::task::Waker::noop().into());
         after.run();
         poll.is_ready()
     }

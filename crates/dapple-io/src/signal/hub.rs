@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use dapple_sched::foreign::KeptWaker;
 use rustix::event::{EventfdFlags, eventfd};
 use signal_hook_registry::SigId;
 
 use crate::driver::{Direction, Source, Step, shut_down_error};
-use crate::lock::{Mutex, refresh};
+use crate::lock::Mutex;
 
 /// The signals that one runtime watches.
 #[derive(Default)]
@@ -38,7 +39,7 @@ pub(crate) struct Counter {
 
 #[derive(Default)]
 struct Waiters {
-    list: Vec<(u64, Waker)>,
+    list: Vec<(u64, KeptWaker)>,
     next_id: u64,
 }
 
@@ -199,6 +200,7 @@ impl Future for Received<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        let waker = KeptWaker::from(cx.waker());
         let mut waiters = this.counter.waiters.lock();
         // Under the lock: the pump counts under it, too.
         let count = this.counter.count();
@@ -208,12 +210,12 @@ impl Future for Received<'_> {
         }
         let kept = waiters.list.iter_mut().find(|(id, _)| Some(*id) == this.place);
         let replaced = match kept {
-            Some((_, kept)) => refresh(kept, cx.waker()),
+            Some((_, kept)) => Some(std::mem::replace(kept, waker)),
             None => {
                 waiters.next_id += 1;
                 let id = waiters.next_id;
                 this.place = Some(id);
-                waiters.list.push((id, cx.waker().clone()));
+                waiters.list.push((id, waker));
                 None
             }
         };

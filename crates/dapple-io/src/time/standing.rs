@@ -93,11 +93,11 @@ impl Future for Advance {
         let this = &mut *self;
         let standing = standing(&this.shared);
         match this.number {
-            Some(number) if standing.rewire(number, cx.waker()) => Poll::Pending,
+            Some(number) if standing.rewire(number, cx.waker().into()) => Poll::Pending,
             Some(_) => Poll::Ready(()),
             None => {
                 // Also for a deadline that has come: what is due now runs first.
-                this.number = standing.arm(this.deadline.into(), Rank::Advance, cx.waker().clone());
+                this.number = standing.arm(this.deadline.into(), Rank::Advance, cx.waker().into());
                 Poll::Pending
             }
         }

@@ -2,8 +2,12 @@
 //! sleep.
 
 mod blocking;
+#[path = "../../../dapple-sched/tests/it/bombs.rs"]
+mod bombs;
 mod busy_worker;
 mod cancel;
+#[path = "../../../dapple-sched/tests/it/clones.rs"]
+mod clones;
 mod deadline;
 mod descriptor;
 mod dir;
@@ -13,6 +17,7 @@ mod dns;
 #[cfg(feature = "dns")]
 mod dns_server;
 mod event_loop;
+mod faults;
 mod file_load;
 mod files;
 mod flow;

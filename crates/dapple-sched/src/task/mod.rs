@@ -53,7 +53,6 @@ mod side;
 mod waker;
 
 use std::mem::{self, ManuallyDrop};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -62,6 +61,7 @@ use crate::budget;
 use crate::cell::{ColorCell, Kind, State};
 use crate::color::Color;
 use crate::context;
+use crate::foreign::KeptWaker;
 use crate::hold;
 use crate::holder::Holder;
 use crate::light;
@@ -77,7 +77,7 @@ pub use handle::JoinHandle;
 pub(crate) use memory::{FreeTasks, TaskMemory, shared_of};
 pub(crate) use queue::LightQueue;
 pub(crate) use side::{LastSide, Side};
-pub(crate) use waker::{borrowed_waker, wake_if_polled};
+pub(crate) use waker::{borrowed_waker, is_waker_of_task, wake_if_polled};
 
 /// The part of a task that does not depend on its future.
 #[repr(C)]
@@ -362,10 +362,8 @@ pub(crate) unsafe fn finish(task: NonNull<Header>, polled: Polled) {
     if state & (JOINED | JOINER) == JOINED | JOINER {
         // A joiner stores his waker and changes the state afterwards: either we see the bit, or he sees DONE.
         let joiner = header.side().and_then(|side| side.joiner.lock().take());
-        if let Some(joiner) = joiner
-            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| joiner.wake()))
-        {
-            crate::panics::report(shared, None, payload);
+        if let Some(joiner) = joiner {
+            joiner.wake();
         }
     }
     if state & BACKGROUND == 0 {
@@ -616,7 +614,7 @@ pub(crate) fn poll_joined(task: &TaskRef, cx: &Context<'_>) -> Poll<()> {
         return Poll::Ready(());
     }
     task.shared().check_process();
-    let waker = cx.waker().clone();
+    let waker = KeptWaker::from(cx.waker());
     let header = task.header();
     let old = Side::own(header.node.task_word()).joiner.lock().replace(waker);
     drop(old);

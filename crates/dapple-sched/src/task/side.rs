@@ -14,9 +14,9 @@
 //! task.
 
 use std::ptr;
-use std::task::Waker;
 
 use crate::color::Color;
+use crate::foreign::KeptWaker;
 use crate::lock::Lock;
 use crate::node::{Origin, SIDE};
 use crate::refs;
@@ -31,7 +31,7 @@ pub(crate) struct Side {
     /// A boxed handle; null until the color is asked for. Set once.
     color: AtomicPtr<Color>,
     /// Who waits for the end of the task.
-    pub(crate) joiner: Lock<Option<Waker>>,
+    pub(crate) joiner: Lock<Option<KeptWaker>>,
     /// Grants that were handed to the task; see `ticket.rs`.
     pub(crate) granted: AtomicPtr<Ticket>,
     /// The shared record that this one replaced, which has the color; or null. Counted.

@@ -25,6 +25,11 @@ pub(crate) fn wake_if_polled(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &VTABLE) && context::wake_polled(waker.data())
 }
 
+/// Whether a waker is that of a task. It may say no by mistake.
+pub(crate) fn is_waker_of_task(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), &VTABLE)
+}
+
 #[inline]
 fn raw_waker(task: NonNull<Header>) -> RawWaker {
     RawWaker::new(task.as_ptr() as *const (), &VTABLE)

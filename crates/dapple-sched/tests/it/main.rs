@@ -1,5 +1,6 @@
 //! The public behavior of the scheduler, one module per invariant (C1 to C10) or part.
 
+mod bombs;
 mod borrow;
 mod budget;
 mod c10_identity;
@@ -13,10 +14,12 @@ mod c7_live;
 mod c8_panic;
 mod c9_blocking;
 mod callbacks;
+mod clones;
 mod compile_fail;
 mod dump;
 mod enter;
 mod express;
+mod faults;
 mod fork;
 mod light;
 mod named;

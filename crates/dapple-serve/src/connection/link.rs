@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use dapple_io::time::Instant;
+use dapple_sched::foreign::KeptWaker;
 use dapple_stage::Refused;
 use dapple_stage::admission::Admitted;
 
@@ -49,9 +50,9 @@ type Close = Box<dyn FnOnce() + Send>;
 #[derive(Clone, Debug, Default)]
 struct Wakers {
     /// The connection's task, or whoever reads once it was upgraded.
-    reader: Option<Waker>,
+    reader: Option<Arc<KeptWaker>>,
     /// Whoever waits to write: once it was upgraded, that may be another task.
-    writer: Option<Waker>,
+    writer: Option<Arc<KeptWaker>>,
 }
 
 /// What the server wants of a connection, from the weakest to the strongest.
@@ -190,15 +191,25 @@ impl Link {
 
     /// The strongest order so far, with `waker` to be woken for a stronger one.
     pub(crate) fn watch(&self, waker: &Waker) -> Order {
-        keep(&mut self.lock_wakers().reader, waker);
+        self.keep(|wakers| &mut wakers.reader, waker);
         // After the waker stands: an order that comes later finds it.
         self.ordered()
     }
 
     /// The same for whoever waits to write.
     pub(crate) fn watch_writing(&self, waker: &Waker) -> Order {
-        keep(&mut self.lock_wakers().writer, waker);
+        self.keep(|wakers| &mut wakers.writer, waker);
         self.ordered()
+    }
+
+    /// To clone a waker and to drop one is foreign code: without the lock.
+    fn keep(&self, place: fn(&mut Wakers) -> &mut Option<Arc<KeptWaker>>, waker: &Waker) {
+        let knows = place(&mut self.lock_wakers()).as_ref().is_some_and(|known| known.will_wake(waker));
+        if !knows {
+            let waker = Arc::new(KeptWaker::from(waker));
+            let old = place(&mut self.lock_wakers()).replace(waker);
+            drop(old);
+        }
     }
 
     /// The strongest order so far.
@@ -236,13 +247,7 @@ impl fmt::Debug for Link {
 
 impl Wakers {
     fn wake(self) {
-        [self.reader, self.writer].into_iter().flatten().for_each(Waker::wake);
-    }
-}
-
-fn keep(known: &mut Option<Waker>, waker: &Waker) {
-    if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-        *known = Some(waker.clone());
+        [self.reader, self.writer].into_iter().flatten().for_each(|waker| waker.wake_by_ref());
     }
 }
 

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dapple_sched::foreign::KeptWaker;
 use pin_project_lite::pin_project;
 
 use super::config::{AdmissionStats, Config, Offer};
@@ -53,7 +54,7 @@ struct Shared {
 struct Core {
     controller: Controller,
     /// Who waits with which request.
-    wakers: Vec<Option<Waker>>,
+    wakers: Vec<Option<KeptWaker>>,
     /// The next look for grants that are not used, while others wait.
     look: Alarm,
     look_after: Duration,
@@ -327,7 +328,7 @@ impl Locked<'_> {
             woken.extend(core.wakers.get_mut(key).and_then(Option::take));
         }
         drop(core);
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(KeptWaker::wake);
     }
 
     fn keep(&mut self, key: usize, waker: &Waker) {
@@ -335,8 +336,8 @@ impl Locked<'_> {
             self.wakers.resize_with(key + 1, || None);
         }
         match &mut self.wakers[key] {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
+            Some(known) if known.will_wake(waker) => {}
+            place => *place = Some(waker.into()),
         }
     }
 

@@ -7,6 +7,8 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dapple_sched::foreign::KeptWaker;
+
 use super::config::Config;
 use super::picked::Picked;
 use super::replicas::{Candidate, Choice, Replicas};
@@ -53,7 +55,7 @@ pub(super) struct Shared<K, T> {
 struct State<K, T> {
     replicas: Replicas<K, T>,
     /// Who wants to know when other replicas can be picked than before. As many as wait, each once.
-    waiting: HashMap<u64, Waker>,
+    waiting: HashMap<u64, KeptWaker>,
     next_waiter: u64,
 }
 
@@ -234,7 +236,7 @@ impl<K, T> Shared<K, T> {
         let (result, has_changed) = change(&mut state.replicas);
         let woken = if has_changed { std::mem::take(&mut state.waiting) } else { HashMap::new() };
         drop(state);
-        woken.into_values().for_each(Waker::wake);
+        woken.into_values().for_each(KeptWaker::wake);
         result
     }
 
@@ -245,7 +247,7 @@ impl<K, T> Shared<K, T> {
         waker: &Waker,
         look: impl FnOnce(&mut Replicas<K, T>) -> Option<R>,
     ) -> Option<R> {
-        let waker = waker.clone();
+        let waker = KeptWaker::from(waker);
         let mut state = lock(&self.state);
         let found = look(&mut state.replicas);
         if found.is_some() {

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use dapple_sched::foreign::KeptWaker;
 
 use crate::middleware::shedding;
 use crate::switch::{Mutex, lock};
@@ -20,7 +22,8 @@ pub(crate) struct Credits {
 struct State {
     limit: usize,
     used: usize,
-    waiting: BTreeMap<u64, Waker>,
+    /// `None`: woken, and not polled since.
+    waiting: BTreeMap<u64, Option<KeptWaker>>,
     next: u64,
 }
 
@@ -30,8 +33,9 @@ impl State {
     }
 
     /// Those whose turn it is.
-    fn turns(&self) -> Vec<Waker> {
-        self.waiting.values().take(self.free()).cloned().collect()
+    fn turns(&mut self) -> Vec<KeptWaker> {
+        let free = self.free();
+        self.waiting.values_mut().take(free).filter_map(Option::take).collect()
     }
 }
 
@@ -68,7 +72,7 @@ impl Credits {
             change(&mut state);
             state.turns()
         };
-        turns.into_iter().for_each(Waker::wake);
+        turns.into_iter().for_each(KeptWaker::wake);
     }
 }
 
@@ -102,7 +106,7 @@ impl Claim {
         if self.credit.is_some() {
             return Poll::Ready(());
         }
-        let waker = cx.waker().clone();
+        let waker = KeptWaker::from(cx.waker());
         let mut state = lock(&self.credits.state);
         let free = state.free();
         let before = match self.ticket {
@@ -127,7 +131,7 @@ impl Claim {
             state.next += 1;
             state.next
         });
-        let old = state.waiting.insert(ticket, waker);
+        let old = state.waiting.insert(ticket, Some(waker));
         drop(state);
         drop(old);
         Poll::Pending

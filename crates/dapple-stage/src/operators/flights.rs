@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use dapple_sched::foreign::KeptWaker;
+
 use crate::switch::{Mutex, lock};
 
 /// Futures under way. They are dropped with it.
@@ -24,7 +26,7 @@ struct Woken {
 struct WokenState {
     /// In the order of their wakes; those that have ended meanwhile are passed over.
     keys: Vec<u64>,
-    waker: Option<Waker>,
+    waker: Option<KeptWaker>,
 }
 
 struct FlightWaker {
@@ -74,6 +76,7 @@ impl<F: Future> Flights<F> {
     /// One that has ended, with its name; ready with none where nothing is under way. Cancel safe.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, F::Output)>> {
         // Those that wake themselves while they are polled must not keep this up for ever.
+        let mut waker = Some(KeptWaker::from(cx.waker()));
         for _ in 0..ROUNDS {
             if self.futures.is_empty() {
                 return Poll::Ready(None);
@@ -81,7 +84,9 @@ impl<F: Future> Flights<F> {
             let keys = {
                 let mut state = lock(&self.woken.state);
                 if state.keys.is_empty() {
-                    state.waker = Some(cx.waker().clone());
+                    let old = std::mem::replace(&mut state.waker, waker.take());
+                    drop(state);
+                    drop(old);
                     return Poll::Pending;
                 }
                 std::mem::take(&mut state.keys)

@@ -452,7 +452,8 @@ pub(crate) fn drop_quietly<T>(value: T) {
 
 /// Does something with what is of users, and may panic when it is dropped or woken.
 pub(crate) fn quietly(work: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
+        dapple_sched::foreign::discard(payload);
         tracing::error!("what a stage was given panicked while it was dropped or woken");
     }
 }

@@ -21,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
+use dapple_sched::foreign::KeptWaker;
+
 use crate::refused::Reason;
 
 /// Requests that wait, in the order in which they will be taken.
@@ -32,7 +34,7 @@ pub(crate) struct Desk<T> {
     deadlines: BTreeSet<(Instant, Place)>,
     /// What all of `waiting` weigh.
     bytes: usize,
-    line: BTreeMap<u64, Waker>,
+    line: BTreeMap<u64, KeptWaker>,
     promised: BTreeSet<u64>,
     /// Tickets and arrivals are numbered by it.
     next: u64,
@@ -70,11 +72,11 @@ pub(crate) struct Entry<T> {
 /// Wakers to be called when nothing is locked any more.
 #[must_use = "whoever may go on now is to be told"]
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(Vec<Waker>);
+pub(crate) struct Wakes(Vec<KeptWaker>);
 
 impl Wakes {
     pub(crate) fn call(self) {
-        self.0.into_iter().for_each(Waker::wake);
+        self.0.into_iter().for_each(KeptWaker::wake);
     }
 }
 
@@ -132,7 +134,7 @@ impl<T> Desk<T> {
         match *ticket {
             Some(id) if self.promised.contains(&id) => return Poll::Ready(()),
             Some(id) if self.line.contains_key(&id) => {
-                self.line.insert(id, waker.clone());
+                self.line.insert(id, waker.into());
                 return Poll::Pending;
             }
             _ => {}
@@ -143,7 +145,7 @@ impl<T> Desk<T> {
             self.promised.insert(id);
             return Poll::Ready(());
         }
-        self.line.insert(id, waker.clone());
+        self.line.insert(id, waker.into());
         Poll::Pending
     }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dapple_sched::foreign::KeptWaker;
+
 use super::classes::{Class, Classes};
 use super::discipline::{Charge, Discipline, Next, Ticket, UnknownKey};
 use super::fair::Fair;
@@ -66,14 +68,14 @@ struct State<K> {
     next_ticket: Ticket,
     alarm: Alarm,
     /// Those who are to be woken when the lock is given back.
-    woken: Vec<Waker>,
+    woken: Vec<KeptWaker>,
 }
 
 type Make<K> = Arc<dyn Fn(u64, Instant) -> Box<dyn Discipline<K>> + Send + Sync>;
 
 #[derive(Default)]
 struct Waiting {
-    waker: Option<Waker>,
+    waker: Option<KeptWaker>,
     told: Option<Result<Charge, Refused>>,
 }
 
@@ -208,12 +210,13 @@ impl<K: Key> Shared<K> {
         let next = (state.in_line > 0).then(|| state.next_at(now));
         if state.alarm.set(next, self).is_err() {
             // Without a timer, those who wait have to look for themselves.
-            let wakers: Vec<Waker> = state.waiting.values().filter_map(|waiting| waiting.waker.clone()).collect();
+            let wakers: Vec<KeptWaker> =
+                state.waiting.values_mut().filter_map(|waiting| waiting.waker.take()).collect();
             state.woken.extend(wakers);
         }
         let woken = std::mem::take(&mut state.woken);
         drop(state);
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(KeptWaker::wake);
         result
     }
 
@@ -225,7 +228,7 @@ impl<K: Key> Shared<K> {
         cost: u64,
         waker: &Waker,
     ) -> Option<Result<Charge, Refused>> {
-        let waker = waker.clone();
+        let waker = KeptWaker::from(waker);
         let (told, before) = self.change(|state, now| {
             let number = match *ticket {
                 Some(number) => number,
@@ -295,7 +298,7 @@ impl<K> State<K> {
     }
 
     /// What this one was told, once; until then the waker is kept. Also a waker to be dropped outside of the lock.
-    fn look(&mut self, ticket: Ticket, waker: Waker) -> (Option<Result<Charge, Refused>>, Option<Waker>) {
+    fn look(&mut self, ticket: Ticket, waker: KeptWaker) -> (Option<Result<Charge, Refused>>, Option<KeptWaker>) {
         let Some(waiting) = self.waiting.get_mut(&ticket) else { return (None, Some(waker)) };
         match waiting.told.take() {
             Some(told) => {

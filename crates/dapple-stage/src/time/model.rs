@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dapple_sched::foreign::KeptWaker;
+
 /// A deadline, and a number that tells those with the same one apart.
 pub(super) type Key = (Instant, u64);
 
@@ -19,7 +21,7 @@ pub(super) struct NoThread;
 #[derive(Default)]
 struct Timers {
     passed: Duration,
-    waiting: BTreeMap<Key, Waker>,
+    waiting: BTreeMap<Key, KeptWaker>,
     next_number: u64,
 }
 
@@ -48,7 +50,7 @@ pub fn pass() -> bool {
         Some(std::mem::replace(&mut timers.waiting, later))
     });
     let is_any = due.is_some();
-    due.into_iter().flat_map(BTreeMap::into_values).for_each(Waker::wake);
+    due.into_iter().flat_map(BTreeMap::into_values).for_each(KeptWaker::wake);
     is_any
 }
 
@@ -61,13 +63,13 @@ pub(super) fn arm(deadline: Instant, waker: Waker) -> Result<Key, NoThread> {
     TIMERS.with_borrow_mut(|timers| {
         let key = (deadline, timers.next_number);
         timers.next_number += 1;
-        timers.waiting.insert(key, waker);
+        timers.waiting.insert(key, waker.into());
         Ok(key)
     })
 }
 
 pub(super) fn rewire(key: Key, waker: &Waker) -> bool {
-    let new = waker.clone();
+    let new = KeptWaker::from(waker);
     let old = TIMERS.with_borrow_mut(|timers| timers.waiting.get_mut(&key).map(|old| std::mem::replace(old, new)));
     old.is_some()
 }

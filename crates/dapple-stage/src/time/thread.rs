@@ -4,10 +4,11 @@
 //! wait. The thread sleeps until the first one is due, and for good while there is none; it does nothing but call wakers.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
+
+use dapple_sched::foreign::KeptWaker;
 
 /// A deadline, and a number that tells those with the same one apart.
 pub(super) type Key = (Instant, u64);
@@ -16,13 +17,14 @@ pub(super) type Key = (Instant, u64);
 pub(super) struct NoThread;
 
 struct Timers {
-    waiting: BTreeMap<Key, Waker>,
+    waiting: BTreeMap<Key, KeptWaker>,
     next_number: u64,
     is_running: bool,
 }
 
 /// Adds a timer.
 pub(super) fn arm(deadline: Instant, waker: Waker) -> Result<Key, NoThread> {
+    let waker = KeptWaker::from(waker);
     let mut timers = timers();
     if !timers.is_running {
         let thread = std::thread::Builder::new().name("dapple-timers".to_owned());
@@ -46,7 +48,7 @@ pub(super) fn arm(deadline: Instant, waker: Waker) -> Result<Key, NoThread> {
 /// Has another waker called; false if the timer has fired.
 pub(super) fn rewire(key: Key, waker: &Waker) -> bool {
     // Cloned and dropped outside of the lock, as it is code of others.
-    let new = waker.clone();
+    let new = KeptWaker::from(waker);
     let old = match timers().waiting.get_mut(&key) {
         Some(old) => std::mem::replace(old, new),
         None => return false,
@@ -77,10 +79,7 @@ fn run() {
         }
         if !due.is_empty() {
             drop(timers);
-            for waker in due.drain(..) {
-                // A waker that panics is a mistake of its executor, and must not take the timers of all others along.
-                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-            }
+            due.drain(..).for_each(KeptWaker::wake);
             timers = self::timers();
             continue;
         }

@@ -3,6 +3,9 @@
 #![cfg(not(any(dapple_loom, dapple_shuttle)))]
 
 mod bank;
+#[path = "../../../dapple-sched/tests/it/bombs.rs"]
+mod bombs;
+mod faults;
 mod mistakes;
 mod nesting;
 mod support;

@@ -16,7 +16,7 @@
 use std::fmt;
 use std::sync::{PoisonError, TryLockError};
 
-use dapple_sched::{block_on, budgeted};
+use dapple_sched::{block_on, budgeted, foreign};
 
 use super::permits::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 
@@ -278,7 +278,8 @@ impl<T> Slot<T> {
     fn take_with(&self, permit: SemaphorePermit<'_>) -> T {
         permit.forget();
         let value = self.value().take().expect(FULL);
-        self.vacancy.add_permits(1);
+        // It wakes foreign wakers: a panic there must not take the value along.
+        foreign::contain(|| self.vacancy.add_permits(1));
         value
     }
 
@@ -317,7 +318,7 @@ impl<T> Vacancy<'_, T> {
     pub fn put(self, value: T) {
         self.permit.forget();
         *self.slot.value() = Some(value);
-        self.slot.occupancy.add_permits(1);
+        foreign::contain(|| self.slot.occupancy.add_permits(1));
     }
 }
 

@@ -13,12 +13,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use dapple_sched::{AbortHandle, Color, Handle, JoinError, JoinHandle, consume_budget, unconstrained};
+use dapple_sched::{AbortHandle, Color, Handle, JoinError, JoinHandle, consume_budget, foreign, unconstrained};
 use slab::Slab;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -171,7 +171,7 @@ impl<T: Send + 'static> Members<T> {
         async move {
             let (Some((color, future)), Some(places)) = (waits, shared.places.clone()) else { return };
             // An error: the group was over before there was a place.
-            if let Ok(place) = places.acquire_owned().await
+            if let Ok(place) = contained(places.acquire_owned()).await
                 && shared.begin()
             {
                 place.forget();
@@ -259,7 +259,7 @@ impl<T: Send + 'static> Members<T> {
                 match ended {
                     Some(ended) => return Some(result(ended)),
                     None if live == 0 => return None,
-                    None => changed.await,
+                    None => contained(changed).await,
                 }
             }
         }
@@ -318,7 +318,7 @@ impl<T: Send + 'static> Members<T> {
                 if shared.state().live == 0 {
                     return;
                 }
-                changed.await;
+                contained(changed).await;
             }
         }
     }
@@ -493,11 +493,12 @@ impl<T: Send + 'static> Shared<T> {
                 None
             }
         };
-        drop(forgotten);
+        // What follows must happen whatever a result that is dropped, and a waker that is called, do.
+        foreign::contain(|| drop(forgotten));
         if let Some(places) = &self.places {
-            places.add_permits(1);
+            foreign::contain(|| places.add_permits(1));
         }
-        self.changed.notify_waiters();
+        foreign::contain(|| self.changed.notify_waiters());
         self.end();
     }
 }
@@ -538,7 +539,7 @@ impl<T: Send + 'static> Nest for Shared<T> {
             state.live
         };
         if live == 0 {
-            self.changed.notify_waiters();
+            foreign::contain(|| self.changed.notify_waiters());
         }
         if let Some((outer, _)) = &self.outer {
             outer.end();
@@ -552,9 +553,9 @@ impl<T: Send + 'static> Nest for Shared<T> {
             let members = state.running.iter().map(|(_, member)| member.abort.clone()).collect();
             (members, state.inner.iter().map(|(_, inner)| inner.clone()).collect())
         };
-        self.token.cancel();
+        foreign::contain(|| self.token.cancel());
         if let Some(places) = &self.places {
-            places.close();
+            foreign::contain(|| places.close());
         }
         members.iter().for_each(AbortHandle::abort);
         inner.iter().filter_map(Weak::upgrade).for_each(|inner| inner.end_all());
@@ -595,6 +596,12 @@ impl<T: Send + 'static> Wake for Member<T> {
     fn wake(self: Arc<Self>) {
         self.look();
     }
+}
+
+/// Awaits what is woken together with others, who must not suffer from a waker that panics.
+async fn contained<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| future.as_mut().poll(&mut Context::from_waker(&foreign::contained(cx.waker())))).await
 }
 
 /// The result of a task that has ended.

@@ -2,6 +2,9 @@
 //! relies on a sleep.
 
 mod across;
+#[path = "../../../dapple-sched/tests/it/bombs.rs"]
+mod bombs;
+mod faults;
 mod budget;
 mod group;
 mod group_ends;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use dapple_sched::foreign::KeptWaker;
+
 /// The connection keeps one waker for writing, and a task that reads may have to write too (answers of the session itself). So
 /// that neither takes the other's place, both are woken when both wait.
 #[derive(Debug, Default)]
 pub(crate) struct WriteWakers {
-    waiting: [Option<Waker>; 2],
+    waiting: [Option<Arc<KeptWaker>>; 2],
 }
 
 /// Which of the two tasks polls.
@@ -29,15 +31,14 @@ impl WriteWakers {
         let polled = match other {
             None => poll(cx),
             Some(other) => {
-                let both = Waker::from(Arc::new(Both(cx.waker().clone(), other.clone())));
+                let both = Waker::from(Arc::new(Both(cx.waker().into(), other.clone())));
                 poll(&mut Context::from_waker(&both))
             }
         };
         if polled.is_pending() {
             let own = &mut self.waiting[side as usize];
-            match own {
-                Some(own) => own.clone_from(cx.waker()),
-                None => *own = Some(cx.waker().clone()),
+            if !own.as_ref().is_some_and(|own| own.will_wake(cx.waker())) {
+                *own = Some(Arc::new(cx.waker().into()));
             }
         }
         polled
@@ -47,7 +48,7 @@ impl WriteWakers {
     pub(crate) fn drained(&mut self, side: Side) {
         self.waiting[side as usize] = None;
         if let Some(other) = self.waiting[side.other() as usize].take() {
-            other.wake();
+            other.wake_by_ref();
         }
     }
 }
@@ -61,7 +62,7 @@ impl Side {
     }
 }
 
-struct Both(Waker, Waker);
+struct Both(KeptWaker, Arc<KeptWaker>);
 
 impl Wake for Both {
     fn wake(self: Arc<Self>) {

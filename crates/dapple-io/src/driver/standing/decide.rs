@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
-use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dapple_sched::Handle;
+use dapple_sched::foreign::KeptWaker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Due, PATIENCE, SETTLE_MAX, SETTLE_MIN, Stalled, Standing, State};
@@ -24,7 +24,7 @@ impl Standing {
     /// Waits until the slot's epoll has something or `limit` has passed; or lets the clock jump, and adds the wakers of the
     /// timers that are due then. The caller is the slot's worker and has set `PARKED`; afterwards the slot is awake, and
     /// its worker counts as busy.
-    pub(crate) fn wait(&self, slot: &Slot, limit: Option<Duration>, fired: &mut Vec<Waker>) {
+    pub(crate) fn wait(&self, slot: &Slot, limit: Option<Duration>, fired: &mut Vec<KeptWaker>) {
         // It has something to do already, and has not stopped being busy.
         if limit == Some(Duration::ZERO) {
             return self.stay_busy(slot);
@@ -64,7 +64,7 @@ impl Standing {
         was_parked
     }
 
-    fn decide(&self, own: &Slot, fired: &mut Vec<Waker>) -> Verdict {
+    fn decide(&self, own: &Slot, fired: &mut Vec<KeptWaker>) -> Verdict {
         let slots: Vec<Arc<Slot>> = self.slots().collect();
         let slots: Vec<&Slot> = slots.iter().map(|slot| &**slot).collect();
         let runtime = Handle::current();
@@ -109,7 +109,7 @@ impl Standing {
     }
 
     /// Steps 6 and 7.
-    fn jump_or_wait(&self, mut state: MutexGuard<'_, State>, fired: &mut Vec<Waker>) -> Verdict {
+    fn jump_or_wait(&self, mut state: MutexGuard<'_, State>, fired: &mut Vec<KeptWaker>) -> Verdict {
         let Some(next) = state.next() else {
             state.busy -= 1;
             return Verdict::Wait(None);

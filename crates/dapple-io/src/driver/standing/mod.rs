@@ -55,12 +55,13 @@ mod outside;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::Waker;
 use std::time::{Duration, Instant};
+
+use dapple_sched::foreign::KeptWaker;
 
 use super::entry::Entry;
 use super::slot::Slot;
-use crate::lock::{Mutex, refresh};
+use crate::lock::Mutex;
 pub(crate) use outside::Call;
 
 /// See the module's text.
@@ -85,7 +86,7 @@ struct State {
     call_changes: u64,
     /// While it is not zero, the clock goes no further than those who advance it.
     pauses: usize,
-    timers: BTreeMap<Due, Waker>,
+    timers: BTreeMap<Due, KeptWaker>,
     /// Where a timer is in `timers`.
     dues: HashMap<u64, Due>,
     /// Those of them that advance the clock.
@@ -157,7 +158,7 @@ impl Standing {
     }
 
     /// Arms a timer; `None` after the shutdown.
-    pub(crate) fn arm(&self, at: Instant, rank: Rank, waker: Waker) -> Option<u64> {
+    pub(crate) fn arm(&self, at: Instant, rank: Rank, waker: KeptWaker) -> Option<u64> {
         let mut state = self.state.lock();
         if state.is_shut_down {
             return None;
@@ -175,13 +176,14 @@ impl Standing {
     }
 
     /// Makes an armed timer wake `waker`; `false` if it has fired.
-    pub(crate) fn rewire(&self, number: u64, waker: &Waker) -> bool {
+    pub(crate) fn rewire(&self, number: u64, waker: KeptWaker) -> bool {
         let mut state = self.state.lock();
         let Some(due) = state.dues.get(&number).copied() else {
+            drop(state);
             return false;
         };
         let kept = state.timers.get_mut(&due).expect("each number names a timer");
-        let replaced = refresh(kept, waker);
+        let replaced = std::mem::replace(kept, waker);
         drop(state);
         drop(replaced);
         true

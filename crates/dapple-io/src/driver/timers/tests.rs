@@ -12,7 +12,7 @@ fn in_an_hour() -> u64 {
 }
 
 fn arm(queue: &Queue) -> u32 {
-    queue.arm(in_an_hour(), Waker::noop().clone()).expect("the queue is open").0
+    queue.arm(in_an_hour(), Waker::noop().into()).expect("the queue is open").0
 }
 
 fn timers(queue: &Queue) -> usize {
@@ -58,7 +58,7 @@ fn a_queue_is_used_again_when_its_last_timer_is_gone() {
     drop(lease);
     let is_free = || queue.state.lock().is_free();
     assert!(!is_free(), "a timer names it still");
-    assert!(queue.arm(in_an_hour(), Waker::noop().clone()).is_none());
+    assert!(queue.arm(in_an_hour(), Waker::noop().into()).is_none());
     assert!(matches!(queue.poll(index, Waker::noop()), Answer::Closed(_)));
     // Another test may have been given it by now.
     assert!(is_free() || queue.state.lock().is_open);

@@ -30,13 +30,14 @@ use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use dapple_sched::foreign::KeptWaker;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::buffers::{Place as BufferPlace, Table};
 use super::setup::{self, Limits, Refused};
 use super::{Memory, Request};
 use crate::fs::Region;
-use crate::lock::{Mutex, refresh};
+use crate::lock::Mutex;
 
 /// See the module's text.
 pub(crate) struct Ring(Mutex<State>);
@@ -80,7 +81,7 @@ struct Place {
     stage: Stage,
     /// `None` when vacant, or leaked.
     request: Option<Request>,
-    waker: Option<Waker>,
+    waker: Option<KeptWaker>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +99,7 @@ enum Stage {
 /// What is dropped or told after the lock.
 #[derive(Default)]
 struct Afterwards {
-    woken: Vec<Waker>,
+    woken: Vec<KeptWaker>,
     discarded: Vec<(Request, i32)>,
 }
 
@@ -130,7 +131,7 @@ impl Ring {
 
     /// Takes a request over. After a shutdown it is handed back.
     pub(crate) fn begin(&self, request: Request, waker: &Waker) -> Result<Token, Request> {
-        let waker = waker.clone();
+        let waker = KeptWaker::from(waker);
         let mut state = self.0.lock();
         if state.is_closed {
             drop(state);
@@ -144,6 +145,7 @@ impl Ring {
 
     /// The result and the request, or the waker is kept. `None` where the shutdown has left the memory to the kernel.
     pub(crate) fn poll(&self, token: Token, waker: &Waker) -> Poll<Option<(i32, Request)>> {
+        let waker = KeptWaker::from(waker);
         let mut state = self.0.lock();
         let place = &mut state.places[token.key as usize];
         debug_assert_eq!(place.generation, token.generation, "the future owns its place");
@@ -154,10 +156,7 @@ impl Ring {
             }
             Stage::Leaked => Poll::Ready(None),
             _ => {
-                let replaced = match &mut place.waker {
-                    Some(kept) => refresh(kept, waker),
-                    none => none.replace(waker.clone()),
-                };
+                let replaced = place.waker.replace(waker);
                 drop(state);
                 drop(replaced);
                 Poll::Pending
@@ -195,7 +194,7 @@ impl Ring {
     }
 
     /// Submits what has gathered, and takes in what was completed. Any thread that is in the slot. Wakers are added to `woken`.
-    pub(crate) fn turn(&self, woken: &mut Vec<Waker>) -> Next {
+    pub(crate) fn turn(&self, woken: &mut Vec<KeptWaker>) -> Next {
         let mut afterwards = Afterwards { woken: mem::take(woken), discarded: Vec::new() };
         let next = self.0.lock().turn(&mut afterwards);
         *woken = mem::take(&mut afterwards.woken);
@@ -237,7 +236,7 @@ impl Ring {
             }
             state.leak(&mut afterwards);
         }
-        afterwards.woken.drain(..).for_each(Waker::wake);
+        afterwards.woken.drain(..).for_each(KeptWaker::wake);
         afterwards.discard();
     }
 }
@@ -249,7 +248,7 @@ impl Drop for Ring {
 }
 
 impl State {
-    fn insert(&mut self, request: Request, waker: Waker) -> Token {
+    fn insert(&mut self, request: Request, waker: KeptWaker) -> Token {
         let key = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).expect("fewer operations than 2^32")

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
+use dapple_sched::foreign::KeptWaker;
+
 use super::{HORIZON, Wheel};
 
 /// Nanoseconds at which a tick begins, less what the wheel does not keep.
@@ -43,7 +45,7 @@ impl Pair {
 
     fn insert(&mut self, deadline: u64) {
         let waker = Waker::from(Arc::new(Named { number: self.next, log: self.log.clone() }));
-        let key = self.wheel.insert(at(deadline), waker).unwrap();
+        let key = self.wheel.insert(at(deadline), waker.into()).unwrap();
         self.model.insert((deadline.max(self.now), self.next), key);
         self.next += 1;
     }
@@ -76,7 +78,7 @@ impl Pair {
         self.now = now;
         let mut fired = Vec::new();
         while self.wheel.advance(now, budget, &mut fired) == 0 {}
-        fired.into_iter().for_each(Waker::wake);
+        fired.into_iter().for_each(KeptWaker::wake);
         let mut fired = std::mem::take(&mut *self.log.lock().unwrap());
         let later = self.model.split_off(&(now + 1, 0));
         let due = std::mem::replace(&mut self.model, later);
@@ -130,7 +132,7 @@ fn fires_what_a_sorted_map_fires() {
 fn a_deadline_past_the_horizon_fires_when_it_comes() {
     let mut wheel = Wheel::new(7);
     let deadline = 5 * HORIZON + 12345;
-    wheel.insert(at(deadline), Waker::noop().clone());
+    wheel.insert(at(deadline), Waker::noop().into());
     let mut fired = Vec::new();
     while let Some(next) = wheel.next_tick() {
         assert!(next <= deadline);
@@ -145,7 +147,7 @@ fn a_deadline_past_the_horizon_fires_when_it_comes() {
 fn a_large_bucket_is_worked_off_in_pieces() {
     let mut wheel = Wheel::new(0);
     for _ in 0..1000 {
-        wheel.insert(at(70), Waker::noop().clone());
+        wheel.insert(at(70), Waker::noop().into());
     }
     let mut fired = Vec::new();
     let mut rounds = 1;
@@ -161,7 +163,7 @@ fn a_large_bucket_is_worked_off_in_pieces() {
 fn places_are_used_again_in_the_order_of_memory() {
     let mut wheel = Wheel::new(0);
     let count = 20_000_u64;
-    let insert = |wheel: &mut Wheel, i: u64| wheel.insert(at(1 + i), Waker::noop().clone()).unwrap();
+    let insert = |wheel: &mut Wheel, i: u64| wheel.insert(at(1 + i), Waker::noop().into()).unwrap();
     let mut keys: Vec<u32> = (0..count).map(|i| insert(&mut wheel, i)).collect();
     for i in 0..keys.len() {
         let other = i.wrapping_mul(7919) % keys.len();
@@ -180,13 +182,13 @@ fn what_is_rewired_wakes_somebody_else() {
     let mut wheel = Wheel::new(0);
     let log = Arc::new(Mutex::new(Vec::new()));
     let waker = |number| Waker::from(Arc::new(Named { number, log: log.clone() }));
-    let key = wheel.insert(at(3), waker(1)).unwrap();
-    drop(wheel.rewire(key, &waker(2)));
+    let key = wheel.insert(at(3), waker(1).into()).unwrap();
+    drop(wheel.rewire(key, waker(2).into()));
     let mut fired = Vec::new();
     wheel.advance(3, 10, &mut fired);
-    fired.into_iter().for_each(Waker::wake);
+    fired.into_iter().for_each(KeptWaker::wake);
     assert_eq!(*log.lock().unwrap(), [2]);
-    drop(wheel.rewire(key, &waker(3)));
+    drop(wheel.rewire(key, waker(3).into()));
     assert!(!wheel.is_armed(key), "who has fired is not armed by that");
     drop(wheel.remove(key));
     drop(wheel);

@@ -1,11 +1,13 @@
 //! What is in a queue, and who waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+
+use dapple_sched::foreign::KeptWaker;
 
 use super::{PopError, PushError, WhenFull};
 use crate::flow::gate::{After, Gate};
-use crate::lock::{Mutex, refresh};
+use crate::lock::Mutex;
 
 /// The queue behind its handles. Neither an item nor a waker is dropped, and no waker is woken, while the lock is held.
 ///
@@ -20,9 +22,9 @@ pub(super) struct State<T> {
     pub(super) items: VecDeque<T>,
     pub(super) gate: Gate,
     /// Futures that wait for an item: one is woken for each.
-    futures: BTreeMap<u64, Waker>,
+    futures: BTreeMap<u64, KeptWaker>,
     /// Handles that are polled as streams. All are woken, as nobody knows whether they will be polled again.
-    streams: BTreeMap<u64, Waker>,
+    streams: BTreeMap<u64, KeptWaker>,
     next_place: u64,
     /// Places kept free for completions that will come.
     pub(super) promised: usize,
@@ -97,7 +99,17 @@ impl<T> Shared<T> {
             after.run();
             return Poll::Ready(Err(PopError::Closed));
         }
-        let (poll, after) = state.gate.poll_take(place, cx.waker());
+        if place.is_none() && state.gate.try_take() {
+            return Poll::Ready(Ok(()));
+        }
+        drop(state);
+        let waker = KeptWaker::from(cx.waker());
+        let mut state = self.state.lock();
+        if state.is_closed {
+            drop(state);
+            return self.poll_room(place, cx);
+        }
+        let (poll, after) = state.gate.poll_take(place, waker);
         drop(state);
         after.run();
         poll.map(Ok)
@@ -146,13 +158,25 @@ impl<T> Shared<T> {
         cx: &Context<'_>,
         take: impl FnOnce(&mut VecDeque<T>) -> R,
     ) -> Poll<Result<R, PopError>> {
-        let mut state = self.state.lock();
-        if state.items.is_empty() && !state.has_ended() {
-            let after = state.wait(place, popper, cx.waker());
-            drop(state);
-            after.run();
-            return Poll::Pending;
-        }
+        let mut waker = None;
+        let mut state = loop {
+            let mut state = self.state.lock();
+            if !state.items.is_empty() || state.has_ended() {
+                break state;
+            }
+            match waker.take() {
+                Some(waker) => {
+                    let after = state.wait(place, popper, waker);
+                    drop(state);
+                    after.run();
+                    return Poll::Pending;
+                }
+                None => {
+                    drop(state);
+                    waker = Some(KeptWaker::from(cx.waker()));
+                }
+            }
+        };
         let gone = After::dropping(place.take().and_then(|id| state.poppers(popper).remove(&id)));
         let (result, after) = match state.items.is_empty() {
             true => (Err(PopError::Closed), After::default()),
@@ -219,20 +243,20 @@ impl<T> State<T> {
         (taken, after)
     }
 
-    fn poppers(&mut self, popper: Popper) -> &mut BTreeMap<u64, Waker> {
+    fn poppers(&mut self, popper: Popper) -> &mut BTreeMap<u64, KeptWaker> {
         match popper {
             Popper::Future => &mut self.futures,
             Popper::Stream => &mut self.streams,
         }
     }
 
-    fn wait(&mut self, place: &mut Option<u64>, popper: Popper, waker: &Waker) -> After {
+    fn wait(&mut self, place: &mut Option<u64>, popper: Popper, waker: KeptWaker) -> After {
         if let Some(kept) = place.and_then(|id| self.poppers(popper).get_mut(&id)) {
-            return After::dropping(refresh(kept, waker));
+            return After::dropping(Some(std::mem::replace(kept, waker)));
         }
         self.next_place += 1;
         let id = self.next_place;
-        self.poppers(popper).insert(id, waker.clone());
+        self.poppers(popper).insert(id, waker);
         *place = Some(id);
         After::default()
     }

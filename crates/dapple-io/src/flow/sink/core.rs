@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dapple_sched::Color;
+use dapple_sched::foreign::KeptWaker;
 
 use super::super::device::Writer;
 use super::super::gate::Gate;
@@ -135,11 +136,18 @@ impl<W: Writer> Core<W> {
 
     /// Takes room for one request, or waits for it.
     pub(super) fn poll_room(&self, place: &mut Option<u64>, cx: &Context<'_>) -> Poll<Result<(), NoRoom>> {
+        if place.is_none() {
+            match self.try_room() {
+                Err(NoRoom::Full) => {}
+                done => return Poll::Ready(done),
+            }
+        }
+        let waker = KeptWaker::from(cx.waker());
         let mut state = self.state.lock();
         let (poll, after) = match state.no_more() {
             Some(reason) => (Poll::Ready(Err(reason)), state.gate.forget(place)),
             None => {
-                let (poll, after) = state.gate.poll_take(place, cx.waker());
+                let (poll, after) = state.gate.poll_take(place, waker);
                 (poll.map(Ok), after)
             }
         };

@@ -12,8 +12,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use dapple_sched::foreign::KeptWaker;
 use dapple_sync::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
@@ -55,7 +56,7 @@ struct State<Req, F> {
     /// In the order of their calls.
     waiting: BTreeMap<u64, Waiting<Req>>,
     /// The one whose request is being handed over, and who is to be told of it. `None` also if nobody wants it any more.
-    calling: Option<(u64, Option<Waker>)>,
+    calling: Option<(u64, Option<KeptWaker>)>,
     /// Those whose request has reached the service, and who have not looked yet.
     called: HashMap<u64, F>,
     next_number: u64,
@@ -65,7 +66,7 @@ struct Waiting<Req> {
     request: Req,
     /// Its place in the queue, which is free when the request has reached the service.
     permit: OwnedSemaphorePermit,
-    waker: Option<Waker>,
+    waker: Option<KeptWaker>,
 }
 
 impl<Req, F> Queue<Req, F> {
@@ -138,7 +139,8 @@ impl<Req, F> Queue<Req, F> {
 
     /// Wakes somebody who waits to become the driver, as the present one stops being it.
     fn hand_on(&self, mut state: MutexGuard<'_, State<Req, F>>) {
-        let next = state.waiting.iter().find_map(|(number, waiting)| Some((*number, waiting.waker.clone()?)));
+        // Woken, it looks, and leaves its waker again if it has to.
+        let next = state.waiting.iter_mut().find_map(|(number, waiting)| Some((*number, waiting.waker.take()?)));
         state.driver = next.as_ref().map(|(number, _)| *number);
         drop(state);
         if let Some((_, waker)) = next {
@@ -213,7 +215,7 @@ impl<Req, F> Ticket<Req, F> {
 
     /// Ready with the response's future when the request has reached the service.
     pub(super) fn poll_called(&mut self, cx: &mut Context<'_>) -> Poll<Result<F, ServiceError>> {
-        let waker = cx.waker().clone();
+        let waker = KeptWaker::from(cx.waker());
         let mut state = lock(&self.queue.state);
         if let Some(poll) = self.look(&mut state) {
             drop(state);

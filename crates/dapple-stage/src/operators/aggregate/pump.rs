@@ -4,8 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
+use dapple_sched::foreign::KeptWaker;
 use dapple_sync::sync::oneshot;
 use tower_service::Service;
 
@@ -56,7 +57,7 @@ pub(super) struct Shared<M, F> {
 
 pub(super) struct State<M, F> {
     pub(super) merge: Merge<Entry<M, F>>,
-    pump: Option<Waker>,
+    pump: Option<KeptWaker>,
     /// Handles and sources that are left; without any the pump ends when it is empty.
     handles: usize,
     is_over: bool,
@@ -109,7 +110,7 @@ impl<M, F> Shared<M, F> {
             let mut state = lock(&self.state);
             (change(&mut state), state.pump.take())
         };
-        pump.into_iter().for_each(Waker::wake);
+        pump.into_iter().for_each(KeptWaker::wake);
         result
     }
 

@@ -5,8 +5,9 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use dapple_sched::foreign::KeptWaker;
 use tower_service::Service;
 
 use super::{NodeId, Packet};
@@ -23,7 +24,7 @@ pub(super) struct Outbox {
 struct State {
     packets: VecDeque<Packet>,
     peers: BTreeMap<NodeId, Box<dyn Peer>>,
-    waker: Option<Waker>,
+    waker: Option<KeptWaker>,
     is_over: bool,
     lost: u64,
 }
@@ -39,7 +40,7 @@ impl Outbox {
             state.packets.push_back(packet);
             state.waker.take()
         };
-        waker.into_iter().for_each(Waker::wake);
+        waker.into_iter().for_each(KeptWaker::wake);
     }
 
     pub(super) fn connect(&self, node: NodeId, peer: Box<dyn Peer>) {
@@ -66,7 +67,7 @@ impl Outbox {
                     state.is_over = true;
                     state.waker.take()
                 };
-                waker.into_iter().for_each(Waker::wake);
+                waker.into_iter().for_each(KeptWaker::wake);
             }
         }
         End(self)

@@ -20,6 +20,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use dapple_sched::foreign::KeptWaker;
+
 use super::message::{Order, Receipt, Settled};
 use crate::switch::{Mutex, lock};
 
@@ -50,7 +52,7 @@ enum Record<M, R> {
 
 #[derive(Default)]
 struct Waiting {
-    wakers: Mutex<(u64, BTreeMap<u64, Waker>)>,
+    wakers: Mutex<(u64, BTreeMap<u64, KeptWaker>)>,
 }
 
 impl Wake for Waiting {
@@ -60,7 +62,7 @@ impl Wake for Waiting {
 
     fn wake_by_ref(self: &Arc<Waiting>) {
         let wakers = std::mem::take(&mut lock(&self.wakers).1);
-        wakers.into_values().for_each(Waker::wake);
+        wakers.into_values().for_each(KeptWaker::wake);
     }
 }
 

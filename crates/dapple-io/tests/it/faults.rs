@@ -1,0 +1,255 @@
+//! Foreign code that panics in the middle of the driver's work: neighbors get their events and timers, and the runtime goes
+//! on.
+
+use std::future::Future;
+use std::io::Write;
+use std::os::unix::net::UnixStream as StdStream;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use dapple_io::blocking::{self, BlockingError, spawn_blocking};
+use dapple_io::flow::Queue;
+use dapple_io::net::UnixStream;
+use dapple_io::signal::signal;
+use dapple_io::{Config, time};
+use dapple_sched::{Color, Runtime};
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::bombs::{Calls, DropBomb, bomb, counting, drop_bomb, panic_twice};
+use crate::clones::on_clone;
+use crate::{LIMIT, wait_until};
+
+/// A runtime that keeps its panics to itself.
+fn quiet(workers: usize, config: Config) -> Runtime {
+    let builder = dapple_io::runtime_builder_with(config).workers(workers);
+    builder.panic_handler(|_| ()).build().expect("a runtime can be built")
+}
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+/// A pair of streams, the second of which is read by a future that waits with this waker.
+fn waiting_read(waker: &Waker) -> (StdStream, Pin<Box<dyn Future<Output = std::io::Result<usize>>>>) {
+    let (writer, reader) = StdStream::pair().unwrap();
+    let reader = UnixStream::from_std(reader).unwrap();
+    let mut read = Box::pin(async move { reader.read(&mut [0; 8]).await });
+    assert!(poll(read.as_mut(), waker).is_pending());
+    (writer, read)
+}
+
+/// Keeps a worker busy until the sender is dropped; returns once it is.
+fn occupy(color: &Color) -> std::sync::mpsc::Sender<()> {
+    let (begun_tx, begun) = channel();
+    let (tx, rx) = channel();
+    color.post(move || {
+        begun_tx.send(()).unwrap();
+        let _ = rx.recv();
+    });
+    begun.recv_timeout(LIMIT).unwrap();
+    tx
+}
+
+/// A worker in a long callback is helped by the other one: C6 is on.
+fn assert_c6(runtime: &Runtime) {
+    let (tx, rx) = channel();
+    let (end_tx, end) = channel::<()>();
+    runtime.handle().new_color_at(0).post(move || {
+        Color::new().post(move || tx.send(()).unwrap());
+        let _ = end.recv();
+    });
+    rx.recv_timeout(LIMIT).expect("nobody comes to the aid of a busy worker");
+    drop(end_tx);
+}
+
+#[test]
+fn a_batch_of_events_survives_wakers_that_panic() {
+    for bad in [bomb, drop_bomb] {
+        let runtime = quiet(1, Config::default());
+        let _entered = runtime.enter();
+        let (calls, waker) = counting();
+        let mut pairs: Vec<_> = (0..9).map(|n| waiting_read(&if n % 3 == 0 { bad() } else { waker.clone() })).collect();
+        let busy = occupy(&Color::new());
+        pairs.iter_mut().for_each(|(writer, _)| writer.write_all(b"x").unwrap());
+        drop(busy);
+        wait_until("the neighbors are woken", || calls.count() == 6);
+        for (_, read) in &mut pairs {
+            assert!(matches!(poll(read.as_mut(), Waker::noop()), Poll::Ready(Ok(1))));
+        }
+    }
+}
+
+#[test]
+fn neighbors_on_one_descriptor_are_woken_too() {
+    let runtime = quiet(1, Config::default());
+    let _entered = runtime.enter();
+    let (mut writer, reader) = StdStream::pair().unwrap();
+    let reader = UnixStream::from_std(reader).unwrap();
+    let (calls, waker) = counting();
+    let (mut one, mut two, mut three) = ([0; 1], [0; 1], [0; 1]);
+    let (mut one, mut two, mut three) =
+        (pin!(reader.read(&mut one)), pin!(reader.read(&mut two)), pin!(reader.read(&mut three)));
+    assert!(poll(one.as_mut(), &bomb()).is_pending());
+    assert!(poll(two.as_mut(), &waker).is_pending());
+    assert!(poll(three.as_mut(), &drop_bomb()).is_pending());
+    writer.write_all(b"xyz").unwrap();
+    wait_until("the neighbor is woken", || calls.count() == 1);
+    assert!(poll(two.as_mut(), &waker).is_ready());
+    // What replaces a waker drops it.
+    assert!(poll(one.as_mut(), &waker).is_ready() && poll(three.as_mut(), &waker).is_ready());
+}
+
+#[test]
+fn c6_stays_on_when_wakers_panic_in_a_park() {
+    let runtime = quiet(2, Config::default());
+    let _entered = runtime.enter();
+    assert_c6(&runtime);
+    let (calls, waker) = counting();
+    for round in 1..5 {
+        let (mut bad_writer, _bad) = waiting_read(&bomb());
+        let (mut writer, _good) = waiting_read(&waker);
+        bad_writer.write_all(b"x").unwrap();
+        writer.write_all(b"x").unwrap();
+        wait_until("the neighbor is woken", || calls.count() == round);
+    }
+    for _ in 0..3 {
+        assert_c6(&runtime);
+    }
+}
+
+#[test]
+fn timers_fire_beside_those_whose_wakers_panic() {
+    for bad in [bomb, drop_bomb] {
+        let runtime = quiet(1, Config::default());
+        let _entered = runtime.enter();
+        let (calls, waker) = counting();
+        let deadline = time::Instant::now() + Duration::from_millis(20);
+        let mut sleeps: Vec<_> = (0..9).map(|_| Box::pin(time::sleep_until(deadline))).collect();
+        for (n, sleep) in sleeps.iter_mut().enumerate() {
+            // Another waker takes the place of the first, which is dropped.
+            assert!(poll(sleep.as_mut(), &drop_bomb()).is_pending());
+            let waker = if n % 3 == 0 { bad() } else { waker.clone() };
+            assert!(poll(sleep.as_mut(), &waker).is_pending());
+        }
+        wait_until("the neighbors are woken", || calls.count() == 6);
+        assert!(sleeps.iter_mut().all(|sleep| poll(sleep.as_mut(), Waker::noop()).is_ready()));
+        let mut later = pin!(time::sleep(LIMIT));
+        assert!(poll(later.as_mut(), &drop_bomb()).is_pending());
+    }
+}
+
+#[test]
+fn a_standing_clock_goes_on_beside_wakers_that_panic() {
+    let mut config = Config::default();
+    config.standing_clock = true;
+    let runtime = quiet(1, config);
+    let _entered = runtime.enter();
+    let (calls, waker) = counting();
+    let deadline = time::Instant::now() + Duration::from_secs(3600);
+    let mut sleeps: Vec<_> = (0..3).map(|_| Box::pin(time::sleep_until(deadline))).collect();
+    for (sleep, waker) in sleeps.iter_mut().zip([bomb(), drop_bomb(), waker]) {
+        assert!(poll(sleep.as_mut(), &waker).is_pending());
+    }
+    runtime.block_on(runtime.spawn(time::sleep_until(deadline + Duration::from_secs(1)))).unwrap();
+    assert_eq!(calls.count(), 1);
+}
+
+#[test]
+fn signals_go_on_beside_a_waker_that_panics() {
+    let runtime = quiet(1, Config::default());
+    let _entered = runtime.enter();
+    for bad in [bomb, drop_bomb] {
+        let (mut one, mut two) = (signal(WINDOW_CHANGED).unwrap(), signal(WINDOW_CHANGED).unwrap());
+        let (calls, waker) = counting();
+        let (mut one, mut two) = (pin!(one.recv()), pin!(two.recv()));
+        assert!(poll(one.as_mut(), &bad()).is_pending());
+        assert!(poll(two.as_mut(), &waker).is_pending());
+        kill_process(getpid(), Signal::WINCH).unwrap();
+        wait_until("the neighbor is woken", || calls.count() == 1);
+        assert!(poll(two.as_mut(), &waker).is_ready());
+    }
+}
+
+#[test]
+fn the_blocking_pool_survives_what_panics_twice() {
+    let mut config = Config::default();
+    config.blocking_threads_max = 1;
+    let runtime = quiet(1, config);
+    let _entered = runtime.enter();
+    let failed = runtime.block_on(spawn_blocking(|| -> () { panic_twice() })).unwrap_err();
+    assert!(matches!(failed, BlockingError::Panicked(_)), "{failed}");
+    // A result that nobody wants, and a waker of the one who does.
+    let (tx, rx) = channel::<()>();
+    drop(spawn_blocking(move || rx.recv()));
+    drop(spawn_blocking(|| DropBomb));
+    let mut wanted = pin!(spawn_blocking(|| 1));
+    assert!(poll(wanted.as_mut(), &bomb()).is_pending());
+    drop(tx);
+    assert_eq!(runtime.block_on(spawn_blocking(|| 2)).unwrap(), 2);
+    assert_eq!(runtime.block_on(wanted).unwrap(), 1);
+    let stats = blocking::stats().unwrap();
+    assert_eq!((stats.threads, stats.threads_started), (1, 1));
+}
+
+#[test]
+fn poppers_of_a_queue_are_woken_beside_one_that_panics() {
+    for bad in [bomb, drop_bomb] {
+        let runtime = quiet(1, Config::default());
+        let _entered = runtime.enter();
+        let queue = Queue::<u32>::new(4);
+        let (calls, waker) = counting();
+        let (mut one, mut two) = (pin!(queue.pop()), pin!(queue.pop()));
+        assert!(poll(one.as_mut(), &bad()).is_pending());
+        assert!(poll(two.as_mut(), &waker).is_pending());
+        queue.close();
+        assert_eq!(calls.count(), 1);
+        assert!(poll(two.as_mut(), &waker).is_ready());
+    }
+}
+
+#[test]
+fn a_shutdown_tells_the_neighbors_of_wakers_that_panic() {
+    for bad in [bomb, drop_bomb] {
+        let runtime = quiet(2, Config::default());
+        let entered = runtime.enter();
+        let (calls, waker) = counting();
+        let mut pairs: Vec<_> = (0..6).map(|n| waiting_read(&if n % 2 == 0 { bad() } else { waker.clone() })).collect();
+        let mut sleep = Box::pin(time::sleep(LIMIT));
+        assert!(poll(sleep.as_mut(), &drop_bomb()).is_pending());
+        drop(entered);
+        assert_eq!(runtime.shutdown(LIMIT).workers_stuck, 0);
+        assert_eq!(calls.count(), 3);
+        for (_, read) in &mut pairs {
+            assert!(matches!(poll(read.as_mut(), Waker::noop()), Poll::Ready(Err(_))));
+        }
+    }
+}
+
+#[test]
+fn a_waker_is_cloned_under_no_lock() {
+    let (done, is_done) = channel();
+    // On a thread of its own: were it to wait for itself, the test would not end.
+    std::thread::spawn(move || {
+        let runtime = quiet(1, Config::default());
+        let _entered = runtime.enter();
+        let (_writer, reader) = StdStream::pair().unwrap();
+        let reader = Arc::new(UnixStream::from_std(reader).unwrap());
+        let queue = Queue::<u32>::new(1);
+        queue.try_push(1).unwrap();
+        let (own, own_queue) = (reader.clone(), queue.clone());
+        let waker = on_clone(move || {
+            assert!(poll(pin!(own.read(&mut [0; 1])), Waker::noop()).is_pending());
+            assert!(poll(pin!(own_queue.push(2)), Waker::noop()).is_pending());
+        });
+        assert!(poll(pin!(reader.read(&mut [0; 1])), &waker).is_pending());
+        assert!(poll(pin!(queue.push(2)), &waker).is_pending());
+        let (calls, _): (Arc<Calls>, _) = counting();
+        done.send(calls.count()).unwrap();
+    });
+    is_done.recv_timeout(LIMIT).expect("a clone waits for a lock that its own thread holds");
+}
+
+const WINDOW_CHANGED: i32 = dapple_io::signal::SIGWINCH;

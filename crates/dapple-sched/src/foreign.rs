@@ -1,0 +1,154 @@
+//! Code of others in the middle of the runtime's own work: wakers, their clones and drops, handlers, payloads of panics.
+//!
+//! Such code may panic. A panic must not end the loop over the neighbors of the one that panicked, and must not leave a
+//! state, a count or a thread-local half changed. So every waker that a crate of Dapple stores is a [`KeptWaker`], and
+//! every other foreign call in such a place goes through [`contain`]. A contained panic is counted and goes to the panic
+//! handler of the thread's runtime, or to stderr on a thread without a runtime.
+//!
+//! None of these functions may be called under a lock: take the waker out first. To clone a waker is foreign code, too,
+//! but it runs in a poll of its own future: a panic there goes to who polls. It must happen before the lock is taken.
+//!
+//! | foreign code | where its panic goes |
+//! |---|---|
+//! | a waker that is called or dropped | here; its neighbors get their wake |
+//! | a waker that is cloned | to who polls the future |
+//! | a closure, a future, state that is dropped in a color | the end of that callback or task (C8) |
+//! | the payload of a panic that is dropped | [`discard`] |
+//! | the panic handler | nowhere: it is dropped |
+//! | the handler of slow callbacks, a driver | here |
+//! | an observer | nowhere: it is dropped, and the observer goes on |
+//! | a policy | the panic handler; the default policy replaces it |
+
+use std::any::Any;
+use std::fmt;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use crate::panics;
+use crate::runtime::Handle;
+use crate::shared::Shared;
+use crate::task;
+
+/// A waker that is stored until it is called. Neither to call nor to drop it panics.
+pub struct KeptWaker(Option<Waker>);
+
+impl KeptWaker {
+    /// Calls the waker.
+    #[inline]
+    pub fn wake(mut self) {
+        if let Some(waker) = self.0.take() {
+            contain(|| waker.wake());
+        }
+    }
+
+    /// Calls the waker, which stays.
+    #[inline]
+    pub fn wake_by_ref(&self) {
+        if let Some(waker) = &self.0 {
+            contain(|| waker.wake_by_ref());
+        }
+    }
+
+    /// As [`Waker::will_wake`]: it may say no by mistake. No foreign code runs.
+    #[inline]
+    pub fn will_wake(&self, waker: &Waker) -> bool {
+        self.0.as_ref().is_some_and(|kept| kept.will_wake(waker))
+    }
+
+    /// The waker itself, for a place that sees to its panics.
+    #[inline]
+    pub fn into_waker(mut self) -> Waker {
+        self.0.take().expect("only `wake`, `into_waker` and the drop take it, and each is the end")
+    }
+}
+
+impl From<Waker> for KeptWaker {
+    #[inline]
+    fn from(waker: Waker) -> KeptWaker {
+        KeptWaker(Some(waker))
+    }
+}
+
+/// Clones it: foreign code, to be run before a lock is taken.
+impl From<&Waker> for KeptWaker {
+    #[inline]
+    fn from(waker: &Waker) -> KeptWaker {
+        KeptWaker(Some(waker.clone()))
+    }
+}
+
+impl Drop for KeptWaker {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.take() {
+            contain(|| drop(waker));
+        }
+    }
+}
+
+impl fmt::Debug for KeptWaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptWaker")
+    }
+}
+
+/// The waker, or another that calls it and contains its panics: for places that keep wakers and are no part of Dapple, such as
+/// those of tokio's semaphores. Cost: nothing for the waker of a task, an allocation for any other.
+pub fn contained(waker: &Waker) -> Waker {
+    struct Contained(KeptWaker);
+    impl Wake for Contained {
+        fn wake(self: Arc<Self>) {
+            self.0.wake_by_ref();
+        }
+        fn wake_by_ref(self: &Arc<Self>) {
+            self.0.wake_by_ref();
+        }
+    }
+    match task::is_waker_of_task(waker) {
+        true => waker.clone(),
+        false => Waker::from(Arc::new(Contained(waker.into()))),
+    }
+}
+
+/// Runs foreign code. `None`: it panicked, and the panic is reported.
+#[inline]
+pub fn contain<R>(run: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => Some(result),
+        Err(payload) => {
+            report(payload);
+            None
+        }
+    }
+}
+
+/// As [`contain`], for a thread that is not of this runtime.
+#[inline]
+pub(crate) fn contain_for<R>(shared: &Shared, run: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => Some(result),
+        Err(payload) => {
+            panics::report_foreign(shared, payload);
+            None
+        }
+    }
+}
+
+/// Drops the payload of a panic, whose destructor may itself panic.
+pub fn discard(payload: Box<dyn Any + Send>) {
+    panics::discard(payload);
+}
+
+#[cold]
+fn report(payload: Box<dyn Any + Send>) {
+    match Handle::of_thread() {
+        Some(runtime) => panics::report_foreign(runtime.shared(), payload),
+        None => {
+            // `eprintln` would panic where stderr is closed.
+            let _ = writeln!(std::io::stderr(), "dapple: foreign code panicked: {}", panics::message(&*payload));
+            panics::discard(payload);
+        }
+    }
+}
