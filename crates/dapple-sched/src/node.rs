@@ -207,8 +207,7 @@ struct ClosureNode<F> {
 }
 
 impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
-    const VTABLE: &'static VTable =
-        &VTable { run: Self::run, drop: Self::drop, waits: None };
+    const VTABLE: &'static VTable = &VTable { run: Self::run, drop: Self::drop, waits: None };
 
     /// Moves the closure out and frees its block before it is called, so that the block is warm for what the
     /// closure itself posts, and a panic leaks nothing.

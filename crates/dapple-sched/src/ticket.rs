@@ -312,11 +312,7 @@ impl Ticket {
         }
     }
 
-    const POLL: &'static VTable = &VTable {
-        run: Ticket::run_poll,
-        drop: Ticket::drop_poll,
-        waits: None,
-    };
+    const POLL: &'static VTable = &VTable { run: Ticket::run_poll, drop: Ticket::drop_poll, waits: None };
 
     /// A turn of the task's color, after the grant.
     ///

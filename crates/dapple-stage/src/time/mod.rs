@@ -51,4 +51,5 @@ pub(crate) fn after(now: Instant, duration: Duration) -> Instant {
     now.checked_add(duration).unwrap_or(now + CENTURY)
 }
 
-const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// Longer than any wait; clocks can tell it.
+pub(crate) const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

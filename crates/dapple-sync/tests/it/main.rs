@@ -4,8 +4,8 @@
 mod across;
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;
-mod faults;
 mod budget;
+mod faults;
 mod group;
 mod group_ends;
 mod local;

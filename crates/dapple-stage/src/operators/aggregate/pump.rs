@@ -170,6 +170,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
+        let waker = KeptWaker::from(cx.waker());
         // What a sink says at once it says for ever; others of the same color have their turn, too.
         for _ in 0..BATCH {
             {
@@ -178,7 +179,7 @@ where
                     if state.handles == 0 {
                         return Poll::Ready(());
                     }
-                    state.pump = Some(cx.waker().clone());
+                    state.pump = Some(waker);
                     return Poll::Pending;
                 }
             }

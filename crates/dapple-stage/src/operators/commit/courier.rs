@@ -137,7 +137,7 @@ impl Courier {
                 state.lost += 1;
             }
         }
-        state.waker = Some(cx.waker().clone());
+        state.waker = Some(cx.waker().into());
         state.is_over
     }
 }

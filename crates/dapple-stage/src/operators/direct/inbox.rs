@@ -233,7 +233,8 @@ impl<M, R: Clone, F: Fn(M) -> Running<R>> Wait<M, R, F> {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Receipt<R>> {
         let inbox = self.inbox.clone();
         loop {
-            let old = lock(&inbox.waiting.wakers).1.insert(self.id, cx.waker().clone());
+            let waker = KeptWaker::from(cx.waker());
+            let old = lock(&inbox.waiting.wakers).1.insert(self.id, waker);
             drop(old);
             let (turn, running) = {
                 let mut state = lock(&inbox.state);

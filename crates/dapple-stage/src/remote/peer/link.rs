@@ -24,6 +24,7 @@ use super::connect::connect;
 use crate::remote::backoff::Failures;
 use crate::remote::error::RemoteError;
 use crate::remote::message::Message;
+use crate::time::CENTURY;
 
 /// See the module's text.
 pub(crate) struct Link {
@@ -169,7 +170,7 @@ impl Link {
 
     pub(super) fn has_failed(&self, why: String) {
         let wait = self.failures.lock().unwrap_or_else(PoisonError::into_inner).failed();
-        self.state.send_replace(State::Down(Down { why: why.into(), until: crate::time::after(Instant::now(), wait) }));
+        self.state.send_replace(State::Down(Down { why: why.into(), until: Instant::now() + wait.min(CENTURY) }));
     }
 }
 
