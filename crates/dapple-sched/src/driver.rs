@@ -38,6 +38,22 @@ pub trait Driver: Any + Send + Sync {
         false
     }
 
+    /// The processor time that the worker's thread has used so far, exact also while it runs; `None` where that is not known.
+    ///
+    /// The monitor asks for it about twice a millisecond while some workers sleep, to tell a worker in a long callback from one
+    /// whose processor another thread of the machine has.
+    fn cpu_time(&self, worker: usize) -> Option<Duration> {
+        let _ = worker;
+        None
+    }
+
+    /// Whether the worker's thread has a processor or waits for one, rather than for something in a system call; `None` where
+    /// that is not known. Asked only about a worker that has used hardly any [`Driver::cpu_time`] and ended no turn.
+    fn is_runnable(&self, worker: usize) -> Option<bool> {
+        let _ = worker;
+        None
+    }
+
     /// All workers have stopped: drops registered callbacks and wakers.
     fn shutdown(&self);
 

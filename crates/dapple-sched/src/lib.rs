@@ -49,6 +49,7 @@ mod join_error;
 mod light;
 mod local;
 mod lock;
+mod mark;
 mod monitor;
 mod named;
 mod node;

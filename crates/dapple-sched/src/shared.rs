@@ -31,6 +31,7 @@ use crate::closing::Closing;
 use crate::driver::Driver;
 use crate::light::{LIGHT_TASK, STRETCH_MAX, Stretch};
 use crate::lock::{Guard, Lock};
+use crate::mark::{Help, Mark};
 use crate::monitor::SlowRule;
 use crate::named::{Names, Shown};
 use crate::node::Origin;
@@ -89,8 +90,8 @@ pub(crate) struct Slot {
     remote: AtomicPtr<ColorCell>,
     /// Length of the run queue when its lock was last released by the worker; a hint for thieves.
     pub(crate) len: AtomicUsize,
-    /// The monitor found the worker in a long callback: thieves may take everything.
-    pub(crate) overdue: AtomicBool,
+    /// What thieves may take because of the turn that the worker is in.
+    pub(crate) mark: Mark,
     /// The monitor found that the last one in its queue waits for more than a millisecond: thieves may take any half.
     pub(crate) behind: AtomicBool,
     /// [`crate::Color::id`] of the color that has its turn, or [`NO_COLOR`].
@@ -122,7 +123,7 @@ impl Slot {
             queue: Lock::new(RunQueue::new()),
             remote: AtomicPtr::new(ptr::null_mut()),
             len: AtomicUsize::new(0),
-            overdue: AtomicBool::new(false),
+            mark: Mark::default(),
             behind: AtomicBool::new(false),
             running: AtomicU64::new(NO_COLOR),
             origin: AtomicPtr::new(ptr::null_mut()),
@@ -132,6 +133,16 @@ impl Slot {
             counters: Counters::default(),
             stretch: Stretch::new(),
         }
+    }
+
+    /// What thieves may take because of the turn that the worker is in. A hint, unless its lock is held.
+    pub(crate) fn help(&self) -> Help {
+        self.mark.help(|| self.counters.turns())
+    }
+
+    /// Whether the worker is in a long callback, as the monitor last saw it.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.mark.is_overdue(|| self.counters.turns())
     }
 
     #[inline]
