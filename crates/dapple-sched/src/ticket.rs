@@ -27,6 +27,7 @@
 //! | `MISSED` | the chance has passed, or the runtime has stopped | the future asks anew |
 //! | `USED`, `CANCELED` | over | nobody |
 
+use std::iter;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::Waker;
@@ -43,6 +44,7 @@ use crate::request::{self, Request};
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::task::TaskRef;
+use crate::trace;
 
 /// One wait, shared by the future and by the node in the fifo.
 #[repr(C)]
@@ -376,9 +378,12 @@ impl Ticket {
             }
         }
         let _release = Release(self.wanted);
-        match self.wanted {
-            Wanted::One(color) => context::in_frame(color, false, |_| f()),
-            Wanted::Many(_) => f(),
+        // SAFETY: what was wanted is held until `_release` is dropped.
+        unsafe {
+            match self.wanted {
+                Wanted::One(color) => context::in_frame(color, false, |_| trace::in_line(iter::once(color), f)),
+                Wanted::Many(request) => trace::in_line(request.as_ref().colors(), f),
+            }
         }
     }
 
