@@ -2,8 +2,11 @@
 
 use std::any::Any;
 use std::sync::OnceLock;
+use std::task::RawWakerVTable;
 use std::thread::{self, Thread};
 use std::time::Duration;
+
+use crate::dump::TaskWait;
 
 /// What workers wait in: one slot per worker. `dapple-io` implements it with epoll, the simulator with its own clock.
 ///
@@ -52,6 +55,12 @@ pub trait Driver: Any + Send + Sync {
     fn is_runnable(&self, worker: usize) -> Option<bool> {
         let _ = worker;
         None
+    }
+
+    /// Calls `visit` with the table and the data of each waker that waits in the driver, and with what it waits for; for dumps.
+    /// Called from any thread; `visit` takes no lock and calls no waker.
+    fn each_waiter(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const (), TaskWait)) {
+        let _ = visit;
     }
 
     /// All workers have stopped: drops registered callbacks and wakers.

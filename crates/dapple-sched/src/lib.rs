@@ -78,6 +78,7 @@ mod sync;
 mod task;
 mod ticket;
 mod trace;
+mod waits;
 mod when;
 mod worker;
 mod yield_now;
@@ -93,7 +94,9 @@ pub use color::{Color, PostError, Priority};
 pub use colored::{Colored, TryWithError, With};
 pub use context::{count_time, on_worker};
 pub use driver::{Driver, Outside};
-pub use dump::{ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, WorkerDump};
+pub use dump::{
+    ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, TaskWait, TasksDump, WorkerDump,
+};
 pub use join_error::JoinError;
 pub use monitor::SlowCallback;
 pub use named::{Named, named};

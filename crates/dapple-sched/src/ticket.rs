@@ -57,6 +57,8 @@ pub(crate) struct Ticket {
     task: Option<TaskRef>,
     /// What is waited for; alive at least while it is held for this ticket.
     wanted: Wanted,
+    /// The line that asked for it.
+    origin: Origin,
     /// One color is wanted for reading. (The node says so too, until it gets another purpose.)
     node_reads: bool,
     /// Link in the task's list of grants.
@@ -133,7 +135,15 @@ impl Ticket {
         let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
         // Who waits is polled in turns of others, and where he has been granted something before all else in his color: so
         // he needs one.
-        task.as_ref().map(TaskRef::color);
+        if let Some(task) = &task {
+            task.color();
+            let color_id = match wanted {
+                // SAFETY: promised by the caller of `queue`.
+                Wanted::One(color) => Some(unsafe { color.as_ref() }.id),
+                Wanted::Many(_) => None,
+            };
+            task.note_wait(color_id, origin);
+        }
         let node = Node::new(Ticket::VTABLE, Priority::NORMAL, origin);
         if reads {
             node.set_reads();
@@ -145,6 +155,7 @@ impl Ticket {
             waker: Lock::new(Some(waker.clone())),
             task,
             wanted,
+            origin,
             next_granted: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -421,17 +432,29 @@ impl Ticket {
 
     fn try_use(&self) -> Option<Chance> {
         // Acquire pairs with `change`: that the color is held, before it is used.
-        match self.state.load(Acquire) {
+        let chance = match self.state.load(Acquire) {
             GRANTED if self.change(GRANTED, USED) => Some(Chance::Granted),
             IN_TURN if self.held_here() && self.change(IN_TURN, USED) => Some(Chance::InTurn),
             MISSED => Some(Chance::Missed),
             OUTRUN => Some(Chance::Outrun),
             _ => None,
+        };
+        if chance.is_some() {
+            self.end_wait();
+        }
+        chance
+    }
+
+    /// The task does not wait for this any more, as a dump shows it.
+    fn end_wait(&self) {
+        if let Some(task) = &self.task {
+            task.end_wait(self.origin);
         }
     }
 
     /// The future is dropped. True: the color was `Held` for it, and the caller must release it.
     pub(crate) fn cancel(&self) -> bool {
+        self.end_wait();
         let _ = self.change(QUEUED, CANCELED) || self.change(IN_TURN, CANCELED);
         self.change(GRANTED, CANCELED)
     }

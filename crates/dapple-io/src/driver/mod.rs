@@ -4,9 +4,10 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::RawWakerVTable;
 use std::time::Duration;
 
-use dapple_sched::{Driver, Outside};
+use dapple_sched::{Driver, Outside, TaskWait};
 
 use crate::blocking::Pool;
 use crate::descriptors::Descriptors;
@@ -237,6 +238,12 @@ impl Driver for EpollDriver {
 
     fn is_runnable(&self, worker: usize) -> Option<bool> {
         self.threads[worker].get()?.is_runnable()
+    }
+
+    fn each_waiter(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const (), TaskWait)) {
+        for slot in &self.slots {
+            slot.each_waiter(visit);
+        }
     }
 
     fn outside(&self, news: Outside) {

@@ -25,6 +25,11 @@ pub(crate) fn wake_if_polled(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &VTABLE) && context::wake_polled(waker.data())
 }
 
+/// Whether a waker of this table is that of a task, whose address its data then is.
+pub(crate) fn is_table(table: &'static RawWakerVTable) -> bool {
+    std::ptr::eq(table, &VTABLE)
+}
+
 #[inline]
 fn raw_waker(task: NonNull<Header>) -> RawWaker {
     RawWaker::new(task.as_ptr() as *const (), &VTABLE)
