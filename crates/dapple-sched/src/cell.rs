@@ -145,6 +145,8 @@ pub(crate) struct Fifo {
     tail: *mut Node,
     /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
     pub(crate) rank: u8,
+    /// A thief took it although its traffic is with the worker that it came from: it may go back there.
+    pub(crate) rescued: bool,
     /// Posts received from callbacks on the home worker, posts made to other colors, posts received from other threads:
     /// halved whenever [`ColorCell::ran_recently`] is, so that they tell of the recent past.
     pub(crate) posts_in: u16,
@@ -303,6 +305,7 @@ impl ColorCell {
                 head: ptr::null_mut(),
                 tail: ptr::null_mut(),
                 rank: 0,
+                rescued: false,
                 posts_in: 0,
                 posts_out: 0,
                 posts_foreign: 0,

@@ -2,8 +2,11 @@
 
 use std::any::Any;
 use std::sync::OnceLock;
+use std::task::RawWakerVTable;
 use std::thread::{self, Thread};
 use std::time::Duration;
+
+use crate::dump::TaskWait;
 
 /// What workers wait in: one slot per worker. `dapple-io` implements it with epoll, the simulator with its own clock.
 ///
@@ -38,6 +41,28 @@ pub trait Driver: Any + Send + Sync {
     /// With it a worker takes many light tasks from its queue at once, and thieves can still get at them.
     fn barrier(&self) -> Option<&dyn Barrier> {
         None
+    }
+
+    /// The processor time that the worker's thread has used so far, exact also while it runs; `None` where that is not known.
+    ///
+    /// The monitor asks for it about twice a millisecond while some workers sleep, to tell a worker in a long callback from one
+    /// whose processor another thread of the machine has.
+    fn cpu_time(&self, worker: usize) -> Option<Duration> {
+        let _ = worker;
+        None
+    }
+
+    /// Whether the worker's thread has a processor or waits for one, rather than for something in a system call; `None` where
+    /// that is not known. Asked only about a worker that has used hardly any [`Driver::cpu_time`] and ended no turn.
+    fn is_runnable(&self, worker: usize) -> Option<bool> {
+        let _ = worker;
+        None
+    }
+
+    /// Calls `visit` with the table and the data of each waker that waits in the driver, and with what it waits for; for dumps.
+    /// Called from any thread; `visit` takes no lock and calls no waker.
+    fn each_waiter(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const (), TaskWait)) {
+        let _ = visit;
     }
 
     /// All workers have stopped: drops registered callbacks and wakers.

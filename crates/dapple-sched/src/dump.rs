@@ -14,7 +14,7 @@ use crate::runtime::Handle;
 pub struct Dump {
     /// One entry per worker.
     pub workers: Vec<WorkerDump>,
-    /// Colors that are held, or in which callbacks wait: at most 1,000 of either kind, those with most waiting first.
+    /// Colors that run or are held, or in which callbacks wait: at most 1,000 of either kind, those with most waiting first.
     pub colors: Vec<ColorDump>,
     /// Such colors that have no entry, as there are too many.
     pub colors_left_out: usize,
@@ -27,6 +27,57 @@ pub struct Dump {
     pub named: Vec<NamedDump>,
     /// Such tasks that have no entry, as there are too many.
     pub named_left_out: usize,
+    /// All tasks that have not ended, by the line that spawned them and what they wait for: at most 200 entries, those of most
+    /// tasks first.
+    pub tasks: Vec<TasksDump>,
+    /// Tasks that are in none of these entries.
+    pub tasks_left_out: usize,
+}
+
+/// Tasks that one line spawned and that wait for the same.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TasksDump {
+    /// The line that spawned them.
+    pub spawned_from: &'static Location<'static>,
+    /// How many there are.
+    pub count: usize,
+    /// What each of them waits for.
+    pub wait: TaskWait,
+}
+
+/// What a task waits for, as far as the runtime knows. Where it waits for several things at once, one of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum TaskWait {
+    /// Nothing: it is polled, or about to be.
+    Runs,
+    /// A color, as in [`crate::Colored::with`].
+    Color {
+        /// As [`crate::Color::id`].
+        color_id: u64,
+        /// The line that asked for it.
+        asked_at: &'static Location<'static>,
+    },
+    /// Several colors at once, as in [`crate::When::with`].
+    Colors {
+        /// The line that asked for them.
+        asked_at: &'static Location<'static>,
+    },
+    /// The end of a task.
+    Join {
+        /// The line that spawned that one.
+        spawned_from: &'static Location<'static>,
+    },
+    /// A timer.
+    Timer,
+    /// Something to read from a descriptor.
+    Readable,
+    /// Room to write to a descriptor.
+    Writable,
+    /// Something that the runtime does not know: a channel, a lock, a function in the blocking pool, or a future of the
+    /// program's own.
+    Unknown,
 }
 
 /// A task that has a name.
@@ -69,6 +120,8 @@ pub struct WorkerDump {
 pub struct RunningDump {
     /// Its color, as [`crate::Color::id`] tells it.
     pub color_id: u64,
+    /// It is the poll of a task whose color does not exist, as nothing has asked for it; `color_id` would be its number.
+    pub colorless: bool,
     /// The line that posted it; of a task, the line that spawned it.
     pub posted_from: Option<&'static Location<'static>>,
     /// The name of the task, where it is one that was started by [`crate::named`].
@@ -156,7 +209,7 @@ impl Handle {
     /// Looks at all workers and colors: what runs, what waits, and who holds what it waits for. For a hung or slow program;
     /// works from any thread, at any time, also while workers are stuck.
     ///
-    /// Cost: some microseconds, and about a millisecond for 100,000 colors. The lock of each worker is taken for a few
+    /// Cost: some microseconds, and about a millisecond for 100,000 colors, some ten for 100,000 tasks. The lock of each worker is taken for a few
     /// instructions at a time and never two at once, so the parts of the picture may be of slightly different moments.
     ///
     /// ```
@@ -191,7 +244,7 @@ impl fmt::Display for Dump {
         let busy = self.colors.len() + self.colors_left_out;
         writeln!(
             f,
-            "{} workers, {} tasks, {} colors, {busy} of them held or with callbacks waiting",
+            "{} workers, {} tasks, {} colors, {busy} of them run, are held or have callbacks waiting",
             self.workers.len(),
             self.tasks_live,
             self.colors_alive
@@ -214,6 +267,10 @@ impl fmt::Display for Dump {
         if self.named_left_out > 0 {
             writeln!(f, "and {} more tasks with names", self.named_left_out)?;
         }
+        self.tasks.iter().try_for_each(|tasks| writeln!(f, "{tasks}"))?;
+        if self.tasks_left_out > 0 {
+            writeln!(f, "and {} more tasks", self.tasks_left_out)?;
+        }
         Ok(())
     }
 }
@@ -225,12 +282,15 @@ impl fmt::Display for WorkerDump {
             _ if self.asleep => f.write_str("asleep")?,
             None => f.write_str("between callbacks")?,
             Some(running) => {
-                write!(f, "runs a callback of color {}", running.color_id)?;
+                match running.colorless {
+                    true => f.write_str("polls a task")?,
+                    false => write!(f, "runs a callback of color {}", running.color_id)?,
+                }
                 if let Some(name) = &running.name {
                     write!(f, " (task {name:?})")?;
                 }
                 if let Some(posted_from) = running.posted_from {
-                    write!(f, ", posted from {posted_from}")?;
+                    write!(f, ", {} from {posted_from}", if running.colorless { "spawned" } else { "posted" })?;
                 }
                 if let Some(running_for) = running.running_for {
                     write!(f, ", for at least {} ms", running_for.as_millis())?;
@@ -253,6 +313,28 @@ impl fmt::Display for NamedDump {
         match self.worker {
             Some(worker) => write!(f, "; polled by worker {worker}"),
             None => f.write_str("; waits"),
+        }
+    }
+}
+
+impl fmt::Display for TasksDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, plural) = (self.count, if self.count == 1 { "" } else { "s" });
+        write!(f, "{count} task{plural} spawned from {}: {}", self.spawned_from, self.wait)
+    }
+}
+
+impl fmt::Display for TaskWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TaskWait::Runs => f.write_str("polled, or about to be"),
+            TaskWait::Color { color_id, asked_at } => write!(f, "waits for color {color_id}, asked for at {asked_at}"),
+            TaskWait::Colors { asked_at } => write!(f, "waits for several colors, asked for at {asked_at}"),
+            TaskWait::Join { spawned_from } => write!(f, "waits for the end of a task spawned from {spawned_from}"),
+            TaskWait::Timer => f.write_str("waits for a timer"),
+            TaskWait::Readable => f.write_str("waits for a descriptor to be readable"),
+            TaskWait::Writable => f.write_str("waits for a descriptor to be writable"),
+            TaskWait::Unknown => f.write_str("waits"),
         }
     }
 }

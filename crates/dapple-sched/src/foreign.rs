@@ -24,7 +24,7 @@ use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::{RawWakerVTable, Wake, Waker};
 
 use crate::panics;
 use crate::runtime::Handle;
@@ -55,6 +55,16 @@ impl KeptWaker {
     #[inline]
     pub fn will_wake(&self, waker: &Waker) -> bool {
         self.0.as_ref().is_some_and(|kept| kept.will_wake(waker))
+    }
+
+    /// The functions of the waker, which tell whose it is.
+    pub fn vtable(&self) -> &'static RawWakerVTable {
+        self.0.as_ref().unwrap_or(Waker::noop()).vtable()
+    }
+
+    /// What those functions are given.
+    pub fn data(&self) -> *const () {
+        self.0.as_ref().unwrap_or(Waker::noop()).data()
     }
 
     /// The waker itself, for a place that sees to its panics.

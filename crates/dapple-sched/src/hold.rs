@@ -1,6 +1,7 @@
 //! Holding a color in line, by any thread, and letting go of it; and the end of a color's life.
 
 use std::cell::Cell;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::placement;
 use crate::run_queue::RunQueue;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::thread_local;
+use crate::trace;
 use crate::worker;
 
 /// Takes hold of a color if it is free and nothing is queued in it; asked for at `origin`.
@@ -204,7 +206,8 @@ pub(crate) unsafe fn holding<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R
         }
     }
     let _release = Release(color);
-    context::in_frame(color, false, |_| f())
+    // SAFETY: held until `_release` is dropped.
+    context::in_frame(color, false, |_| unsafe { trace::in_line(iter::once(color), f) })
 }
 
 /// Lets go of a color, which is traffic with other workers where it is at home elsewhere.
@@ -230,7 +233,8 @@ pub(crate) unsafe fn reading<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R
         }
     }
     let _release = Release(color);
-    context::in_read_frame(color, f)
+    // SAFETY: held until `_release` is dropped.
+    context::in_read_frame(color, || unsafe { trace::in_line(iter::once(color), f) })
 }
 
 /// Makes a color idle that has nothing to do. True: nobody can reach it any more (no handle, no queue, no list, and a named

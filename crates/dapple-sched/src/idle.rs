@@ -7,7 +7,9 @@ use crate::afterwards;
 use crate::cell::{ColorCell, State};
 use crate::hold;
 use crate::lock::Guard;
+use crate::mark::Help;
 use crate::node::Node;
+use crate::placement;
 use crate::post;
 use crate::run_queue::RunQueue;
 use crate::shared::{MONITOR_ASLEEP, Shared, Slot};
@@ -103,15 +105,14 @@ impl Worker {
         let found = (0..workers).map(|n| (start + n) % workers).filter(|&victim| victim != self.index).any(|victim| {
             let slot = &self.shared.slots[victim];
             // Relaxed: hints; what is taken is decided under the locks.
-            let overdue = slot.overdue.load(Relaxed);
-            let any = overdue || slot.behind.load(Relaxed);
-            if !overdue && slot.len.load(Relaxed) == 0 {
+            let help = slot.help();
+            if help == Help::No && slot.len.load(Relaxed) == 0 {
                 return false;
             }
             saw_waiting = true;
-            let stolen = self.steal_from(slot, victim, overdue, any);
+            let stolen = self.steal_from(slot, victim);
             // What belongs to a worker that does not come back soon includes its events and timers (C6).
-            (overdue && self.poll_driver(victim)) || stolen > 0
+            (help != Help::No && self.poll_driver(victim)) || stolen > 0
         });
         // Relaxed: a hint.
         if found {
@@ -122,22 +123,26 @@ impl Worker {
         found
     }
 
-    fn steal_from(&self, slot: &Slot, victim: usize, overdue: bool, any: bool) -> usize {
+    fn steal_from(&self, slot: &Slot, victim: usize) -> usize {
         let mut left = Leftovers::default();
         let mut own = self.slot().lock();
         let Some(mut theirs) = slot.try_lock() else { return 0 };
         if own.closed || theirs.closed {
             return 0;
         }
-        let mut stolen = self.steal_colors(&mut own, &mut theirs, overdue, any);
-        stolen += own.light.steal(&mut theirs.light, overdue, any);
-        // Relaxed: hints, as above.
+        // Under the lock: its turn may have ended while we came. Relaxed: hints, as above.
+        let help = slot.help();
+        let any = help == Help::All || slot.behind.load(Relaxed);
+        let mut stolen = self.steal_colors(&mut own, &mut theirs, help, any);
+        stolen += own.light.steal(&mut theirs.light, help != Help::No, any);
         slot.behind.store(false, Relaxed);
         slot.len.store(theirs.turns_waiting(), Relaxed);
-        if overdue {
+        if help == Help::All {
             stolen += self.steal_stretch(&mut own, slot);
-            slot.overdue.store(false, Relaxed);
-            stolen += self.steal_news(&mut own, &mut theirs, slot, victim, &mut left);
+        }
+        if help != Help::No {
+            slot.mark.serve();
+            stolen += self.steal_news(&mut own, &mut theirs, victim, help, &mut left);
         }
         slot.counters.stolen_from(stolen);
         drop(theirs);
@@ -158,14 +163,15 @@ impl Worker {
         stolen
     }
 
-    /// Moves half of the colors, or `all`; `any` of them, or only those that are worth moving.
+    /// Moves half of the colors, or all where the worker is to be helped; `any` of them, or only those that are worth moving.
     ///
     /// Half means every other one. Colors often stand in the queue in the order in which they and their state were
     /// made, so that a worker which has a stretch of them walks through memory in equal steps; behind the last of the
     /// stretch the processor fetches ahead the next one, which is what the other worker is writing. With halves in one
     /// piece two workers ran empty callbacks at 1.0 to 1.4 times the rate of one (and 1.4 to 2 times the CPU per
     /// callback), with every other one at 1.9 to 2.0 (1.03).
-    fn steal_colors(&self, own: &mut RunQueue, theirs: &mut Guard<'_, RunQueue>, all: bool, any: bool) -> usize {
+    fn steal_colors(&self, own: &mut RunQueue, theirs: &mut Guard<'_, RunQueue>, help: Help, any: bool) -> usize {
+        let all = help != Help::No;
         let wanted = if all { theirs.len() } else { theirs.len().div_ceil(2) };
         let mut looked = 0;
         let mut stolen = 0;
@@ -180,7 +186,7 @@ impl Worker {
                 if moves && (all || !mem::replace(&mut passed, false)) {
                     passed = true;
                     theirs.remove(color);
-                    cell.steal(self.index);
+                    self.take_over(cell, help);
                     own.push(color);
                     stolen += 1;
                 }
@@ -190,17 +196,31 @@ impl Worker {
         stolen
     }
 
+    /// Makes a color of another worker this worker's.
+    ///
+    /// # Safety
+    /// The locks of both are held; the color is in no queue, and not `Running`, `Held` or `Reading`.
+    unsafe fn take_over(&self, cell: &ColorCell, help: Help) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            if help == Help::All && !pays(cell) {
+                placement::note_rescue(cell);
+            }
+            cell.steal(self.index);
+        }
+    }
+
     /// Takes over what is linked to a worker that does not come back soon.
     fn steal_news(
         &self,
         own: &mut RunQueue,
         theirs: &mut Guard<'_, RunQueue>,
-        slot: &Slot,
         victim: usize,
+        help: Help,
         left: &mut Leftovers,
     ) -> usize {
         let mut taken = 0;
-        let mut rest = slot.take_remote();
+        let mut rest = self.shared.slots[victim].take_remote();
         while let Some(color) = NonNull::new(rest) {
             // SAFETY: linked, hence alive; both locks are held, and one of them is its home's unless it is a stray.
             unsafe {
@@ -215,11 +235,12 @@ impl Worker {
                 }
                 cell.take_notified();
                 match cell.state() {
-                    State::Idle if cell.len() > 0 => {
-                        cell.steal(self.index);
+                    State::Idle if cell.len() > 0 && (help == Help::All || pays(cell)) => {
+                        self.take_over(cell, help);
                         own.push(color);
                         taken += 1;
                     }
+                    State::Idle if cell.len() > 0 => left.granted.push(post::enqueue(theirs, color)),
                     // Drained before, and nobody may know it any more.
                     State::Idle if hold::is_dead(color) => left.dead.push(color),
                     State::Idle => {}

@@ -12,7 +12,7 @@ use crate::lock::Guard;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::pool::SLAB_COLORS;
 use crate::run_queue::RunQueue;
-use crate::shared::{Shared, Slot};
+use crate::shared::{Running, Shared, Slot};
 use crate::sync::atomic::Ordering::Relaxed;
 
 /// Looks at everything.
@@ -31,9 +31,15 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
     workers.iter_mut().zip(by_home).for_each(|(worker, callbacks)| worker.callbacks = callbacks + worker.tasks as u64);
     held.append(&mut queued);
     held.sort_by_key(|color| std::cmp::Reverse(color.callbacks));
+    for worker in &mut workers {
+        agree(worker, &held, left_out);
+    }
     let (named, named_left_out) = shared.names.dump(NAMED_MAX);
+    let (tasks, tasks_left_out) = crate::waits::by_line(shared, &workers);
     Dump {
         workers,
+        tasks,
+        tasks_left_out,
         colors: held,
         colors_left_out: left_out,
         colors_alive: alive,
@@ -42,6 +48,19 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
         // Relaxed: a number to show.
         tasks_live: shared.tasks_live.load(Relaxed),
     }
+}
+
+/// Takes back what a worker was seen to run, where its color was seen later and did not run any more, or not yet: of a picture
+/// that was not taken at one moment, the colors decide. What the monitor has seen for long is left in any case.
+fn agree(worker: &mut WorkerDump, colors: &[ColorDump], left_out: usize) {
+    let idle = |color: &ColorDump| matches!(color.state, ColorState::Queued | ColorState::Posted);
+    let agrees = |running: &RunningDump| {
+        running.colorless
+            || running.running_for.is_some()
+            || left_out > 0
+            || colors.iter().any(|color| color.color_id == running.color_id && !idle(color))
+    };
+    worker.running = worker.running.take().filter(agrees);
 }
 
 /// How many callbacks wait in the colors of each worker. No home lock is taken.
@@ -77,6 +96,7 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
     // Relaxed: what stays for long enough to be looked at is seen.
     let running = shared.running_id(slot).map(|color_id| RunningDump {
         color_id,
+        colorless: slot.running.now() == Running::LightTasks,
         posted_from: slot.origin(),
         name: slot.shown.name(),
         running_for: stuck_for(shared, slot),

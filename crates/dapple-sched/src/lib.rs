@@ -56,6 +56,7 @@ mod join_error;
 mod light;
 mod local;
 mod lock;
+mod mark;
 mod monitor;
 mod named;
 mod node;
@@ -86,6 +87,7 @@ mod sync;
 mod task;
 mod ticket;
 mod trace;
+mod waits;
 mod when;
 mod worker;
 mod yield_now;
@@ -105,7 +107,9 @@ pub use colored::{Colored, TryWithError, With};
 pub use context::{count_time, on_worker};
 pub use described::{Described, described};
 pub use driver::{Barrier, Driver, Outside};
-pub use dump::{ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, WorkerDump};
+pub use dump::{
+    ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, TaskWait, TasksDump, WorkerDump,
+};
 pub use enter::EnterGuard;
 pub use join_error::JoinError;
 pub use monitor::{SlowCallback, Slowness};

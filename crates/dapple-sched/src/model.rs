@@ -56,10 +56,9 @@ impl Model {
         unsafe { color.cell().as_ref() }.seem_long();
     }
 
-    /// Marks a worker as the monitor does with one that is in a long callback.
+    /// Marks a worker as the monitor does with one that is in a long callback, whether it is or not, until a thief comes.
     pub fn mark_overdue(&self, worker: usize) {
-        // Relaxed: as the monitor does it.
-        self.shared.slots[worker].overdue.store(true, crate::sync::atomic::Ordering::Relaxed);
+        self.shared.slots[worker].mark.set_overdue_for_good();
     }
 }
 

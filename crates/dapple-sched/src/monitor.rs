@@ -2,9 +2,26 @@
 //!
 //! A worker in a long callback cannot look around, and those that sleep must not tick, so one thread watches. While some
 //! workers run and some sleep, it looks every half millisecond. A worker that has not ended a turn since the last look is
-//! marked overdue, and a sleeper is woken to take over its colors, news, events and timers; one whose queue will take
+//! marked overdue (`mark`), and a sleeper is woken to take over its colors, news, events and timers; one whose queue will take
 //! longer than a millisecond is marked as behind, and a sleeper takes half of it, whether that pays or not. While all workers run there is nobody to help, and it looks now and then, for
 //! callbacks that do not end. While all sleep it sleeps without a time-out.
+//!
+//! # Long, blocked, or preempted
+//!
+//! On a loaded machine a worker may end no turn because other threads have its processor. Colors that talk to each other are
+//! then better off where they are: the worker goes on in a few milliseconds, and apart they would run at a third of the speed.
+//! So the monitor asks the driver before it marks a worker overdue:
+//!
+//! | its thread, since a turn was last seen to end | so it is |
+//! |---|---|
+//! | has used as much processor time as most of a look takes | in a long callback |
+//! | has not, and waits in a system call | blocked in a callback: it uses no processor time, and may do so for as long as it likes |
+//! | has not, and is ready to run | preempted: a sleeper takes what is worth moving, its events and its timers |
+//! | the same for [`PREEMPTED_LOOKS_MAX`] looks | left without a processor: as good as blocked |
+//!
+//! Processor time alone cannot tell the second from the third. Nor can the kernel's count of the time that a thread has
+//! waited for a processor (`schedstat`), which grows only once the wait is over, nor its count of processor time there, which
+//! for a thread that runs is as old as the last tick. Where the driver knows nothing, a worker that ends no turn is overdue.
 
 use std::panic::Location;
 use std::sync::{Arc, OnceLock, Weak};
@@ -103,6 +120,10 @@ struct Seen {
     /// What was left of the budget then.
     budget_left: i64,
     reported: bool,
+    /// The processor time of its thread when a turn was last seen to end; `None`: not asked yet, or not known.
+    cpu_time: Option<Duration>,
+    /// Looks in a row at which the worker was preempted.
+    preempted: u32,
     /// Looks in a row at which the worker had colors waiting.
     backlog: u32,
     /// Looks to let pass before a sleeper is woken for a mere backlog again.
@@ -189,6 +210,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
         seen.turns = turns;
         if slot.is_asleep() {
             seen.forget_callback(slot);
+            slot.mark.clear();
             *seen = Seen { turns, ..Seen::default() };
             continue;
         }
@@ -198,19 +220,40 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
         if !help || waiting == 0 {
             seen.backlog = 0;
         }
-        if help && ended == 0 {
-            // A long callback.
-            slot.overdue.store(true, Relaxed);
+        let in_time = ended > 0 && waiting <= LOOKS_PER_MS * ended;
+        if in_time {
+            slot.behind.store(false, Relaxed);
+        }
+        let preempted = is_preempted(shared, worker, seen, ended, help && !in_time);
+        if help && !in_time && !preempted {
+            if ended == 0 {
+                slot.mark.set_overdue(turns);
+            } else {
+                // More colors than it gets through in time: the last one waits too long.
+                slot.behind.store(true, Relaxed);
+            }
             shared.kick_any(worker);
-        } else if help && waiting > LOOKS_PER_MS * ended {
-            // More colors than it gets through in time: the last one waits too long.
-            slot.behind.store(true, Relaxed);
+        } else if help && ended == 0 {
+            slot.mark.set_preempted(turns);
             shared.kick_any(worker);
         } else if help && waiting > 0 {
             seen.backlog += 1;
             offer_help(shared, worker, seen);
         }
     }
+}
+
+/// Whether the worker would have done more if other threads had not had its processor. `asked`: it matters.
+fn is_preempted(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64, asked: bool) -> bool {
+    let now = shared.driver.cpu_time(worker);
+    let used = now.map(|now| now.saturating_sub(seen.cpu_time.unwrap_or(now)));
+    if ended > 0 || seen.cpu_time.is_none() {
+        seen.cpu_time = now;
+    }
+    let waits_for_processor =
+        asked && used.is_some_and(|used| used < CPU_TIME_OF_LOOK) && shared.driver.is_runnable(worker) == Some(true);
+    seen.preempted = if waits_for_processor { seen.preempted + 1 } else { 0 };
+    (1..=PREEMPTED_LOOKS_MAX).contains(&seen.preempted)
 }
 
 /// Reports a callback once that has run for too long.
@@ -270,6 +313,13 @@ const LOOKS_PER_MS: u64 = 2;
 
 /// How often it looks while some workers run and some sleep.
 const LOOK_EVERY: Duration = Duration::from_micros(450);
+
+/// A worker that has had the processor for most of a look has used so much of its time.
+const CPU_TIME_OF_LOOK: Duration = Duration::from_micros(300);
+
+/// A worker that is preempted for longer (some 20 ms) is helped like one that is blocked. The kernel lets others run for three
+/// or four milliseconds at a time.
+const PREEMPTED_LOOKS_MAX: u32 = 40;
 
 /// How often it looks while all workers run.
 const SLOW_LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
 //! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks are shorter than what it costs to span workers | to the lowest of these workers |
+//! | the first of these is true of a color that was rescued, against the rule by which colors are stolen, from a worker in a long callback | the color, once | back to that worker when it is through, whatever its index |
 //! | a worker posts to an idle color whose home sleeps, or from an I/O event (`post.rs`) | the color | to that worker |
 //!
 //! **Always to the lower index**: two colors that post to each other would otherwise pass each other by for ever, each
@@ -44,11 +45,14 @@ impl Worker {
             // Relaxed: a hint.
             cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed), cell.ran_recently(), cell.own_ns()))
         }?;
-        if usize::from(target) >= self.index {
-            return None;
-        }
+        // SAFETY: as above.
+        let rescued = unsafe { cell.fifo(|fifo| fifo.rescued) };
         let slot = &self.shared.slots[usize::from(target)];
-        if slot.wait_ns() > LONG_WAIT_NS {
+        if usize::from(target) == self.index
+            || (usize::from(target) > self.index && !rescued)
+            || slot.wait_ns() > LONG_WAIT_NS
+            || slot.is_overdue()
+        {
             return None;
         }
         // The new home's lock orders what we did with the color before what is done there. Only tried, as everywhere
@@ -59,7 +63,7 @@ impl Worker {
         cell.last_poster.store(NO_WORKER, Relaxed);
         // SAFETY: both homes' locks are held, so the fifo is ours.
         unsafe {
-            cell.fifo(|fifo| (fifo.posts_away, fifo.posts_foreign) = (0, 0));
+            cell.fifo(|fifo| (fifo.posts_away, fifo.posts_foreign, fifo.rescued) = (0, 0, false));
             if cell.len() > 0 {
                 theirs.push(color);
             } else {
@@ -67,6 +71,25 @@ impl Worker {
             }
         }
         Some(usize::from(target))
+    }
+}
+
+/// A thief is about to take a color that is not worth moving, from a worker in a long callback: what the color had to do
+/// with its home is traffic with another worker from here on, so that it goes back when that is through.
+///
+/// # Safety
+/// The home lock is held, and the color is not `Running`.
+pub(crate) unsafe fn note_rescue(cell: &ColorCell) {
+    // Relaxed: under the home lock; the other one is a hint.
+    let home = cell.home.load(Relaxed);
+    cell.last_poster.store(home, Relaxed);
+    // SAFETY: promised by the caller.
+    unsafe {
+        cell.fifo(|fifo| {
+            fifo.posts_foreign = fifo.posts_foreign.saturating_add(std::mem::take(&mut fifo.posts_in));
+            (fifo.posts_away, fifo.away_to) = (fifo.posts_out, home);
+            fifo.rescued = true;
+        });
     }
 }
 

@@ -235,7 +235,7 @@ impl Handle {
 
     /// Turns on or off that the runtime measures how long callbacks wait and run, for [`Color::stats`] and
     /// [`Handle::stats`]. It counts callbacks that are accepted while this is on, and costs for each a block of 64 bytes and
-    /// three looks at the clock.
+    /// three looks at the clock; and closures that run in line, as those of [`Colored::with`](crate::Colored::with), with two.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

@@ -35,6 +35,7 @@ use crate::foreign;
 use crate::fork;
 use crate::light::{STRETCH_MAX, Stretch};
 use crate::lock::{Guard, Lock};
+use crate::mark::{Help, Mark};
 use crate::monitor::SlowRule;
 use crate::named::{Names, Shown};
 use crate::node::Origin;
@@ -95,8 +96,8 @@ pub(crate) struct Slot {
     remote: AtomicPtr<ColorCell>,
     /// Length of the run queue when its lock was last released by the worker; a hint for thieves.
     pub(crate) len: AtomicUsize,
-    /// The monitor found the worker in a long callback: thieves may take everything.
-    pub(crate) overdue: AtomicBool,
+    /// What thieves may take because of the turn that the worker is in.
+    pub(crate) mark: Mark,
     /// The monitor found that the last one in its queue waits for more than a millisecond: thieves may take any half.
     pub(crate) behind: AtomicBool,
     pub(crate) running: RunningWord,
@@ -178,7 +179,7 @@ impl Slot {
             queue: Lock::new(RunQueue::new()),
             remote: AtomicPtr::new(ptr::null_mut()),
             len: AtomicUsize::new(0),
-            overdue: AtomicBool::new(false),
+            mark: Mark::default(),
             behind: AtomicBool::new(false),
             running: RunningWord::new(),
             origin: AtomicPtr::new(ptr::null_mut()),
@@ -191,6 +192,16 @@ impl Slot {
             counters: Counters::default(),
             stretch: Stretch::new(),
         }
+    }
+
+    /// What thieves may take because of the turn that the worker is in. A hint, unless its lock is held.
+    pub(crate) fn help(&self) -> Help {
+        self.mark.help(|| self.counters.turns())
+    }
+
+    /// Whether the worker is in a long callback, as the monitor last saw it.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.mark.is_overdue(|| self.counters.turns())
     }
 
     #[inline]

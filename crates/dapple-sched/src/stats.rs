@@ -28,9 +28,9 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(crate) fn add(&self, wait_ns: u64, run_ns: u64) {
-        // Added with locked instructions: a turn may be over before its last callback is.
-        self.measured.fetch_add(1, Relaxed);
+    pub(crate) fn add(&self, count: u64, wait_ns: u64, run_ns: u64) {
+        // Added with locked instructions: a turn may be over before its last callback is, and readers overlap.
+        self.measured.fetch_add(count, Relaxed);
         self.wait_ns.fetch_add(wait_ns, Relaxed);
         self.run_ns.fetch_add(run_ns, Relaxed);
     }
@@ -79,8 +79,8 @@ impl Counters {
         self.panics.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn measured(&self, wait_ns: u64, run_ns: u64) {
-        self.times.add(wait_ns, run_ns);
+    pub(crate) fn measured(&self, count: u64, wait_ns: u64, run_ns: u64) {
+        self.times.add(count, wait_ns, run_ns);
     }
 
     pub(crate) fn snapshot(&self, queue_len: usize, queued: u64) -> WorkerStats {
@@ -137,12 +137,12 @@ pub struct WorkerStats {
     /// Callbacks that wait in the colors that are at home on it, whether these stand in its run queue, run or are held by
     /// somebody; what it has not taken notice of yet is among them. Those that run do not count.
     pub queued: u64,
-    /// Callbacks that it has run while times were measured; see [`crate::Handle::measure_times`].
+    /// Callbacks that it has run while times were measured, and closures in line; see [`crate::Handle::measure_times`].
     pub measured: u64,
     /// For how long these have waited, in nanoseconds, all together.
     pub wait_ns: u64,
     /// For how long these have run, in nanoseconds, all together. A callback that runs inside another, such as the poll of a
-    /// task whose turn with a state has come, counts for itself only.
+    /// task whose turn with a state has come, counts for itself only; so does a closure that runs in line.
     pub run_ns: u64,
 }
 
@@ -150,7 +150,8 @@ pub struct WorkerStats {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct ColorStats {
-    /// Callbacks run, polls of tasks included. Exact.
+    /// Callbacks run, polls of tasks included, as well as waits for the color that were queued. Exact. Closures that ran in
+    /// line because the color was free do not count: see `measured`.
     pub callbacks: u64,
     /// Callbacks that wait now. The one that runs does not count.
     pub queued: u64,
@@ -161,13 +162,18 @@ pub struct ColorStats {
     /// The worker that it is at home on.
     pub home: usize,
     /// Mean time of a callback in nanoseconds: sampled, weighted towards the recent past, and at most 65,535; 0 until
-    /// one was timed.
+    /// one was timed. Closures in line are no part of it, and neither is a state that is used by them alone: for those turn on
+    /// [`crate::Handle::measure_times`], and look at `run_ns`.
     pub mean_ns: u64,
-    /// Callbacks run while times were measured; see [`crate::Handle::measure_times`].
+    /// Callbacks run while times were measured, and closures run in line that held the color, such as those of
+    /// [`crate::Colored::with`], [`crate::Colored::read`] and [`crate::When::with`]; see [`crate::Handle::measure_times`].
+    /// Exact. A closure that runs in a callback that holds the color already is a part of that callback.
     pub measured: u64,
-    /// For how long these have waited, in nanoseconds, all together.
+    /// For how long these have waited, in nanoseconds, all together. The wait of a request to read counts only if no other
+    /// reader was let in before it.
     pub wait_ns: u64,
-    /// For how long these have run, in nanoseconds, all together; as [`WorkerStats::run_ns`].
+    /// For how long these have run, in nanoseconds, all together; as [`WorkerStats::run_ns`]. A closure that holds several
+    /// colors counts for each of them.
     pub run_ns: u64,
 }
 

@@ -29,6 +29,7 @@
 //! | `LEFT` | as `DROPPING`; the drop frees the request | nobody |
 //! | `USED`, `CANCELED` | over | nobody |
 
+use std::iter;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::Waker;
@@ -47,6 +48,7 @@ use crate::shared::Shared;
 use crate::sweep;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::task::TaskRef;
+use crate::trace;
 
 /// One wait, shared by the future and by the node in the fifo.
 #[repr(C)]
@@ -59,6 +61,8 @@ pub(crate) struct Ticket {
     task: Option<TaskRef>,
     /// What is waited for; alive at least while it is held for this ticket.
     wanted: Wanted,
+    /// The line that asked for it.
+    origin: Origin,
     /// One color is wanted for reading. (The node says so too, until it gets another purpose.)
     node_reads: bool,
     /// Link in the task's list of grants.
@@ -139,7 +143,15 @@ impl Ticket {
         let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
         // Who waits is polled in turns of others, and where he has been granted something before all else in his color: so
         // he needs one.
-        task.as_ref().map(TaskRef::color);
+        if let Some(task) = &task {
+            task.color();
+            let color_id = match wanted {
+                // SAFETY: promised by the caller of `queue`.
+                Wanted::One(color) => Some(unsafe { color.as_ref() }.id),
+                Wanted::Many(_) => None,
+            };
+            task.note_wait(color_id, origin);
+        }
         let node = Node::new(Ticket::VTABLE, Priority::NORMAL, origin);
         if reads {
             node.set_reads();
@@ -151,6 +163,7 @@ impl Ticket {
             waker: Lock::new(Some(waker.into())),
             task,
             wanted,
+            origin,
             next_granted: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -407,9 +420,12 @@ impl Ticket {
             }
         }
         let _release = Release(self.wanted);
-        match self.wanted {
-            Wanted::One(color) => context::in_frame(color, false, |_| f()),
-            Wanted::Many(_) => f(),
+        // SAFETY: what was wanted is held until `_release` is dropped.
+        unsafe {
+            match self.wanted {
+                Wanted::One(color) => context::in_frame(color, false, |_| trace::in_line(iter::once(color), f)),
+                Wanted::Many(request) => trace::in_line(request.as_ref().colors(), f),
+            }
         }
     }
 
@@ -447,17 +463,29 @@ impl Ticket {
 
     fn try_use(&self) -> Option<Chance> {
         // Acquire pairs with `change`: that the color is held, before it is used.
-        match self.state.load(Acquire) {
+        let chance = match self.state.load(Acquire) {
             GRANTED if self.change(GRANTED, USED) => Some(Chance::Granted),
             IN_TURN if self.held_here() && self.change(IN_TURN, USED) => Some(Chance::InTurn),
             MISSED => Some(Chance::Missed),
             OUTRUN => Some(Chance::Outrun),
             _ => None,
+        };
+        if chance.is_some() {
+            self.end_wait();
+        }
+        chance
+    }
+
+    /// The task does not wait for this any more, as a dump shows it.
+    fn end_wait(&self) {
+        if let Some(task) = &self.task {
+            task.end_wait(self.origin);
         }
     }
 
     /// The future is dropped. What is held for it is let go of.
     pub(crate) fn give_up(&self) {
+        self.end_wait();
         // Acquire, here and below, pairs with `change`.
         let mut state = self.state.load(Acquire);
         loop {

@@ -101,6 +101,8 @@ pub(crate) struct Record {
     origin: Origin,
     accepted_at: Instant,
     color_id: u64,
+    /// It is a wait: what runs in the end is a closure in line, which counts instead.
+    waits: bool,
     /// Alive while a color is: of a node, that in which it is queued or which is held for it.
     shared: *const Shared,
 }
@@ -220,7 +222,8 @@ pub(crate) fn accept(cell: &ColorCell, origin: Origin) -> Option<NonNull<Record>
     }
     // Relaxed: a number.
     let id = NEXT_ID.fetch_add(1, Relaxed);
-    let record = Record { id, cause, origin, accepted_at: Instant::now(), color_id: cell.id, shared: cell.shared };
+    let record =
+        Record { id, cause, origin, accepted_at: Instant::now(), color_id: cell.id, waits: false, shared: cell.shared };
     watch.tell(TraceKind::Accepted, &record, record.accepted_at);
     Some(block::alloc(record))
 }
@@ -274,7 +277,7 @@ pub(crate) unsafe fn take_from(node: NonNull<Node>) -> Option<Record> {
     unsafe {
         let record = take(node.as_ref().origin().err()?);
         node.as_ref().set_origin(Ok(record.origin));
-        Some(record)
+        Some(Record { waits: node.as_ref().vtable().waits.is_some(), ..record })
     }
 }
 
@@ -328,10 +331,11 @@ impl Worker {
         if watch.measures.load(Relaxed) {
             let wait_ns = (started - record.accepted_at).as_nanos() as u64;
             let run_ns = took_ns.saturating_sub(nested_ns);
-            self.slot().counters.measured(wait_ns, run_ns);
+            let count = u64::from(!record.waits);
+            self.slot().counters.measured(count, wait_ns, run_ns);
             // SAFETY: the handle keeps the cell alive.
             let cell = color.as_ref().map(|color| unsafe { color.cell().as_ref() });
-            cell.inspect(|cell| cell.ext.get_or_make().times.add(wait_ns, run_ns));
+            cell.inspect(|cell| cell.ext.get_or_make().times.add(count, wait_ns, run_ns));
         }
         watch.tell(TraceKind::Ended { panicked: panicked || result.is_err() }, record, ended);
         drop(color);
@@ -339,6 +343,50 @@ impl Worker {
             resume_unwind(payload);
         }
     }
+}
+
+/// Runs a closure in line. While times are measured, what it takes counts for each color that it holds, and not for the
+/// callback that it is called in.
+///
+/// # Safety
+/// The thread holds the colors until `f` is over.
+#[inline]
+pub(crate) unsafe fn in_line<R>(colors: impl Iterator<Item = NonNull<ColorCell>> + Clone, f: impl FnOnce() -> R) -> R {
+    // SAFETY: promised by the caller.
+    if is_on() { unsafe { in_line_watched(colors, f) } } else { f() }
+}
+
+/// # Safety
+/// As [`in_line`].
+#[cold]
+unsafe fn in_line_watched<R>(colors: impl Iterator<Item = NonNull<ColorCell>> + Clone, f: impl FnOnce() -> R) -> R {
+    struct Measured<I: Iterator<Item = NonNull<ColorCell>> + Clone> {
+        colors: I,
+        started: Instant,
+        /// What has been nested in the callback further out before.
+        outer_ns: u64,
+    }
+    impl<I: Iterator<Item = NonNull<ColorCell>> + Clone> Drop for Measured<I> {
+        fn drop(&mut self) {
+            let took_ns = self.started.elapsed().as_nanos() as u64;
+            let nested_ns = CURRENT.with(|current| current.nested_ns.replace(self.outer_ns.saturating_add(took_ns)));
+            let run_ns = took_ns.saturating_sub(nested_ns);
+            context::with_worker(|worker| worker.slot().counters.measured(1, 0, run_ns));
+            for color in self.colors.clone() {
+                // SAFETY: promised by the caller of `in_line`: what is held is alive.
+                unsafe { color.as_ref() }.ext.get_or_make().times.add(1, 0, run_ns);
+            }
+        }
+    }
+    // SAFETY: as above. All colors of a set are of one runtime.
+    let measures =
+        colors.clone().next().is_some_and(|color| unsafe { color.as_ref() }.shared().watch.measures.load(Relaxed));
+    if !measures {
+        return f();
+    }
+    let outer_ns = CURRENT.with(|current| current.nested_ns.replace(0));
+    let _measured = Measured { colors, started: Instant::now(), outer_ns };
+    f()
 }
 
 /// A task has panicked in its poll, which goes on as if nothing had happened.

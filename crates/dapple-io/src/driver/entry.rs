@@ -11,8 +11,9 @@
 //! | deregistration, shutdown | sets `CLOSED`, then takes the waiters |
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, RawWakerVTable};
 
+use dapple_sched::TaskWait;
 use dapple_sched::foreign::KeptWaker;
 use rustix::event::epoll::EventFlags;
 
@@ -93,6 +94,15 @@ impl Entry {
         drop(waiters);
         drop(replaced);
         seen.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// As [`dapple_sched::Driver::each_waiter`].
+    pub(super) fn each_waiter(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const (), TaskWait)) {
+        let waiters = self.waiters.lock();
+        for (list, wait) in [(&waiters.read, TaskWait::Readable), (&waiters.write, TaskWait::Writable)] {
+            let wakers = list.poller.iter().chain(list.listed.iter().map(|(_, waker)| waker));
+            wakers.for_each(|waker| visit(waker.vtable(), waker.data(), wait));
+        }
     }
 
     /// What is known now, without waiting.

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::RawWakerVTable;
 use std::time::Duration;
 
-use dapple_sched::{Barrier, Driver, Outside};
+use dapple_sched::{Barrier, Driver, Outside, TaskWait};
 
 use crate::blocking::Pool;
 use crate::descriptors::Descriptors;
@@ -20,6 +21,7 @@ use barrier::Membarrier;
 use clock::Clock;
 use slot::Slot;
 use standing::Standing;
+use thread::Thread;
 use uring::Limits;
 
 mod barrier;
@@ -30,6 +32,7 @@ mod slot;
 mod source;
 pub(crate) mod standing;
 mod table;
+mod thread;
 mod timer;
 mod timers;
 pub(crate) mod uring;
@@ -93,6 +96,8 @@ impl Default for Config {
 pub struct EpollDriver {
     slots: Box<[Arc<Slot>]>,
     shared: Arc<Shared>,
+    /// Those of the workers, once they are there.
+    threads: Box<[OnceLock<Thread>]>,
     /// Spreads the timers of threads that are no workers.
     next_slot: AtomicUsize,
 }
@@ -156,7 +161,8 @@ impl EpollDriver {
         if let Some(standing) = &shared.standing {
             standing.set_slots(&slots);
         }
-        Ok(Arc::new(EpollDriver { slots, shared, next_slot: AtomicUsize::new(0) }))
+        let threads = (0..workers).map(|_| OnceLock::new()).collect();
+        Ok(Arc::new(EpollDriver { slots, shared, threads, next_slot: AtomicUsize::new(0) }))
     }
 
     /// How a clock that stands still stands, and what keeps it from jumping; `None` where it is the real one. For people who
@@ -206,6 +212,9 @@ impl EpollDriver {
 impl Driver for EpollDriver {
     fn attach(&self, worker: usize) {
         current::own(self.slots[worker].clone());
+        if let Some(thread) = Thread::current() {
+            _ = self.threads[worker].set(thread);
+        }
     }
 
     fn park(&self, worker: usize, timeout: Option<Duration>) {
@@ -222,6 +231,20 @@ impl Driver for EpollDriver {
 
     fn barrier(&self) -> Option<&dyn Barrier> {
         Some(&Membarrier)
+    }
+
+    fn cpu_time(&self, worker: usize) -> Option<Duration> {
+        self.threads[worker].get()?.cpu_time()
+    }
+
+    fn is_runnable(&self, worker: usize) -> Option<bool> {
+        self.threads[worker].get()?.is_runnable()
+    }
+
+    fn each_waiter(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const (), TaskWait)) {
+        for slot in &self.slots {
+            slot.each_waiter(visit);
+        }
     }
 
     fn outside(&self, news: Outside) {

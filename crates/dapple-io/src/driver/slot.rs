@@ -28,8 +28,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::RawWakerVTable;
 use std::time::Duration;
 
+use dapple_sched::TaskWait;
 use dapple_sched::foreign::KeptWaker;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -162,6 +164,15 @@ impl Slot {
         if entry.is_some() {
             self.source_count.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// As [`dapple_sched::Driver::each_waiter`].
+    pub(super) fn each_waiter(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const (), TaskWait)) {
+        let entries = self.sources.lock().entries();
+        for entry in entries {
+            entry.each_waiter(visit);
+        }
+        self.timers.each_waker(&mut |table, data| visit(table, data, TaskWait::Timer));
     }
 
     pub(crate) fn timers(&self) -> &Lease {

@@ -57,6 +57,11 @@ impl Table {
         place.entry.take()
     }
 
+    /// All entries.
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.places.iter().filter_map(|place| place.entry.clone()).collect()
+    }
+
     /// Removes all entries, and refuses new ones from now on.
     pub(crate) fn close(&mut self) -> Vec<Arc<Entry>> {
         self.is_closed = true;

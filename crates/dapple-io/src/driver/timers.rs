@@ -22,14 +22,14 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{OnceLock, Weak};
-use std::task::Waker;
+use std::task::{RawWakerVTable, Waker};
 
 use dapple_sched::foreign::KeptWaker;
 
 use super::clock::{self, Clock};
 use super::slot::Slot;
 use super::standing::{Rank, Standing};
-use super::wheel::{Wheel, tick_of};
+use super::wheel::{CHUNK, Wheel, tick_of};
 use crate::lock::{Brief, BriefGuard, Mutex};
 
 /// See the module's text.
@@ -290,6 +290,19 @@ impl Queue {
         // Relaxed: it says when, and what is due is found under the lock. Of a timer that another thread has armed since, the
         // exchange on `parking` tells (see `Slot::unpark`).
         self.next_tick.load(Ordering::Relaxed)
+    }
+
+    /// Visits the wakers of timers that have not fired, but for those of a clock that stands still. Not under a lock, so some
+    /// may be gone by then.
+    pub(super) fn each_waker(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const ())) {
+        for chunk in 0.. {
+            let mut wakers = Vec::with_capacity(CHUNK);
+            let more = self.state.lock().wheel.wakers_of(chunk, &mut wakers);
+            wakers.into_iter().for_each(|(table, data)| visit(table, data));
+            if !more {
+                break;
+            }
+        }
     }
 
     /// Collects the wakers of timers that are due, of a million at once not all.

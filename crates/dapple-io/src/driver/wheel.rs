@@ -18,13 +18,15 @@
 //!
 //! The wheel knows neither clock nor lock: `driver::timers` adds both.
 
-use std::task::Waker;
+use std::task::{RawWakerVTable, Waker};
 
 use dapple_sched::foreign::KeptWaker;
 
 use super::clock::tick_at_or_after;
 use entries::{Entries, Entry, LOW_BITS};
 use packed::Packed;
+
+pub(super) use entries::CHUNK;
 
 mod entries;
 mod packed;
@@ -168,6 +170,13 @@ impl Wheel {
             }
         }
         0
+    }
+
+    /// Adds table and data of the wakers in a chunk of timers; false if there is no such chunk. Wakers in boxes are left out.
+    pub(crate) fn wakers_of(&self, chunk: usize, wakers: &mut Vec<(&'static RawWakerVTable, *const ())>) -> bool {
+        let Some(entries) = self.entries.chunk(chunk) else { return false };
+        wakers.extend(entries.iter().filter_map(|entry| entry.packed()?.parts()));
+        true
     }
 
     /// Fires all timers, and returns their wakers.

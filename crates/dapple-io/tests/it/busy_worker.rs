@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dapple_io::event::after;
 use dapple_io::net::UnixStream;
-use dapple_sched::{Color, spawn, yield_now};
+use dapple_sched::{Color, TaskWait, spawn, yield_now};
 
 use crate::{LIMIT, channel_callback, runtime};
 
@@ -106,4 +106,46 @@ fn c6_tasks_beside_a_long_poll_are_taken_over() {
         assert_eq!(ended, (0..50).filter(|n| *n != blocks_at).collect::<Vec<_>>());
         assert!(rx.recv_timeout(LIMIT).is_err(), "nobody sends any more");
     }
+}
+
+// It uses no processor time, and is not preempted either.
+#[test]
+fn c6_what_waits_behind_a_blocked_worker_runs_elsewhere() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let (tx, rx) = mpsc::channel();
+    let (open, gate) = mpsc::channel::<()>();
+    let home = runtime.handle().new_color_at(0);
+    home.post(move || {
+        for n in 0..10 {
+            let tx = tx.clone();
+            Color::new().post(move || tx.send(n).unwrap());
+        }
+        // Blocks until the test is over, or for as long as only a bug takes.
+        _ = gate.recv_timeout(BUSY_MAX);
+    });
+    let ran: Result<Vec<_>, _> = (0..10).map(|_| rx.recv_timeout(LIMIT)).collect();
+    drop(open);
+    assert_eq!(ran.expect("the other worker runs them").len(), 10);
+}
+
+#[test]
+fn a_dump_says_which_tasks_wait_for_timers_and_descriptors() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let (near, _far) = StdUnixStream::pair().unwrap();
+    let stream = UnixStream::from_std(near).unwrap();
+    let reads = spawn(async move { stream.read(&mut [0]).await.map(drop) });
+    let sleeps = spawn(dapple_io::time::sleep(Duration::from_secs(3_600)));
+    let until = Instant::now() + LIMIT;
+    loop {
+        let dump = runtime.handle().dump();
+        let waits = |wait: TaskWait| dump.tasks.iter().any(|tasks| tasks.wait == wait && tasks.count == 1);
+        if waits(TaskWait::Readable) && waits(TaskWait::Timer) {
+            break;
+        }
+        assert!(Instant::now() < until, "{dump}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop((reads, sleeps));
 }

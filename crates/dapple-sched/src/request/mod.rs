@@ -352,6 +352,11 @@ impl Request {
         if members.is_null() { &[] } else { unsafe { &*members } }
     }
 
+    /// What it is about.
+    pub(crate) fn colors(&self) -> impl Iterator<Item = NonNull<ColorCell>> + Clone {
+        self.members().iter().map(|member| member.color)
+    }
+
     fn shared(&self) -> &Shared {
         self.check_alive();
         // SAFETY: the colors' runtime: they keep it alive while they are held or have something queued, and whoever

@@ -196,7 +196,8 @@ pub(crate) unsafe fn try_hold_all<R>(
     let request = Request::new(shared, NO_WORK, origin);
     request.adopt_members(NonNull::from(&request), all);
     let release = Release(&request);
-    let result = context::in_request_frame(NonNull::from(&request), |_| f());
+    // SAFETY: held until `release` is dropped.
+    let result = context::in_request_frame(NonNull::from(&request), |_| unsafe { trace::in_line(request.colors(), f) });
     drop(release);
     Some(result)
 }
@@ -216,5 +217,6 @@ pub(crate) unsafe fn holding_all<R>(request: NonNull<Request>, f: impl FnOnce() 
         }
     }
     let _release = Release(request);
-    context::in_request_frame(request, |_| f())
+    // SAFETY: promised by the caller; held until `_release` is dropped.
+    context::in_request_frame(request, |_| unsafe { trace::in_line(request.as_ref().colors(), f) })
 }

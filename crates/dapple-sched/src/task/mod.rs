@@ -61,6 +61,7 @@ use crate::budget;
 use crate::cell::{ColorCell, Kind, State};
 use crate::color::Color;
 use crate::context;
+use crate::dump::TaskWait;
 use crate::foreign::KeptWaker;
 use crate::hold;
 use crate::holder::Holder;
@@ -77,7 +78,7 @@ pub use handle::JoinHandle;
 pub(crate) use memory::{FreeTasks, TaskMemory, shared_of};
 pub(crate) use queue::LightQueue;
 pub(crate) use side::{LastSide, Side};
-pub(crate) use waker::{borrowed_waker, is_waker_of_task, wake_if_polled};
+pub(crate) use waker::{borrowed_waker, is_table, is_waker_of_task, wake_if_polled};
 
 /// The part of a task that does not depend on its future.
 #[repr(C)]
@@ -120,6 +121,20 @@ pub(crate) struct TaskRef(NonNull<Header>);
 unsafe impl Send for TaskRef {}
 // SAFETY: as above.
 unsafe impl Sync for TaskRef {}
+
+/// A task as a dump sees it.
+pub(crate) struct TaskLook {
+    pub(crate) address: usize,
+    pub(crate) spawned_from: Option<Origin>,
+    /// It is queued, or polled.
+    pub(crate) scheduled: bool,
+    /// If it was asked for.
+    pub(crate) color_id: Option<u64>,
+    /// A color that it waits for.
+    pub(crate) wait: Option<TaskWait>,
+    /// The address of the task that waits for its end.
+    pub(crate) joined_by: Option<usize>,
+}
 
 /// What a task starts as.
 pub(crate) enum Start {
@@ -530,6 +545,38 @@ impl TaskRef {
     pub(crate) fn color(&self) -> &Color {
         // SAFETY: counted.
         unsafe { ensure_color(self.0) }
+    }
+
+    /// The task waits for that color, or for several, asked for at that line; to be shown.
+    pub(crate) fn note_wait(&self, color_id: Option<u64>, asked_at: Origin) {
+        Side::own(self.header().node.task_word()).note_wait(color_id, asked_at);
+    }
+
+    /// That wait is over.
+    pub(crate) fn end_wait(&self, asked_at: Origin) {
+        if let Some(side) = self.header().side() {
+            side.end_wait(asked_at);
+        }
+    }
+
+    /// What is known of it without polling it; `None` where it has ended.
+    pub(crate) fn look(&self) -> Option<TaskLook> {
+        let header = self.header();
+        // Relaxed: to be shown.
+        let state = header.state.load(Relaxed);
+        let side = header.side();
+        (state & DONE == 0).then(|| TaskLook {
+            address: self.0.addr().get(),
+            // Of a task that is traced and queued, the record has it, which may go at any time.
+            spawned_from: header.node.origin().ok(),
+            scheduled: state & SCHEDULED != 0,
+            color_id: side.and_then(Side::color).map(Color::id),
+            wait: side.and_then(Side::wait),
+            joined_by: side.and_then(|side| {
+                let joiner = side.joiner.lock();
+                joiner.as_ref().filter(|waker| is_table(waker.vtable())).map(|waker| waker.data().addr())
+            }),
+        })
     }
 
     /// What stands in the color's fifo when the task has been woken.

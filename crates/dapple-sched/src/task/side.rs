@@ -5,17 +5,19 @@
 //!
 //! | record | who has it | holds | next |
 //! |---|---|---|---|
-//! | none | a light task that nobody waits for | the line is in the word itself | own (color asked for, joined, granted, traced) |
-//! | shared | the tasks of one color that one line spawned after one another | color, line | own (joined, granted, traced) |
-//! | own | one task | color, if it was asked for; line; joiner; grants | gone with the task |
+//! | none | a light task that nobody waits for | the line is in the word itself | own (color asked for, joined, granted, traced, waits for a color) |
+//! | shared | the tasks of one color that one line spawned after one another | color, line | own (joined, granted, traced, waits for a color) |
+//! | own | one task | color, if it was asked for; line; joiner; grants; what color it waits for | gone with the task |
 //!
 //! The word changes by one compare-and-swap from none or shared to own, and never again. A record that was replaced is
 //! kept by the one that replaced it, so that whoever has read the word may go on using what he read as long as he has the
 //! task.
 
+use std::panic::Location;
 use std::ptr;
 
 use crate::color::Color;
+use crate::dump::TaskWait;
 use crate::foreign::KeptWaker;
 use crate::lock::Lock;
 use crate::node::{Origin, SIDE};
@@ -36,6 +38,10 @@ pub(crate) struct Side {
     pub(crate) granted: AtomicPtr<Ticket>,
     /// The shared record that this one replaced, which has the color; or null. Counted.
     base: *const Side,
+    /// The line that asked for the color that the task waits for, and that color's number, or [`SEVERAL`]; null where it waits
+    /// for none. Only to be shown, so that models do not look at them.
+    waits_at: std::sync::atomic::AtomicPtr<Location<'static>>,
+    waits_for: std::sync::atomic::AtomicU64,
     /// Of a shared record: tasks, and records of their own that replaced it. 0 for one's own.
     refs: AtomicU32,
 }
@@ -61,6 +67,8 @@ impl Side {
             joiner: Lock::new(None),
             granted: AtomicPtr::new(ptr::null_mut()),
             base,
+            waits_at: Default::default(),
+            waits_for: Default::default(),
             refs: AtomicU32::new(refs),
         }
     }
@@ -156,6 +164,30 @@ impl Side {
         }
     }
 
+    /// The task waits for a color, or for several: asked for at that line.
+    pub(crate) fn note_wait(&self, color_id: Option<u64>, asked_at: Origin) {
+        // Relaxed, here and below: to be shown. What it points to is a constant of the program.
+        self.waits_for.store(color_id.unwrap_or(SEVERAL), Relaxed);
+        self.waits_at.store(ptr::from_ref(asked_at).cast_mut(), Relaxed);
+    }
+
+    /// That wait is over.
+    pub(crate) fn end_wait(&self, asked_at: Origin) {
+        if ptr::eq(self.waits_at.load(Relaxed), asked_at) {
+            self.waits_at.store(ptr::null_mut(), Relaxed);
+        }
+    }
+
+    /// What the task waits for, if that is a color.
+    pub(crate) fn wait(&self) -> Option<TaskWait> {
+        // SAFETY: `note_wait` stored it, which takes nothing shorter-lived than the program.
+        let asked_at = unsafe { self.waits_at.load(Relaxed).as_ref() }?;
+        Some(match self.waits_for.load(Relaxed) {
+            SEVERAL => TaskWait::Colors { asked_at },
+            color_id => TaskWait::Color { color_id, asked_at },
+        })
+    }
+
     /// Gives up a task's third word.
     ///
     /// # Safety
@@ -215,6 +247,9 @@ impl LastSide {
         LastSide(Lock::new(ptr::null()))
     }
 }
+
+/// The task waits for more than one color.
+const SEVERAL: u64 = u64::MAX;
 
 fn with_bit(side: *mut Side) -> *mut () {
     side.map_addr(|addr| addr | SIDE).cast()

@@ -27,7 +27,12 @@ pub(crate) fn wake_if_polled(waker: &Waker) -> bool {
 
 /// Whether a waker is that of a task. It may say no by mistake.
 pub(crate) fn is_waker_of_task(waker: &Waker) -> bool {
-    std::ptr::eq(waker.vtable(), &VTABLE)
+    is_table(waker.vtable())
+}
+
+/// Whether a waker of this table is that of a task, whose address its data then is.
+pub(crate) fn is_table(table: &'static RawWakerVTable) -> bool {
+    std::ptr::eq(table, &VTABLE)
 }
 
 #[inline]

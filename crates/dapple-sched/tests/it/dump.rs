@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use dapple_sched::{Color, ColorDump, ColorKind, ColorState, Colored, Dump, Runtime, when};
+use dapple_sched::{Color, ColorDump, ColorKind, ColorState, Colored, Dump, Runtime, TaskWait, when};
 
 use crate::support::{LONG, collector, occupy, runtime};
 
@@ -243,4 +243,110 @@ fn every_number_is_the_name_of_a_color_like_any_other() {
         runtime.block_on(color.spawn(async {})).unwrap();
         assert!(color.stats().measured >= 2);
     }
+}
+#[test]
+fn a_task_without_a_color_is_not_said_to_run_in_one() {
+    let runtime = runtime(1);
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let (tx, started) = collector();
+    let line = line!() + 1;
+    let task = runtime.spawn(async move {
+        tx.send(()).unwrap();
+        gate.recv_timeout(LONG).unwrap();
+    });
+    started.next();
+    let dump = dump(&runtime);
+    let running = dump.workers[0].running.as_ref().unwrap();
+    assert!(running.colorless && dump.colors.is_empty(), "{dump}");
+    let text = dump.to_string();
+    assert!(text.contains(&format!("worker 0: polls a task, spawned from {}:{line}:", file!())), "{text}");
+    assert!(!text.contains("runs a callback"), "{text}");
+    open.send(()).unwrap();
+    runtime.block_on(task).unwrap();
+}
+
+#[test]
+fn what_a_dump_says_of_a_worker_agrees_with_what_it_says_of_colors() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            Color::new().spawn(async {
+                for _ in 0..2_000 {
+                    dapple_sched::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    while tasks.iter().any(|task| !task.is_finished()) {
+        let dump = dump(&runtime);
+        for running in dump.workers.iter().filter_map(|worker| worker.running.as_ref()) {
+            // What the monitor has seen for long may be anywhere: the thread was preempted.
+            let listed = dump.colors.iter().any(|color| {
+                color.color_id == running.color_id && !matches!(color.state, ColorState::Queued | ColorState::Posted)
+            });
+            assert!(listed || running.colorless || running.running_for.is_some(), "{dump}");
+        }
+    }
+}
+
+/// Dumps until so many tasks that were spawned at that line wait like that.
+fn until_tasks(runtime: &Runtime, line: u32, count: usize, like: impl Fn(&TaskWait) -> bool) -> Dump {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let dump = dump(runtime);
+        let of_line = dump.tasks.iter().filter(|tasks| tasks.spawned_from.line() == line);
+        if of_line.filter(|tasks| like(&tasks.wait)).map(|tasks| tasks.count).sum::<usize>() == count {
+            return dump;
+        }
+        assert!(Instant::now() < deadline, "line {line}:\n{dump}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn tasks_are_shown_by_their_line_with_what_they_wait_for() {
+    let runtime = runtime(2);
+    let _entered = runtime.enter();
+    let (busy, free) = (Colored::new(0), Colored::new(0));
+    let gate = occupy(busy.color());
+    let (asks, asks_line) = (busy.clone(), line!() + 1);
+    let one = runtime.spawn(async move { asks.with(|n| *n += 1).await });
+    let (asks, asks_for) = ((busy.clone(), free.clone()), line!() + 1);
+    let both = runtime.spawn(async move { when((&asks.0, &asks.1)).with(|(n, _)| *n += 1).await });
+    let spawned = line!() + 1;
+    let joins = runtime.spawn(async move { one.await.unwrap() });
+    let (unknown, nothing) = (line!() + 1, std::future::pending::<()>());
+    let abandoned = runtime.spawn(nothing);
+    let color = busy.color().id();
+    let dump = until_tasks(
+        &runtime,
+        asks_line,
+        1,
+        |wait| matches!(wait, TaskWait::Color { color_id, asked_at } if *color_id == color && asked_at.line() == asks_line),
+    );
+    let text = format!(": waits for color {color}, asked for at {}:{asks_line}:", file!());
+    assert!(dump.to_string().contains(&text), "{dump}");
+    until_tasks(
+        &runtime,
+        asks_for,
+        1,
+        |wait| matches!(wait, TaskWait::Colors { asked_at } if asked_at.line() == asks_for),
+    );
+    until_tasks(
+        &runtime,
+        spawned,
+        1,
+        |wait| matches!(wait, TaskWait::Join { spawned_from } if spawned_from.line() == asks_line),
+    );
+    until_tasks(&runtime, unknown, 1, |wait| *wait == TaskWait::Unknown);
+    gate.open();
+    runtime.block_on(async {
+        joins.await.unwrap();
+        both.await.unwrap();
+    });
+    assert_eq!(busy.with_blocking(|n| *n), 2);
+    let dump = runtime.handle().dump();
+    assert_eq!(dump.tasks.iter().map(|tasks| tasks.count).sum::<usize>(), 1, "{dump}");
+    drop(abandoned);
 }

@@ -27,6 +27,7 @@ mod oracle;
 mod outside;
 mod pinned;
 mod policy;
+mod preempted;
 mod priority;
 mod shutdown;
 mod state;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dapple_sched::{Color, Colored, Runtime, yield_now};
+use dapple_sched::{Color, Colored, Runtime, when, yield_now};
 
 use crate::support::{LONG, collector, occupy, runtime};
 
@@ -130,4 +130,84 @@ fn a_color_that_is_taken_over_says_so() {
     let lost: u64 = workers.iter().map(|worker| worker.colors_lost).sum();
     assert_eq!(taken, lost);
     assert_eq!(taken, color.stolen + stuck.stats().stolen);
+}
+
+/// Keeps the thread for at least that long.
+fn spin(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn closures_in_line_count_for_the_color_of_their_state() {
+    let runtime = Runtime::builder().workers(1).measure_times(true).build().unwrap();
+    let _entered = runtime.enter();
+    let began = Instant::now();
+    let (state, other, color) = (Colored::new(0), Colored::new(0), Color::new());
+    let task = color.spawn({
+        let (state, other) = (state.clone(), other.clone());
+        async move {
+            for _ in 0..10 {
+                state.with(|n| (*n += 1, spin(Duration::from_millis(1)))).await;
+            }
+            state.read(|_| spin(Duration::from_millis(1))).await;
+            when((&state, &other)).with(|_| spin(Duration::from_millis(1))).await;
+            // Inside a closure of the same color: a part of that.
+            state.with(|_| assert!(other.try_with(|_| spin(Duration::from_millis(1))).is_ok())).await;
+        }
+    });
+    runtime.block_on(task).unwrap();
+    let until = Instant::now() + LONG;
+    while color.stats().measured == 0 && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    let (state, other, task) = (state.color().stats(), other.color().stats(), color.stats());
+    assert_eq!((state.measured, other.measured, task.measured), (13, 2, 1));
+    assert!(state.run_ns >= 12_000_000 && other.run_ns >= 2_000_000, "{state:?} {other:?}");
+    // No time counts twice, but that of the closure that held both: one worker has run it all.
+    let all = Duration::from_nanos(state.run_ns + task.run_ns);
+    assert!(all <= began.elapsed(), "{all:?} of {:?}", began.elapsed());
+}
+
+#[test]
+fn closures_that_have_waited_count_once() {
+    let runtime = Runtime::builder().workers(2).measure_times(true).build().unwrap();
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let gate = occupy(state.color());
+    let task = runtime.spawn({
+        let state = state.clone();
+        async move { state.with(|_| spin(Duration::from_millis(2))).await }
+    });
+    let until = Instant::now() + LONG;
+    while state.color().stats().queued == 0 && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    gate.open();
+    runtime.block_on(task).unwrap();
+    while state.color().stats().measured < 2 && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    let stats = state.color().stats();
+    assert_eq!(stats.measured, 2, "the one that kept the color busy, and the closure");
+    assert!(stats.run_ns >= 2_000_000 && stats.wait_ns > 0, "{stats:?}");
+}
+
+#[test]
+fn a_closure_that_panics_counts() {
+    let runtime = Runtime::builder().workers(1).measure_times(true).build().unwrap();
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let run = || {
+        state.try_with(|_| {
+            spin(Duration::from_millis(1));
+            panic!("over");
+        })
+    };
+    let result: Result<Result<(), _>, _> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    assert!(result.is_err());
+    let stats = state.color().stats();
+    assert!(stats.measured == 1 && stats.run_ns >= 1_000_000, "{stats:?}");
 }

@@ -83,6 +83,11 @@ impl Entries {
         Entries { chunks: Vec::new(), current: NONE, open: NONE, has_spare: false, len: 0 }
     }
 
+    /// The places of a chunk that were in use before.
+    pub(super) fn chunk(&self, chunk: usize) -> Option<&[Entry]> {
+        self.chunks.get(chunk).map(|chunk| &chunk.entries[..])
+    }
+
     /// Timers that there are.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -171,7 +176,7 @@ impl Chunk {
 /// What fits beside the number of a table is not in an entry; the handle of the timer has it.
 pub(super) const LOW_BITS: u64 = 0xff;
 /// Places of a chunk: 12 KiB.
-const CHUNK: usize = 512;
+pub(crate) const CHUNK: usize = 512;
 /// So that an index has 30 bits.
 const CHUNKS_MAX: usize = (1 << 30) / CHUNK;
 /// No entry, no chunk.

@@ -42,6 +42,11 @@ impl Packed {
         unsafe { Waker::new(self.data, table_of(self.table)) }
     }
 
+    /// Its table and data; `None` if it is in a box.
+    pub(super) fn parts(self) -> Option<(&'static RawWakerVTable, *const ())> {
+        (self.table != BOXED).then(|| (table_of(self.table), self.data))
+    }
+
     /// Whether it wakes what `waker` wakes; as [`Waker::will_wake`], it may say no by mistake.
     pub(super) fn will_wake(self, waker: &Waker) -> bool {
         self.table != BOXED && self.data == waker.data() && ptr::eq(table_of(self.table), waker.vtable())

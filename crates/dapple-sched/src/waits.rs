@@ -1,0 +1,72 @@
+//! What tasks wait for, gathered for a dump. Tasks that wait keep no note of it, but for colors: what they wait for has their
+//! wakers, and tells.
+
+use std::collections::HashMap;
+
+use crate::dump::{TaskWait, TasksDump, WorkerDump};
+use crate::node::Origin;
+use crate::shared::Shared;
+use crate::task::{self, TaskLook};
+
+/// All tasks that have not ended, by the line that spawned them and what they wait for; and how many are not among these.
+pub(crate) fn by_line(shared: &Shared, workers: &[WorkerDump]) -> (Vec<TasksDump>, usize) {
+    let waits = known(shared);
+    let running: Vec<u64> = workers.iter().filter_map(|worker| Some(worker.running.as_ref()?.color_id)).collect();
+    let mut groups: HashMap<(Origin, TaskWait), usize> = HashMap::new();
+    let mut left_out = 0;
+    shared.tasks.each(|task| {
+        let Some(look) = task.look() else { return };
+        let Some(spawned_from) = look.spawned_from else {
+            left_out += 1;
+            return;
+        };
+        let key = (spawned_from, wait_of(&look, &waits, &running));
+        if groups.len() < GATHERED_MAX || groups.contains_key(&key) {
+            *groups.entry(key).or_default() += 1;
+        } else {
+            left_out += 1;
+        }
+    });
+    let mut groups: Vec<TasksDump> =
+        groups.into_iter().map(|((spawned_from, wait), count)| TasksDump { spawned_from, count, wait }).collect();
+    groups.sort_by_key(|tasks| (std::cmp::Reverse(tasks.count), tasks.spawned_from));
+    left_out += groups.drain(groups.len().min(SHOWN_MAX)..).map(|tasks| tasks.count).sum::<usize>();
+    (groups, left_out)
+}
+
+/// What wakers of tasks wait in: other tasks that are joined, and the driver. By the address of the task.
+fn known(shared: &Shared) -> HashMap<usize, TaskWait> {
+    let mut waits = HashMap::new();
+    shared.driver.each_waiter(&mut |table, data, wait| {
+        if task::is_table(table) && waits.len() < WAITS_MAX {
+            waits.insert(data.addr(), wait);
+        }
+    });
+    shared.tasks.each(|task| {
+        if let Some(TaskLook { joined_by: Some(waiter), spawned_from: Some(spawned_from), .. }) = task.look()
+            && waits.len() < WAITS_MAX
+        {
+            waits.insert(waiter, TaskWait::Join { spawned_from });
+        }
+    });
+    waits
+}
+
+fn wait_of(look: &TaskLook, waits: &HashMap<usize, TaskWait>, running: &[u64]) -> TaskWait {
+    if look.scheduled {
+        return TaskWait::Runs;
+    }
+    let known = look.wait.or_else(|| waits.get(&look.address).copied());
+    // A task whose color runs is perhaps what runs there.
+    let runs = look.color_id.is_some_and(|id| running.contains(&id));
+    known.unwrap_or(if runs { TaskWait::Runs } else { TaskWait::Unknown })
+}
+
+/// Lines of a dump.
+const SHOWN_MAX: usize = 200;
+
+/// Different lines and waits that are counted.
+const GATHERED_MAX: usize = 10_000;
+
+/// Wakers that are remembered.
+const WAITS_MAX: usize = 100_000;
