@@ -492,7 +492,7 @@ impl TaskRef {
         // SAFETY: promised by the caller; the count of a free block is 0.
         let refs = unsafe { &(*task.as_ptr()).refs };
         // Acquire pairs with the store that starts the task.
-        refs::add_if_any(refs, Acquire).then_some(TaskRef(task))
+        refs::add_if_any(refs, Acquire).then(|| TaskRef(task))
     }
 
     fn header(&self) -> &Header {
