@@ -10,12 +10,13 @@
 //! | an operation that would block | clears the flags of its direction, if the count is unchanged |
 //! | deregistration, shutdown | sets `CLOSED`, then takes the waiters |
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::epoll::EventFlags;
 
-use crate::lock::{Mutex, refresh};
+use crate::lock::refresh;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The two things one can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
