@@ -2,15 +2,15 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 use crate::context;
 use crate::driver::Outside;
 use crate::runtime::Handle;
 use crate::shared::Shared;
+use crate::sync::atomic::{AtomicU8, Ordering::*};
+use crate::sync::{self, Thread};
 
 /// Runs a future on the calling thread until it is ready. The tasks that it spawns run on the workers of the current
 /// runtime.
@@ -37,7 +37,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         "block_on inside a closure that holds a state can deadlock: return first, then wait"
     );
     let presence = Presence::begin();
-    let parker = Arc::new(Parker { thread: thread::current(), state: AtomicU8::new(RUNS), runtime: presence.weak() });
+    let parker = Arc::new(Parker { thread: sync::current(), state: AtomicU8::new(RUNS), runtime: presence.weak() });
     let waker = Waker::from(parker.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -98,7 +98,7 @@ impl Parker {
             self.tell(Outside::Waits);
             // `park` may return for no reason, and the future may unpark this thread for reasons of its own.
             while self.state.load(Acquire) == WAITS {
-                thread::park();
+                sync::park();
             }
         }
         self.state.swap(RUNS, AcqRel);
