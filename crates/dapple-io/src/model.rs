@@ -203,13 +203,12 @@ impl ModelTimer {
 }
 
 /// A call on a file.
-///
-/// # Cancel safety
-/// Dropped before it resolves, it is taken back.
 pub struct Call(uring::Operation);
 
 impl Call {
     /// To be called by the worker.
+    ///
+    /// Cancel safety: dropped before it resolves, the call is taken back.
     pub fn new() -> Call {
         let request = uring::Request {
             call: uring::Call::Read,
