@@ -54,6 +54,9 @@ pub mod hickory_rt;
 #[cfg(feature = "hyper")]
 pub mod hyper_rt;
 mod lock;
+#[cfg(dapple_loom)]
+#[doc(hidden)]
+pub mod model;
 pub mod net;
 mod oneshot;
 pub mod pipe;
@@ -61,6 +64,7 @@ pub mod process;
 mod send_queue;
 pub mod signal;
 mod stream;
+mod sync;
 pub mod time;
 mod traits;
 

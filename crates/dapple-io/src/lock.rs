@@ -5,11 +5,13 @@
 //! foreign code, too: it is cloned before the lock is taken, and what it replaces is dropped after the lock. (With the last
 //! waker of a task the task may go, and with it whatever takes the lock again.)
 
-use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{self, Condvar, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
+
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::yield_now;
 
 /// A mutex without poisoning.
 #[derive(Debug, Default)]
@@ -60,10 +62,13 @@ pub(crate) struct Brief<T> {
 unsafe impl<T: Send> Sync for Brief<T> {}
 
 /// Access to the value of a [`Brief`]; dropping it unlocks.
-pub(crate) struct BriefGuard<'a, T>(&'a Brief<T>);
+pub(crate) struct BriefGuard<'a, T> {
+    lock: &'a Brief<T>,
+    value: *mut T,
+}
 
 impl<T> Brief<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Brief { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
@@ -71,7 +76,7 @@ impl<T> Brief<T> {
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<BriefGuard<'_, T>> {
         // Acquire pairs with the Release in `BriefGuard::drop`.
-        if self.locked.swap(true, Ordering::Acquire) { None } else { Some(BriefGuard(self)) }
+        if self.locked.swap(true, Ordering::Acquire) { None } else { Some(self.guard()) }
     }
 
     #[inline]
@@ -86,16 +91,24 @@ impl<T> Brief<T> {
     fn lock_contended(&self) -> BriefGuard<'_, T> {
         let mut spins = 0_u32;
         loop {
-            // Relaxed: only a hint when to try again; `try_lock` orders.
-            while self.locked.load(Ordering::Relaxed) {
+            // Relaxed: only a hint when to try again; `try_lock` orders. (loom would explore for ever how stale the hint can be.)
+            while cfg!(not(dapple_loom)) && self.locked.load(Ordering::Relaxed) {
                 spins = spins.wrapping_add(1);
                 // The holder may have been preempted: give it the core.
-                if spins.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+                if spins.is_multiple_of(64) { yield_now() } else { std::hint::spin_loop() }
             }
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
+            if cfg!(dapple_loom) {
+                yield_now();
+            }
         }
+    }
+
+    #[inline]
+    fn guard(&self) -> BriefGuard<'_, T> {
+        BriefGuard { lock: self, value: self.value.with_mut(|value| value) }
     }
 }
 
@@ -105,7 +118,7 @@ impl<T> Deref for BriefGuard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: this guard is the only one (see `locked`), and `&self` excludes `deref_mut`.
-        unsafe { &*self.0.value.get() }
+        unsafe { &*self.value }
     }
 }
 
@@ -113,7 +126,7 @@ impl<T> DerefMut for BriefGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one (see `locked`), borrowed mutably.
-        unsafe { &mut *self.0.value.get() }
+        unsafe { &mut *self.value }
     }
 }
 
@@ -121,6 +134,11 @@ impl<T> Drop for BriefGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // Release pairs with the Acquire in `try_lock`.
-        self.0.locked.store(false, Ordering::Release);
+        if cfg!(dapple_loom) {
+            // loom leaves a plain store unordered against concurrent exchanges, and lets those spin for ever.
+            self.lock.locked.swap(false, Ordering::Release);
+        } else {
+            self.lock.locked.store(false, Ordering::Release);
+        }
     }
 }

@@ -2,10 +2,8 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 use crate::budget;
 use crate::context;
@@ -13,6 +11,8 @@ use crate::driver::Outside;
 use crate::foreign;
 use crate::runtime::{self, Handle};
 use crate::shared::Shared;
+use crate::sync::atomic::{AtomicU8, Ordering::*};
+use crate::sync::{self, Thread};
 
 /// Runs a future on the calling thread until it is ready. The tasks that it spawns run on the workers of the current
 /// runtime.
@@ -42,7 +42,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     if presence.0.is_none() {
         runtime::check_process();
     }
-    let parker = Arc::new(Parker { thread: thread::current(), state: AtomicU8::new(RUNS), runtime: presence.weak() });
+    let parker = Arc::new(Parker { thread: sync::current(), state: AtomicU8::new(RUNS), runtime: presence.weak() });
     let waker = Waker::from(parker.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -113,7 +113,7 @@ impl Parker {
             self.tell(Outside::Waits);
             // `park` may return for no reason, and the future may unpark this thread for reasons of its own.
             while self.state.load(Acquire) == WAITS {
-                thread::park();
+                sync::park();
             }
         }
         self.state.swap(RUNS, AcqRel);

@@ -7,7 +7,7 @@
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic;
-    pub(crate) use loom::thread::yield_now;
+    pub(crate) use loom::thread::{Thread, current, park, yield_now};
     pub(crate) use loom::thread_local;
     pub(crate) fn spin_loop() {
         loom::thread::yield_now();
@@ -41,7 +41,7 @@ mod cell {
 mod imp {
     pub(crate) use super::cell::UnsafeCell;
     pub(crate) use shuttle::sync::atomic;
-    pub(crate) use shuttle::thread::yield_now;
+    pub(crate) use shuttle::thread::{Thread, current, park, yield_now};
     pub(crate) use shuttle::thread_local;
     pub(crate) fn spin_loop() {
         shuttle::hint::spin_loop();
@@ -53,7 +53,7 @@ mod imp {
     pub(crate) use super::cell::UnsafeCell;
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic;
-    pub(crate) use std::thread::yield_now;
+    pub(crate) use std::thread::{Thread, current, park, yield_now};
     pub(crate) use std::thread_local;
 }
 

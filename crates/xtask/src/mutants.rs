@@ -109,7 +109,9 @@ impl Mutant {
                 .env("CARGO_INCREMENTAL", "1");
             command.env("CARGO_TARGET_DIR", folder.join(&self.suite)).env("RUST_BACKTRACE", "0");
             if self.suite != "it" {
-                command.env("RUSTFLAGS", format!("--cfg dapple_{} -A warnings", self.suite));
+                command
+                    .env("RUSTFLAGS", format!("--cfg dapple_{} -A warnings", self.suite))
+                    .arg("--no-default-features");
             }
             command.args(args);
             command
@@ -251,7 +253,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 /// The crates that have models and a list of bugs.
-const MODELED: [&str; 4] = ["dapple-sched", "dapple-stage", "dapple-stm", "dapple-sync"];
+const MODELED: [&str; 5] = ["dapple-io", "dapple-sched", "dapple-stage", "dapple-stm", "dapple-sync"];
 const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 const MESSAGE_CHARS: usize = 120;

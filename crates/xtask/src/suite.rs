@@ -43,6 +43,10 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
             .flags("RUSTFLAGS", "--cfg dapple_loom")
             .target(apart("loom"))
             .must_test(),
+        Step::cargo("driver, loom", "test -p dapple-io --no-default-features --release --test loom")
+            .flags("RUSTFLAGS", "--cfg dapple_loom")
+            .target(apart("loom"))
+            .must_test(),
         Step::cargo("shuttle models", "test -p dapple-sched -p dapple-sync -p dapple-stage --release --test shuttle")
             .flags("RUSTFLAGS", "--cfg dapple_shuttle")
             .target(apart("shuttle"))

@@ -11,14 +11,23 @@ pub(crate) struct Clock;
 impl Clock {
     /// The tick that has begun last.
     pub(crate) fn tick_now(self) -> u64 {
-        nanos(Instant::now()) >> TICK_BITS
+        nanos(now()) >> TICK_BITS
     }
 
     /// Time left until a tick begins.
     pub(crate) fn until(self, tick: u64) -> Duration {
         let begins = tick.saturating_mul(1 << TICK_BITS);
-        Duration::from_nanos(begins.saturating_sub(nanos(Instant::now())))
+        Duration::from_nanos(begins.saturating_sub(nanos(now())))
     }
+}
+
+/// Now, by the clock of the system; in a model by that of the model.
+#[inline]
+pub(crate) fn now() -> Instant {
+    #[cfg(dapple_loom)]
+    return crate::model::now();
+    #[cfg(not(dapple_loom))]
+    Instant::now()
 }
 
 /// A point in time as nanoseconds since the epoch of this process, [`NANOS_MAX`] at most.

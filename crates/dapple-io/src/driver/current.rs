@@ -93,7 +93,13 @@ fn with<R>(f: impl FnOnce(&EpollDriver, Option<usize>) -> R) -> io::Result<R> {
     Ok(f(driver, handle.worker_index()))
 }
 
+#[cfg(not(dapple_loom))]
 thread_local! {
     /// On a worker, its slot. The runtime would tell, too, but arming a timer should not touch what workers share.
     static OWN_SLOT: OnceCell<Arc<Slot>> = const { OnceCell::new() };
+}
+
+#[cfg(dapple_loom)]
+loom::thread_local! {
+    static OWN_SLOT: OnceCell<Arc<Slot>> = OnceCell::new();
 }

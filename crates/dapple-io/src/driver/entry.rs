@@ -10,14 +10,14 @@
 //! | an operation that would block | clears the flags of its direction, if the count is unchanged |
 //! | deregistration, shutdown | sets `CLOSED`, then takes the waiters |
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, RawWakerVTable};
 
 use dapple_sched::TaskWait;
 use dapple_sched::foreign::KeptWaker;
 use rustix::event::epoll::EventFlags;
 
-use crate::lock::Mutex;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The two things one can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,12 @@ mod barrier;
 pub(crate) mod clock;
 pub(crate) mod current;
 mod entry;
-mod slot;
+#[cfg(not(dapple_loom))]
+mod poller;
+#[cfg(dapple_loom)]
+#[path = "model_poller.rs"]
+mod poller;
+pub(crate) mod slot;
 mod source;
 pub(crate) mod standing;
 mod table;
@@ -43,6 +48,8 @@ pub(crate) use entry::{Direction, Entry, Waiter};
 pub(crate) use source::{Source, Step};
 pub use standing::ClockDump;
 pub(crate) use timer::Timer;
+#[cfg(dapple_loom)]
+pub(crate) use timers::end_of_model;
 
 /// Limits of the driver.
 ///
@@ -187,6 +194,11 @@ impl EpollDriver {
     /// ```
     pub fn source_count(&self) -> usize {
         self.slots.iter().map(|slot| slot.load()).sum()
+    }
+
+    #[cfg(dapple_loom)]
+    pub(crate) fn slot(&self) -> &Arc<Slot> {
+        &self.slots[0]
     }
 
     /// The slot with the fewest sources, `preferred` among equals.

@@ -16,39 +16,38 @@
 //! |---|---|---|
 //! | `AWAKE` | `PARKED` | the owner, about to wait |
 //! | `AWAKE` | `NOTIFIED` | `unpark`: the next park returns at once |
-//! | `PARKED` | `NOTIFIED` | `unpark`, which then writes to `wake_up` |
+//! | `PARKED` | `NOTIFIED` | `unpark`, which then wakes the poller |
 //! | `PARKED` | `AWAKE` | the owner under a standing clock, before it takes in events (see `standing`) |
 //! | any | `AWAKE` | the owner, when it has waited or need not |
 //!
-//! The descriptor `wake_up` is registered edge-triggered and hardly ever read: every write is an edge. A write that comes after
+//! The poller's wake-up descriptor is registered edge-triggered and hardly ever read: every write is an edge. A write that comes after
 //! the owner has woken for another reason makes one later park return early, which is allowed.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::task::RawWakerVTable;
 use std::time::Duration;
 
 use dapple_sched::TaskWait;
 use dapple_sched::foreign::KeptWaker;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::entry::Entry;
+use super::poller::{COMPLETION, Poller, WAKE_UP};
 use super::table::{Table, Token};
 use super::timers::Lease;
 use super::uring::{Limits, Next, Refused, Ring};
-use super::wait::{self, EVENTS_MAX};
+use super::wait::EVENTS_MAX;
 use super::{Shared, shut_down_error};
-use crate::lock::Mutex;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// See the module's text.
 pub(crate) struct Slot {
-    epoll: OwnedFd,
-    wake_up: OwnedFd,
+    poller: Poller,
     parking: AtomicU32,
     wait: Mutex<Buffers>,
     sources: Mutex<Table>,
@@ -68,13 +67,8 @@ struct Buffers {
 
 impl Slot {
     pub(crate) fn new(shared: Arc<Shared>) -> io::Result<Arc<Self>> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let edge = EventFlags::IN | EventFlags::ET;
-        epoll::add(&epoll, &wake_up, EventData::new_u64(WAKE_UP), edge)?;
         let slot = Arc::new(Slot {
-            epoll,
-            wake_up,
+            poller: Poller::new()?,
             parking: AtomicU32::new(AWAKE),
             wait: Mutex::new(Buffers { ready: Vec::with_capacity(EVENTS_MAX), fired: Vec::new() }),
             sources: Mutex::default(),
@@ -115,9 +109,7 @@ impl Slot {
     #[cold]
     fn make_ring(&self, limits: Limits) -> Result<Arc<Ring>, Refused> {
         let ring = Ring::new(limits)?;
-        // Not edge-triggered: whoever sees it takes in all that was completed.
-        ring.with_fd(|fd| epoll::add(&self.epoll, fd, EventData::new_u64(COMPLETION), EventFlags::IN))
-            .map_err(|_| Refused::ForNow)?;
+        ring.with_fd(|fd| self.poller.watch_ring(fd)).map_err(|_| Refused::ForNow)?;
         Ok(ring)
     }
 
@@ -138,7 +130,7 @@ impl Slot {
 
     /// Starts to report what happens on the descriptor, beginning with what is ready already. Again it changes nothing.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        match epoll::add(&self.epoll, fd, token.data(), source_flags()) {
+        match self.poller.watch(fd, token.data()) {
             // Whoever waits for the other direction was here first.
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
@@ -147,14 +139,13 @@ impl Slot {
 
     /// Makes the kernel report again what is ready now.
     pub(crate) fn rearm(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, fd, token.data(), source_flags())?)
+        Ok(self.poller.rearm(fd, token.data())?)
     }
 
     /// Stops reporting; to be called before the descriptor is closed. An event that is already on its way finds the
     /// token of nobody.
     pub(crate) fn deregister(&self, fd: BorrowedFd<'_>, token: Token) {
-        // It fails only if the descriptor was closed behind our back, and then there is nothing left to stop.
-        let _ = epoll::delete(&self.epoll, fd);
+        self.poller.unwatch(fd);
         self.forget(token);
     }
 
@@ -228,10 +219,7 @@ impl Slot {
         if !was_parked {
             return;
         }
-        // The counter is full after 2^64 - 2 writes; then it must be emptied for a write to be an edge again.
-        while rustix::io::write(&self.wake_up, &1u64.to_ne_bytes()) == Err(Errno::AGAIN) {
-            let _ = rustix::io::read(&self.wake_up, &mut [0; 8]);
-        }
+        self.poller.wake();
     }
 
     /// The first half of `unpark`: whether the owner has to be woken.
@@ -248,7 +236,7 @@ impl Slot {
 
     /// For those who wait until there are events, and leave them there.
     pub(super) fn epoll(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.poller.epoll()
     }
 
     /// Drops all registrations and timers. Whoever waits for a source is told; timers never fire.
@@ -288,7 +276,7 @@ impl Slot {
     /// Waits in epoll. Tokens become entries here; those of sources that are gone meet nobody.
     fn collect(&self, ready: &mut Vec<(Arc<Entry>, EventFlags)>, timeout: Option<Duration>) {
         let mut room = [const { MaybeUninit::uninit() }; EVENTS_MAX];
-        let events = match wait::wait(self.epoll.as_fd(), &mut room, timeout) {
+        let events = match self.poller.wait(&mut room, timeout) {
             Ok(events) => events,
             Err(Errno::INTR) => return,
             Err(error) => panic!("waiting on an epoll descriptor of our own failed: {error}"),
@@ -331,19 +319,9 @@ impl Drop for Awake<'_> {
     }
 }
 
-fn source_flags() -> EventFlags {
-    EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
-}
-
 const AWAKE: u32 = 0;
 const PARKED: u32 = 1;
 const NOTIFIED: u32 = 2;
-
-/// The data of the wake-up descriptor; no token has it, as keys stay below 2^32 - 1.
-const WAKE_UP: u64 = u64::MAX;
-
-/// The data of the ring's descriptor. What it tells is found by `turn_ring`.
-const COMPLETION: u64 = u64::MAX - 1;
 
 /// When the kernel is asked again to take what it did not take: it was short of memory.
 const RETRY_AFTER: Duration = Duration::from_millis(1);

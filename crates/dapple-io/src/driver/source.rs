@@ -10,7 +10,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use dapple_sched::poll_budget;
@@ -19,6 +18,7 @@ use super::entry::{Direction, Entry, Waiter};
 use super::slot::Slot;
 use super::table::Token;
 use super::{current, shut_down_error};
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A non-blocking descriptor and its place. Dropping it deregisters first and closes then.
 pub(crate) struct Source<T: AsFd> {
@@ -213,8 +213,8 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Source<T> {
 impl<T: AsFd> Drop for Source<T> {
     fn drop(&mut self) {
         if let Some(descriptor) = self.descriptor.take() {
-            // Nobody else has it any more, so nobody sets it now.
-            match *self.is_watched.get_mut() {
+            // Relaxed: no other thread has the source any more.
+            match self.is_watched.load(Ordering::Relaxed) {
                 true => self.slot.deregister(descriptor.as_fd(), self.token),
                 false => self.slot.forget(self.token),
             }

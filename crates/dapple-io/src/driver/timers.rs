@@ -20,8 +20,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{OnceLock, Weak};
+use std::sync::Weak;
 use std::task::{RawWakerVTable, Waker};
 
 use dapple_sched::foreign::KeptWaker;
@@ -30,7 +29,17 @@ use super::clock::{self, Clock};
 use super::slot::Slot;
 use super::standing::{Rank, Standing};
 use super::wheel::{CHUNK, Wheel, tick_of};
-use crate::lock::{Brief, BriefGuard, Mutex};
+use crate::lock::{Brief, BriefGuard};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[cfg(dapple_loom)]
+#[path = "timers/model_numbers.rs"]
+mod numbers;
+#[cfg(not(dapple_loom))]
+mod numbers;
+#[cfg(dapple_loom)]
+pub(crate) use numbers::end as end_of_model;
 
 /// See the module's text.
 #[repr(align(64))]
@@ -80,9 +89,20 @@ pub(crate) enum Answer {
 }
 
 impl Queue {
+    fn new(number: u16) -> Queue {
+        Queue {
+            number,
+            state: Brief::new(State { wheel: Wheel::new(0), is_open: false, has_owner: false, standing: None }),
+            next_tick: AtomicU64::new(u64::MAX),
+            has_marks: AtomicBool::new(false),
+            marks: Mutex::new(None),
+            owner: Mutex::new(Weak::new()),
+        }
+    }
+
     /// The queue with this number, which somebody has a lease or a timer of.
     pub(crate) fn numbered(number: u16) -> &'static Queue {
-        QUEUES[usize::from(number)].get().expect("a number is given to a queue that was made")
+        numbers::find(number)
     }
 
     /// The name of this queue for [`Queue::numbered`].
@@ -238,6 +258,12 @@ impl Queue {
         }
     }
 
+    /// Timers that were not removed.
+    #[cfg(dapple_loom)]
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().wheel.len()
+    }
+
     /// Ends a timer.
     #[inline]
     pub(crate) fn disarm(&self, index: u32) {
@@ -375,7 +401,7 @@ impl Queue {
 
     #[cold]
     fn give_back(&self) {
-        FREE.lock().numbers.push(self.number);
+        numbers::give_back(self.number);
     }
 }
 
@@ -396,30 +422,7 @@ impl Lease {
     ///
     /// The process has too many workers.
     pub(crate) fn new(clock: Clock, stands_still: bool) -> io::Result<Lease> {
-        let number = {
-            let mut free = FREE.lock();
-            match free.numbers.pop() {
-                Some(number) => number,
-                None if usize::from(free.made) == QUEUES.len() => {
-                    return Err(io::Error::other(format!(
-                        "this process has {} workers with timers already: shut other runtimes down first",
-                        QUEUES.len()
-                    )));
-                }
-                None => {
-                    free.made += 1;
-                    free.made - 1
-                }
-            }
-        };
-        let queue = QUEUES[usize::from(number)].get_or_init(|| Queue {
-            number,
-            state: Brief::new(State { wheel: Wheel::new(0), is_open: false, has_owner: false, standing: None }),
-            next_tick: AtomicU64::new(u64::MAX),
-            has_marks: AtomicBool::new(false),
-            marks: Mutex::new(None),
-            owner: Mutex::new(Weak::new()),
-        });
+        let queue = numbers::take()?;
         *queue.marks.lock() = Some(Vec::new());
         let mut state = queue.state.lock();
         let standing = stands_still.then(Stood::default);
@@ -472,18 +475,6 @@ impl Drop for Lease {
         }
     }
 }
-
-struct Free {
-    /// Queues that were made; their numbers are below this.
-    made: u16,
-    /// Those of them that are free.
-    numbers: Vec<u16>,
-}
-
-static FREE: Mutex<Free> = Mutex::new(Free { made: 0, numbers: Vec::new() });
-
-/// Memory is touched for those only that were made.
-static QUEUES: [OnceLock<Queue>; 4096] = [const { OnceLock::new() }; 4096];
 
 /// A place has 30 bits.
 const PLACES_MAX: u32 = 1 << 30;

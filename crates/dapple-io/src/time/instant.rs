@@ -3,7 +3,7 @@
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::time::{self, Duration};
 
-use crate::driver::current;
+use crate::driver::{clock, current};
 
 /// A point of time, as [`std::time::Instant`], but read from the clock of the runtime: in tests that may be one that
 /// [stands still](super#a-clock-that-stands-still).
@@ -29,7 +29,7 @@ impl Instant {
     /// Now. Costs what the standard library's `now` does, and a little more where a clock of the process stands still.
     #[inline]
     pub fn now() -> Instant {
-        Instant(current::standing_now().unwrap_or_else(time::Instant::now))
+        Instant(current::standing_now().unwrap_or_else(clock::now))
     }
 
     /// Now, for what works on any executor: by the clock of the runtime that this thread is a worker of, or has entered, and

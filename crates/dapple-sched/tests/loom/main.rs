@@ -10,7 +10,9 @@
 
 mod colors;
 mod light;
+mod outside;
 mod readers;
+mod reading_sets;
 mod requests;
 mod support;
 mod waits;

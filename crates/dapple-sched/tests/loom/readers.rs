@@ -11,7 +11,7 @@ use crate::support::{Crossing, Flag, Wait, check, drain, finish, model, work_unt
 /// What readers look at and writers change. loom fails the model if a writer is beside anybody, or if what one of them
 /// did does not happen before what the next one does.
 #[derive(Clone)]
-struct Page(Arc<UnsafeCell<u32>>);
+pub(crate) struct Page(Arc<UnsafeCell<u32>>);
 
 // SAFETY: touched while its color is held, for writing or for reading; loom checks it.
 unsafe impl Send for Page {}
@@ -19,16 +19,16 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    fn new() -> Page {
+    pub(crate) fn new() -> Page {
         Page(Arc::new(UnsafeCell::new(0)))
     }
 
-    fn read(&self) -> u32 {
+    pub(crate) fn read(&self) -> u32 {
         // SAFETY: see the struct.
         self.0.with(|page| unsafe { *page })
     }
 
-    fn write(&self, entry: u32) {
+    pub(crate) fn write(&self, entry: u32) {
         // SAFETY: as above.
         self.0.with_mut(|page| unsafe { *page = entry });
     }

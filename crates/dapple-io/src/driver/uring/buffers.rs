@@ -4,8 +4,7 @@
 //! buffer of it is left, hence none in flight. Where the kernel refuses (its limit on locked memory), the same memory is used
 //! without being registered.
 
-use io_uring::IoUring;
-
+use super::kernel::Kernel;
 use crate::fs::Region;
 
 /// See the module's text.
@@ -30,7 +29,7 @@ pub(super) enum Place {
 
 impl Table {
     /// The place of a region; registers it if it has none.
-    pub(super) fn place(&mut self, uring: &IoUring, region: &Region) -> Place {
+    pub(super) fn place(&mut self, kernel: &Kernel, region: &Region) -> Place {
         let id = region.id();
         if let Some(index) = self.places.iter().position(|place| *place == id) {
             return Place::Old(index as u16);
@@ -38,7 +37,7 @@ impl Table {
         if self.is_refused || self.refused.contains(&id) {
             return Place::None;
         }
-        match self.register(uring, region) {
+        match self.register(kernel, region) {
             Some(index) => Place::New(index),
             None => {
                 if !self.is_refused {
@@ -54,14 +53,14 @@ impl Table {
         }
     }
 
-    fn register(&mut self, uring: &IoUring, region: &Region) -> Option<u16> {
+    fn register(&mut self, kernel: &Kernel, region: &Region) -> Option<u16> {
         if !self.is_made {
-            self.is_made = uring.submitter().register_buffers_sparse(u32::from(PLACES)).is_ok();
+            self.is_made = kernel.make_table(PLACES);
             self.is_refused = !self.is_made;
             self.places = vec![0; usize::from(PLACES)];
         }
         let index = self.places.iter().position(|place| *place == 0)?;
-        if !self.is_made || !update(uring, index, region.iovec()) {
+        if !self.is_made || !update(kernel, index, region.iovec()) {
             return None;
         }
         self.places[index] = region.id();
@@ -69,21 +68,21 @@ impl Table {
     }
 
     /// Takes a region out.
-    pub(super) fn forget(&mut self, uring: &IoUring, region: &Region) {
+    pub(super) fn forget(&mut self, kernel: &Kernel, region: &Region) {
         let id = region.id();
         self.refused.retain(|refused| *refused != id);
         if let Some(index) = self.places.iter().position(|place| *place == id) {
             self.places[index] = 0;
             let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-            update(uring, index, none);
+            update(kernel, index, none);
         }
     }
 }
 
-fn update(uring: &IoUring, index: usize, iovec: libc::iovec) -> bool {
+fn update(kernel: &Kernel, index: usize, iovec: libc::iovec) -> bool {
     // SAFETY: the iovec is that of a whole region, which is taken out of the table before its memory is freed (`Region::drop`),
     // or is empty. Nobody else has a place in the table.
-    unsafe { uring.submitter().register_buffers_update(index as u32, &[iovec], None) }.is_ok()
+    unsafe { kernel.set_place(index, iovec) }
 }
 
 /// Regions that are registered with one ring at most; further ones are used as plain memory.

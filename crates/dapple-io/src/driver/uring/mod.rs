@@ -11,6 +11,11 @@
 //! [`ring`] has the states of an operation, and who may touch a ring.
 
 mod buffers;
+#[cfg(not(dapple_loom))]
+mod kernel;
+#[cfg(dapple_loom)]
+#[path = "model_kernel.rs"]
+mod kernel;
 mod operation;
 mod request;
 mod ring;

@@ -25,19 +25,18 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use dapple_sched::foreign::KeptWaker;
-use io_uring::{IoUring, opcode, squeue, types};
-
 use super::buffers::{Place as BufferPlace, Table};
-use super::setup::{self, Limits, Refused};
+use super::kernel::Kernel;
+use super::setup::{Limits, Refused};
 use super::{Memory, Request};
 use crate::fs::Region;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
+use dapple_sched::foreign::KeptWaker;
 
 /// See the module's text.
 pub(crate) struct Ring(Mutex<State>);
@@ -61,7 +60,7 @@ pub(crate) enum Next {
 struct State {
     /// For the regions that are registered here.
     own: Weak<Ring>,
-    uring: IoUring,
+    kernel: Kernel,
     limits: Limits,
     places: Vec<Place>,
     free: Vec<u32>,
@@ -105,11 +104,11 @@ struct Afterwards {
 
 impl Ring {
     pub(crate) fn new(limits: Limits) -> Result<Arc<Ring>, Refused> {
-        let uring = setup::make(limits)?;
+        let kernel = Kernel::new(limits)?;
         Ok(Arc::new_cyclic(|own| {
             Ring(Mutex::new(State {
                 own: own.clone(),
-                uring,
+                kernel,
                 limits,
                 places: Vec::new(),
                 free: Vec::new(),
@@ -126,7 +125,7 @@ impl Ring {
     pub(crate) fn with_fd<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
         let state = self.0.lock();
         // SAFETY: the ring lives at least as long as the guard, and its descriptor with it.
-        f(unsafe { BorrowedFd::borrow_raw(state.uring.as_raw_fd()) })
+        f(unsafe { BorrowedFd::borrow_raw(state.kernel.fd()) })
     }
 
     /// Takes a request over. After a shutdown it is handed back.
@@ -205,7 +204,7 @@ impl Ring {
     /// Takes a region out of the table of registered buffers; nothing of it is in flight.
     pub(crate) fn forget_region(&self, region: &Region) {
         let state = &mut *self.0.lock();
-        state.buffers.forget(&state.uring, region);
+        state.buffers.forget(&state.kernel, region);
     }
 
     /// Operations that the kernel has, and those that wait for their turn.
@@ -279,8 +278,7 @@ impl State {
     /// Moves cancellations and queued operations to the submission queue, as far as there is room.
     fn fill(&mut self) {
         while let Some(&token) = self.cancels.front() {
-            let entry = opcode::AsyncCancel::new(token.data()).build().user_data(CANCEL.data());
-            if !self.push(&entry) {
+            if !self.kernel.push_cancel(token.data(), CANCEL.data()) {
                 return;
             }
             self.cancels.pop_front();
@@ -294,9 +292,12 @@ impl State {
                 continue;
             }
             let request = place.request.as_mut().expect("queued operations have a request");
-            let registered = registered_place(&mut self.buffers, &self.uring, &self.own, request);
+            let registered = registered_place(&mut self.buffers, &self.kernel, &self.own, request);
             let entry = request.entry(registered).user_data(token.data());
-            if !self.push(&entry) {
+            // SAFETY: what the entry points to belongs to a request in `places`, which is neither moved away, touched nor
+            // dropped before the completion (see the table above: only `reap` ends the states "submitted" and "orphaned",
+            // or it is leaked).
+            if !unsafe { self.kernel.push(&entry) } {
                 return;
             }
             self.places[token.key as usize].stage = Stage::Submitted;
@@ -305,18 +306,11 @@ impl State {
         }
     }
 
-    fn push(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: what the entry points to belongs to a request in `places`, which is neither moved away, touched nor dropped
-        // before the completion (see the table above: only `reap` ends the states "submitted" and "orphaned", or it is leaked);
-        // a cancellation points to nothing.
-        unsafe { self.uring.submission().push(entry) }.is_ok()
-    }
-
     fn turn(&mut self, afterwards: &mut Afterwards) -> Next {
         for _ in 0..ROUNDS_MAX {
             self.reap(afterwards);
             self.fill();
-            if !self.submit() {
+            if !self.kernel.submit() {
                 return Next::Retry;
             }
             self.reap(afterwards);
@@ -327,25 +321,10 @@ impl State {
         Next::Retry
     }
 
-    /// Hands the submission queue to the kernel; false if something is left in it.
-    fn submit(&mut self) -> bool {
-        let queue = self.uring.submission();
-        if queue.is_empty() && !queue.cq_overflow() {
-            return true;
-        }
-        drop(queue);
-        // Interrupted, short of memory, or too much was completed and not reaped: the rest goes with the next turn. It
-        // stays in the queue.
-        let _ = self.uring.submit();
-        self.uring.submission().is_empty()
-    }
-
     /// Takes in completions.
     fn reap(&mut self, afterwards: &mut Afterwards) {
-        loop {
-            let completion = self.uring.completion().next();
-            let Some(completion) = completion else { return };
-            let token = Token::from_data(completion.user_data());
+        while let Some((data, result)) = self.kernel.completion() {
+            let token = Token::from_data(data);
             if token == CANCEL {
                 continue;
             }
@@ -356,13 +335,13 @@ impl State {
             let waker = place.waker.take();
             match place.stage {
                 Stage::Submitted => {
-                    place.stage = Stage::Completed(completion.result());
+                    place.stage = Stage::Completed(result);
                     afterwards.woken.extend(waker);
                 }
                 stage => {
                     debug_assert_eq!(stage, Stage::Orphaned);
                     let request = self.vacate(token);
-                    afterwards.discarded.extend(request.map(|request| (request, completion.result())));
+                    afterwards.discarded.extend(request.map(|request| (request, result)));
                 }
             }
             self.in_flight -= 1;
@@ -395,10 +374,7 @@ impl State {
     /// Waits for a completion, for some milliseconds at most.
     fn wait_briefly(&mut self, afterwards: &mut Afterwards) {
         self.fill();
-        let limit = types::Timespec::from(Duration::from_millis(20));
-        let args = types::SubmitArgs::new().timespec(&limit);
-        // Whatever it says, the caller looks again, until its limit.
-        let _ = self.uring.submitter().submit_with_args(1, &args);
+        self.kernel.wait_briefly();
         self.reap(afterwards);
     }
 
@@ -422,12 +398,12 @@ impl State {
 }
 
 /// Where the ring's table of buffers has the memory of this request.
-fn registered_place(table: &mut Table, uring: &IoUring, own: &Weak<Ring>, request: &Request) -> Option<u16> {
+fn registered_place(table: &mut Table, kernel: &Kernel, own: &Weak<Ring>, request: &Request) -> Option<u16> {
     let Memory::Aligned(buf) = &request.memory else {
         return None;
     };
     let region = buf.registered_region()?;
-    match table.place(uring, region) {
+    match table.place(kernel, region) {
         BufferPlace::Old(index) => Some(index),
         BufferPlace::New(index) => {
             region.note_registration(own.clone());

@@ -1,0 +1,363 @@
+//! The driver, taken apart for the models in `tests/`: one slot, threads that the model steps, and a system that takes the
+//! kernel's place.
+//!
+//! Compiled only with `--cfg dapple_loom`. The system orders nothing: a system call is a place where loom tries the other threads,
+//! and what one thread sees of another it owes to the driver alone.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use dapple_sched::{Driver, EnterGuard};
+use loom::sync::atomic::AtomicUsize;
+use rustix::event::epoll::{Event, EventData, EventFlags};
+
+use crate::Config;
+use crate::driver::slot::Slot;
+use crate::driver::{self, Direction, EpollDriver, Source, Step, Timer, clock, uring};
+
+/// A driver of one slot, whose worker is a thread of the model.
+#[derive(Clone)]
+pub struct Model {
+    runtime: dapple_sched::model::Model,
+    driver: Arc<EpollDriver>,
+}
+
+impl Model {
+    /// A driver whose ring gives the kernel so many calls at a time. To be called once in each execution of a model.
+    pub fn new(calls_max: usize) -> Model {
+        CALLS.set(Some(Arc::new(AtomicUsize::new(0))));
+        SYSTEM.take();
+        TIME.set(START);
+        let config = Config { file_calls_max: calls_max, ..Config::default() };
+        let driver = EpollDriver::with_config(1, config).expect("a model has all that a driver needs");
+        Model { runtime: dapple_sched::model::Model::new(1, driver.clone()), driver }
+    }
+
+    /// The calling thread is the worker from now on.
+    pub fn own(&self) {
+        self.driver.attach(0);
+    }
+
+    /// The runtime of the calling thread, which so finds the driver.
+    pub fn enter(&self) -> EnterGuard {
+        self.runtime.handle().enter()
+    }
+
+    /// To be called by the worker: waits for events, timers or `unpark`, and dispatches.
+    pub fn park(&self) {
+        self.driver.park(0, None);
+    }
+
+    /// Dispatches what is ready, as the worker between two turns or as a thief.
+    pub fn poll(&self) -> bool {
+        self.driver.poll(0)
+    }
+
+    /// Makes the present or the next `park` return.
+    pub fn unpark(&self) {
+        self.driver.unpark(0);
+    }
+
+    /// Lets time pass.
+    pub fn pass_time(&self, time: Duration) {
+        pass_time(time);
+    }
+
+    /// Timers that were not removed.
+    pub fn timers(&self) -> usize {
+        self.slot().timers().len()
+    }
+
+    /// Calls on files that the kernel has, and those that wait for their turn.
+    pub fn calls(&self) -> (usize, usize) {
+        self.slot().ring().map_or((0, 0), uring::Ring::load)
+    }
+
+    /// The kernel completes the oldest call that it has; false if it has none.
+    pub fn complete_call(&self) -> bool {
+        system(|system| {
+            let oldest = system.begun.pop_front();
+            system.completed.extend(oldest.map(|data| (data, 0)));
+            oldest.is_some()
+        })
+    }
+
+    /// Ends the driver, as a runtime does whose workers have stopped.
+    pub fn shut_down(&self) {
+        self.driver.shutdown();
+    }
+
+    /// From now on the kernel completes calls when it gets them.
+    pub fn complete_at_once(&self) {
+        system(|system| system.completes_at_once = true);
+    }
+
+    /// The end of an execution, when all other threads are through. Nothing may be left.
+    pub fn finish(self) {
+        self.finish_with(|| ());
+    }
+
+    /// As `finish`, with threads that end only after the model has let go of the driver: `join` waits for them.
+    pub fn finish_with(self, join: impl FnOnce()) {
+        let slot = Arc::downgrade(self.slot());
+        drop(self);
+        join();
+        assert_eq!(slot.strong_count(), 0, "the slot is still there");
+        driver::end_of_model();
+        SYSTEM.take();
+        CALLS.take();
+    }
+
+    fn slot(&self) -> &Arc<Slot> {
+        self.driver.slot()
+    }
+}
+
+/// The reading end of a pipe, registered with the driver. Clones are other ways to it.
+#[derive(Clone)]
+pub struct Pipe(Arc<Source<Descriptor>>);
+
+struct Descriptor(RawFd);
+
+impl Pipe {
+    /// Watched from the start, or once a thread has to wait for it. The calling thread has entered the model.
+    pub fn new(watched: bool) -> Pipe {
+        let descriptor = Descriptor(system(|system| {
+            let fd = FIRST_FD + system.descriptors.len() as RawFd;
+            system.descriptors.insert(fd, Default::default());
+            fd
+        }));
+        let source = if watched { Source::new(descriptor) } else { Source::unwatched(descriptor) };
+        Pipe(Arc::new(source.expect("the calling thread has entered the model")))
+    }
+
+    /// Another process writes a byte.
+    pub fn put(&self) {
+        let fd = self.0.descriptor().0;
+        system(|system| {
+            system.of(fd).bytes += 1;
+            system.report(fd);
+        });
+    }
+
+    /// Reads a byte.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, it has read nothing.
+    ///
+    /// # Errors
+    /// The driver was shut down.
+    pub async fn read(&self) -> io::Result<()> {
+        self.0.io(Direction::Read, Descriptor::take).await
+    }
+
+    /// As `read`; the last that polled is woken.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn poll_read(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_io(cx, Direction::Read, None, Descriptor::take)
+    }
+}
+
+impl Descriptor {
+    fn take(&self) -> io::Result<Step<()>> {
+        system(|system| {
+            let bytes = &mut system.of(self.0).bytes;
+            *bytes = bytes.checked_sub(1).ok_or(io::ErrorKind::WouldBlock)?;
+            Ok(Step::More(()))
+        })
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: a number that no descriptor of the process has, and that goes to the model's system only.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+/// A timer of the driver.
+pub struct ModelTimer(Timer);
+
+impl ModelTimer {
+    /// For a deadline this long after now.
+    pub fn after(duration: Duration) -> ModelTimer {
+        ModelTimer(Timer::after(duration))
+    }
+
+    /// Whether it has fired; otherwise it is armed, and will call the waker. The calling thread owns the slot or has entered the
+    /// model.
+    pub fn poll(&mut self, waker: &Waker) -> bool {
+        self.0.poll(waker).expect("the calling thread has entered the model").is_ready()
+    }
+}
+
+/// A call on a file.
+pub struct Call(uring::Operation);
+
+impl Call {
+    /// To be called by the worker.
+    ///
+    /// Cancel safety: dropped before it resolves, the call is taken back.
+    pub fn new() -> Call {
+        let request = uring::Request {
+            call: uring::Call::Read,
+            file: None,
+            memory: uring::Memory::Heap(vec![0]),
+            start: 0,
+            offset: 0,
+        };
+        Call(uring::here().expect("the worker makes calls").perform(request))
+    }
+}
+
+impl Default for Call {
+    fn default() -> Self {
+        Call::new()
+    }
+}
+
+impl Future for Call {
+    type Output = io::Result<u32>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|(result, memory)| {
+            assert_eq!(memory.into_vec().len(), 1, "the memory comes back");
+            result
+        })
+    }
+}
+
+/// What the kernel has.
+#[derive(Default)]
+pub(crate) struct System {
+    /// The wake-up descriptor has an edge that was not reported.
+    pub(crate) is_woken: bool,
+    descriptors: BTreeMap<RawFd, State>,
+    /// Descriptors with an edge that was not reported.
+    edges: Vec<RawFd>,
+    /// Data of calls that are neither completed nor canceled.
+    begun: VecDeque<u64>,
+    completes_at_once: bool,
+    /// Data and results.
+    pub(crate) completed: VecDeque<(u64, i32)>,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: usize,
+    /// What events carry, if it is watched.
+    data: Option<u64>,
+}
+
+impl System {
+    fn of(&mut self, fd: RawFd) -> &mut State {
+        self.descriptors.get_mut(&fd).expect("descriptors come from `Pipe::new`")
+    }
+
+    fn report(&mut self, fd: RawFd) {
+        let state = self.of(fd);
+        if state.bytes > 0 && state.data.is_some() && !self.edges.contains(&fd) {
+            self.edges.push(fd);
+        }
+    }
+
+    /// False: it is watched already.
+    pub(crate) fn watch(&mut self, fd: RawFd, data: u64) -> bool {
+        if self.of(fd).data.is_some() {
+            return false;
+        }
+        self.rearm(fd, data);
+        true
+    }
+
+    pub(crate) fn rearm(&mut self, fd: RawFd, data: u64) {
+        self.of(fd).data = Some(data);
+        self.report(fd);
+    }
+
+    pub(crate) fn unwatch(&mut self, fd: RawFd) {
+        self.of(fd).data = None;
+        self.edges.retain(|other| *other != fd);
+    }
+
+    pub(crate) fn begin_call(&mut self, data: u64, cancels: Option<u64>) {
+        let Some(target) = cancels else {
+            return match self.completes_at_once {
+                true => self.completed.push_back((data, 0)),
+                false => self.begun.push_back(data),
+            };
+        };
+        let before = self.begun.len();
+        self.begun.retain(|begun| *begun != target);
+        match self.begun.len() < before {
+            true => self.completed.extend([(target, -libc::ECANCELED), (data, 0)]),
+            false => self.completed.push_back((data, -libc::ENOENT)),
+        }
+    }
+
+    /// What a wait reports.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        let event = |data| Event { flags: EventFlags::IN, data: EventData::new_u64(data) };
+        let mut events = Vec::new();
+        for fd in mem::take(&mut self.edges) {
+            let state = self.of(fd);
+            events.extend(state.data.filter(|_| state.bytes > 0).map(event));
+        }
+        if mem::take(&mut self.is_woken) {
+            events.push(event(WAKE_UP));
+        }
+        // Not edge-triggered.
+        if !self.completed.is_empty() {
+            events.push(event(COMPLETION));
+        }
+        events
+    }
+}
+
+/// A system call.
+pub(crate) fn system<R>(f: impl FnOnce(&mut System) -> R) -> R {
+    let calls = CALLS.with_borrow(|calls| calls.clone().expect("inside of a model"));
+    // loom tries other threads here. Relaxed: the kernel promises no order.
+    calls.fetch_add(1, Relaxed);
+    SYSTEM.with_borrow_mut(f)
+}
+
+/// Now, in nanoseconds of the driver's clock.
+pub(crate) fn time() -> u64 {
+    TIME.get()
+}
+
+pub(crate) fn pass_time(time: Duration) {
+    TIME.set(TIME.get() + time.as_nanos() as u64);
+}
+
+/// The point in time that a model is at.
+pub(crate) fn now() -> Instant {
+    clock::instant(time())
+}
+
+thread_local! {
+    // All threads of a model are one thread of the process.
+    static SYSTEM: RefCell<System> = RefCell::default();
+    static CALLS: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
+    static TIME: Cell<u64> = const { Cell::new(START) };
+}
+
+/// The data of a waking.
+pub(crate) const WAKE_UP: u64 = u64::MAX;
+/// The data of completions.
+pub(crate) const COMPLETION: u64 = u64::MAX - 1;
+/// No descriptor of the process has this number, or a higher one.
+const FIRST_FD: RawFd = 1 << 29;
+const START: u64 = 1 << 30;
