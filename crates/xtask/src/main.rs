@@ -1,5 +1,5 @@
 //! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `etcd`, `colored`,
-//! `bench`, `fuzz`, `soak`.
+//! `bench`, `fuzz`, `sanitize`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -13,6 +13,7 @@ mod fuzz;
 mod h2spec;
 mod licenses;
 mod mutants;
+mod sanitize;
 mod served;
 mod soak;
 mod steps;
@@ -49,6 +50,11 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["sanitize", .., "--help" | "-h"] => {
+            print!("{}", sanitize::HELP);
+            Ok(true)
+        }
+        ["sanitize", rest @ ..] => sanitize::run(rest),
         ["soak"] | ["soak", .., "--help" | "-h"] => {
             print!("{}", soak::HELP);
             Ok(true)
@@ -82,6 +88,7 @@ cargo xtask COMMAND
   h2spec    the conformance tests of HTTP/2 against `dapple serve`
   etcd      stage hosts that register themselves, with a real etcd
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
+  sanitize  what has unsafe code under AddressSanitizer, ThreadSanitizer and Miri; `cargo xtask sanitize --help` tells how
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";
