@@ -11,6 +11,7 @@ mod c7_live;
 mod c8_panic;
 mod c9_blocking;
 mod callbacks;
+#[cfg(not(miri))]
 mod compile_fail;
 mod dump;
 mod express;
