@@ -75,7 +75,16 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     Ok(clean && !(require && !lacking.is_empty()))
 }
 
+/// AddressSanitizer over some tests, as a step of `cargo xtask ci`; none where the toolchain lacks it.
+pub(crate) fn address_step(workspace: &Workspace, args: &str) -> Option<Step> {
+    let own = Toolchain::find(None).filter(|own| own.has_runtime("asan"))?;
+    Some(own.sanitizer("AddressSanitizer", args, "address", workspace))
+}
+
 fn address(own: &Toolchain, workspace: &Workspace) -> Plan {
+    if !own.has_runtime("asan") {
+        return Plan::missing(RUNTIME);
+    }
     let step = own.sanitizer("AddressSanitizer", ALL_TESTS, "address", workspace);
     Plan { step: Some(step), says: own.describe(), lacks: None }
 }
@@ -83,7 +92,7 @@ fn address(own: &Toolchain, workspace: &Workspace) -> Plan {
 /// With a std that is built with it. The std that comes with a toolchain hides what its mutexes, channels and counts put in
 /// order: thousands of reports, many of them in our own code, which no list can tell from a race.
 fn thread(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
-    let Some(able) = toolchains.iter().find(|toolchain| toolchain.has_source()) else {
+    let Some(able) = toolchains.iter().find(|toolchain| toolchain.has_source() && toolchain.has_runtime("tsan")) else {
         return Plan::missing(&Toolchain::install(None, "rust-src"));
     };
     let step = able.sanitizer("ThreadSanitizer", ALL_TESTS_BUILD_STD, "thread", workspace);
@@ -131,6 +140,13 @@ impl Toolchain {
 
     fn has_source(&self) -> bool {
         self.sysroot.join("lib/rustlib/src/rust/library/Cargo.lock").is_file()
+    }
+
+    /// The library that a sanitizer's programs are linked with.
+    fn has_runtime(&self, sanitizer: &str) -> bool {
+        let folder = self.sysroot.join("lib/rustlib").join(&self.host).join("lib");
+        let mut files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        files.any(|file| file.file_name().to_string_lossy().contains(&format!("_rt.{sanitizer}")))
     }
 
     fn has_miri(&self) -> bool {
@@ -198,6 +214,9 @@ fn parse(args: &[&str]) -> Result<(Vec<Tool>, bool), String> {
     Ok((if tools.is_empty() { Tool::ALL.to_vec() } else { tools }, require))
 }
 
+/// Those of some distributions lack it.
+const RUNTIME: &str = "a toolchain with the sanitizer's runtime, as rustup has them for Linux and macOS";
+
 /// Beside the toolchain that runs this program, the one that may have Miri.
 const NIGHTLY: &str = "nightly";
 
@@ -237,10 +256,7 @@ mod tests {
         let plan = thread(std::slice::from_ref(&bare), &workspace);
         assert!(plan.step.is_none() && plan.lacks.unwrap().ends_with("rustup component add rust-src"));
         let plan = address(&bare, &workspace);
-        assert!(
-            plan.step.is_some() && plan.lacks.is_none() && plan.says.contains("RUSTC_BOOTSTRAP=1"),
-            "{}",
-            plan.says
-        );
+        assert!(plan.step.is_none() && plan.lacks.unwrap().contains("runtime"));
+        assert!(bare.describe().contains("RUSTC_BOOTSTRAP=1"));
     }
 }
