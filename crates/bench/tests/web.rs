@@ -14,9 +14,9 @@ fn number(row: &Value, field: &str) -> f64 {
 
 #[test]
 fn small_and_specweb_and_hello() {
-    let few = ["--connections", "20", "--secs", "0.4", "--workers", "1,2"];
+    let few = ["--connections", "20", "--secs", "0.4", "--workers", "2"];
     let rows = rows(&[&["web", "--only", "small,specweb,hello", "--peer", PEERS][..], &few].concat());
-    assert!(rows.len() >= 12, "three experiments, two peers at least, two numbers of workers: {rows:#?}");
+    assert!(rows.len() >= 6, "three experiments, two peers at least: {rows:#?}");
     for row in rows {
         for figure in ["rate_per_s", "mb_per_s", "p50_ms", "p99_ms", "p999_ms", "resident_mb", "load_cpu_us"] {
             assert!(number(&row, figure) > 0.0, "{figure}: {row}");
@@ -48,7 +48,7 @@ fn figures_of_the_papers_are_drawn_and_told() {
 
 #[test]
 fn a_large_file_that_is_in_no_cache() {
-    for row in rows(&["web", "--only", "misses", "--peer", "hyper", "--secs", "2", "--workers", "2"]) {
+    for row in rows(&["web", "--only", "misses", "--peer", "hyper", "--secs", "1", "--workers", "2"]) {
         assert!(number(&row, "resident_max_mb") > 200.0 && number(&row, "cpu_ms_per_100_mb") > 0.0, "{row}");
     }
 }
@@ -71,7 +71,7 @@ fn encrypted() {
         assert!(number(&row, "connects_per_s") > 0.0 && row["errors"] == 0, "{row}");
     }
     let few = ["--peer", "hyper,nginx", "--workers", "2", "--connections", "2"];
-    for row in rows(&[&["web", "--only", "tls", "--secs", "3"][..], &few].concat()) {
+    for row in rows(&[&["web", "--only", "tls", "--secs", "1"][..], &few].concat()) {
         assert!(
             number(&row, "mb_per_s") > 0.0 && number(&row, "cpu_ms_per_100_mb") > 0.0 && row["errors"] == 0,
             "{row}"

@@ -1,5 +1,6 @@
 //! `cargo xtask etcd`: stage hosts that register themselves, with a real etcd.
 
+use crate::suite;
 use crate::workspace::{Workspace, cargo};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +29,8 @@ pub(crate) fn run_if_there() -> Result<bool, String> {
 /// The tests start it themselves; this says where it is.
 fn test(etcd: &Path) -> Result<bool, String> {
     let mut command = cargo();
-    command.args(["test", "--package", "dapple-cli", "--test", "it", "stage_host::etcd"]).env("ETCD", etcd);
+    // As all tests are built; those of other packages are none by this name.
+    command.arg("test").args(suite::ALL.split(' ')).args(["--test", "it", "stage_host::etcd"]).env("ETCD", etcd);
     let status = command.status().map_err(|error| format!("cannot run cargo: {error}"))?;
     Ok(status.success())
 }

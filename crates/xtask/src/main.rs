@@ -1,5 +1,5 @@
 //! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `etcd`, `colored`,
-//! `bench`, `fuzz`, `soak`.
+//! `bench`, `fuzz`, `sanitize`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -13,6 +13,7 @@ mod fuzz;
 mod h2spec;
 mod licenses;
 mod mutants;
+mod sanitize;
 mod served;
 mod soak;
 mod steps;
@@ -49,6 +50,11 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["sanitize", .., "--help" | "-h"] => {
+            print!("{}", sanitize::HELP);
+            Ok(true)
+        }
+        ["sanitize", rest @ ..] => sanitize::run(rest),
         ["soak"] | ["soak", .., "--help" | "-h"] => {
             print!("{}", soak::HELP);
             Ok(true)
@@ -72,8 +78,8 @@ fn main() -> ExitCode {
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test      the tests that CI runs: unit, integration and doc tests, the scheduler in release mode, loom and shuttle models
-  ci        everything CI checks: fmt, tidy, clippy, test, docs, examples, licenses
+  test      the tests that CI runs: unit, integration and doc tests, examples built, the scheduler in release mode, loom and shuttle models
+  ci        everything CI checks: fmt, tidy, licenses, clippy, test, the scheduler under AddressSanitizer, docs
   tidy      house style as a test: sizes, layers, unsafe code, spelling
   licenses  whether every dependency's license is on the allow list
   mutants   whether the models catch deliberate bugs in what they model; takes words that choose among them
@@ -82,6 +88,7 @@ cargo xtask COMMAND
   h2spec    the conformance tests of HTTP/2 against `dapple serve`
   etcd      stage hosts that register themselves, with a real etcd
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
+  sanitize  what has unsafe code under AddressSanitizer, ThreadSanitizer and Miri; `cargo xtask sanitize --help` tells how
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";

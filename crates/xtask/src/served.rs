@@ -4,11 +4,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::suite;
 use crate::workspace::{Workspace, cargo};
 
-/// Builds the program, in the way in which `cargo test --workspace` has built it already.
+/// Builds the program, in the way in which the tests have built it already: a mere build of it would give its dependencies
+/// other features, and so build them again.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, String> {
-    let built = cargo().args(["build", "--workspace", "--bin", "dapple"]).status();
+    let built = cargo().arg("test").args(suite::ALL.split(' ')).args(["--test", "it", "--no-run"]).status();
     if !built.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
         return Err("`dapple` could not be built".to_owned());
     }

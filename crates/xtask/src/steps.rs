@@ -15,12 +15,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(25 * 60);
 pub(crate) struct Step {
     name: &'static str,
     work: Work,
+    /// As rustup names it; none for the one that runs this program.
+    toolchain: Option<&'static str>,
     must_test: bool,
 }
 
 enum Work {
     /// Arguments for cargo, and environment on top of ours.
-    Cargo { args: Vec<&'static str>, env: Vec<(&'static str, String)> },
+    Cargo { args: Vec<String>, env: Vec<(&'static str, String)> },
     /// A check of our own: yields whether it passed.
     Check(fn() -> Result<bool, String>),
 }
@@ -31,22 +33,25 @@ struct Outcome {
     passed: u64,
     failed: u64,
     took: Duration,
+    /// Processor time of all that it started, which other work on the machine does not lengthen; zero where the system
+    /// does not tell.
+    cpu: Duration,
     advice: Option<String>,
 }
 
 impl Step {
     /// `cargo ARGS`; `args` is split at spaces.
-    pub(crate) fn cargo(name: &'static str, args: &'static str) -> Step {
-        let args = args.split(' ').collect();
-        Step { name, work: Work::Cargo { args, env: Vec::new() }, must_test: false }
+    pub(crate) fn cargo(name: &'static str, args: &str) -> Step {
+        let args = args.split(' ').map(str::to_owned).collect();
+        Step { name, work: Work::Cargo { args, env: Vec::new() }, toolchain: None, must_test: false }
     }
 
     /// A check of our own.
     pub(crate) fn check(name: &'static str, check: fn() -> Result<bool, String>) -> Step {
-        Step { name, work: Work::Check(check), must_test: false }
+        Step { name, work: Work::Check(check), toolchain: None, must_test: false }
     }
 
-    /// Fails where no test ran: models are compiled in by a flag, and without it their file is empty and passes.
+    /// Fails where a test program has no test: models are compiled in by a flag, and without it their file is empty and passes.
     pub(crate) fn must_test(self) -> Step {
         Step { must_test: true, ..self }
     }
@@ -62,7 +67,13 @@ impl Step {
         self.env("CARGO_TARGET_DIR", folder.display().to_string())
     }
 
-    fn env(mut self, variable: &'static str, value: String) -> Step {
+    /// By this toolchain's cargo.
+    pub(crate) fn toolchain(self, name: &'static str) -> Step {
+        Step { toolchain: Some(name), ..self }
+    }
+
+    /// Sets a variable of the environment.
+    pub(crate) fn env(mut self, variable: &'static str, value: String) -> Step {
         if let Work::Cargo { env, .. } = &mut self.work {
             env.push((variable, value));
         }
@@ -70,17 +81,18 @@ impl Step {
     }
 
     fn run(&self) -> Outcome {
-        let begin = Instant::now();
+        let (begin, cpu) = (Instant::now(), cpu_of_children());
         let (mut ok, mut tally, mut advice) = match &self.work {
-            Work::Cargo { args, env } => run_cargo(args, env),
+            Work::Cargo { args, env } => run_cargo(self.toolchain, args, env),
             Work::Check(check) => match check() {
                 Ok(passed) => (passed, Tally::default(), None),
                 Err(problem) => (false, Tally::default(), Some(problem)),
             },
         };
-        if ok && self.must_test && tally.passed == 0 {
+        if ok && self.must_test && (tally.passed == 0 || tally.empty > 0) {
             ok = false;
-            advice = Some("no test ran: is the flag that compiles them in spelled as in the sources?".to_owned());
+            advice =
+                Some("a program ran no test: is the flag that compiles them in spelled as in the sources?".to_owned());
         }
         // A step without tests counts as one; so does one that failed for another reason than a test, such as not compiling.
         match (ok, tally.passed, tally.failed) {
@@ -88,14 +100,16 @@ impl Step {
             (false, _, 0) => tally.failed = 1,
             _ => {}
         }
-        Outcome { name: self.name, passed: tally.passed, failed: tally.failed, took: begin.elapsed(), advice }
+        let cpu = cpu_of_children().saturating_sub(cpu);
+        Outcome { name: self.name, passed: tally.passed, failed: tally.failed, took: begin.elapsed(), cpu, advice }
     }
 
     fn describe(&self) -> String {
         match &self.work {
             Work::Cargo { args, env } => {
                 let variables: String = env.iter().map(|(name, value)| format!("{name}={value:?} ")).collect();
-                format!("{variables}cargo {}", args.join(" "))
+                let toolchain = self.toolchain.map(|name| format!("+{name} ")).unwrap_or_default();
+                format!("{variables}cargo {toolchain}{}", args.join(" "))
             }
             Work::Check(_) => format!("cargo xtask {}", self.name),
         }
@@ -108,12 +122,15 @@ pub(crate) fn run_all(steps: &[Step]) -> bool {
     for (index, step) in steps.iter().enumerate() {
         println!("\n== {}/{} {}\n   {}", index + 1, steps.len(), step.name, step.describe());
         let outcome = step.run();
-        println!("   {} in {:.1} s", verdict(&outcome), outcome.took.as_secs_f64());
+        let [took, cpu] = [outcome.took, outcome.cpu].map(|time| time.as_secs_f64());
+        println!("   {} in {took:.1} s, {cpu:.1} s of processor time", verdict(&outcome));
         outcomes.push(outcome);
     }
     println!("\n== summary");
+    println!("{:<26} {:<28} {:>9} {:>11}", "", "", "elapsed", "processors");
     for outcome in &outcomes {
-        println!("{:<26} {:<28} {:>7.1} s", outcome.name, verdict(outcome), outcome.took.as_secs_f64());
+        let [took, cpu] = [outcome.took, outcome.cpu].map(|time| time.as_secs_f64());
+        println!("{:<26} {:<28} {took:>7.1} s {cpu:>9.1} s", outcome.name, verdict(outcome));
     }
     for outcome in &outcomes {
         if let Some(advice) = &outcome.advice {
@@ -131,11 +148,36 @@ fn verdict(outcome: &Outcome) -> String {
     format!("{word}: {} passed, {} failed", outcome.passed, outcome.failed)
 }
 
-fn run_cargo(args: &[&str], env: &[(&'static str, String)]) -> (bool, Tally, Option<String>) {
+/// Processor time of the processes that this one started and that are over, and of those that they waited for.
+fn cpu_of_children() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // `PID (NAME) STATE PARENT …`, where a name may contain anything.
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(CPU_FIELDS).take(2).filter_map(|field| field.parse::<u64>().ok());
+    Duration::from_millis(ticks.sum::<u64>() * TICK_MS)
+}
+
+/// Fields of `/proc/self/stat` behind the name and before user and system time of the children.
+const CPU_FIELDS: usize = 13;
+/// All Linux systems tell times in units of this.
+const TICK_MS: u64 = 10;
+
+fn run_cargo(
+    toolchain: Option<&str>,
+    args: &[String],
+    env: &[(&'static str, String)],
+) -> (bool, Tally, Option<String>) {
     if let Some(advice) = missing_component(args) {
         return (false, Tally::default(), Some(advice));
     }
-    let mut command = cargo();
+    let mut command = match toolchain {
+        Some(name) => {
+            let mut command = Command::new("rustup");
+            command.args(["run", name, "cargo"]);
+            command
+        }
+        None => cargo(),
+    };
     command.args(args).envs(env.iter().map(|(name, value)| (*name, value))).stdout(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -202,14 +244,14 @@ fn children(parent: u32) -> Vec<(u32, String)> {
 }
 
 /// What to install for `cargo fmt` and `cargo clippy`, which are parts that a toolchain may lack.
-fn missing_component(args: &[&str]) -> Option<String> {
-    let component = match args.first() {
-        Some(&"fmt") => "rustfmt",
-        Some(&"clippy") => "clippy",
+fn missing_component(args: &[String]) -> Option<String> {
+    let component = match args.first().map(String::as_str) {
+        Some("fmt") => "rustfmt",
+        Some("clippy") => "clippy",
         _ => return None,
     };
     let mut probe: Command = cargo();
-    probe.args([args[0], "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    probe.args([args[0].as_str(), "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     let there = probe.status().is_ok_and(|status| status.success());
     (!there).then(|| format!("`cargo {}` is not installed: rustup component add {component}", args[0]))
 }
@@ -219,6 +261,8 @@ fn missing_component(args: &[&str]) -> Option<String> {
 struct Tally {
     passed: u64,
     failed: u64,
+    /// Programs that ran none.
+    empty: u64,
 }
 
 impl Tally {
@@ -227,6 +271,7 @@ impl Tally {
         let Some(counts) = line.trim_start().strip_prefix("test result: ") else {
             return;
         };
+        let before = self.passed + self.failed;
         for part in counts.split(['.', ';']) {
             let mut words = part.split_whitespace();
             match (words.next().and_then(|word| word.parse::<u64>().ok()), words.next()) {
@@ -235,6 +280,7 @@ impl Tally {
                 _ => {}
             }
         }
+        self.empty += u64::from(self.passed + self.failed == before);
     }
 }
 
@@ -248,7 +294,9 @@ mod tests {
         tally.read("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.10s");
         tally.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.read("test tests::passed ... ok");
-        assert_eq!(tally, Tally { passed: 13, failed: 2 });
+        assert_eq!(tally, Tally { passed: 13, failed: 2, empty: 0 });
+        tally.read("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.00s");
+        assert_eq!(tally, Tally { passed: 13, failed: 2, empty: 1 });
     }
 
     #[test]
@@ -271,10 +319,23 @@ mod tests {
             }
         };
         follow(hangs.stdout.take().unwrap(), Duration::from_millis(200), |line| lines.push(line.to_owned()), end);
-        // Named `sh` as long as it has not become `sleep`.
-        assert!(matches!(ended.as_slice(), [name] if ["sleep", "sh"].contains(&name.as_str())), "{ended:?}");
+        // Named `sh` as long as it has not become `sleep`. Where the shell is slow to go on, it is found a second time.
+        let is_told = |name: &String| ["sleep", "sh"].contains(&name.as_str());
+        assert!(!ended.is_empty() && ended.iter().all(is_told), "{ended:?}");
         assert_eq!(lines, ["after it"]);
         assert!(hangs.wait().unwrap().success());
+    }
+
+    #[test]
+    fn what_children_took_is_counted() {
+        if !std::path::Path::new("/proc/self/stat").exists() {
+            return;
+        }
+        let before = cpu_of_children();
+        let script = "n=0; while [ $n -lt 100000 ]; do n=$((n + 1)); done";
+        assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
+        let took = cpu_of_children() - before;
+        assert!(took > Duration::ZERO && took < Duration::from_secs(3600), "{took:?}");
     }
 
     #[test]
@@ -295,7 +356,7 @@ mod tests {
     fn a_step_that_must_test_fails_without_tests() {
         let outcome = Step::cargo("version", "--version").must_test().run();
         assert_eq!((outcome.passed, outcome.failed), (0, 1));
-        assert!(outcome.advice.is_some_and(|advice| advice.contains("no test ran")));
+        assert!(outcome.advice.is_some_and(|advice| advice.contains("no test: is")));
         let outcome = Step::cargo("version", "--version").run();
         assert_eq!((outcome.passed, outcome.failed), (1, 0));
     }

@@ -1,7 +1,7 @@
 //! A look at something that runs, from one moment to another.
 
 use crate::machine::own_cpu;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
 /// What happened between two moments.
@@ -15,13 +15,14 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Lets what runs get into its stride for a quarter of the time, and then looks at it for so many seconds.
+    /// Lets what runs get into its stride for a quarter of the time, and then looks at it for so many seconds, or until
+    /// something was done.
     pub(crate) fn of(secs: f64, count: impl Fn() -> u64) -> Result<Window> {
         std::thread::sleep(Duration::from_secs_f64((secs / 4.0).min(1.0)));
-        let (ops, cpu, begin) = (count(), own_cpu(), Instant::now());
+        let (before, cpu, begin) = (count(), own_cpu(), Instant::now());
         std::thread::sleep(Duration::from_secs_f64(secs));
-        let (ops, cpu, secs) = (count() - ops, own_cpu() - cpu, begin.elapsed().as_secs_f64());
-        ensure!(ops > 0, "nothing was done while it was measured: pass more --secs");
+        wait_until("something is done while it is measured", || count() > before)?;
+        let (ops, cpu, secs) = (count() - before, own_cpu() - cpu, begin.elapsed().as_secs_f64());
         Ok(Window { secs, ops, cpu })
     }
 

@@ -141,6 +141,11 @@ impl Tally {
         Ok(sum)
     }
 
+    /// Answers that are counted in the figures.
+    pub(super) fn measured(&self) -> u64 {
+        self.parts.iter().map(|part| part.lock().latency_ns.len()).sum()
+    }
+
     /// Answers of each client.
     pub(super) fn per_client(&self) -> Vec<u64> {
         self.clients.iter().map(|client| client.answers.load(Relaxed)).collect()

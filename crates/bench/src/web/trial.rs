@@ -3,7 +3,7 @@
 use super::experiment::{Case, Figures, Plan};
 use super::memory_limit::MemoryLimit;
 use super::server::{self, Running, Setting};
-use super::site::{Site, SiteKind};
+use super::site::Site;
 use crate::experiment::Trial;
 use crate::load::Summary;
 use crate::machine::{Guard, Places, own_command};
@@ -39,7 +39,7 @@ pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
     let mut load = own_command("load")?;
     load.args(running.bases()).args(["--json", "--marks"]).arg("--urls").arg(site.list());
     load.arg("--pattern").arg(site.pattern()).arg("--connections").arg(connections.to_string());
-    load.arg("--requests").arg(plan.requests.to_string()).arg("--secs").arg(secs(plan, trial).to_string());
+    load.arg("--requests").arg(plan.requests.to_string()).arg("--secs").arg(trial.secs.to_string());
     load.arg("--warm-up-secs").arg(warm_up_secs(plan, trial).to_string());
     load.arg("--workers").arg(workers.to_string());
     for core in &places.load {
@@ -50,13 +50,6 @@ pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
     running.still_running()?;
     figures(&seen)
 }
-
-/// As long as was asked for, but no less than it takes for some answers of a large file.
-fn secs(plan: &Plan, trial: &Trial<Case>) -> f64 {
-    if plan.site == SiteKind::Large { trial.secs.max(LARGE_SECS_MIN) } else { trial.secs }
-}
-
-const LARGE_SECS_MIN: f64 = 5.0;
 
 /// Long enough for the caches to fill, and for all clients to start.
 fn warm_up_secs(plan: &Plan, trial: &Trial<Case>) -> f64 {

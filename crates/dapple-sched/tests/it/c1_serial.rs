@@ -30,7 +30,7 @@ impl Alone {
 #[test]
 fn c1_callbacks_of_one_color_never_overlap() {
     const POSTERS: usize = 4;
-    const EACH: usize = 20_000;
+    const EACH: usize = crate::support::rounds(20_000);
     let runtime = runtime(4);
     let _entered = runtime.enter();
     let color = Color::new();

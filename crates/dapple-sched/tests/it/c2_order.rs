@@ -16,11 +16,12 @@ fn c2_posts_of_one_thread_run_in_order() {
     let _entered = runtime.enter();
     let color = Color::new();
     let seen = Colored::with_color(Vec::new(), &color);
-    for n in 0..50_000u32 {
+    let count = crate::support::rounds(50_000);
+    for n in 0..count {
         seen.post(move |seen| seen.push(n));
     }
     let seen = seen.with_blocking(std::mem::take);
-    assert!(seen.into_iter().eq(0..50_000));
+    assert!(seen.into_iter().eq(0..count));
 }
 
 #[test]
@@ -51,7 +52,7 @@ fn c2_a_post_that_happened_before_comes_first() {
 fn c2_order_is_kept_through_steals_and_home_moves() {
     // Chains that hop between colors, on more workers than cores; each color checks each sender's numbers.
     const COLORS: usize = 16;
-    const EACH: u64 = 4_000;
+    const EACH: u64 = crate::support::rounds(4_000) as u64;
     let runtime = runtime(4);
     let _entered = runtime.enter();
     let receivers: Vec<_> = (0..COLORS).map(|_| Colored::new(vec![0u64; COLORS])).collect();

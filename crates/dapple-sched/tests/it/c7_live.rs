@@ -104,7 +104,7 @@ fn c7_a_canceled_callback_does_not_run() {
 #[test]
 fn c7_nothing_is_lost_under_load() {
     const COLORS: usize = 100;
-    const EACH: usize = 500;
+    const EACH: usize = crate::support::rounds(500);
     for workers in [1, 2, 4, 8] {
         let runtime = runtime(workers);
         let _entered = runtime.enter();

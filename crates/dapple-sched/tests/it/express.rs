@@ -75,7 +75,7 @@ fn occupy_all(runtime: &Runtime, workers: usize) -> Vec<Gate> {
     (0..workers).map(|worker| occupy(&runtime.handle().new_color_at(worker))).collect()
 }
 
-const COUNT: usize = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
+const COUNT: usize = crate::support::rounds(if cfg!(debug_assertions) { 20_000 } else { 200_000 });
 
 #[test]
 fn a_post_from_outside_waits_for_few_turns() {

@@ -15,6 +15,7 @@ mod c8_panic;
 mod c9_blocking;
 mod callbacks;
 mod clones;
+#[cfg(not(miri))]
 mod compile_fail;
 mod dump;
 mod enter;

@@ -54,7 +54,7 @@ fn a_pinned_color_stays_where_it_is_under_all_pressure() {
     let pinned: Vec<Color> = (0..3 * WORKERS).map(|n| Color::pinned(n % WORKERS)).collect();
     let loose: Vec<Color> = (0..8).map(|_| Color::new()).collect();
     // Every color posts to others, as tiny callbacks that would move home and as long ones that would be stolen.
-    for n in 0..40_000 {
+    for n in 0..crate::support::rounds(40_000) {
         let (to, next) = (pinned[n % pinned.len()].clone(), loose[n % loose.len()].clone());
         let (again, wrong, tx) = (pinned[(n * 7 + 1) % pinned.len()].clone(), wrong.clone(), tx.clone());
         let check = move |color: &Color| {
@@ -136,7 +136,7 @@ fn the_home_of_a_pinned_color_does_not_move_to_who_posts_to_it() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let (poster, to) = (Color::pinned(0), Color::pinned(1));
-    for _ in 0..300 {
+    for _ in 0..crate::support::rounds(300) {
         let to = to.clone();
         let task = poster.spawn(async move {
             // So brief that it costs less to run them where they come from.
@@ -473,7 +473,7 @@ fn shutdown_races_with_what_is_pinned() {
         }
     }
     let (alive, wrong) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    for round in 0..60 {
+    for round in 0..crate::support::rounds(60) {
         let runtime = runtime(1 + round % 4);
         let handle = runtime.handle().clone();
         let colors: Vec<_> = (0..8).map(|n| handle.pinned_color(n % handle.workers())).collect();

@@ -227,7 +227,7 @@ fn a_policy_knows_what_waits_and_who_was_stolen() {
         let _entered = runtime.enter();
         let (tx, done) = collector::<()>();
         let colors: Vec<Color> = (0..200).map(|_| Color::new()).collect();
-        for n in 0..20_000 {
+        for n in 0..crate::support::rounds(20_000) {
             let (tx, again) = (tx.clone(), colors[(n * 7) % colors.len()].clone());
             let priority = Priority::new((n % 8) as u8);
             colors[n % colors.len()].post(move || {

@@ -112,7 +112,7 @@ fn a_long_chain_of_tasks_is_dropped_without_overflowing_the_stack() {
     {
         let _entered = runtime.enter();
         let mut last = spawn(std::future::pending::<()>());
-        for _ in 0..100_000 {
+        for _ in 0..crate::support::rounds(100_000) {
             let task = last;
             last = spawn(async move { drop(task.await) });
         }
@@ -134,7 +134,7 @@ fn shutdown_races_with_posts_from_everywhere() {
                 .map(|_| {
                     scope.spawn(|| {
                         let mut made = 0;
-                        for n in 0..2_000 {
+                        for n in 0..crate::support::rounds(2_000) {
                             let count = Count(balance.clone());
                             let (color, again) = (colors[n % 8].clone(), colors[(n + 1) % 8].clone());
                             color.post(move || again.post(move || drop(count)));

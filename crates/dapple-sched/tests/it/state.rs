@@ -169,26 +169,26 @@ fn works_from_any_executor() {
     // A foreign executor: one thread per future, with its own waker.
     let runtime = runtime(2);
     let _entered = runtime.enter();
-    let state = Colored::new(0u64);
+    let state = Colored::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                for _ in 0..2_000 {
+                for _ in 0..crate::support::rounds(2_000) {
                     dapple_sched::block_on(state.with(|n| *n += 1));
                 }
             });
         }
-        for _ in 0..2_000 {
+        for _ in 0..crate::support::rounds(2_000) {
             state.post(|n| *n += 1);
         }
     });
-    assert_eq!(state.with_blocking(|n| *n), 10_000);
+    assert_eq!(state.with_blocking(|n| *n), 5 * crate::support::rounds(2_000));
 }
 
 #[test]
 fn many_tasks_contend_for_few_states() {
     const TASKS: usize = 200;
-    const EACH: usize = 200;
+    const EACH: usize = crate::support::rounds(200);
     for workers in [1, 2, 4] {
         let runtime = runtime(workers);
         let _entered = runtime.enter();

@@ -6,8 +6,13 @@ use std::time::Duration;
 
 use dapple_sched::{Color, Runtime};
 
-/// Longer than anything should take on a loaded machine.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+/// Longer than anything should take on a loaded machine, under ThreadSanitizer too.
+pub(crate) const LONG: Duration = Duration::from_secs(if cfg!(miri) { 3_600 } else { 120 });
+
+/// So many, or a hundredth where Miri runs the test, which takes a thousand times as long for each.
+pub(crate) const fn rounds(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(100) } else { count }
+}
 
 /// A runtime without I/O.
 pub(crate) fn runtime(workers: usize) -> Runtime {

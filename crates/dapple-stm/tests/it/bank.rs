@@ -20,7 +20,7 @@ fn no_attempt_sees_a_torn_sum() {
             .map(|seed| {
                 threads.spawn(move || {
                     let mut random = Random(seed);
-                    (0..20_000).for_each(|_| transfer(accounts, &mut random));
+                    (0..crate::support::rounds(20_000)).for_each(|_| transfer(accounts, &mut random));
                 })
             })
             .collect();
@@ -43,7 +43,7 @@ fn no_attempt_sees_a_torn_sum() {
                 let accounts = accounts.clone();
                 runtime.spawn(async move {
                     let mut random = Random(seed);
-                    for _ in 0..5_000 {
+                    for _ in 0..crate::support::rounds(5_000) {
                         let (from, to) = random.pair(accounts.len());
                         atomically(|tx| {
                             tx.modify(&accounts[from], |balance| balance - 1)?;
@@ -89,7 +89,7 @@ fn no_attempt_sees_a_torn_sum_of_many_large_values() {
             }
         });
         let mut random = Random(9);
-        for _ in 0..20_000 {
+        for _ in 0..crate::support::rounds(20_000) {
             let (from, to) = random.pair(accounts.len());
             atomically_blocking(|tx| {
                 let (mut source, mut target) = (tx.read(&accounts[from])?, tx.read(&accounts[to])?);
@@ -136,7 +136,7 @@ fn a_long_transaction_is_not_starved() {
 /// Two variables, each read to write the other: one of two such transactions must see what the other wrote.
 #[test]
 fn there_is_no_write_skew() {
-    for _ in 0..2_000 {
+    for _ in 0..crate::support::rounds(2_000) {
         let (a, b) = (TVar::new(0), TVar::new(0));
         thread::scope(|threads| {
             threads.spawn(|| {

@@ -146,7 +146,7 @@ fn variables_come_and_go() {
         for name in ["a", "b"] {
             let list = &list;
             threads.spawn(move || {
-                for round in 0..3_000 {
+                for round in 0..crate::support::rounds(3_000) {
                     let fresh = TVar::new(format!("{name}{round}"));
                     let other = TVar::new(round);
                     atomically_blocking(|tx| {

@@ -6,6 +6,11 @@ use std::task::{Wake, Waker};
 
 use dapple_sched::Runtime;
 
+/// So many, or a hundredth where Miri runs the test, which takes a thousand times as long for each.
+pub(crate) const fn rounds(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(100) } else { count }
+}
+
 pub(crate) fn runtime(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).build().expect("the runtime starts")
 }

@@ -36,7 +36,7 @@ impl Queue {
 
 #[test]
 fn a_bounded_queue_passes_everything_on_in_order() {
-    const ITEMS: u64 = 5_000;
+    const ITEMS: u64 = crate::support::rounds(5_000) as u64;
     for workers in [1, 2] {
         let runtime = runtime(workers);
         let queue = Queue { items: TVar::default(), capacity: 3 };
@@ -58,7 +58,7 @@ fn a_bounded_queue_passes_everything_on_in_order() {
 
 #[test]
 fn a_queue_between_threads_and_tasks() {
-    const ITEMS: u64 = 2_000;
+    const ITEMS: u64 = crate::support::rounds(2_000) as u64;
     let runtime = runtime(1);
     let (there, back) = (Queue { items: TVar::default(), capacity: 2 }, Queue { items: TVar::default(), capacity: 2 });
     let (from, to) = (there.clone(), back.clone());
@@ -181,7 +181,7 @@ fn a_variable_is_waited_for_a_million_times() {
     let var = TVar::new(0);
     let (_, waker) = counting();
     let mut cx = Context::from_waker(&waker);
-    for _ in 0..1_000_000 {
+    for _ in 0..crate::support::rounds(1_000_000) {
         let mut wait = pin!(atomically(|tx| {
             tx.read(&var)?;
             tx.retry::<()>()
@@ -193,6 +193,7 @@ fn a_variable_is_waited_for_a_million_times() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so many take hours")]
 fn a_hundred_thousand_waiters_are_freed() {
     let runtime = runtime(2);
     let (door, through) = (TVar::new(false), TVar::new(0_u64));
@@ -218,6 +219,7 @@ fn a_hundred_thousand_waiters_are_freed() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so many take hours")]
 fn a_hundred_thousand_waiters_are_canceled() {
     let runtime = runtime(2);
     let door = TVar::new(false);

@@ -11,7 +11,7 @@ use dapple_sync::sync::{
 use crate::{run, tasks_and_thread, thread};
 
 const TASKS: usize = 8;
-const ROUNDS: usize = 500;
+const ROUNDS: usize = if cfg!(miri) { 10 } else { 500 };
 
 #[test]
 fn mutex() {

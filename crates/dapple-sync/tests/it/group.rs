@@ -34,6 +34,7 @@ impl Drop for One {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so many take hours")]
 fn a_hundred_thousand_members_are_joined() {
     run(2, async {
         let alive = Alive::default();
@@ -62,6 +63,7 @@ fn a_hundred_thousand_members_are_joined() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so many take hours")]
 fn a_hundred_thousand_members_are_ended() {
     run(2, async {
         let alive = Alive::default();

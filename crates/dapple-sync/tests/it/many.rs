@@ -9,7 +9,7 @@ use dapple_sync::sync::{Mutex, Notify, RwLock, Semaphore, Slot, broadcast, mpsc,
 
 use crate::run;
 
-const MANY: usize = 10_000;
+const MANY: usize = if cfg!(miri) { 300 } else { 10_000 };
 
 /// Must be ready at the first poll, both where nothing runs and in a task.
 fn at_once(make: impl Fn() -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) {

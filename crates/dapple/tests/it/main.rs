@@ -69,8 +69,3 @@ async fn tasks_of_one_color_take_turns() {
         task.await.unwrap();
     }
 }
-
-#[test]
-fn what_must_not_compile_does_not() {
-    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
-}

@@ -45,9 +45,7 @@ impl TlsArgs {
         if self.tls_cert.len() != self.tls_key.len() {
             return Err(ServeError::TlsPairs(self.tls_cert.len(), self.tls_key.len()));
         }
-        if self.http3 && !cfg!(feature = "http3") {
-            return Err(ServeError::Http3Missing);
-        }
+        self.check_http3(cfg!(feature = "http3"))?;
         if self.tls_self_signed {
             return Ok(Some(CertificateSource::SelfSigned(names(listen))));
         }
@@ -60,6 +58,11 @@ impl TlsArgs {
             return Err(ServeError::Http3Plain);
         }
         Ok((!files.is_empty()).then_some(CertificateSource::Files(files)))
+    }
+
+    /// Whether HTTP/3 is asked for only of a program that has it.
+    fn check_http3(&self, is_built_in: bool) -> Result<(), ServeError> {
+        if self.http3 && !is_built_in { Err(ServeError::Http3Missing) } else { Ok(()) }
     }
 
     /// Where to redirect from.
@@ -79,4 +82,25 @@ fn names(listen: &ListenArgs) -> Vec<String> {
         }
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::TlsArgs;
+
+    #[derive(Parser)]
+    struct Options {
+        #[command(flatten)]
+        tls: TlsArgs,
+    }
+
+    #[test]
+    fn a_program_without_http3_says_how_to_build_it() {
+        let tls = |options: &[&str]| Options::parse_from([&["dapple"], options].concat()).tls;
+        let refused = tls(&["--http3"]).check_http3(false).expect_err("it is not built in");
+        assert!(refused.to_string().contains("--features http3"), "{refused}");
+        assert!(tls(&["--http3"]).check_http3(true).is_ok() && tls(&[]).check_http3(false).is_ok());
+    }
 }

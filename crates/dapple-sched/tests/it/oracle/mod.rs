@@ -84,8 +84,17 @@ fn check_fates(ops: &[Op], fates: &[Fate], capacity: Option<usize>) {
     }
 }
 
+/// Miri runs few, and lets no test read the file with the cases that failed before.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 512 });
+    if cfg!(miri) {
+        config.failure_persistence = None;
+    }
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(config())]
     #[test]
     fn random_programs_have_a_sequential_execution(
         workers in 1usize..9,

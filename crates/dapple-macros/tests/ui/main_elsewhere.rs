@@ -1,0 +1,6 @@
+use dapple_macros as dapple;
+
+#[dapple::main]
+async fn start() {}
+
+fn main() {}

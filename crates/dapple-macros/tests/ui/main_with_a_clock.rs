@@ -1,0 +1,4 @@
+use dapple_macros as dapple;
+
+#[dapple::main(clock = "standing")]
+async fn main() {}

@@ -1,0 +1,6 @@
+use dapple_macros as dapple;
+
+#[dapple::test(limit_s = 0)]
+async fn waits() {}
+
+fn main() {}

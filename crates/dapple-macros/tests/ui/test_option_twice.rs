@@ -1,0 +1,6 @@
+use dapple_macros as dapple;
+
+#[dapple::test(workers = 2, workers = 3)]
+async fn waits() {}
+
+fn main() {}

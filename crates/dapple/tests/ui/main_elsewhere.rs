@@ -1,4 +1,0 @@
-#[dapple::main]
-async fn start() {}
-
-fn main() {}

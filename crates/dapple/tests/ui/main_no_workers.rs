@@ -1,2 +1,0 @@
-#[dapple::main(workers = 0)]
-async fn main() {}

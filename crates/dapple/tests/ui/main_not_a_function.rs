@@ -1,4 +1,0 @@
-#[dapple::main]
-struct Main;
-
-fn main() {}

@@ -1,2 +1,0 @@
-#[dapple::main]
-fn main() {}

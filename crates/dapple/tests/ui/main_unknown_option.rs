@@ -1,2 +1,0 @@
-#[dapple::main(worker = 2)]
-async fn main() {}

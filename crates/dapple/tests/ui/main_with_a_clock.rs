@@ -1,2 +1,0 @@
-#[dapple::main(clock = "standing")]
-async fn main() {}

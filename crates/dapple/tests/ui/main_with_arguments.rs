@@ -1,2 +1,0 @@
-#[dapple::main]
-async fn main(_arguments: Vec<String>) {}

@@ -1,4 +1,0 @@
-#[dapple::main(workers = COUNT)]
-async fn main() {}
-
-const COUNT: usize = 2;

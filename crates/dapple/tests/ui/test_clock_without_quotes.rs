@@ -1,4 +1,0 @@
-#[dapple::test(clock = real)]
-async fn waits() {}
-
-fn main() {}

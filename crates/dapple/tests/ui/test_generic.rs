@@ -1,4 +1,0 @@
-#[dapple::test]
-async fn waits<T>() {}
-
-fn main() {}

@@ -1,4 +1,0 @@
-#[dapple::test(limit_s = 0)]
-async fn waits() {}
-
-fn main() {}

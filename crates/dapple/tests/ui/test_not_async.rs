@@ -1,4 +1,0 @@
-#[dapple::test]
-fn waits() {}
-
-fn main() {}

@@ -1,4 +1,0 @@
-#[dapple::test(workers = 2, workers = 3)]
-async fn waits() {}
-
-fn main() {}

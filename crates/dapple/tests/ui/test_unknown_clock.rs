@@ -1,4 +1,0 @@
-#[dapple::test(clock = "paused")]
-async fn waits() {}
-
-fn main() {}

@@ -1,4 +1,0 @@
-#[dapple::test(start_paused = true)]
-async fn waits() {}
-
-fn main() {}

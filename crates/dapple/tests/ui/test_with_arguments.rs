@@ -1,4 +1,0 @@
-#[dapple::test]
-async fn waits(_how_long: u32) {}
-
-fn main() {}

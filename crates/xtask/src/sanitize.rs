@@ -1,0 +1,262 @@
+//! `cargo xtask sanitize`: the integration tests of what has unsafe code, under AddressSanitizer, ThreadSanitizer and Miri.
+//!
+//! A toolchain may lack what one of them needs. Then the command says which component that is, and goes on with the others.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::steps::{Step, run_all};
+use crate::workspace::Workspace;
+
+/// What `cargo xtask sanitize --help` prints.
+pub(crate) const HELP: &str = "\
+cargo xtask sanitize [address|thread|miri...] [--require]
+
+Runs the tests in `tests/it` of dapple-sched, dapple-sync, dapple-stm and dapple-io; all three tools, when none is named.
+
+  address    AddressSanitizer: memory that is used after it was freed, and memory that nothing frees
+  thread     ThreadSanitizer: two threads at one place without order; needs the source of std
+  miri       Miri with tree borrows: undefined behavior of any kind, without dapple-io; needs a nightly toolchain
+  --require  fails where a component is missing that a tool needs
+
+A stable toolchain runs the first two by way of RUSTC_BOOTSTRAP. Each says which toolchain it takes, or which component is
+missing and how to install it.
+";
+
+/// What checks while a test runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tool {
+    Address,
+    Thread,
+    Miri,
+}
+
+/// A toolchain that could run a tool.
+struct Toolchain {
+    /// As `rustup run` takes it; none for the one that runs this program.
+    name: Option<&'static str>,
+    /// What rustc says it is.
+    version: String,
+    sysroot: PathBuf,
+    host: String,
+}
+
+/// How a tool is to run, or what is missing for it.
+struct Plan {
+    step: Option<Step>,
+    says: String,
+    lacks: Option<String>,
+}
+
+/// Runs the tools that the arguments name; true if none found anything, and nothing is missing that was required.
+pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
+    let (tools, require) = parse(args)?;
+    let workspace = Workspace::own()?;
+    let toolchains: Vec<Toolchain> = [None, Some(NIGHTLY)].into_iter().filter_map(Toolchain::find).collect();
+    let own = toolchains.first().ok_or("rustc does not tell its version")?;
+    let (mut steps, mut lacking) = (Vec::new(), Vec::new());
+    for tool in tools {
+        let plan = match tool {
+            Tool::Address => address(own, &workspace),
+            Tool::Thread => thread(&toolchains, &workspace),
+            Tool::Miri => miri(&toolchains, &workspace),
+        };
+        println!("{}: {}", tool.name(), plan.says);
+        if let Some(lacks) = plan.lacks {
+            println!("   {lacks}");
+            lacking.push(tool.name());
+        }
+        steps.extend(plan.step);
+    }
+    let clean = run_all(&steps);
+    if require && !lacking.is_empty() {
+        println!("missing components, and --require was passed: {}", lacking.join(", "));
+    }
+    Ok(clean && !(require && !lacking.is_empty()))
+}
+
+/// AddressSanitizer over some tests, as a step of `cargo xtask ci`; none where the toolchain lacks it.
+pub(crate) fn address_step(workspace: &Workspace, args: &str) -> Option<Step> {
+    let own = Toolchain::find(None).filter(|own| own.has_runtime("asan"))?;
+    Some(own.sanitizer("AddressSanitizer", args, "address", workspace))
+}
+
+fn address(own: &Toolchain, workspace: &Workspace) -> Plan {
+    if !own.has_runtime("asan") {
+        return Plan::missing(RUNTIME);
+    }
+    let step = own.sanitizer("AddressSanitizer", ALL_TESTS, "address", workspace);
+    Plan { step: Some(step), says: own.describe(), lacks: None }
+}
+
+/// With a std that is built with it. The std that comes with a toolchain hides what its mutexes, channels and counts put in
+/// order: thousands of reports, many of them in our own code, which no list can tell from a race.
+fn thread(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
+    let Some(able) = toolchains.iter().find(|toolchain| toolchain.has_source() && toolchain.has_runtime("tsan")) else {
+        return Plan::missing(&Toolchain::install(None, "rust-src"));
+    };
+    let step = able.sanitizer("ThreadSanitizer", ALL_TESTS_BUILD_STD, "thread", workspace);
+    Plan { step: Some(step), says: format!("{}, with a std built for it", able.describe()), lacks: None }
+}
+
+fn miri(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
+    let able = toolchains.iter().find(|toolchain| toolchain.has_miri() && toolchain.has_source());
+    let Some(able) = able else {
+        return Plan::missing(&Toolchain::install(Some(NIGHTLY), "miri rust-src"));
+    };
+    let flags = format!("{MIRI_FLAGS} {}", std::env::var("MIRIFLAGS").unwrap_or_default());
+    let step = able.step("Miri", MIRI_TESTS).env("MIRIFLAGS", flags.trim().to_owned());
+    let step = step.target(workspace.target.join("sanitize/miri")).must_test();
+    Plan { step: Some(step), says: format!("{}, tree borrows", able.describe()), lacks: None }
+}
+
+impl Plan {
+    /// Not run, but what installs that which is missing.
+    fn missing(install: &str) -> Plan {
+        Plan { step: None, says: "not run".to_owned(), lacks: Some(format!("it needs: {install}")) }
+    }
+}
+
+impl Tool {
+    const ALL: [Tool; 3] = [Tool::Address, Tool::Thread, Tool::Miri];
+
+    fn name(self) -> &'static str {
+        match self {
+            Tool::Address => "AddressSanitizer",
+            Tool::Thread => "ThreadSanitizer",
+            Tool::Miri => "Miri",
+        }
+    }
+}
+
+impl Toolchain {
+    /// Asks a toolchain what it is; none where it is not installed.
+    fn find(name: Option<&'static str>) -> Option<Toolchain> {
+        let (verbose, sysroot) = (ask(name, &["-vV"])?, ask(name, &["--print", "sysroot"])?);
+        let host = verbose.lines().find_map(|line| line.strip_prefix("host: "))?.to_owned();
+        let version = verbose.lines().next()?.to_owned();
+        Some(Toolchain { name, version, sysroot: PathBuf::from(sysroot.trim()), host })
+    }
+
+    fn has_source(&self) -> bool {
+        self.sysroot.join("lib/rustlib/src/rust/library/Cargo.lock").is_file()
+    }
+
+    /// The library that a sanitizer's programs are linked with.
+    fn has_runtime(&self, sanitizer: &str) -> bool {
+        let folder = self.sysroot.join("lib/rustlib").join(&self.host).join("lib");
+        let mut files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        files.any(|file| file.file_name().to_string_lossy().contains(&format!("_rt.{sanitizer}")))
+    }
+
+    fn has_miri(&self) -> bool {
+        self.sysroot.join("bin/cargo-miri").is_file() && self.sysroot.join("bin/miri").is_file()
+    }
+
+    fn is_nightly(&self) -> bool {
+        self.version.contains("-nightly") || self.version.contains("-dev")
+    }
+
+    fn describe(&self) -> String {
+        let way = if self.is_nightly() { "" } else { " by RUSTC_BOOTSTRAP=1" };
+        format!("{}{way}", self.version)
+    }
+
+    /// The command that installs components.
+    fn install(name: Option<&str>, components: &str) -> String {
+        let toolchain = name.map(|name| format!(" --toolchain {name}")).unwrap_or_default();
+        format!("rustup component add {components}{toolchain}")
+    }
+
+    /// `cargo ARGS` with this toolchain, which may use unstable flags.
+    fn step(&self, name: &'static str, args: &str) -> Step {
+        let step = Step::cargo(name, args);
+        let step = if self.is_nightly() { step } else { step.env("RUSTC_BOOTSTRAP", "1".to_owned()) };
+        match self.name {
+            Some(toolchain) => step.toolchain(toolchain),
+            None => step,
+        }
+    }
+
+    /// Tests that are built with a sanitizer. With a target, as build scripts and macros would be built with it too.
+    fn sanitizer(&self, name: &'static str, args: &str, sanitizer: &str, workspace: &Workspace) -> Step {
+        let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
+        let step = self.step(name, args).flags("RUSTFLAGS", &flags).env("CARGO_BUILD_TARGET", self.host.clone());
+        step.target(workspace.target.join("sanitize").join(sanitizer)).must_test()
+    }
+}
+
+/// What `rustc ARGS` of a toolchain prints.
+fn ask(toolchain: Option<&str>, args: &[&str]) -> Option<String> {
+    let mut command = match toolchain {
+        Some(name) => {
+            let mut command = Command::new("rustup");
+            command.args(["run", name, "rustc"]);
+            command
+        }
+        None => Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())),
+    };
+    let output = command.args(args).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn parse(args: &[&str]) -> Result<(Vec<Tool>, bool), String> {
+    let (mut tools, mut require) = (Vec::new(), false);
+    for arg in args {
+        match *arg {
+            "address" => tools.push(Tool::Address),
+            "thread" => tools.push(Tool::Thread),
+            "miri" => tools.push(Tool::Miri),
+            "--require" => require = true,
+            other => return Err(format!("there is no sanitizer `{other}`; there are address, thread, miri")),
+        }
+    }
+    Ok((if tools.is_empty() { Tool::ALL.to_vec() } else { tools }, require))
+}
+
+/// Those of some distributions lack it.
+const RUNTIME: &str = "a toolchain with the sanitizer's runtime, as rustup has them for Linux and macOS";
+
+/// Beside the toolchain that runs this program, the one that may have Miri.
+const NIGHTLY: &str = "nightly";
+
+/// Tests that compile programs of their own gain nothing, and would compile them with the sanitizer's flags.
+const ALL_TESTS: &str = "test -p dapple-sched -p dapple-sync -p dapple-stm -p dapple-io --test it --no-fail-fast -- \
+                         --skip compile_fail";
+const ALL_TESTS_BUILD_STD: &str = "test -Zbuild-std -p dapple-sched -p dapple-sync -p dapple-stm -p dapple-io --test it \
+                                   --no-fail-fast -- --skip compile_fail";
+
+/// Miri has neither epoll nor io_uring, so that this is without dapple-io. Threads that outlive the tests would be told as
+/// leaks; AddressSanitizer looks for those.
+const MIRI_TESTS: &str = "miri test -p dapple-sched -p dapple-sync -p dapple-stm --test it --no-fail-fast";
+const MIRI_FLAGS: &str = "-Zmiri-tree-borrows -Zmiri-ignore-leaks";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_named_or_all() {
+        assert_eq!(parse(&[]), Ok((Tool::ALL.to_vec(), false)));
+        assert_eq!(parse(&["miri", "--require", "address"]), Ok((vec![Tool::Miri, Tool::Address], true)));
+        assert!(parse(&["memory"]).unwrap_err().contains("there are address, thread, miri"));
+    }
+
+    #[test]
+    fn a_component_that_is_missing_is_told_with_its_command() {
+        let bare = Toolchain {
+            name: None,
+            version: "rustc 1.95.0".to_owned(),
+            sysroot: PathBuf::from("/nonexistent"),
+            host: "x86_64-unknown-linux-gnu".to_owned(),
+        };
+        let workspace = Workspace::own().unwrap();
+        let plan = miri(&[], &workspace);
+        assert!(plan.step.is_none() && plan.lacks.unwrap().contains("rustup component add miri rust-src --toolchain"));
+        let plan = thread(std::slice::from_ref(&bare), &workspace);
+        assert!(plan.step.is_none() && plan.lacks.unwrap().ends_with("rustup component add rust-src"));
+        let plan = address(&bare, &workspace);
+        assert!(plan.step.is_none() && plan.lacks.unwrap().contains("runtime"));
+        assert!(bare.describe().contains("RUSTC_BOOTSTRAP=1"));
+    }
+}
