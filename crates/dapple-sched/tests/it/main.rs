@@ -17,11 +17,14 @@ mod dump;
 mod express;
 mod light;
 mod named;
+#[path = "../nested/mod.rs"]
+mod nested;
 mod oracle;
 mod outside;
 mod pinned;
 mod policy;
 mod priority;
+mod random_nesting;
 mod shutdown;
 mod state;
 mod stats;
