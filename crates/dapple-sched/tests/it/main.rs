@@ -15,6 +15,7 @@ mod callbacks;
 mod compile_fail;
 mod dump;
 mod express;
+mod futures;
 mod light;
 mod named;
 #[path = "../nested/mod.rs"]
