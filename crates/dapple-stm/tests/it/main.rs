@@ -3,6 +3,7 @@
 #![cfg(not(any(dapple_loom, dapple_shuttle)))]
 
 mod bank;
+mod futures;
 mod mistakes;
 mod nesting;
 mod support;

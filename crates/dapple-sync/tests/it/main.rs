@@ -2,6 +2,7 @@
 //! relies on a sleep.
 
 mod across;
+mod futures;
 mod group;
 mod group_ends;
 mod local;
