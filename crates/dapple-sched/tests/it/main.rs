@@ -22,14 +22,18 @@ mod enter;
 mod express;
 mod faults;
 mod fork;
+mod futures;
 mod light;
 mod named;
+#[path = "../nested/mod.rs"]
+mod nested;
 mod oracle;
 mod outside;
 mod pinned;
 mod policy;
 mod preempted;
 mod priority;
+mod random_nesting;
 mod shutdown;
 mod state;
 mod stats;

@@ -6,6 +6,7 @@ mod bank;
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;
 mod faults;
+mod futures;
 mod mistakes;
 mod nesting;
 mod support;

@@ -6,6 +6,7 @@ mod across;
 mod bombs;
 mod budget;
 mod faults;
+mod futures;
 mod group;
 mod group_ends;
 mod local;

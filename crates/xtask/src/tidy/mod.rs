@@ -2,6 +2,7 @@
 
 mod cancel;
 mod layers;
+mod promises;
 mod sizes;
 mod source;
 mod unsafe_code;
@@ -43,6 +44,8 @@ pub(crate) fn run() -> Result<bool, String> {
     let rust = texts.iter().filter(|(path, _)| path.ends_with(".rs"));
     let sources: Vec<Source<'_>> = rust.map(|(path, text)| Source::new(path, text)).collect();
     findings.extend(cancel::check(&sources));
+    let page = texts.iter().find(|(path, _)| path == promises::PAGE).map_or("", |(_, text)| text);
+    findings.extend(promises::check(&sources, page));
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     for Finding { file, line, what } in &findings {
         println!("{file}:{line}: {what}");
