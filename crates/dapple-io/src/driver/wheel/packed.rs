@@ -109,8 +109,8 @@ mod tests {
             WAKES.fetch_add(1, Ordering::Relaxed);
             WAKERS.fetch_sub(1, Ordering::Relaxed);
         },
-        |_| drop(WAKES.fetch_add(1, Ordering::Relaxed)),
-        |_| drop(WAKERS.fetch_sub(1, Ordering::Relaxed)),
+        |_| _ = WAKES.fetch_add(1, Ordering::Relaxed),
+        |_| _ = WAKERS.fetch_sub(1, Ordering::Relaxed),
     );
     static WAKERS: AtomicUsize = AtomicUsize::new(0);
     static WAKES: AtomicUsize = AtomicUsize::new(0);
