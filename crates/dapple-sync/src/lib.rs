@@ -5,7 +5,7 @@
 //! Nothing here needs a runtime of its own: what waits is a plain future, which suspends its task and not its worker, and
 //! a plain thread drives it with [`dapple_sched::block_on`].
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod switch;
 pub mod sync;

@@ -15,9 +15,10 @@ use crate::support::{Gate, LONG, occupy};
 
 type Waiting = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Closure = Arc<dyn Fn() + Send + Sync>;
+type Make = fn(Colored<()>, Closure) -> Waiting;
 
 /// Each future that waits for states, made of a closure that it runs inside.
-const WAITS: [(&str, fn(Colored<()>, Closure) -> Waiting); 3] = [
+const WAITS: [(&str, Make); 3] = [
     ("With", |state, run| Box::pin(async move { state.with(|()| run()).await })),
     ("Read", |state, run| Box::pin(async move { state.read(|()| run()).await })),
     ("WithAll", |state, run| {
@@ -171,7 +172,11 @@ fn a_wait_that_a_task_forgets_gives_back_what_it_was_granted() {
                     assert!(poll(future.as_mut().unwrap(), cx.waker()).is_pending());
                     tx.send(()).unwrap();
                 }
-                if polled == polls { Poll::Ready(std::mem::forget(future.take())) } else { Poll::Pending }
+                if polled < polls {
+                    return Poll::Pending;
+                }
+                std::mem::forget(future.take());
+                Poll::Ready(())
             }));
             rx.recv_timeout(LONG).unwrap();
             gate.open();

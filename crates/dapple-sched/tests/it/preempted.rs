@@ -137,7 +137,7 @@ fn runtime(kernel: &Arc<Kernel>) -> Runtime {
 fn c6_a_preempted_worker_keeps_what_is_not_worth_moving() {
     let kernel = Kernel::new();
     let runtime = runtime(&kernel);
-    let (color, ran_on, gate) = behind_a_callback(&runtime.handle(), &kernel);
+    let (color, ran_on, gate) = behind_a_callback(runtime.handle(), &kernel);
     drop(kernel.wait_until(|says| says == Says::Runnable(0)));
     assert_eq!(color.stats().stolen, 0, "visits of the other worker: {}", kernel.visits.load(Relaxed));
     // The turn ends, as far as the scheduler can see, after a time in which others had the processor.
@@ -150,7 +150,7 @@ fn c6_a_preempted_worker_keeps_what_is_not_worth_moving() {
 fn c6_a_blocked_worker_gets_back_what_was_not_worth_moving() {
     let kernel = Kernel::new();
     let runtime = runtime(&kernel);
-    let (color, ran_on, gate) = behind_a_callback(&runtime.handle(), &kernel);
+    let (color, ran_on, gate) = behind_a_callback(runtime.handle(), &kernel);
     kernel.say(Says::Blocked);
     (0..20).for_each(|_| assert_eq!(ran_on.recv_timeout(LONG).unwrap(), Some(1 - VICTIM)));
     assert_eq!((color.stats().stolen, color.stats().home), (1, 1 - VICTIM));

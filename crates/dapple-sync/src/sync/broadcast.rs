@@ -42,7 +42,7 @@ impl<T> Sender<T> {
         Sender(broadcast::Sender::new(capacity))
     }
 
-    /// A receiver of what is sent from now on.
+    /// A receiver of what is sent from now on, whose [`recv`](Receiver::recv) is cancel safe.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver(self.0.subscribe())
     }
@@ -101,7 +101,7 @@ impl<T: Clone> Receiver<T> {
         budgeted(self.0.recv()).await
     }
 
-    /// A receiver of what is sent from now on.
+    /// A receiver of what is sent from now on, whose [`recv`](Receiver::recv) is cancel safe.
     pub fn resubscribe(&self) -> Receiver<T> {
         Receiver(self.0.resubscribe())
     }

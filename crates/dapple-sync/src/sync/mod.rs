@@ -143,12 +143,14 @@ pub mod broadcast;
 mod lock;
 pub mod mpsc;
 pub mod oneshot;
+mod owned;
 mod permits;
 mod slot;
 pub mod watch;
 mod wrapped;
 
 pub use lock::{Mutex, Notified, Notify, OwnedSemaphorePermit, RwLock, Semaphore};
+pub use owned::OwnedNotified;
 pub use slot::{Slot, Vacancy};
 #[doc(no_inline)]
 pub use tokio::sync::{

@@ -40,7 +40,7 @@ impl<T> Sender<T> {
         Sender(watch::Sender::new(value))
     }
 
-    /// A receiver that has seen the value of now.
+    /// A receiver that has seen the value of now, whose [`changed`](Receiver::changed) is cancel safe.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver(self.0.subscribe())
     }

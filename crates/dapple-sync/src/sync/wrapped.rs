@@ -4,6 +4,8 @@
 macro_rules! around_tokio {
     ($(#[$doc:meta])* $name:ident [$($param:ident $(: ?$bound:ident)?)?] of $inner:ty) => {
         $(#[$doc])*
+        // The same in memory as what is inside; `owned` relies on that.
+        #[repr(transparent)]
         pub struct $name $(<$param $(: ?$bound)?>)? ($inner);
 
         impl $(<$param $(: ?$bound)?>)? std::ops::Deref for $name $(<$param>)? {

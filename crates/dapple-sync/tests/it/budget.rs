@@ -41,6 +41,13 @@ fn c7_locks_let_others_go() {
     lets_others_go!("a lock that is read", { assert_eq!(*lock.read().await, 0) });
     let lock = RwLock::new(0);
     lets_others_go!("a lock that is written", { *lock.write().await += 1 });
+    let mutex = Arc::new(Mutex::new(0));
+    lets_others_go!("a mutex of an `Arc`", { *mutex.clone().lock_owned().await += 1 });
+    let lock = Arc::new(RwLock::new(0));
+    lets_others_go!("a lock of an `Arc`", {
+        *lock.clone().write_owned().await += 1;
+        assert!(*lock.clone().read_owned().await > 0);
+    });
     let semaphore = Semaphore::new(2);
     lets_others_go!("a semaphore", { drop(semaphore.acquire().await.unwrap()) });
     let semaphore = Arc::new(Semaphore::new(2));
@@ -107,4 +114,20 @@ fn permits_of_their_own_are_merged_split_and_given_back() {
     two.forget();
     drop(three);
     assert_eq!(semaphore.available_permits(), 3);
+}
+
+#[test]
+fn guards_keep_what_they_lock_alive() {
+    let mutex: Arc<Mutex<[u32]>> = Arc::new(Mutex::new([1, 2, 3]));
+    let lock = Arc::new(RwLock::new(String::from("kept")));
+    let notify = Arc::new(Notify::new());
+    let (guard, read) = (mutex.clone().try_lock_owned().unwrap(), lock.clone().try_read_owned().unwrap());
+    assert!(mutex.try_lock().is_err() && lock.clone().try_write_owned().is_err());
+    let mut news = Box::pin(notify.clone().notified_owned());
+    assert!(!news.as_mut().enable());
+    assert_eq!((Arc::strong_count(&mutex), Arc::strong_count(&lock), Arc::strong_count(&notify)), (2, 2, 2));
+    notify.notify_waiters();
+    drop((mutex, lock, notify));
+    dapple_sched::block_on(news);
+    assert_eq!((guard.len(), read.as_str()), (3, "kept"));
 }

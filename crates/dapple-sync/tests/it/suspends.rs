@@ -34,16 +34,16 @@ where
 
 #[test]
 fn locks() {
-    let mutex = &*Box::leak(Box::new(Mutex::new(())));
-    let guard = mutex.try_lock().expect("it is free");
+    let mutex = Arc::new(Mutex::new(()));
+    let guard = mutex.clone().try_lock_owned().expect("it is free");
     suspends(async move { drop(mutex.lock().await) }, async move { drop(guard) });
 
-    let lock = &*Box::leak(Box::new(RwLock::new(())));
-    let guard = lock.try_write().expect("it is free");
+    let lock = Arc::new(RwLock::new(()));
+    let guard = lock.clone().try_write_owned().expect("it is free");
     suspends(async move { drop(lock.read().await) }, async move { drop(guard) });
 
-    let lock = &*Box::leak(Box::new(RwLock::new(())));
-    let guard = lock.try_read().expect("it is free");
+    let lock = Arc::new(RwLock::new(()));
+    let guard = lock.clone().try_read_owned().expect("it is free");
     suspends(async move { drop(lock.write().await) }, async move { drop(guard) });
 
     let semaphore = Arc::new(Semaphore::new(0));

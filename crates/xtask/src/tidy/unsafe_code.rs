@@ -4,7 +4,7 @@ use super::Finding;
 use super::source::Source;
 
 /// Crates that may hold unsafe code.
-const UNSAFE_CRATES: &[&str] = &["dapple-sched", "dapple-io"];
+const UNSAFE_CRATES: &[&str] = &["dapple-sched", "dapple-io", "dapple-sync"];
 /// The crate whose handshakes are all read-modify-writes on one word (ARCHITECTURE.md says why).
 const NO_FENCE_CRATE: &str = "dapple-sched";
 /// How far above an unsafe site its reason may stand, when code lies between, as in a `let` of several lines.

@@ -1,0 +1,114 @@
+//! Locks whose guards keep them alive: the forms of tokio's methods that take an `Arc`.
+//!
+//! The one place of this crate with unsafe code. Tokio's guards own an `Arc` of tokio's lock, and the only way to such an
+//! `Arc` without another allocation is the one around it, pointed to as what is inside.
+
+#![allow(unsafe_code)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dapple_sched::{budgeted, poll_budgeted};
+use pin_project_lite::pin_project;
+use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, TryLockError};
+
+use super::{Mutex, Notify, RwLock};
+
+/// An `Arc` of what is inside, which shares its allocation and its count.
+macro_rules! inside {
+    ($this:expr, $outer:ty => $inner:ty) => {{
+        let outer: Arc<$outer> = $this;
+        // SAFETY: the outer type is `repr(transparent)` around the inner one (`around_tokio`) and has no `Drop` of its own, so
+        // that size, alignment and what the last `Arc` drops are the same, through whichever of both types.
+        unsafe { Arc::from_raw(Arc::into_raw(outer) as *const $inner) }
+    }};
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// As [`Mutex::lock`]; the guard keeps the lock alive.
+    ///
+    /// Cancel safe: if it is dropped, it loses its place in the line.
+    pub async fn lock_owned(self: Arc<Self>) -> OwnedMutexGuard<T> {
+        budgeted(inside!(self, Mutex<T> => tokio::sync::Mutex<T>).lock_owned()).await
+    }
+
+    /// Locks it if it is free; the guard keeps the lock alive.
+    ///
+    /// # Errors
+    ///
+    /// It is locked.
+    pub fn try_lock_owned(self: Arc<Self>) -> Result<OwnedMutexGuard<T>, TryLockError> {
+        inside!(self, Mutex<T> => tokio::sync::Mutex<T>).try_lock_owned()
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// As [`RwLock::read`]; the guard keeps the lock alive.
+    ///
+    /// Cancel safe: if it is dropped, it loses its place in the line.
+    pub async fn read_owned(self: Arc<Self>) -> OwnedRwLockReadGuard<T> {
+        budgeted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).read_owned()).await
+    }
+
+    /// As [`RwLock::write`]; the guard keeps the lock alive.
+    ///
+    /// Cancel safe: if it is dropped, it loses its place in the line.
+    pub async fn write_owned(self: Arc<Self>) -> OwnedRwLockWriteGuard<T> {
+        budgeted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).write_owned()).await
+    }
+
+    /// Locks it for reading if it is not locked for writing; the guard keeps the lock alive.
+    ///
+    /// # Errors
+    ///
+    /// It is locked for writing.
+    pub fn try_read_owned(self: Arc<Self>) -> Result<OwnedRwLockReadGuard<T>, TryLockError> {
+        inside!(self, RwLock<T> => tokio::sync::RwLock<T>).try_read_owned()
+    }
+
+    /// Locks it for writing if it is free; the guard keeps the lock alive.
+    ///
+    /// # Errors
+    ///
+    /// It is locked.
+    pub fn try_write_owned(self: Arc<Self>) -> Result<OwnedRwLockWriteGuard<T>, TryLockError> {
+        inside!(self, RwLock<T> => tokio::sync::RwLock<T>).try_write_owned()
+    }
+}
+
+impl Notify {
+    /// As [`Notify::notified`]; the future keeps the notify alive.
+    ///
+    /// Cancel safe: what it was told alone goes to the next in line.
+    pub fn notified_owned(self: Arc<Self>) -> OwnedNotified {
+        OwnedNotified { inner: inside!(self, Notify => tokio::sync::Notify).notified_owned() }
+    }
+}
+
+pin_project! {
+    /// The future of [`Notify::notified_owned`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct OwnedNotified {
+        #[pin]
+        inner: tokio::sync::futures::OwnedNotified,
+    }
+}
+
+impl OwnedNotified {
+    /// Takes its place in the line without being awaited. True: it was told already.
+    pub fn enable(self: Pin<&mut Self>) -> bool {
+        self.project().inner.enable()
+    }
+}
+
+impl Future for OwnedNotified {
+    type Output = ();
+
+    /// Cancel safe: what it was told alone goes to the next in line.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        poll_budgeted(cx, |cx| self.project().inner.poll(cx))
+    }
+}
