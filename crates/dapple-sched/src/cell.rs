@@ -366,7 +366,7 @@ impl ColorCell {
     }
 
     #[inline(always)]
-    fn check_alive(&self) {
+    pub(crate) fn check_alive(&self) {
         #[cfg(any(dapple_loom, dapple_shuttle))]
         // Relaxed: as there.
         assert!(!self.buried.load(std::sync::atomic::Ordering::Relaxed), "a color was used after it was freed");
@@ -444,6 +444,9 @@ impl ColorCell {
             self.fifo(|fifo| {
                 let (tail, removed, count) = node::unlink_dropped(&mut fifo.head);
                 fifo.tail = tail;
+                if tail.is_null() {
+                    fifo.rank = 0;
+                }
                 (removed, count)
             })
         };

@@ -6,8 +6,8 @@
 //! dropped the last one takes them out: constant work for each wait, on average.
 //!
 //! The inbox is swept always: the home lock and `FROZEN` keep others from it. The fifo is swept while the color is `Held` or
-//! `Reading`, when the home lock owns it. While the color is `Running`, its turn owns the fifo, which has no more in it than
-//! what waited when the callback began. While it is `Queued`, it gets there soon.
+//! `Reading`, when the home lock owns it. While the color is `Running`, its turn owns the fifo, and drains the inbox into
+//! it only when the callback posts to its own color. While it is `Queued`, it gets there soon.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};

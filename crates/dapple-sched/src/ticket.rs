@@ -507,8 +507,8 @@ impl Ticket {
                 (GRANTED, _) => self.release(),
                 (QUEUED, Wanted::One(color)) => sweep::one(color),
                 (QUEUED, Wanted::Many(request)) => {
-                    Request::give_back(request);
                     let crowded = request.as_ref().crowded();
+                    Request::give_back(request);
                     if self.change(DROPPING, CANCELED) {
                         sweep::each(&crowded);
                     } else {
@@ -525,6 +525,12 @@ impl Ticket {
     pub(crate) fn is_dropped(&self) -> bool {
         // A read-modify-write, so that it and `cancel` have an order. AcqRel: releases that the color is held to `cancel`.
         matches!(self.state.fetch_or(0, AcqRel), DROPPING | CANCELED)
+    }
+
+    /// Whether the wait is being dropped at this moment, by this thread or another one.
+    pub(crate) fn is_being_dropped(&self) -> bool {
+        // Acquire pairs with `change`: what the drop has let go of, if it is through.
+        self.state.load(Acquire) == DROPPING
     }
 
     /// Whether the caller, which has a request that is over, frees it; otherwise the thread does that drops the wait.

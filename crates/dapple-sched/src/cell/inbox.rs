@@ -141,7 +141,8 @@ impl ColorCell {
         // Relaxed: a number to show.
         self.inbox_len.fetch_sub(count, Relaxed);
         // AcqRel: as in `thaw`. Releases the links of what stays, and acquires nothing that `freeze` has not.
-        self.inbox.swap(top.map_addr(|addr| addr | word.addr() & (NOTIFIED | OUTSIDE)), AcqRel);
+        let kept = if top.is_null() { NOTIFIED } else { NOTIFIED | OUTSIDE };
+        self.inbox.swap(top.map_addr(|addr| addr | word.addr() & kept), AcqRel);
         removed
     }
 

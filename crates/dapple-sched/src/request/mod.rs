@@ -125,7 +125,9 @@ impl Member {
     fn cell(&self) -> &ColorCell {
         // SAFETY: alive until the member has been submitted (the caller has handles), and then as long as the color is
         // held for the request or has the member in its fifo.
-        unsafe { self.color.as_ref() }
+        let cell = unsafe { self.color.as_ref() };
+        cell.check_alive();
+        cell
     }
 
     #[inline]
@@ -155,8 +157,9 @@ impl Member {
     /// The color is held for the member (or no longer, as a turn has it now). One thread at a time has the request.
     #[inline]
     fn set_held(&self, held: bool) {
-        // Relaxed: counting down `pending`, or the lock of the color's home, passes it on.
-        self.held.store(held, Relaxed);
+        // Release pairs with `take_hold` of a wait that is being dropped. Otherwise counting down `pending`, or the lock of the
+        // color's home, passes it on.
+        self.held.store(held, Release);
     }
 
     /// Ends the hold; the caller lets go of the color. False: another thread has done so. `shared`: the wait may be
@@ -164,8 +167,8 @@ impl Member {
     #[inline]
     fn take_hold(&self, shared: bool) -> bool {
         if shared {
-            // Relaxed: the ticket's state orders both sides; this only decides between them.
-            return self.held.swap(false, Relaxed);
+            // AcqRel pairs with `set_held`: that the color is held, before it is let go of.
+            return self.held.swap(false, AcqRel);
         }
         let held = self.is_held();
         self.set_held(false);
@@ -175,10 +178,9 @@ impl Member {
     /// Lets go of a color whose home is this worker, unless it has stopped. False: it is at home elsewhere.
     ///
     /// # Safety
-    /// As [`Request::release_held`]; `queue` is the lock of the worker of that index.
+    /// The color is held for the member, whose request is this thread's alone; `queue` is the lock of the worker of that index.
     unsafe fn release_at_home(
         &self,
-        shared: bool,
         index: usize,
         queue: &mut Guard<'_, RunQueue>,
         afterwards: &mut Afterwards,
@@ -188,10 +190,8 @@ impl Member {
         if usize::from(cell.home.load(Relaxed)) != index || queue.closed {
             return false;
         }
-        if !self.take_hold(shared) {
-            return true;
-        }
-        // SAFETY: the hold was taken.
+        self.set_held(false);
+        // SAFETY: promised by the caller.
         unsafe {
             if self.reads() && !hold::leave_readers(cell) {
                 return true;
@@ -407,7 +407,8 @@ impl Request {
     fn pin(&self) -> Option<&Member> {
         let own = self.ticket().map(Ticket::task_color);
         let runs = |member: &&Member| own.is_none_or(|own| own == Some(member.color));
-        self.members().iter().find(|member| member.cell().is_pinned() && !member.reads() && runs(member))
+        // The color of the task is looked at last, and no other: of a wait that was dropped, the others may be gone.
+        self.members().iter().find(|member| runs(member) && !member.reads() && member.cell().is_pinned())
     }
 
     /// Whether no color is pinned to another worker than this.
@@ -668,9 +669,11 @@ impl Request {
         if !self.members().iter().any(|member| goes(&member)) {
             return;
         }
-        let shared = self.ticket().is_some();
+        // While its wait is being dropped, each side may let go of a color that the other one sees as held, and a color that
+        // was let go of may be gone: so the hold is taken before the color is looked at. Otherwise the request is ours alone.
+        let shared = self.ticket().is_some_and(Ticket::is_being_dropped);
         let left = context::with_worker(|worker| {
-            if !ptr::eq(&*worker.shared, self.shared) {
+            if shared || !ptr::eq(&*worker.shared, self.shared) {
                 return true;
             }
             let mut afterwards = Afterwards::new();
@@ -678,7 +681,7 @@ impl Request {
             let mut queue = worker.slot().lock();
             for member in self.members().iter().filter(goes) {
                 // SAFETY: promised by the caller; those at home here stay here while we have the lock.
-                left |= unsafe { !member.release_at_home(shared, worker.index, &mut queue, &mut afterwards) };
+                left |= unsafe { !member.release_at_home(worker.index, &mut queue, &mut afterwards) };
             }
             drop(queue);
             afterwards.settle(&worker.shared);

@@ -184,3 +184,233 @@ fn c6_holds_after_a_panic_in_the_driver() {
     ran.next();
     gate.open();
 }
+
+/// Polls a wait once, on behalf of somebody whose waker panics.
+fn poll_with_bomb<F: Future>(wait: &mut std::pin::Pin<Box<F>>) {
+    let waker = Waker::from(Arc::new(Bomb));
+    assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+// Review: `Worker::next` has popped a color when it settles what the last turn left: the color is lost.
+#[test]
+fn no_other_color_is_lost_where_a_waker_panics() {
+    let runtime = quiet();
+    let _entered = runtime.enter();
+    let state = Colored::new(());
+    let gate = occupy(state.color());
+    let mut wait = Box::pin(state.with(|()| ()));
+    poll_with_bomb(&mut wait);
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..8 {
+        let ran = ran.clone();
+        Color::new().post(move || _ = ran.fetch_add(1, Relaxed));
+    }
+    gate.open();
+    wait_until("a color was lost", || ran.load(Relaxed) == 8);
+    drop(wait);
+}
+
+// Review: `Request::poll_waiter` does not come to `finish`: the task's color is held for good.
+#[test]
+fn a_set_is_let_go_of_where_the_waker_of_a_missed_chance_panics() {
+    let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
+    let _entered = runtime.enter();
+    let own = runtime.handle().new_color_at(0);
+    let (mine, other) = (Colored::with_color((), &own), Colored::with_color((), &runtime.handle().new_color_at(1)));
+    let (began_tx, began) = channel();
+    let gate = occupy(other.color());
+    let task = {
+        let other = other.clone();
+        own.spawn(async move {
+            let mut wait = Box::pin(when((&mine, &other)).with(|_| ()));
+            let mut polls = 0;
+            std::future::poll_fn(|cx| {
+                polls += 1;
+                match polls {
+                    1 => {
+                        poll_with_bomb(&mut wait);
+                        began_tx.send(()).unwrap();
+                        std::task::Poll::Pending
+                    }
+                    // What it waited for is held, and it looks at something else, as in a `select!`.
+                    2 => {
+                        cx.waker().wake_by_ref();
+                        std::task::Poll::Pending
+                    }
+                    _ => std::task::Poll::Ready(()),
+                }
+            })
+            .await;
+        })
+    };
+    began.recv_timeout(LONG).unwrap();
+    gate.open();
+    wait_until("the task's color is held for good", || task.is_finished() && other.try_with(|()| ()).is_ok());
+}
+
+// Review: `Ticket::hand_over` wakes before it has seen to the poll: the state is held for good.
+#[test]
+fn a_state_is_let_go_of_where_the_waker_of_a_grant_panics() {
+    let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
+    let _entered = runtime.enter();
+    let own = runtime.handle().new_color_at(0);
+    let state = Colored::with_color((), &runtime.handle().new_color_at(1));
+    let (began_tx, began) = channel();
+    let gate = occupy(state.color());
+    let task = {
+        let state = state.clone();
+        own.spawn(async move {
+            let mut wait = Box::pin(state.with(|()| ()));
+            let mut polled = false;
+            std::future::poll_fn(move |_| {
+                if !polled {
+                    polled = true;
+                    poll_with_bomb(&mut wait);
+                    began_tx.send(()).unwrap();
+                }
+                std::task::Poll::<()>::Pending
+            })
+            .await;
+        })
+    };
+    began.recv_timeout(LONG).unwrap();
+    // The task's color is busy when the state's turn reaches the wait, so that the state is handed over.
+    let own_gate = occupy(&own);
+    gate.open();
+    wait_until("the state was not reached", || runtime.handle().stats().workers.iter().any(|worker| worker.panics > 0));
+    own_gate.open();
+    wait_until("the state is held for good", || state.try_with(|()| ()).is_ok());
+    task.abort();
+}
+
+/// What a waker whose clone takes its time, and panics when it is woken, shares with the test.
+struct Slow {
+    cloning: std::sync::mpsc::Sender<()>,
+    go_on: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+/// A waker whose `clone` is foreign code that waits.
+fn slow_waker(slow: &'static Slow) -> Waker {
+    use std::task::{RawWaker, RawWakerVTable};
+    static SLOW: RawWakerVTable = RawWakerVTable::new(
+        |slow| {
+            // SAFETY: made from a `&'static Slow` below.
+            let shared = unsafe { &*slow.cast::<Slow>() };
+            let _ = shared.cloning.send(());
+            let _ = shared.go_on.lock().unwrap().recv_timeout(LONG);
+            RawWaker::new(slow, &SLOW)
+        },
+        |_| panic!("in a waker"),
+        |_| panic!("in a waker"),
+        |_| (),
+    );
+    // SAFETY: all functions may be called from any thread; the data is static.
+    unsafe { Waker::from_raw(RawWaker::new(std::ptr::from_ref(slow).cast(), &SLOW)) }
+}
+
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
+struct Tell(Mutex<std::sync::mpsc::Sender<()>>);
+
+impl Wake for Tell {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().unwrap().send(()).unwrap();
+    }
+}
+
+type Wait = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+struct Plan {
+    state: &'static Colored<()>,
+    polls: AtomicUsize,
+    dropped: AtomicUsize,
+    granted: Waker,
+    wait: Mutex<std::sync::mpsc::Sender<Wait>>,
+    in_poll: Mutex<std::sync::mpsc::Sender<()>>,
+    end: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+/// Its output has its layout, so that the test survives what is done to a future that is none any more.
+struct Planned(&'static Plan);
+
+impl Drop for Planned {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, SeqCst);
+    }
+}
+
+impl Future for Planned {
+    type Output = &'static Plan;
+
+    fn poll(self: std::pin::Pin<&mut Self>, _cx: &mut Context<'_>) -> std::task::Poll<&'static Plan> {
+        let plan = self.0;
+        if plan.polls.fetch_add(1, SeqCst) == 0 {
+            let mut wait: Wait = Box::pin(plan.state.with(|()| ()));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(&plan.granted)).is_pending());
+            plan.wait.lock().unwrap().send(wait).unwrap();
+            return std::task::Poll::Pending;
+        }
+        plan.in_poll.lock().unwrap().send(()).unwrap();
+        plan.end.lock().unwrap().recv_timeout(LONG).unwrap();
+        std::task::Poll::Ready(plan)
+    }
+}
+
+// Review: `poll_colored` revokes what was granted between the poll and `finish_colored`. A waker that panics there leaves a
+// task that has ended and does not know it: its output is dropped, or polled, as if it was the future.
+#[test]
+fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
+    let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
+    let own = runtime.handle().new_color_at(0);
+    let state: &'static Colored<()> =
+        Box::leak(Box::new(Colored::with_color((), &runtime.handle().new_color_at(1))));
+    let (granted_tx, granted) = channel();
+    let (wait_tx, wait) = channel();
+    let (in_poll_tx, in_poll) = channel();
+    let (end, end_rx) = channel();
+    let plan: &'static Plan = Box::leak(Box::new(Plan {
+        state,
+        polls: AtomicUsize::new(0),
+        dropped: AtomicUsize::new(0),
+        granted: Waker::from(Arc::new(Tell(Mutex::new(granted_tx)))),
+        wait: Mutex::new(wait_tx),
+        in_poll: Mutex::new(in_poll_tx),
+        end: Mutex::new(end_rx),
+    }));
+    let gate = occupy(state.color());
+    let task = own.spawn(Planned(plan));
+    let mut wait: Wait = wait.recv_timeout(LONG).unwrap();
+    let own_gate = occupy(&own);
+    // Another thread polls the wait, and is in the clone of its waker.
+    let (cloning, is_cloning) = channel();
+    let (go_on, go_on_rx) = channel();
+    let (polled, was_polled) = channel();
+    let slow: &'static Slow = Box::leak(Box::new(Slow { cloning, go_on: Mutex::new(go_on_rx) }));
+    let other = thread::spawn(move || {
+        let pending = wait.as_mut().poll(&mut Context::from_waker(&slow_waker(slow))).is_pending();
+        polled.send(pending).unwrap();
+        std::mem::forget(wait);
+    });
+    is_cloning.recv_timeout(LONG).unwrap();
+    // Dropped when the grant is taken back, by a worker that has stopped: now the other thread goes on.
+    let hook = OnDrop(move || {
+        let _ = (go_on.send(()), go_on.send(()));
+        let _ = was_polled.recv_timeout(LONG);
+    });
+    state.post(move |()| drop(hook));
+    gate.open();
+    granted.recv_timeout(LONG).unwrap();
+    own_gate.open();
+    in_poll.recv_timeout(LONG).unwrap();
+    runtime.shutdown(Duration::ZERO);
+    end.send(()).unwrap();
+    other.join().unwrap();
+    wait_until("the task does not end", || task.is_finished());
+    assert_eq!(plan.dropped.load(SeqCst), 1, "the future was dropped again, after its end");
+}

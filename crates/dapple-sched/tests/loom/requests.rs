@@ -438,6 +438,50 @@ fn a_wait_is_dropped_while_it_is_granted_a_color() {
     });
 }
 
+// A wait for two colors is dropped, and with it the last handle to the one that was held: that color is gone when the turn of
+// the other one reaches its member.
+#[test]
+fn a_dropped_wait_does_not_look_at_colors_that_it_gave_back() {
+    check(2, || {
+        let model = model(1);
+        let [held, busy] = [0, 0].map(|home| Colored::with_color(0, &model.handle().new_color_at(home)));
+        busy.post(|n| *n += 1);
+        {
+            let mut wait = pin!(when((&held, &busy)).with(|_| ()));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        drop(held);
+        model.worker(0, |worker| worker.drain());
+        drop(busy);
+        finish(&model);
+    });
+}
+
+// As before, while the turn of the other color reaches its member: both sides let go of what is held.
+#[test]
+fn a_wait_is_dropped_while_its_request_ends() {
+    check(3, || {
+        let model = model(2);
+        let crossing = Crossing::new();
+        let [held, busy] = [1, 0].map(|home| Colored::with_color(0, &model.handle().new_color_at(home)));
+        model.seem_long(held.color());
+        model.seem_long(busy.color());
+        busy.post(|n| *n += 1);
+        let mut wait = Box::pin(when((held.reading(), &busy)).with(|_| ()));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let worker = crossing.spawn({
+            let model = model.clone();
+            move || model.worker(0, |worker| worker.drain())
+        });
+        crossing.pass();
+        drop(wait);
+        drop(held);
+        worker.join().unwrap();
+        drop(busy);
+        finish(&model);
+    });
+}
+
 /// Is in two colors at once when it is dropped.
 struct InBoth {
     logs: [Log; 2],
