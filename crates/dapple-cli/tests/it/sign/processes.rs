@@ -169,7 +169,8 @@ fn when_a_server_dies_its_tasks_go_to_the_other_and_back_and_none_is_lost_unseen
     let mut server = Server::start("pipelined", folder.path(), &["--sync"]);
     let other = Server::start("pipelined", other_folder.path(), &["--sync"]);
     let address = server.address.clone();
-    let options = ["--in-flight", "8", "--connections", "4", "--secs", "6", "--json", "--quiet"];
+    // As long as it takes: it is interrupted when the server that began anew has had tasks.
+    let options = ["--in-flight", "8", "--connections", "4", "--secs", "600", "--json", "--quiet"];
     let mut client = Command::new(env!("CARGO_BIN_EXE_dapple"));
     client.args(["sign-client", "--addr", &address, "--addr", &other.address]).args(options);
     let client = client.stdout(Stdio::piped()).spawn().unwrap();
@@ -187,8 +188,10 @@ fn when_a_server_dies_its_tasks_go_to_the_other_and_back_and_none_is_lost_unseen
     let mut again = again.stdout(Stdio::null()).spawn().unwrap();
     let before = log_len(folder.path());
     has_more_than(before + 10);
+    let end = |process: u32| Command::new("kill").args(["-TERM", &process.to_string()]).status().unwrap().success();
+    assert!(end(client.id()));
     let output = client.wait_with_output().unwrap();
-    assert!(Command::new("kill").args(["-TERM", &again.id().to_string()]).status().unwrap().success());
+    assert!(end(again.id()));
     assert!(again.wait().unwrap().success());
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let count = |name: &str| result[name].as_u64().unwrap() as usize;
