@@ -203,7 +203,8 @@ fn c2_a_grant_that_comes_during_a_poll_is_kept() {
     let log = Colored::new(Vec::new());
     let gate = occupy(log.color());
     let (waits, is_waiting) = channel();
-    let task = spawn({
+    // With a color from the start: the first poll is a callback of it.
+    let task = Color::new().spawn({
         let log = log.clone();
         async move {
             let mut waiter = Box::pin(log.with(|log| log.push(WAITER)));
