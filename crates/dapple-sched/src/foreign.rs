@@ -24,7 +24,7 @@ use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{RawWakerVTable, Wake, Waker};
+use std::task::{Context, RawWakerVTable, Wake, Waker};
 
 use crate::panics;
 use crate::runtime::Handle;
@@ -104,9 +104,18 @@ impl fmt::Debug for KeptWaker {
     }
 }
 
-/// The waker, or another that calls it and contains its panics: for places that keep wakers and are no part of Dapple, such as
-/// those of tokio's semaphores. Cost: nothing for the waker of a task, an allocation for any other.
-pub fn contained(waker: &Waker) -> Waker {
+/// Polls with the waker, or with another that calls it and contains its panics: for places that keep wakers and are no part of
+/// Dapple, such as the lists of tokio's locks. Cost: nothing for the waker of a task, an allocation for any other.
+#[inline]
+pub fn with_contained<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> R) -> R {
+    match task::is_waker_of_task(cx.waker()) {
+        true => poll(cx),
+        false => poll(&mut Context::from_waker(&contained(cx.waker()))),
+    }
+}
+
+#[cold]
+fn contained(waker: &Waker) -> Waker {
     struct Contained(KeptWaker);
     impl Wake for Contained {
         fn wake(self: Arc<Self>) {
@@ -116,10 +125,7 @@ pub fn contained(waker: &Waker) -> Waker {
             self.0.wake_by_ref();
         }
     }
-    match task::is_waker_of_task(waker) {
-        true => waker.clone(),
-        false => Waker::from(Arc::new(Contained(waker.into()))),
-    }
+    Waker::from(Arc::new(Contained(waker.into())))
 }
 
 /// Runs foreign code. `None`: it panicked, and the panic is reported.

@@ -368,8 +368,7 @@ impl Future for Planned {
 fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
     let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
     let own = runtime.handle().new_color_at(0);
-    let state: &'static Colored<()> =
-        Box::leak(Box::new(Colored::with_color((), &runtime.handle().new_color_at(1))));
+    let state: &'static Colored<()> = Box::leak(Box::new(Colored::with_color((), &runtime.handle().new_color_at(1))));
     let (granted_tx, granted) = channel();
     let (wait_tx, wait) = channel();
     let (in_poll_tx, in_poll) = channel();

@@ -5,6 +5,7 @@
 mod bank;
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;
+mod budget;
 mod faults;
 mod futures;
 mod mistakes;

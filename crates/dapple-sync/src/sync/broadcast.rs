@@ -2,12 +2,11 @@
 //!
 //! What is not told here of a type is as there, and reached through it.
 
-use dapple_sched::budgeted;
 use tokio::sync::broadcast;
 #[doc(no_inline)]
 pub use tokio::sync::broadcast::error;
 
-use super::wrapped::around_tokio;
+use super::wrapped::{around_tokio, hosted};
 
 /// A channel that keeps the last `capacity` values for those who have not received them.
 ///
@@ -51,7 +50,7 @@ impl<T> Sender<T> {
     ///
     /// Cancel safe: nothing is lost by dropping it.
     pub async fn closed(&self) {
-        budgeted(self.0.closed()).await;
+        hosted(self.0.closed()).await;
     }
 
     /// A handle that does not keep the channel open.
@@ -98,7 +97,7 @@ impl<T: Clone> Receiver<T> {
     ///
     /// This receiver was too slow and has missed some, or all senders are gone.
     pub async fn recv(&mut self) -> Result<T, error::RecvError> {
-        budgeted(self.0.recv()).await
+        hosted(self.0.recv()).await
     }
 
     /// A receiver of what is sent from now on, whose [`recv`](Receiver::recv) is cancel safe.

@@ -5,11 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dapple_sched::{budgeted, poll_budgeted};
 use pin_project_lite::pin_project;
 use tokio::sync::{AcquireError, MutexGuard, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit, TryAcquireError};
 
-use super::wrapped::around_tokio;
+use super::wrapped::{around_tokio, hosted, poll_hosted};
 
 around_tokio! {
     /// A lock that may stay locked across an `.await`: [`tokio::sync::Mutex`], whose other methods it has, with a
@@ -49,7 +48,7 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// Cancel safe: if it is dropped, it loses its place in the line.
     pub async fn lock(&self) -> MutexGuard<'_, T> {
-        budgeted(self.0.lock()).await
+        hosted(self.0.lock()).await
     }
 }
 
@@ -106,14 +105,14 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// Cancel safe: if it is dropped, it loses its place in the line.
     pub async fn read(&self) -> RwLockReadGuard<'_, T> {
-        budgeted(self.0.read()).await
+        hosted(self.0.read()).await
     }
 
     /// Locks it for writing, once all who came before have unlocked it.
     ///
     /// Cancel safe: if it is dropped, it loses its place in the line.
     pub async fn write(&self) -> RwLockWriteGuard<'_, T> {
-        budgeted(self.0.write()).await
+        hosted(self.0.write()).await
     }
 }
 
@@ -167,7 +166,7 @@ impl Semaphore {
     ///
     /// The semaphore is closed.
     pub async fn acquire(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
-        budgeted(self.0.acquire()).await
+        hosted(self.0.acquire()).await
     }
 
     /// Takes several permits at once.
@@ -178,7 +177,7 @@ impl Semaphore {
     ///
     /// As [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<SemaphorePermit<'_>, AcquireError> {
-        budgeted(self.0.acquire_many(permits)).await
+        hosted(self.0.acquire_many(permits)).await
     }
 
     /// As [`Semaphore::acquire`]; the permit keeps the semaphore alive.
@@ -337,6 +336,6 @@ impl Future for Notified<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        poll_budgeted(cx, |cx| self.project().inner.poll(cx))
+        poll_hosted(cx, |cx| self.project().inner.poll(cx))
     }
 }

@@ -4,13 +4,12 @@
 
 use std::task::{Context, Poll};
 
-use dapple_sched::{budgeted, poll_budgeted};
 use tokio::sync::mpsc;
 #[doc(no_inline)]
 pub use tokio::sync::mpsc::{Permit, PermitIterator, UnboundedSender, WeakUnboundedSender, error};
 
 use self::error::{SendError, TrySendError};
-use super::wrapped::around_tokio;
+use super::wrapped::{around_tokio, hosted, poll_hosted};
 
 /// A channel for up to `buffer` values; who sends more waits.
 ///
@@ -82,7 +81,7 @@ impl<T> Sender<T> {
     ///
     /// As [`Sender::send`].
     pub async fn reserve(&self) -> Result<Permit<'_, T>, SendError<()>> {
-        budgeted(self.0.reserve()).await
+        hosted(self.0.reserve()).await
     }
 
     /// Waits for room for so many values, and keeps it for the caller.
@@ -93,7 +92,7 @@ impl<T> Sender<T> {
     ///
     /// As [`Sender::send`], and if there is never so much room.
     pub async fn reserve_many(&self, count: usize) -> Result<PermitIterator<'_, T>, SendError<()>> {
-        budgeted(self.0.reserve_many(count)).await
+        hosted(self.0.reserve_many(count)).await
     }
 
     /// As [`Sender::reserve`]; the sender is in what it yields.
@@ -104,7 +103,7 @@ impl<T> Sender<T> {
     ///
     /// As [`Sender::send`].
     pub async fn reserve_owned(self) -> Result<OwnedPermit<T>, SendError<()>> {
-        budgeted(self.0.reserve_owned()).await.map(OwnedPermit)
+        hosted(self.0.reserve_owned()).await.map(OwnedPermit)
     }
 
     /// As [`Sender::reserve_owned`], if there is room now.
@@ -123,7 +122,7 @@ impl<T> Sender<T> {
     ///
     /// Cancel safe: nothing is lost by dropping it.
     pub async fn closed(&self) {
-        budgeted(self.0.closed()).await;
+        hosted(self.0.closed()).await;
     }
 
     /// A handle that does not keep the channel open.
@@ -181,7 +180,7 @@ macro_rules! receiver_methods {
             ///
             /// Cancel safe: a value is taken in the poll that yields it.
             pub async fn recv(&mut self) -> Option<T> {
-                budgeted(self.0.recv()).await
+                hosted(self.0.recv()).await
             }
 
             /// Appends up to `limit` values, at least one, and says how many; 0 where [`recv`](Self::recv) says `None`, and for a
@@ -189,17 +188,17 @@ macro_rules! receiver_methods {
             ///
             /// Cancel safe: values are taken in the poll that yields them.
             pub async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
-                budgeted(self.0.recv_many(buffer, limit)).await
+                hosted(self.0.recv_many(buffer, limit)).await
             }
 
             /// As [`recv`](Self::recv), for futures that are written by hand.
             pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
-                poll_budgeted(cx, |cx| self.0.poll_recv(cx))
+                poll_hosted(cx, |cx| self.0.poll_recv(cx))
             }
 
             /// As [`recv_many`](Self::recv_many), for futures that are written by hand.
             pub fn poll_recv_many(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<T>, limit: usize) -> Poll<usize> {
-                poll_budgeted(cx, |cx| self.0.poll_recv_many(cx, buffer, limit))
+                poll_hosted(cx, |cx| self.0.poll_recv_many(cx, buffer, limit))
             }
         }
     };

@@ -4,12 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use dapple_sched::poll_budgeted;
 use tokio::sync::oneshot;
 #[doc(no_inline)]
 pub use tokio::sync::oneshot::{Sender, error};
 
-use super::wrapped::around_tokio;
+use super::wrapped::{around_tokio, poll_hosted};
 
 /// A channel for one value.
 ///
@@ -53,6 +52,6 @@ impl<T> Future for Receiver<T> {
     type Output = Result<T, error::RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        poll_budgeted(cx, |cx| Pin::new(&mut self.0).poll(cx))
+        poll_hosted(cx, |cx| Pin::new(&mut self.0).poll(cx))
     }
 }

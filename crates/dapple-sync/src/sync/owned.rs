@@ -10,10 +10,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dapple_sched::{budgeted, poll_budgeted};
 use pin_project_lite::pin_project;
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, TryLockError};
 
+use super::wrapped::{hosted, poll_hosted};
 use super::{Mutex, Notify, RwLock};
 
 /// An `Arc` of what is inside, which shares its allocation and its count.
@@ -31,7 +31,7 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// Cancel safe: if it is dropped, it loses its place in the line.
     pub async fn lock_owned(self: Arc<Self>) -> OwnedMutexGuard<T> {
-        budgeted(inside!(self, Mutex<T> => tokio::sync::Mutex<T>).lock_owned()).await
+        hosted(inside!(self, Mutex<T> => tokio::sync::Mutex<T>).lock_owned()).await
     }
 
     /// Locks it if it is free; the guard keeps the lock alive.
@@ -49,14 +49,14 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// Cancel safe: if it is dropped, it loses its place in the line.
     pub async fn read_owned(self: Arc<Self>) -> OwnedRwLockReadGuard<T> {
-        budgeted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).read_owned()).await
+        hosted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).read_owned()).await
     }
 
     /// As [`RwLock::write`]; the guard keeps the lock alive.
     ///
     /// Cancel safe: if it is dropped, it loses its place in the line.
     pub async fn write_owned(self: Arc<Self>) -> OwnedRwLockWriteGuard<T> {
-        budgeted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).write_owned()).await
+        hosted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).write_owned()).await
     }
 
     /// Locks it for reading if it is not locked for writing; the guard keeps the lock alive.
@@ -109,6 +109,6 @@ impl Future for OwnedNotified {
 
     /// Cancel safe: what it was told alone goes to the next in line.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        poll_budgeted(cx, |cx| self.project().inner.poll(cx))
+        poll_hosted(cx, |cx| self.project().inner.poll(cx))
     }
 }

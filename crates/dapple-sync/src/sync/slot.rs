@@ -16,9 +16,10 @@
 use std::fmt;
 use std::sync::{PoisonError, TryLockError};
 
-use dapple_sched::{block_on, budgeted, foreign};
+use dapple_sched::{block_on, foreign};
 
 use super::permits::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
+use super::wrapped::hosted;
 
 /// A place for one value that is either full or empty: `put` waits until it is empty, `take` until it is full.
 ///
@@ -323,7 +324,7 @@ impl<T> Vacancy<'_, T> {
 }
 
 async fn permit(semaphore: &Semaphore) -> SemaphorePermit<'_> {
-    budgeted(semaphore.acquire()).await.expect("nobody closes a slot's semaphores")
+    hosted(semaphore.acquire()).await.expect("nobody closes a slot's semaphores")
 }
 
 /// Says whether it is full, as [`Slot::is_empty`] does, and not what with.

@@ -2,12 +2,11 @@
 //!
 //! What is not told here of a type is as there, and reached through it: `send`, `borrow`, `borrow_and_update` and others.
 
-use dapple_sched::budgeted;
 use tokio::sync::watch;
 #[doc(no_inline)]
 pub use tokio::sync::watch::{Ref, error};
 
-use super::wrapped::around_tokio;
+use super::wrapped::{around_tokio, hosted};
 
 /// A channel with a value that changes.
 ///
@@ -49,7 +48,7 @@ impl<T> Sender<T> {
     ///
     /// Cancel safe: nothing is lost by dropping it.
     pub async fn closed(&self) {
-        budgeted(self.0.closed()).await;
+        hosted(self.0.closed()).await;
     }
 }
 
@@ -79,7 +78,7 @@ impl<T> Receiver<T> {
     ///
     /// All senders are gone.
     pub async fn changed(&mut self) -> Result<(), error::RecvError> {
-        budgeted(self.0.changed()).await
+        hosted(self.0.changed()).await
     }
 
     /// Waits until the closure says yes to a value.
@@ -90,7 +89,7 @@ impl<T> Receiver<T> {
     ///
     /// All senders are gone, and the closure says no to the last value.
     pub async fn wait_for(&mut self, f: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, error::RecvError> {
-        budgeted(self.0.wait_for(f)).await
+        hosted(self.0.wait_for(f)).await
     }
 }
 

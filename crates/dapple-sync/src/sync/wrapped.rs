@@ -1,4 +1,13 @@
-//! What the types here are made of: tokio's, with a budget.
+//! What the types here are made of: tokio's, with a budget, and with wakers whose panics go no further.
+//!
+//! Where tokio wakes several, it calls their wakers in a loop, and a panic ends that loop: those behind would never be woken.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use dapple_sched::{foreign, poll_budgeted};
+use pin_project_lite::pin_project;
 
 /// A type around one of tokio's: what does not wait is reached through it, and one can be made of the other.
 macro_rules! around_tokio {
@@ -45,3 +54,31 @@ macro_rules! around_tokio {
     };
 }
 pub(super) use around_tokio;
+
+/// Polls what is tokio's as Dapple's own: it spends of the budget, and keeps a waker whose panics are contained.
+#[inline]
+pub(super) fn poll_hosted<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {
+    poll_budgeted(cx, |cx| foreign::with_contained(cx, poll))
+}
+
+/// [`poll_hosted`] for a future.
+pub(super) fn hosted<F: Future>(future: F) -> Hosted<F> {
+    Hosted { future }
+}
+
+pin_project! {
+    /// The future of [`hosted`].
+    pub(super) struct Hosted<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Hosted<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        poll_hosted(cx, |cx| self.project().future.poll(cx))
+    }
+}

@@ -601,7 +601,7 @@ impl<T: Send + 'static> Wake for Member<T> {
 /// Awaits what is woken together with others, who must not suffer from a waker that panics.
 async fn contained<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    poll_fn(|cx| future.as_mut().poll(&mut Context::from_waker(&foreign::contained(cx.waker())))).await
+    poll_fn(|cx| foreign::with_contained(cx, |cx| future.as_mut().poll(cx))).await
 }
 
 /// The result of a task that has ended.
