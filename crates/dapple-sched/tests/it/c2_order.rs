@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::task::{Context, Wake, Waker};
 
-use dapple_sched::{Color, Colored, Priority, spawn, when};
+use dapple_sched::{Color, Colored, Priority, when};
 
 use crate::support::{LONG, collector, occupy, runtime};
 

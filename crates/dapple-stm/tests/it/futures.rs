@@ -12,9 +12,10 @@ use dapple_stm::{Abort, TVar, atomically, atomically_blocking, atomically_or_abo
 use crate::support::counting;
 
 type Waiting = Pin<Box<dyn Future<Output = u32>>>;
+type Make = fn(&TVar<u32>) -> Waiting;
 
 /// Waits until the variable is above 0, and adds 1 to it.
-const WAITS: [(&str, fn(&TVar<u32>) -> Waiting); 2] = [
+const WAITS: [(&str, Make); 2] = [
     ("Atomically", |var| {
         let var = var.clone();
         Box::pin(atomically(move |tx| {
