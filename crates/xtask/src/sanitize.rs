@@ -72,7 +72,7 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     if require && !lacking.is_empty() {
         println!("missing components, and --require was passed: {}", lacking.join(", "));
     }
-    Ok(clean && !(require && !lacking.is_empty()))
+    Ok(clean && (!require || lacking.is_empty()))
 }
 
 /// AddressSanitizer over some tests, as a step of `cargo xtask ci`; none where the toolchain lacks it.
