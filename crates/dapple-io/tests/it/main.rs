@@ -4,6 +4,7 @@
 mod blocking;
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;
+mod budget;
 mod busy_worker;
 mod cancel;
 #[path = "../../../dapple-sched/tests/it/clones.rs"]
@@ -21,6 +22,7 @@ mod faults;
 mod file_load;
 mod files;
 mod flow;
+mod futures;
 mod happy_eyeballs;
 mod idle_descriptors;
 mod process;

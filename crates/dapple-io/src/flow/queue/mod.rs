@@ -139,6 +139,8 @@ impl<T> Queue<T> {
     /// [`PushError::Closed`], also if the queue is closed while this waits; [`PushError::Full`] only where the queue refuses. The
     /// item is in the error.
     pub async fn push(&self, item: T) -> Result<(), PushError<T>> {
+        // Before the item is in: a loop that only fills a queue lets others go, too.
+        dapple_sched::consume_budget().await;
         let item = match self.try_push(item) {
             Err(PushError::Full(item)) if self.shared.when_full == WhenFull::Wait => item,
             result => return result,
