@@ -86,7 +86,7 @@ fn with_left<R>(left: i64, run: impl FnOnce() -> R) -> R {
             self.0.left.store(self.1, Relaxed);
         }
     }
-    // SAFETY: whoever sets it takes it back before the budget is gone, and only this thread reads it.
+    // SAFETY: the function that sets it takes it back before the budget is gone, and only this thread reads it.
     let _restore = unsafe { context::budget().as_ref() }.map(|budget| Restore(budget, budget.replace(left)));
     run()
 }
@@ -287,7 +287,7 @@ impl<F: Future> Future for Budgeted<F> {
 /// let state = Colored::new(0);
 /// let task = runtime.spawn(unconstrained(async move {
 ///     for _ in 0..1_000 {
-///         state.with(|n| *n += 1).await; // one poll, as long as nobody else has the state
+///         state.with(|n| *n += 1).await; // one poll, as long as no other task has the state
 ///     }
 ///     state.with(|n| *n).await
 /// }));

@@ -92,7 +92,7 @@ impl About {
     pub(crate) fn text(&self) -> Option<String> {
         let shown = self.lock();
         let shown = shown.as_ref()?;
-        // SAFETY: it lives as long as it stands here, and nobody takes it out while we have the lock.
+        // SAFETY: it lives as long as it stands here, and no thread takes it out while we have the lock.
         let about = unsafe { &*shown.0 };
         catch_unwind(AssertUnwindSafe(|| about.to_string())).ok()
     }

@@ -50,7 +50,7 @@ pub(crate) struct Waits {
     /// `run` has asked for the turn to end, and now the color is held for the node (`Held`, or `Reading` where the node
     /// reads). Consumes the node. Called with no lock held, by the thread that ended the turn.
     pub(crate) grant: unsafe fn(NonNull<Node>),
-    /// Who has the color once it is held for the node.
+    /// The holder of the color once it is held for the node.
     pub(crate) holder: unsafe fn(NonNull<Node>) -> Holder,
     /// Where the color's worker has stopped, the node is granted the color as well, instead of being dropped.
     pub(crate) granted_when_stopped: bool,

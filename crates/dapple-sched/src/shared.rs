@@ -427,7 +427,7 @@ impl Shared {
         woken
     }
 
-    /// Who calls has something to finish afterwards, be it the monitor, which would end.
+    /// The caller has something to finish afterwards; the monitor, for one, would end.
     fn unpark(&self, worker: usize) {
         foreign::contain_for(self, || self.driver.unpark(worker));
     }

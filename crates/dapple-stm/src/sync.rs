@@ -86,7 +86,7 @@ mod imp {
         std::thread::yield_now();
     }
 
-    /// Gives the core away: to whoever is ready at first, and from then on for up to a millisecond. A worker never sleeps.
+    /// Gives the core away: to any thread that is ready at first, and from then on for up to a millisecond. A worker never sleeps.
     pub(crate) fn rest(turn: u32) {
         match turn.checked_sub(YIELDS).filter(|_| !on_worker()) {
             None => give_way(),

@@ -74,7 +74,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What cargo builds for tests, the same in all steps: with HTTP/3, a preview that nobody builds by default. (Clippy sees the
+/// What cargo builds for tests, the same in all steps: with HTTP/3, a preview that no default build has. (Clippy sees the
 /// programs without it.)
 pub(crate) const ALL: &str = "--workspace --features dapple-cli/http3";
 

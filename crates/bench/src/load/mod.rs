@@ -162,7 +162,7 @@ fn mark(args: &Args, word: &str) -> Result<()> {
     Ok(())
 }
 
-/// How often it is looked for the first answer.
+/// How often the client looks for the first answer.
 const ANSWER_POLL: Duration = Duration::from_millis(5);
 
 /// Files that are open besides connections.

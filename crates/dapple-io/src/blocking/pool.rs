@@ -167,7 +167,7 @@ impl Pool {
     }
 }
 
-/// Drops jobs that nobody will run. What they own is foreign.
+/// Drops jobs that no thread will run. What they own is foreign.
 fn drop_jobs(jobs: VecDeque<Job>) {
     jobs.into_iter().for_each(|job| _ = foreign::contain(|| drop(job)));
 }

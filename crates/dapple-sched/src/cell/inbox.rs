@@ -100,7 +100,7 @@ impl ColorCell {
     /// # Safety
     /// The caller has frozen the inbox, and still holds the home lock.
     pub(crate) unsafe fn thaw(&self) {
-        // Relaxed: nobody else changes it while it is frozen.
+        // Relaxed: no other thread changes it while it is frozen.
         let word = self.inbox.load(Relaxed).map_addr(|addr| addr & !FROZEN);
         // AcqRel: releases that the request has been accepted to all who post from here on.
         self.inbox.swap(word, AcqRel);
@@ -133,7 +133,7 @@ impl ColorCell {
         }
         // SAFETY: promised by the caller; until it is thawed, the inbox and its nodes are ours.
         unsafe { self.freeze(false) };
-        // Relaxed: nobody else changes it while it is frozen.
+        // Relaxed: no other thread changes it while it is frozen.
         let word = self.inbox.load(Relaxed);
         let mut top = without_bits(word);
         // SAFETY: as above.

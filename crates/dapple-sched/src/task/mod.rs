@@ -195,7 +195,7 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
     let here = context::with_worker(|worker| worker.frame.polls_light(task).then_some(worker.index)).flatten();
     // Relaxed: a hint.
     let home = here.unwrap_or((header.state.load(Relaxed) >> HOME_SHIFT) as usize);
-    // SAFETY: nobody else sees the cell yet.
+    // SAFETY: no other thread sees the cell yet.
     let begin = |cell: &ColorCell| unsafe {
         match here {
             Some(_) => cell.set_state(State::Running),
@@ -224,7 +224,7 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
                 // A dump may be looking at it.
                 // SAFETY: our handle keeps it alive.
                 let (_, _queue) = shared.lock_home(unsafe { cell.as_ref() });
-                // SAFETY: the home lock is held; nobody else has the color.
+                // SAFETY: the home lock is held; no other thread has the color.
                 unsafe { cell.as_ref().set_state(State::Idle) };
             }
             drop(mine);

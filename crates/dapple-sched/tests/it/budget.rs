@@ -100,7 +100,7 @@ fn c7_each_poll_begins_with_a_whole_budget() {
     for color in [None, Some(Color::new())] {
         let polls = async {
             let mut first = 0;
-            // Whatever is left of this poll.
+            // For the rest of this poll.
             dapple_sched::yield_now().await;
             for _ in 0..3 {
                 first = ready_in_this_poll().await;

@@ -185,7 +185,7 @@ fn c6_holds_after_a_panic_in_the_driver() {
     gate.open();
 }
 
-/// Polls a wait once, on behalf of somebody whose waker panics.
+/// Polls a wait once, with a waker that panics.
 fn poll_with_bomb<F: Future>(wait: &mut std::pin::Pin<Box<F>>) {
     let waker = Waker::from(Arc::new(Bomb));
     assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -352,7 +352,7 @@ impl World {
         }
     }
 
-    /// Until somebody wakes the task, at last when all agents are through.
+    /// Until a step wakes the task, at last when all agents are through.
     async fn sleep(self: &Arc<World>) {
         let mut slept = false;
         poll_fn(|cx| {

@@ -282,7 +282,7 @@ around_tokio! {
     ///
     /// dapple_sched::block_on(async {
     ///     let news = Notify::new();
-    ///     news.notify_one(); // kept until somebody waits
+    ///     news.notify_one(); // kept until a task waits
     ///     news.notified().await;
     /// });
     /// ```
@@ -300,7 +300,7 @@ impl Notify {
         Notify(tokio::sync::Notify::const_new())
     }
 
-    /// Waits until somebody tells. It hears of [`notify_waiters`](tokio::sync::Notify::notify_waiters) from this call on, and stands
+    /// Waits for a notification. It receives those of [`notify_waiters`](tokio::sync::Notify::notify_waiters) from this call on, and stands
     /// in the line for [`notify_one`](tokio::sync::Notify::notify_one) from its first poll, or [`Notified::enable`], on.
     ///
     /// Cancel safe: what it was told alone goes to the next in line.

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::Queue;
 use crate::lock::Mutex;
 
-/// A queue that is nobody's: one that is free, or a new one.
+/// A queue without an owner: one that is free, or a new one.
 ///
 /// # Errors
 ///

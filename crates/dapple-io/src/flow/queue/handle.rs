@@ -16,7 +16,7 @@ impl<T> Queue<T> {
         if self.room == 0 {
             ready!(self.shared.poll_room(&mut self.room_place, cx))?;
             self.room = 1;
-            // The room is kept until it is asked for again.
+            // The handle keeps the room until the next call.
             ready!(poll_budget(cx));
         }
         Poll::Ready(Ok(()))

@@ -42,7 +42,7 @@ impl<W: Writer> Room<W> {
         if self.count == 0 {
             ready!(self.core.poll_room(&mut self.place, cx))?;
             self.count = 1;
-            // The room is kept until it is asked for again.
+            // The handle keeps the room until the next call.
             ready!(poll_budget(cx));
         }
         Poll::Ready(Ok(()))
