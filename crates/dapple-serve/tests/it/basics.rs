@@ -1,19 +1,25 @@
 //! What a server does for clients who behave.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::Write;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dapple::hyper_rt::Executor;
 use dapple::net::{TcpListener, TcpStream, UnixListener};
+use dapple::serve::Body;
 use dapple::tls::{Certificates, TlsAcceptor, TlsConnector};
-use http::{Request, StatusCode};
+use dapple::{SlowCallback, Slowness};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper::rt::{Read as HyperRead, ReadBuf, Write as HyperWrite};
+use tower::service_fn;
 
 use crate::support::{Client, LIMIT, ask, connect, end, outside, reply, service, start};
 
@@ -325,4 +331,32 @@ fn a_service_may_panic_wherever_it_is_asked_and_its_connection_goes_on() {
     assert!(ask(&mut connect(addr), "/").0.starts_with("HTTP/1.1 500 "));
     assert_eq!(ask(&mut connect(addr), "/").1, "whole", "and so does the server");
     runtime.shutdown(LIMIT);
+}
+
+#[test]
+fn a_handler_that_blocks_is_reported_by_its_route() {
+    let (tell, told) = channel();
+    let report = move |slow: &SlowCallback| _ = tell.send((slow.about.clone(), slow.slowness));
+    let runtime = dapple::builder().workers(2).slow_callback(Duration::from_millis(20), report).build().unwrap();
+    let (open, gate) = channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let blocks = service_fn(move |_: Request<Body>| {
+        let gate = gate.clone();
+        async move {
+            let _ = gate.lock().unwrap().recv_timeout(LIMIT);
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"late"))))
+        }
+    });
+    let addr = runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        drop(dapple::spawn(async move { dapple::serve(listener, blocks).no_admission().await }));
+        addr
+    });
+    let client = std::thread::spawn(move || ask(&mut connect(addr), "/orders/7?key=secret").1);
+    // Without the query.
+    let mut reports = std::iter::from_fn(|| told.recv_timeout(LIMIT).ok());
+    assert!(reports.any(|report| report == (Some("GET /orders/7".to_owned()), Slowness::Blocks)));
+    drop(open);
+    assert_eq!(client.join().unwrap(), "late");
 }
