@@ -75,12 +75,6 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     Ok(clean && (!require || lacking.is_empty()))
 }
 
-/// AddressSanitizer over some tests, as a step of `cargo xtask ci`; none where the toolchain lacks it.
-pub(crate) fn address_step(workspace: &Workspace, args: &str) -> Option<Step> {
-    let own = Toolchain::find(None).filter(|own| own.has_runtime("asan"))?;
-    Some(own.sanitizer("AddressSanitizer", args, "address", workspace))
-}
-
 fn address(own: &Toolchain, workspace: &Workspace) -> Plan {
     if !own.has_runtime("asan") {
         return Plan::missing(RUNTIME);

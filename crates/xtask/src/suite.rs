@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{browser, etcd, h2spec, licenses, sanitize, tidy};
+use crate::{browser, etcd, h2spec, licenses, tidy};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -19,7 +19,6 @@ pub(crate) fn ci() -> Result<bool, String> {
         Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
     ];
     steps.extend(test_steps(&workspace));
-    steps.extend(sanitize::address_step(&workspace, SANITIZED));
     steps.push(Step::cargo("docs", "doc --workspace --no-deps --lib").flags("RUSTDOCFLAGS", "-D warnings"));
     Ok(run_all(&steps))
 }
@@ -77,6 +76,3 @@ pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
 /// What cargo builds for tests, the same in all steps: with HTTP/3, a preview that no default build has. (Clippy sees the
 /// programs without it.)
 pub(crate) const ALL: &str = "--workspace --features dapple-cli/http3";
-
-/// AddressSanitizer over the crate with most of the unsafe code: a minute on two cores. `cargo xtask sanitize` is for all.
-const SANITIZED: &str = "test -p dapple-sched --test it --no-fail-fast -- --skip compile_fail";

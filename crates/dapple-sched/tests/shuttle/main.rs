@@ -9,9 +9,6 @@
 
 #![cfg(dapple_shuttle)]
 
-#[path = "../nested/mod.rs"]
-mod nested;
-mod nesting;
 mod programs;
 mod scenes;
 #[allow(dead_code, reason = "some of it is for the models of crates above")]

@@ -31,8 +31,8 @@
 //!
 //! # From plain threads
 //!
-//! Some have forms for threads that are no workers, such as [`Mutex::blocking_lock`] and
-//! [`mpsc::Receiver::blocking_recv`]; for all others, [`block_on`](dapple_sched::block_on) (in the crate `dapple`:
+//! Some have forms for threads that are no workers, such as [`Mutex::blocking_lock`](tokio::sync::Mutex::blocking_lock) and
+//! [`mpsc::Receiver::blocking_recv`](tokio::sync::mpsc::Receiver::blocking_recv); for all others, [`block_on`](dapple_sched::block_on) (in the crate `dapple`:
 //! `dapple::wait`) waits for the future on the thread. **On a worker, `.await` instead**: `block_on` and the `_blocking`
 //! forms of [`Slot`] refuse to run there, tokio's `blocking_` forms do not notice and stop the worker.
 //!
