@@ -1,6 +1,5 @@
 //! Random programs of what meets inside of closures: holds in holds, futures that are polled, moved, dropped and
-//! forgotten wherever an agent stands, and foreign code that panics. `it` runs them on real threads, `shuttle` under
-//! its schedules.
+//! forgotten wherever an agent stands, and foreign code that panics. `it` runs them on real threads.
 //!
 //! [`program`] declares what they do, [`world`] does it, [`history`] says what was wrong with it: a state that is written
 //! is used once at a time, also on one thread; a color that is held for writing has one agent in it (C1); what a `try_`
