@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ pub(crate) struct World {
     /// Callbacks and tasks that are not over.
     left: AtomicUsize,
     agents: AtomicUsize,
+    /// A future or the handle of a task was forgotten.
+    forgot: AtomicBool,
 }
 
 /// One that does steps.
@@ -102,6 +104,7 @@ impl World {
             named: Default::default(),
             left: AtomicUsize::new(0),
             agents: AtomicUsize::new(0),
+            forgot: AtomicBool::new(false),
         })
     }
 
@@ -130,6 +133,16 @@ impl World {
             (0..COLORS).for_each(|color| self.is_free(color));
         }
         self.history.wrong()
+    }
+
+    /// Whether something was forgotten, which keeps its color for ever.
+    pub(crate) fn forgot(&self) -> bool {
+        self.forgot.load(SeqCst)
+    }
+
+    fn forget<T>(&self, what: T) {
+        self.forgot.store(true, SeqCst);
+        std::mem::forget(what);
     }
 
     fn agent(&self, on_thread: bool) -> Arc<Agent> {
@@ -189,7 +202,7 @@ impl World {
                 // A worker would wait for itself.
                 colors.into_iter().filter(|_| agent.on_thread).for_each(|color| self.is_free(color));
             }
-            Step::Forget(index) => std::mem::forget(self.take(*index)),
+            Step::Forget(index) => self.forget(self.take(*index)),
             Step::Post(uses, inner, fused) => self.post(uses, inner, Fuse(*fused)),
             Step::Task(color, inner) => self.spawn(agent, *color, inner),
             Step::Beside(inner) => {
@@ -325,7 +338,9 @@ impl World {
             let (world, began) = (&token.0, began);
             for step in &steps {
                 poll_fn(|cx| {
-                    *lock(&agent.waker) = cx.waker().clone();
+                    let own = cx.waker().clone();
+                    let before = std::mem::replace(&mut *lock(&agent.waker), own);
+                    drop(before);
                     world.act_all(&agent, std::slice::from_ref(step));
                     Poll::Ready(())
                 })
@@ -343,7 +358,7 @@ impl World {
             None => self.handle.spawn(task),
         };
         if inner.len() % 2 == 1 {
-            std::mem::forget(task)
+            self.forget(task)
         } else {
             drop(task)
         }
@@ -359,7 +374,8 @@ impl World {
             if std::mem::replace(&mut slept, true) {
                 return Poll::Ready(());
             }
-            lock(&self.sleepers).push(cx.waker().clone());
+            let waker = cx.waker().clone();
+            lock(&self.sleepers).push(waker);
             Poll::Pending
         })
         .await;

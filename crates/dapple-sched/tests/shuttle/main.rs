@@ -9,6 +9,10 @@
 
 #![cfg(dapple_shuttle)]
 
+#[allow(dead_code, reason = "the steps that panic, and that stop a runtime, are for real threads")]
+#[path = "../nested/mod.rs"]
+mod nested;
+mod nesting;
 mod programs;
 mod scenes;
 #[allow(dead_code, reason = "some of it is for the models of crates above")]
