@@ -13,7 +13,7 @@ use crate::context;
 use crate::ext::Ext;
 use crate::hold;
 use crate::node::{Origin, closure_node};
-use crate::post::{accept, post};
+use crate::post::{accept, post, post_to_default};
 use crate::refs;
 use crate::runtime::Handle;
 use crate::shared::Shared;
@@ -313,18 +313,15 @@ impl Color {
     /// As [`Color::post_with`], on behalf of the given line of the program.
     #[inline]
     pub(crate) fn post_from<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
+        // First of all, so that the closure is put together where it stays. One that is copied there from elsewhere is read
+        // back before its parts have left the processor's store buffer: 7 ns.
+        let node = closure_node(priority, origin, f);
         match self.cell {
             // SAFETY: the handle keeps the cell alive; the node is fresh.
-            Some(color) => unsafe { accept(color, closure_node(priority, origin, f)) },
-            None => self.post_to_default(origin, priority, f),
+            Some(color) => unsafe { accept(color, node) },
+            // SAFETY: the node is fresh.
+            None => unsafe { post_to_default(node) },
         }
-    }
-
-    /// Apart, so that what is compiled for each closure is small.
-    #[inline(never)]
-    fn post_to_default<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
-        // SAFETY: `with_cell` keeps it alive; the node is fresh.
-        self.with_cell(|color| unsafe { accept(color, closure_node(priority, origin, f)) });
     }
 
     /// As [`Color::post`], but refuses where as many callbacks wait as the capacity allows, or where the runtime has

@@ -10,9 +10,11 @@
 //! What no callback of the runtime posts (other threads, I/O events, timers) comes from outside: its color goes by the
 //! express list of its run queue.
 
+use std::mem;
 use std::ptr::{self, NonNull};
 
 use crate::cell::{ColorCell, State};
+use crate::color::Color;
 use crate::context;
 use crate::dispose;
 use crate::ext::Ext;
@@ -37,6 +39,30 @@ pub(crate) unsafe fn accept(color: NonNull<ColorCell>, node: NonNull<Node>) {
         }
         post(color, node);
     }
+}
+
+/// As [`accept`], into the default color of the current runtime.
+///
+/// # Panics
+/// If no runtime is current; the node is dropped then.
+///
+/// # Safety
+/// The node is the caller's to give.
+#[inline(never)]
+pub(crate) unsafe fn post_to_default(node: NonNull<Node>) {
+    struct Unplaced(NonNull<Node>);
+    impl Drop for Unplaced {
+        fn drop(&mut self) {
+            // SAFETY: promised by the caller of `post_to_default`; it was not accepted.
+            unsafe { (self.0.as_ref().vtable().drop)(self.0) };
+        }
+    }
+    let unplaced = Unplaced(node);
+    Color::DEFAULT.with_cell(|color| {
+        mem::forget(unplaced);
+        // SAFETY: `with_cell` keeps the color alive; the node is the caller's.
+        unsafe { accept(color, node) };
+    });
 }
 
 #[cold]
