@@ -215,6 +215,13 @@ impl Fifo {
         unsafe { self.head.as_ref() }.is_some_and(Node::is_urgent)
     }
 
+    /// Whether a plain callback goes first: no poll of a task, and nothing that somebody traces or counts.
+    #[inline]
+    pub(crate) fn has_plain_next(&self) -> bool {
+        // SAFETY: the fifo owns its nodes.
+        unsafe { self.head.as_ref() }.is_some_and(|node| node.plain_origin().is_some())
+    }
+
     /// Moves urgent nodes to the front, where they keep their order.
     #[cold]
     fn sort_urgent(&mut self) {
@@ -398,7 +405,10 @@ impl ColorCell {
                     None => fifo.head = node.as_ptr(),
                 }
                 fifo.tail = node.as_ptr();
-                fifo.rank = fifo.rank.max(rank(priority));
+                // Seldom: most have the lowest one.
+                if priority > 0 {
+                    fifo.rank = fifo.rank.max(rank(priority));
+                }
             });
         }
         self.set_len(self.len() + 1);

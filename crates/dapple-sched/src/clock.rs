@@ -61,14 +61,22 @@ pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
 }
 
 /// How many callbacks may run until the clock is looked at: sixteen short ones at most, so that a callback that
-/// suddenly takes a millisecond delays the end of the turn by sixteen; each one while nothing is known of them.
+/// suddenly takes a millisecond delays the end of the turn by sixteen; 64 where sixteen take less time than half a dozen looks;
+/// and each one while nothing is known of them.
 #[inline]
 fn until_look(mean_ns: u16) -> u32 {
-    if mean_ns == 0 { 1 } else { (LOOK_EVERY_NS / u32::from(mean_ns)).clamp(1, 16) }
+    match u32::from(mean_ns) {
+        0 => 1,
+        1..TINY_NS => 64,
+        mean_ns => (LOOK_EVERY_NS / mean_ns).clamp(1, 16),
+    }
 }
 
 /// How long one color may run while others wait.
 pub(crate) const SLICE_NS: u64 = 500_000;
+
+/// A callback that is shorter costs no more than a look at the clock.
+const TINY_NS: u32 = 50;
 
 /// How much time may pass between two looks at the clock, by what callbacks took so far.
 const LOOK_EVERY_NS: u32 = 32_000;

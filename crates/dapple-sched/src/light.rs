@@ -262,7 +262,7 @@ impl Worker {
     /// Takes tasks for a stretch; false if it is the turn of a color, or there are none. The queue is this worker's.
     #[inline]
     pub(crate) fn begin_stretch(&self, queue: &mut Guard<'_, RunQueue>) -> bool {
-        if queue.light.len() == 0 {
+        if queue.light.is_empty() {
             return false;
         }
         let max = self.stretch_len(queue.tasks_next(), queue.light.mean_ns);

@@ -268,12 +268,12 @@ impl Worker {
             queue = slot.lock();
             picked = key.and_then(|key| queue.take_picked(key));
         }
-        let next = picked.or_else(|| queue.take_oldest()).map(|color| {
+        let next = picked.or_else(|| queue.take_oldest()).inspect(|color| {
             // SAFETY: taken out under our lock, which is its home's.
             let cell = unsafe { color.as_ref() };
             slot.running.set(Running::Color(cell.id));
             // SAFETY: as above.
-            (color, unsafe { begin_turn(cell) })
+            unsafe { begin_turn(cell) };
         });
         let waiting = queue.len();
         drop(queue);
@@ -281,8 +281,8 @@ impl Worker {
         slot.len.store(waiting, Relaxed);
         self.policed.set(Some(policed));
         // None: while the policy was asked, others have taken all there was.
-        let Some((color, plan)) = next else { return false };
-        self.turn(color, plan);
+        let Some(color) = next else { return false };
+        self.turn(color);
         true
     }
 

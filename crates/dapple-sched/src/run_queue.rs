@@ -110,6 +110,12 @@ impl RunQueue {
         }
     }
 
+    /// Whether a color waits in which something came from outside.
+    #[inline]
+    pub(crate) fn express_waits(&self) -> bool {
+        self.occupied & EXPRESS_BITS != 0
+    }
+
     /// About how many turns it takes to run what waits.
     #[inline]
     pub(crate) fn turns_waiting(&self) -> usize {
@@ -372,6 +378,9 @@ const LOWEST_BITS: u32 = 0b11;
 
 /// The lists without it.
 const ORDINARY_BITS: u32 = 0x5555;
+
+/// The lists of what is from outside.
+const EXPRESS_BITS: u32 = 0xaaaa;
 
 /// One pick in so many goes to a lower level.
 const FAIR_PICK: u32 = 32;

@@ -41,14 +41,18 @@ pub(crate) struct Worker {
     pub(crate) free_tasks: FreeTasks,
     /// The driver is dispatching events on this thread: posts to idle colors bring them here.
     pub(crate) dispatches: Cell<bool>,
-    /// The turn that is over but whose color has not been requeued yet.
-    ended: Cell<Option<Turn>>,
+    /// The color of the turn that is over but whose color has not been requeued yet, or null.
+    ended: Cell<*mut ColorCell>,
+    /// How that turn has ended, if not as most do.
+    ending: Cell<Option<Ending>>,
     /// A waiter's node that the current turn has reached, and to which the color must be handed.
     handoff: Cell<*mut Node>,
     /// Turns until one is timed.
     turns_to_look: Cell<u32>,
     /// Time until the kernel is looked at, as far as turns are timed.
     ns_to_poll: Cell<u64>,
+    /// The turn that begins may go on with what its color posts to itself meanwhile.
+    goes_on: Cell<bool>,
     /// Callbacks that the current turn has run.
     ran: Cell<u32>,
     /// While a turn is timed: what it has spent on traffic with other workers. See [`away`].
@@ -74,14 +78,19 @@ pub(crate) struct Worker {
     pub(crate) policed: Cell<Option<Box<Policed>>>,
 }
 
-/// A color that has had its turn.
-struct Turn {
-    color: NonNull<ColorCell>,
+/// How a turn has ended.
+#[derive(Clone, Copy)]
+struct Ending {
     /// The node of a waiter that the color is to be handed to, or null.
     handoff: *mut Node,
     cut: Cut,
     /// It was a sample: time to see whether the color is where it belongs.
     looked: bool,
+}
+
+impl Ending {
+    /// As most turns end: nothing but what is left to run says what becomes of the color.
+    const SIMPLE: Ending = Ending { handoff: ptr::null_mut(), cut: Cut::No, looked: false };
 }
 
 /// Whether a turn ended before its batch did, so that what waited when it began still does.
@@ -96,18 +105,10 @@ enum Cut {
 
 /// What a worker does next.
 enum Next {
-    Turn(NonNull<ColorCell>, Plan),
+    Turn(NonNull<ColorCell>),
     /// Light tasks, which it has taken.
     Stretch,
     Nothing,
-}
-
-/// A turn that begins.
-pub(crate) struct Plan {
-    /// What was queued when it began.
-    batch: u32,
-    /// What callbacks of the color take, 0 if not known.
-    mean_ns: u16,
 }
 
 impl Worker {
@@ -120,10 +121,12 @@ impl Worker {
             blocks: Blocks::new(),
             free_tasks: FreeTasks::new(),
             dispatches: Cell::new(false),
-            ended: Cell::new(None),
+            ended: Cell::new(ptr::null_mut()),
+            ending: Cell::new(None),
             handoff: Cell::new(ptr::null_mut()),
             turns_to_look: Cell::new(0),
             ns_to_poll: Cell::new(POLL_EVERY_NS),
+            goes_on: Cell::new(false),
             ran: Cell::new(0),
             away_ns: Cell::new(None),
             stretch: Cell::new(0),
@@ -193,7 +196,7 @@ impl Worker {
     #[inline]
     fn try_step(&self) -> bool {
         match self.next() {
-            Next::Turn(color, plan) => self.turn(color, plan),
+            Next::Turn(color) => self.turn(color),
             Next::Stretch => self.run_stretch(),
             Next::Nothing => return false,
         }
@@ -202,29 +205,37 @@ impl Worker {
 
     /// Runs the turn of a color that this worker has set to `Running`. A panic of a callback passes through.
     #[inline(always)]
-    pub(crate) fn turn(&self, color: NonNull<ColorCell>, plan: Plan) {
+    pub(crate) fn turn(&self, color: NonNull<ColorCell>) {
+        // SAFETY: `Running` keeps the cell alive.
+        let (batch, mean_ns) = unsafe { (color.as_ref().len(), color.as_ref().mean_ns()) };
         let to_look = self.turns_to_look.get();
         self.ran.set(0);
         self.frame.enter(color);
-        if plan.batch == 1 && to_look > 0 && (1..LONG_CALLBACK_NS).contains(&plan.mean_ns) {
+        if batch <= SHORT_TURN && to_look > 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns) {
             self.turns_to_look.set(to_look - 1);
-            self.run_one(color);
-            self.conclude(color, Cut::No, false);
-            // The callback may have counted what it took.
-            self.poll_if_due();
+            self.run_few(color, batch, mean_ns);
+            if self.ran.get() >= batch && self.handoff.get().is_null() {
+                self.slot().counters.turn(self.ran.get());
+                if self.frame.leave() {
+                    self.ended.set(color.as_ptr());
+                }
+            } else {
+                self.conclude(color, Cut::slice_if(self.ran.get() < batch), false);
+            }
         } else {
-            self.run_many(color, &plan);
-            self.conclude(color, Cut::slice_if(self.ran.get() < plan.batch), to_look == 0);
-            self.poll_if_due();
+            self.run_many(color, batch, mean_ns);
+            self.conclude(color, Cut::slice_if(self.ran.get() < batch), to_look == 0);
         }
+        // A callback may have counted what it took.
+        self.poll_if_due();
     }
 
     /// A turn is over; the next step requeues its color.
-    #[inline]
     fn conclude(&self, color: NonNull<ColorCell>, cut: Cut, looked: bool) {
         self.slot().counters.turn(self.ran.get());
         if self.frame.leave() {
-            self.ended.set(Some(Turn { color, handoff: self.handoff.replace(ptr::null_mut()), cut, looked }));
+            self.ended.set(color.as_ptr());
+            self.ending.set(Some(Ending { handoff: self.handoff.replace(ptr::null_mut()), cut, looked }));
         }
     }
 
@@ -232,63 +243,149 @@ impl Worker {
     #[inline]
     fn next(&self) -> Next {
         let slot = self.slot();
-        let mut afterwards = Afterwards::new();
         let mut queue = slot.lock();
-        if let Some(turn) = self.ended.take() {
+        let simple = match NonNull::new(self.ended.get()) {
             // SAFETY: this worker runs the color, its turn is over, and we hold its home lock.
-            unsafe { self.end_turn(&mut queue, turn, &mut afterwards) };
+            Some(color) => unsafe { self.end_simply(&mut queue, color) },
+            None => true,
+        };
+        if !simple || slot.remote_waits() || !queue.light.is_empty() || self.stretch.get() != 0 {
+            return self.next_of_all(queue);
         }
+        self.next_color(queue)
+    }
+
+    /// Takes the next color, where nothing else is to be seen to.
+    #[inline(always)]
+    fn next_color(&self, mut queue: Guard<'_, RunQueue>) -> Next {
+        let slot = self.slot();
+        let next = queue.pop().map(|color| {
+            // SAFETY: popped under our lock, which is its home's.
+            let cell = unsafe { color.as_ref() };
+            slot.running.set(Running::Color(cell.id));
+            self.goes_on.set(!queue.express_waits() && !self.shared.policed);
+            // SAFETY: as above.
+            unsafe { begin_turn(cell) };
+            Next::Turn(color)
+        });
+        let (waiting, tasks) = (queue.turns_waiting(), queue.light.len());
+        drop(queue);
+        // Relaxed: a hint for thieves.
+        slot.len.store(waiting, Relaxed);
+        if waiting > 0 {
+            self.call_for_help(waiting, tasks);
+        }
+        next.unwrap_or_else(|| {
+            slot.running.set(Running::Nothing);
+            Next::Nothing
+        })
+    }
+
+    /// Takes what is to run next, with all that may come before.
+    #[inline(never)]
+    fn next_of_all(&self, mut queue: Guard<'_, RunQueue>) -> Next {
+        let slot = self.slot();
+        let mut afterwards = Afterwards::new();
+        // SAFETY: as in `next`.
+        unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
         if slot.remote_waits() {
             self.take_news(&mut queue, &mut afterwards);
         }
         self.end_stretch(&mut queue);
         let next = if self.begin_stretch(&mut queue) {
+            let (waiting, tasks) = (queue.turns_waiting(), queue.light.len());
+            drop(queue);
+            // Relaxed: a hint for thieves.
+            slot.len.store(waiting, Relaxed);
+            if waiting > 0 {
+                self.call_for_help(waiting, tasks);
+            }
             Next::Stretch
-        } else if let Some(color) = queue.pop() {
-            // SAFETY: popped under our lock, which is its home's.
-            let cell = unsafe { color.as_ref() };
-            slot.running.set(Running::Color(cell.id));
-            // SAFETY: as above.
-            Next::Turn(color, unsafe { begin_turn(cell) })
         } else {
-            Next::Nothing
+            self.next_color(queue)
         };
-        let (waiting, tasks) = (queue.turns_waiting(), queue.light.len());
-        drop(queue);
-        // Relaxed: a hint for thieves.
-        slot.len.store(waiting, Relaxed);
-        if matches!(next, Next::Nothing) {
-            slot.running.set(Running::Nothing);
-        }
         if !afterwards.is_empty() {
             afterwards.settle(&self.shared);
-        }
-        if waiting > 0 {
-            self.call_for_help(waiting, tasks);
         }
         next
     }
 
-    /// Runs the one callback of a color that this worker has set to `Running`.
+    /// Gives the color of the last turn its next state, if there is one.
+    ///
+    /// # Safety
+    /// `queue` is this worker's.
+    unsafe fn end_last_turn(&self, queue: &mut Guard<'_, RunQueue>, afterwards: &mut Afterwards) {
+        if let Some(color) = NonNull::new(self.ended.replace(ptr::null_mut())) {
+            let ending = self.ending.take().unwrap_or(Ending::SIMPLE);
+            // SAFETY: this worker runs the color, its turn is over, and we hold its home lock.
+            unsafe { self.end_turn(queue, color, ending, afterwards) };
+        }
+    }
+
+    /// Gives the color of a turn its next state, unless there is more to it than that: then false, and nothing has changed.
+    ///
+    /// # Safety
+    /// The color is that of `ended`, it is `Running` here, its turn is over, and `queue` is this worker's.
     #[inline]
-    fn run_one(&self, color: NonNull<ColorCell>) {
+    unsafe fn end_simply(&self, queue: &mut Guard<'_, RunQueue>, color: NonNull<ColorCell>) -> bool {
+        if self.ending.get().is_some() {
+            return false;
+        }
+        // SAFETY: promised by the caller.
+        unsafe {
+            let cell = color.as_ref();
+            cell.drain_inbox();
+            if cell.len() > 0 {
+                queue.push(color);
+            } else if cell.refs.load(Relaxed) > 0 {
+                // It is not dead: its handles go down to 0 under this lock only.
+                cell.set_state(State::Idle);
+                cell.fifo(|fifo| fifo.rank = 0);
+            } else {
+                return false;
+            }
+        }
+        self.ended.set(ptr::null_mut());
+        true
+    }
+
+    /// Runs a few callbacks of a color that this worker has set to `Running`, which are known to be short: those that were
+    /// queued when the turn began, and if they are tiny, what the color posts to itself meanwhile, up to [`SHORT_TURN`] in all.
+    /// The end of a turn costs as much as a callback.
+    ///
+    /// A color that posts to others lets them run first, as does a task that yields; and so does any for what came from
+    /// outside.
+    #[inline]
+    fn run_few(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) {
         // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
         unsafe {
             let cell = color.as_ref();
-            let Some(node) = cell.take_for_run() else { return };
-            self.ran.set(1);
-            self.run_node(color, node);
+            let most = if self.goes_on.get() && u32::from(mean_ns) < TINY_CALLBACK_NS { SHORT_TURN } else { batch };
+            let posts_out = cell.fifo(|fifo| fifo.posts_out);
+            let mut ran = 0;
+            while let Some(node) = cell.take_for_run() {
+                ran += 1;
+                self.ran.set(ran);
+                self.run_node(color, node);
+                let ends = ran >= batch
+                    && (ran >= most
+                        || self.slot().remote_waits()
+                        || !cell.fifo(|fifo| fifo.posts_out == posts_out && fifo.has_plain_next()));
+                if ends || self.frame.is_released() || !self.handoff.get().is_null() || self.ns_to_poll.get() == 0 {
+                    break;
+                }
+            }
         }
     }
 
     /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown.
-    fn run_many(&self, color: NonNull<ColorCell>, plan: &Plan) {
+    fn run_many(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) {
         let to_look = self.turns_to_look.get();
-        let timed = to_look == 0 || !(1..LONG_CALLBACK_NS).contains(&plan.mean_ns);
-        let slice = Slice::start(timed, plan.mean_ns);
+        let timed = to_look == 0 || !(1..LONG_CALLBACK_NS).contains(&mean_ns);
+        let slice = Slice::start(timed, mean_ns);
         self.away_ns.set(timed.then_some(0));
         // SAFETY: this worker runs the color.
-        unsafe { self.run_callbacks(&self.frame, color, plan.batch, &slice, &self.ran) };
+        unsafe { self.run_callbacks(&self.frame, color, batch, &slice, &self.ran) };
         self.turns_to_look.set(to_look.saturating_sub(1));
         if !slice.is_timed() {
             return;
@@ -420,11 +517,8 @@ impl Worker {
         let mut queue = self.slot().lock();
         // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
         unsafe {
-            self.end_turn(
-                &mut queue,
-                Turn { color, handoff: ptr::null_mut(), cut: Cut::Early, looked: false },
-                &mut afterwards,
-            )
+            let ending = Ending { cut: Cut::Early, ..Ending::SIMPLE };
+            self.end_turn(&mut queue, color, ending, &mut afterwards);
         };
         drop(queue);
         afterwards.settle(&self.shared);
@@ -441,15 +535,21 @@ impl Worker {
     /// # Safety
     /// The color is `Running` here, its turn is over, and `queue` is this worker's.
     #[inline]
-    unsafe fn end_turn(&self, queue: &mut Guard<'_, RunQueue>, turn: Turn, afterwards: &mut Afterwards) {
+    unsafe fn end_turn(
+        &self,
+        queue: &mut Guard<'_, RunQueue>,
+        color: NonNull<ColorCell>,
+        ending: Ending,
+        afterwards: &mut Afterwards,
+    ) {
         // SAFETY: promised by the caller.
         unsafe {
-            let cell = turn.color.as_ref();
+            let cell = color.as_ref();
             cell.drain_inbox();
-            if turn.cut == Cut::No && !turn.looked && turn.handoff.is_null() && cell.len() > 0 {
-                queue.push(turn.color);
+            if ending.cut == Cut::No && !ending.looked && ending.handoff.is_null() && cell.len() > 0 {
+                queue.push(color);
             } else {
-                self.end_turn_otherwise(queue, turn, afterwards);
+                self.end_turn_otherwise(queue, color, ending, afterwards);
             }
         }
     }
@@ -459,24 +559,30 @@ impl Worker {
     /// # Safety
     /// As [`Worker::end_turn`].
     #[inline(never)]
-    unsafe fn end_turn_otherwise(&self, queue: &mut Guard<'_, RunQueue>, turn: Turn, afterwards: &mut Afterwards) {
+    unsafe fn end_turn_otherwise(
+        &self,
+        queue: &mut Guard<'_, RunQueue>,
+        color: NonNull<ColorCell>,
+        ending: Ending,
+        afterwards: &mut Afterwards,
+    ) {
         // SAFETY: promised by the caller.
         unsafe {
-            let cell = turn.color.as_ref();
-            if turn.cut != Cut::No && cell.len() > 0 {
+            let cell = color.as_ref();
+            if ending.cut != Cut::No && cell.len() > 0 {
                 // What waited when the turn began still does. Who has used up a time slice goes by the express list
                 // for news only: others would have hardly any time beside a long queue from outside.
-                let used_up = turn.cut == Cut::Slice && turn.handoff.is_null();
+                let used_up = ending.cut == Cut::Slice && ending.handoff.is_null();
                 let kept = if used_up { !EXPRESS } else { !0 };
                 let before = cell.links(|links| links.queued_rank) & kept;
                 cell.fifo(|fifo| fifo.rank = fifo.rank.max(before));
             }
-            if let Some(node) = NonNull::new(turn.handoff) {
+            if let Some(node) = NonNull::new(ending.handoff) {
                 if cell.fifo(|fifo| fifo.is_urgent()) {
                     // Somebody holds another color until his task has been polled in this one. The waiter would keep
                     // him from it, and perhaps wait for just that other color.
                     cell.put_back(node);
-                    queue.push(turn.color);
+                    queue.push(color);
                 } else if node.as_ref().reads() {
                     afterwards.grant(cell.admit_readers(Some(node)));
                 } else {
@@ -485,17 +591,17 @@ impl Worker {
                     afterwards.grant(node.as_ptr());
                 }
             } else if cell.len() > 0 {
-                match if turn.looked { self.gather(turn.color) } else { None } {
+                match if ending.looked { self.gather(color) } else { None } {
                     Some(target) => afterwards.kick = target,
-                    None => queue.push(turn.color),
+                    None => queue.push(color),
                 }
             } else {
                 cell.set_state(State::Idle);
                 cell.fifo(|fifo| fifo.rank = 0);
-                if hold::is_dead(turn.color) {
-                    afterwards.bury(turn.color);
-                } else if turn.looked {
-                    self.gather(turn.color);
+                if hold::is_dead(color) {
+                    afterwards.bury(color);
+                } else if ending.looked {
+                    self.gather(color);
                 }
             }
         }
@@ -598,8 +704,7 @@ impl Worker {
         let mut queue = self.slot().lock();
         // SAFETY: promised by the caller; this is its home lock.
         unsafe {
-            let turn = Turn { color, handoff: ptr::null_mut(), cut: Cut::No, looked: false };
-            self.end_turn(&mut queue, turn, &mut afterwards);
+            self.end_turn(&mut queue, color, Ending::SIMPLE, &mut afterwards);
         }
         drop(queue);
         afterwards.settle(&self.shared);
@@ -630,10 +735,8 @@ impl Worker {
         let mut afterwards = Afterwards::new();
         self.drop_policy();
         let mut queue = self.slot().lock();
-        if let Some(turn) = self.ended.take() {
-            // SAFETY: as in `next_color`.
-            unsafe { self.end_turn(&mut queue, turn, &mut afterwards) };
-        }
+        // SAFETY: it is our lock.
+        unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
         self.end_stretch(&mut queue);
         queue.closed = true;
         let light = mem::take(&mut queue.light);
@@ -688,9 +791,9 @@ impl Worker {
     fn leave_shared_queue(&self) {
         let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
-        if let Some(turn) = self.ended.take().filter(|_| !queue.closed) {
-            // SAFETY: as in `next_color`.
-            unsafe { self.end_turn(&mut queue, turn, &mut afterwards) };
+        if !queue.closed {
+            // SAFETY: it is our lock.
+            unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
         }
         drop(queue);
         afterwards.settle(&self.shared);
@@ -723,12 +826,11 @@ pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
 /// # Safety
 /// The caller holds the home lock and is the home worker.
 #[inline]
-pub(crate) unsafe fn begin_turn(cell: &ColorCell) -> Plan {
+pub(crate) unsafe fn begin_turn(cell: &ColorCell) {
     // SAFETY: promised by the caller.
     unsafe {
         cell.set_state(State::Running);
         cell.fifo(|fifo| fifo.rank = 0);
-        Plan { batch: cell.len(), mean_ns: cell.mean_ns() }
     }
 }
 
@@ -740,6 +842,9 @@ const LOOKS_TO_POLL: u64 = 16;
 
 /// ... of which there is at least one in so many.
 const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
+
+/// A turn of so few short callbacks never looks at the clock.
+const SHORT_TURN: u32 = 8;
 
 /// Callbacks that are longer than this are timed in every turn: it is little beside them, and what was measured while other
 /// threads had the core, or while colors were apart, is soon set right. As long as that, they may keep a set apart.

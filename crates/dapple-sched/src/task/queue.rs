@@ -45,6 +45,11 @@ unsafe impl Send for Chunk {}
 
 impl LightQueue {
     #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.ordinary.len + self.express.len
     }
