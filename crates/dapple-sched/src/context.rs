@@ -64,6 +64,12 @@ thread_local! {
     static CONTEXT: Context = Context::new();
 }
 
+/// A number that no other thread has that lives at the same time.
+#[inline]
+pub(crate) fn thread_token() -> usize {
+    CONTEXT.with(|context| ptr::from_ref(context).addr())
+}
+
 /// Calls `f` with this thread's worker; `None` where the thread is none.
 #[inline]
 pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
@@ -117,15 +123,18 @@ pub fn count_time(ran: Duration) {
 }
 
 /// Makes the current thread a worker for as long as it lives.
-pub(crate) struct WorkerScope {
+pub(crate) struct WorkerScope<'a> {
+    current: &'a Worker,
     worker: *const Worker,
     frame: *const Frame,
     budget: *const Budget,
 }
 
-impl WorkerScope {
-    pub(crate) fn enter(worker: &Worker) -> WorkerScope {
+impl WorkerScope<'_> {
+    pub(crate) fn enter(worker: &Worker) -> WorkerScope<'_> {
+        worker.slot().bind();
         CONTEXT.with(|context| WorkerScope {
+            current: worker,
             worker: context.worker.replace(worker),
             frame: context.frame.replace(&worker.frame),
             budget: context.budget.replace(&worker.slot().budget),
@@ -133,8 +142,9 @@ impl WorkerScope {
     }
 }
 
-impl Drop for WorkerScope {
+impl Drop for WorkerScope<'_> {
     fn drop(&mut self) {
+        self.current.slot().unbind();
         CONTEXT.with(|context| {
             context.worker.set(self.worker);
             context.frame.set(self.frame);
@@ -457,6 +467,7 @@ pub(crate) fn set_entered(entry: *mut Entry) {
     CONTEXT.with(|context| context.entered.set(entry));
 }
 
+#[inline]
 fn top<'a>() -> Option<&'a Frame> {
     let frame = CONTEXT.with(|context| context.frame.get());
     // SAFETY: frames live on this thread's stack, deeper than every caller of this private function, and unlink

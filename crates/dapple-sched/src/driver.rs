@@ -6,6 +6,7 @@ use std::task::RawWakerVTable;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crate::barrier::Membarrier;
 use crate::dump::TaskWait;
 
 /// What workers wait in: one slot per worker. `dapple-io` implements it with epoll, the simulator with its own clock.
@@ -141,6 +142,10 @@ impl Driver for ThreadDriver {
         if let Some(thread) = self.threads[worker].get() {
             thread.unpark();
         }
+    }
+
+    fn barrier(&self) -> Option<&dyn Barrier> {
+        Some(&Membarrier)
     }
 
     fn shutdown(&self) {}

@@ -96,6 +96,7 @@ mod yield_now;
 pub mod model;
 
 pub use abort::AbortHandle;
+pub use barrier::Membarrier;
 pub use block_on::block_on;
 pub use budget::{
     Budgeted, ConsumeBudget, Unconstrained, budgeted, consume_budget, poll_budget, poll_budgeted, unconstrained,

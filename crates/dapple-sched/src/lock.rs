@@ -8,10 +8,17 @@
 //! | `false` | free | `swap(true)` by whoever enters |
 //! | `true` | held | `store(false)` by the holder |
 
+mod owned;
+
 use std::ops::{Deref, DerefMut};
 
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 use crate::sync::{UnsafeCell, spin_loop, yield_now};
+
+#[cfg(any(not(dapple_shuttle), dapple_loom))]
+pub(crate) use owned::OwnedLock;
+#[cfg(any(dapple_loom, dapple_shuttle))]
+pub(crate) use owned::UnownedLock;
 
 /// A value that one thread at a time may touch.
 pub(crate) struct Lock<T> {
@@ -24,10 +31,11 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 // SAFETY: as above; the lock owns its value.
 unsafe impl<T: Send> Send for Lock<T> {}
 
-/// Access to the value of a [`Lock`]; dropping it unlocks.
+/// Access to the value of a lock; dropping it unlocks.
 pub(crate) struct Guard<'a, T> {
-    lock: &'a Lock<T>,
-    value: *mut T,
+    /// What is true as long as the guard is there.
+    held: &'a AtomicBool,
+    value: &'a UnsafeCell<T>,
 }
 
 impl<T> Lock<T> {
@@ -44,7 +52,7 @@ impl<T> Lock<T> {
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         // Acquire pairs with the Release in `Guard::drop`.
-        if self.locked.swap(true, Acquire) { None } else { Some(self.guard()) }
+        if self.locked.swap(true, Acquire) { None } else { Some(self.guard_by(&self.locked)) }
     }
 
     #[inline]
@@ -74,9 +82,7 @@ impl<T> Lock<T> {
             // Relaxed: only a hint when to try again; `try_lock` orders. (loom would explore how stale the hint can be
             // for ever.)
             while cfg!(not(dapple_loom)) && self.locked.load(Relaxed) {
-                spins += 1;
-                // The holder may have been preempted (more workers than cores): give it the core.
-                if spins.is_multiple_of(SPINS_BEFORE_YIELD) { yield_now() } else { spin_loop() }
+                wait_a_little(&mut spins);
             }
             if let Some(guard) = self.try_lock() {
                 return guard;
@@ -88,8 +94,8 @@ impl<T> Lock<T> {
     }
 
     #[inline]
-    fn guard(&self) -> Guard<'_, T> {
-        Guard { lock: self, value: self.value.with_mut(|value| value) }
+    fn guard_by<'a>(&'a self, held: &'a AtomicBool) -> Guard<'a, T> {
+        Guard { held, value: &self.value }
     }
 }
 
@@ -97,16 +103,16 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (see `locked`), and `&self` excludes `deref_mut`.
-        unsafe { &*self.value }
+        // SAFETY: this guard is the only one (see the states of the lock), and `&self` excludes `deref_mut`.
+        self.value.with(|value| unsafe { &*value })
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one (see `locked`), borrowed mutably.
-        unsafe { &mut *self.value }
+        // SAFETY: this guard is the only one (see the states of the lock), borrowed mutably.
+        self.value.with_mut(|value| unsafe { &mut *value })
     }
 }
 
@@ -116,11 +122,18 @@ impl<T> Drop for Guard<'_, T> {
         // Release pairs with the Acquire in `try_lock`.
         if cfg!(dapple_loom) {
             // loom leaves a plain store unordered against concurrent exchanges, and lets those spin for ever.
-            self.lock.locked.swap(false, Release);
+            self.held.swap(false, Release);
         } else {
-            self.lock.locked.store(false, Release);
+            self.held.store(false, Release);
         }
     }
 }
 
-const SPINS_BEFORE_YIELD: u32 = 64;
+/// The holder may have been preempted (more workers than cores): now and then it is given the core.
+fn wait_a_little(spins: &mut u32) {
+    *spins += 1;
+    if spins.is_multiple_of(SPINS_BEFORE_YIELD) { yield_now() } else { spin_loop() }
+}
+
+/// In a model, each try would be explored.
+const SPINS_BEFORE_YIELD: u32 = if cfg!(dapple_loom) { 1 } else { 64 };

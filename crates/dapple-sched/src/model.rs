@@ -62,6 +62,39 @@ impl Model {
     }
 }
 
+/// The lock of a worker's run queue, around a number.
+#[cfg(dapple_loom)]
+#[derive(Clone)]
+pub struct OwnedLock(Arc<crate::lock::OwnedLock<u32>>);
+
+#[cfg(dapple_loom)]
+impl OwnedLock {
+    /// A lock without an owner.
+    pub fn new(driver: Arc<dyn Driver>) -> OwnedLock {
+        OwnedLock(Arc::new(crate::lock::OwnedLock::new(&driver, 0)))
+    }
+
+    /// The calling thread is the owner from here on, until [`OwnedLock::unbind`].
+    pub fn bind(&self) {
+        self.0.bind();
+    }
+
+    /// Ends what [`OwnedLock::bind`] began.
+    pub fn unbind(&self) {
+        self.0.unbind();
+    }
+
+    /// Runs `f` while the lock is held.
+    pub fn lock<R>(&self, f: impl FnOnce(&mut u32) -> R) -> R {
+        f(&mut self.0.lock())
+    }
+
+    /// The same, if the lock is free.
+    pub fn try_lock<R>(&self, f: impl FnOnce(&mut u32) -> R) -> Option<R> {
+        self.0.try_lock().map(|mut guard| f(&mut guard))
+    }
+}
+
 /// A worker that the model steps.
 pub struct ModelWorker<'a> {
     worker: &'a Worker,

@@ -34,7 +34,9 @@ use crate::driver::{Barrier, Driver};
 use crate::foreign;
 use crate::fork;
 use crate::light::{STRETCH_MAX, Stretch};
-use crate::lock::{Guard, Lock};
+use crate::lock::Guard;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+use crate::lock::OwnedLock as QueueLock;
 use crate::mark::{Help, Mark};
 use crate::monitor::SlowRule;
 use crate::named::{Names, Shown};
@@ -43,6 +45,7 @@ use crate::registry::Registry;
 use crate::run_queue::RunQueue;
 use crate::runtime::PanicHandler;
 use crate::stats::Counters;
+use crate::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use crate::task::TaskMemory;
 use crate::trace::Watch;
@@ -88,10 +91,15 @@ pub(crate) struct Shared {
     next_id: AtomicU64,
 }
 
+/// In a model of the scheduler the plain lock stands for the one that has an owner, which has a model of its own
+/// (`tests/loom/lock.rs`): together they have more interleavings than can be searched.
+#[cfg(any(dapple_loom, dapple_shuttle))]
+use crate::lock::UnownedLock as QueueLock;
+
 /// One worker, as the others see it.
 #[repr(align(128))]
 pub(crate) struct Slot {
-    queue: Lock<RunQueue>,
+    queue: QueueLock<RunQueue>,
     /// See the module's table.
     remote: AtomicPtr<ColorCell>,
     /// Length of the run queue when its lock was last released by the worker; a hint for thieves.
@@ -174,9 +182,9 @@ pub(crate) enum Linked {
 }
 
 impl Slot {
-    fn new() -> Slot {
+    fn new(driver: &Arc<dyn Driver>) -> Slot {
         Slot {
-            queue: Lock::new(RunQueue::new()),
+            queue: QueueLock::new(driver, RunQueue::new()),
             remote: AtomicPtr::new(ptr::null_mut()),
             len: AtomicUsize::new(0),
             mark: Mark::default(),
@@ -202,6 +210,17 @@ impl Slot {
     /// Whether the worker is in a long callback, as the monitor last saw it.
     pub(crate) fn is_overdue(&self) -> bool {
         self.mark.is_overdue(|| self.counters.turns())
+    }
+
+    /// The calling thread is the worker's from here on, until [`Slot::unbind`].
+    pub(crate) fn bind(&self) {
+        if !switches::shared_queue() {
+            self.queue.bind();
+        }
+    }
+
+    pub(crate) fn unbind(&self) {
+        self.queue.unbind();
     }
 
     #[inline]
@@ -322,7 +341,7 @@ impl Shared {
     ) -> Arc<Shared> {
         let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
         Arc::new_cyclic(|weak| Shared {
-            slots: (0..workers).map(|_| Slot::new()).collect(),
+            slots: (0..workers).map(|_| Slot::new(&driver)).collect(),
             driver,
             #[cfg(not(any(dapple_loom, dapple_shuttle)))]
             pool: crate::pool::Pool::new(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::RawWakerVTable;
 use std::time::Duration;
 
-use dapple_sched::{Barrier, Driver, Outside, TaskWait};
+use dapple_sched::{Barrier, Driver, Membarrier, Outside, TaskWait};
 
 use crate::blocking::Pool;
 use crate::descriptors::Descriptors;
@@ -17,14 +17,12 @@ use crate::lock::Mutex;
 #[cfg(feature = "dns")]
 use crate::net::Resolver;
 use crate::signal::Hub;
-use barrier::Membarrier;
 use clock::Clock;
 use slot::Slot;
 use standing::Standing;
 use thread::Thread;
 use uring::Limits;
 
-mod barrier;
 pub(crate) mod clock;
 pub(crate) mod current;
 mod entry;

@@ -10,6 +10,7 @@
 
 mod colors;
 mod light;
+mod lock;
 mod outside;
 mod readers;
 mod reading_sets;

@@ -66,8 +66,12 @@ unsafe impl Barrier for Parker {
     }
 }
 
+pub(crate) fn driver(workers: usize) -> Arc<dyn Driver> {
+    Arc::new(Parker((0..workers).map(|_| (Mutex::new(false), Condvar::new())).collect()))
+}
+
 pub(crate) fn model(workers: usize) -> Model {
-    Model::new(workers, Arc::new(Parker((0..workers).map(|_| (Mutex::new(false), Condvar::new())).collect())))
+    Model::new(workers, driver(workers))
 }
 
 /// What a color's callbacks wrote. Not synchronized: loom fails the model if two callbacks of the color overlap, or if

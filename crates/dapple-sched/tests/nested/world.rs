@@ -136,6 +136,7 @@ impl World {
     }
 
     /// Whether something was forgotten, which keeps its color for ever.
+    #[allow(dead_code, reason = "only models count colors")]
     pub(crate) fn forgot(&self) -> bool {
         self.forgot.load(SeqCst)
     }
