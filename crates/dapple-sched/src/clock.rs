@@ -65,10 +65,10 @@ pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
 /// and each one while nothing is known of them.
 #[inline]
 fn until_look(mean_ns: u16) -> u32 {
-    match u32::from(mean_ns) {
+    match mean_ns {
         0 => 1,
         1..TINY_NS => 64,
-        mean_ns => (LOOK_EVERY_NS / mean_ns).clamp(1, 16),
+        mean_ns => (LOOK_EVERY_NS / u32::from(mean_ns)).clamp(1, 16),
     }
 }
 
@@ -76,7 +76,7 @@ fn until_look(mean_ns: u16) -> u32 {
 pub(crate) const SLICE_NS: u64 = 500_000;
 
 /// A callback that is shorter costs no more than a look at the clock.
-const TINY_NS: u32 = 50;
+pub(crate) const TINY_NS: u16 = 50;
 
 /// How much time may pass between two looks at the clock, by what callbacks took so far.
 const LOOK_EVERY_NS: u32 = 32_000;

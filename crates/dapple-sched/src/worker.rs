@@ -47,6 +47,9 @@ pub(crate) struct Worker {
     ending: Cell<Option<Ending>>,
     /// A waiter's node that the current turn has reached, and to which the color must be handed.
     handoff: Cell<*mut Node>,
+    /// The current turn is to end after this callback: it has reached a waiter, its color was released, or the kernel is to be
+    /// looked at.
+    interrupted: Cell<bool>,
     /// Turns until one is timed.
     turns_to_look: Cell<u32>,
     /// Time until the kernel is looked at, as far as turns are timed.
@@ -124,6 +127,7 @@ impl Worker {
             ended: Cell::new(ptr::null_mut()),
             ending: Cell::new(None),
             handoff: Cell::new(ptr::null_mut()),
+            interrupted: Cell::new(false),
             turns_to_look: Cell::new(0),
             ns_to_poll: Cell::new(POLL_EVERY_NS),
             goes_on: Cell::new(false),
@@ -210,8 +214,10 @@ impl Worker {
         let (batch, mean_ns) = unsafe { (color.as_ref().len(), color.as_ref().mean_ns()) };
         let to_look = self.turns_to_look.get();
         self.ran.set(0);
+        self.interrupted.set(false);
         self.frame.enter(color);
-        if batch <= SHORT_TURN && to_look > 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns) {
+        let short = if mean_ns < clock::TINY_NS { SHORT_TURN_TINY } else { SHORT_TURN };
+        if batch <= short && to_look > 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns) {
             self.turns_to_look.set(to_look - 1);
             self.run_few(color, batch, mean_ns);
             if self.ran.get() >= batch && self.handoff.get().is_null() {
@@ -371,7 +377,7 @@ impl Worker {
                     && (ran >= most
                         || self.slot().remote_waits()
                         || !cell.fifo(|fifo| fifo.posts_out == posts_out && fifo.has_plain_next()));
-                if ends || self.frame.is_released() || !self.handoff.get().is_null() || self.ns_to_poll.get() == 0 {
+                if ends || self.interrupted.get() {
                     break;
                 }
             }
@@ -419,7 +425,7 @@ impl Worker {
         let mean = clock::smooth(old, sample);
         slot.turn_ns.store(mean, Relaxed);
         // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
-        let turns = if mean < LONG_TURN_NS { TURNS_BETWEEN_LOOKS_MAX } else { 4 };
+        let turns = (LOOK_EVERY_NS / mean.max(1)).clamp(TURNS_BETWEEN_LOOKS_MIN, TURNS_BETWEEN_LOOKS_MAX);
         self.turns_to_look.set(turns - 1);
         (u64::from(turns) * u64::from(mean)).max(POLL_EVERY_NS / LOOKS_TO_POLL)
     }
@@ -427,6 +433,9 @@ impl Worker {
     /// Counts time that has passed in the callback that runs, so that the kernel is looked at when it is over.
     pub(crate) fn count_time(&self, ns: u64) {
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(ns));
+        if self.ns_to_poll.get() == 0 {
+            self.interrupted.set(true);
+        }
     }
 
     /// Looks at the kernel, if enough time has passed.
@@ -513,6 +522,7 @@ impl Worker {
         if !context::release_turn_of(color) {
             return;
         }
+        self.interrupted.set(true);
         let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
         // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
@@ -528,6 +538,7 @@ impl Worker {
     pub(crate) fn hand_off_after_turn(&self, node: NonNull<Node>) {
         debug_assert!(self.handoff.get().is_null());
         self.handoff.set(node.as_ptr());
+        self.interrupted.set(true);
     }
 
     /// Gives the color of an ended turn its next state.
@@ -842,16 +853,20 @@ const LOOKS_TO_POLL: u64 = 16;
 
 /// ... of which there is at least one in so many.
 const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
+const TURNS_BETWEEN_LOOKS_MIN: u32 = 4;
 
-/// A turn of so few short callbacks never looks at the clock.
+/// Turns are timed about this often.
+const LOOK_EVERY_NS: u32 = 32_000;
+
+/// A turn of so few short callbacks never looks at the clock,
 const SHORT_TURN: u32 = 8;
+
+/// and one of so many that are hardly longer than a look.
+const SHORT_TURN_TINY: u32 = 64;
 
 /// Callbacks that are longer than this are timed in every turn: it is little beside them, and what was measured while other
 /// threads had the core, or while colors were apart, is soon set right. As long as that, they may keep a set apart.
 const LONG_CALLBACK_NS: u16 = (REQUEST_POSTS * TINY_CALLBACK_NS) as u16;
-
-/// Turns longer than this are timed more often.
-const LONG_TURN_NS: u32 = 1_000;
 
 /// Shorter callbacks cost less than moving them between cores: about 130 ns, two cache-line transfers.
 pub(crate) const TINY_CALLBACK_NS: u32 = 150;
