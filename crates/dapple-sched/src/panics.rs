@@ -90,9 +90,13 @@ pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// Drops a payload whose destructor may itself panic.
+/// Drops a payload whose destructor may itself panic, as a rule with a text, which is dropped as well. Any other payload of
+/// that second panic is forgotten: its destructor might go on like this for ever.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(again);
+        match again.is::<&'static str>() || again.is::<String>() {
+            true => drop(again),
+            false => std::mem::forget(again),
+        }
     }
 }
