@@ -21,6 +21,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::bombs::{Calls, DropBomb, bomb, counting, drop_bomb, panic_twice};
 use crate::clones::on_clone;
+use crate::forget::forget;
 use crate::{LIMIT, wait_until};
 
 /// A runtime that keeps its panics to itself.
@@ -143,7 +144,7 @@ fn timers_fire_beside(bad: fn() -> Waker, limit: Duration) -> bool {
         let first = catch_unwind(AssertUnwindSafe(|| poll(sleep.as_mut(), &drop_bomb()).is_pending()));
         // Another waker takes the place of the first, which is dropped.
         if !first.unwrap_or(false) || poll(sleep.as_mut(), &waker).is_ready() {
-            std::mem::forget(waker);
+            forget(waker);
             return false;
         }
     }

@@ -19,6 +19,7 @@ use dapple_sched::Runtime;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::bombs::counting;
+use crate::forget::forget;
 use crate::{LIMIT, file_runtime, runtime, sources, wait_until};
 
 fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
@@ -31,7 +32,7 @@ fn let_go<F: Future>(future: F, polled: bool, forgets: bool) {
     if polled {
         assert!(poll(&mut future).is_pending());
     }
-    if forgets { std::mem::forget(future) } else { drop(future) }
+    if forgets { forget(future) } else { drop(future) }
 }
 
 /// As [`let_go`], where the kernel may be through by the end of the first poll.
@@ -40,7 +41,7 @@ fn let_go_ready_or_not<F: Future>(future: F, polled: bool, forgets: bool) {
     if polled && poll(&mut future).is_ready() {
         return;
     }
-    if forgets { std::mem::forget(future) } else { drop(future) }
+    if forgets { forget(future) } else { drop(future) }
 }
 
 /// All ways to let go of a future: polled or not, forgotten or dropped.
@@ -159,7 +160,7 @@ fn connects_that_are_let_go_of_end() {
             drop((poll(&mut by_tcp), poll(&mut by_unix)));
         }
         if forgets {
-            std::mem::forget((by_tcp, by_unix));
+            forget((by_tcp, by_unix));
         } else {
             drop((by_tcp, by_unix));
             wait_until("their descriptors are closed", || sources(&runtime) == before);

@@ -22,6 +22,8 @@ mod faults;
 mod file_load;
 mod files;
 mod flow;
+#[path = "../../../dapple-sched/tests/it/forget.rs"]
+mod forget;
 mod futures;
 mod happy_eyeballs;
 mod idle_descriptors;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
+use crate::forget::forget;
+
 /// A waker that panics when it is called.
 pub(crate) fn bomb() -> Waker {
     struct Bomb;
@@ -42,7 +44,7 @@ pub(crate) fn panic_twice() -> ! {
 
 /// Runs `run`, whose panic is that of a bomb, and is what the caller gets. Its payload is kept.
 pub(crate) fn blast(run: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(run)).map_err(std::mem::forget).is_err()
+    catch_unwind(AssertUnwindSafe(run)).map_err(forget).is_err()
 }
 
 /// A waker that counts how often it was called.

@@ -1,9 +1,8 @@
 //! Entering runtimes: guards that are dropped in any order, or forgotten.
 
-use std::mem;
-
 use dapple_sched::{EnterGuard, Handle};
 
+use crate::forget::forget;
 use crate::support::runtime;
 
 /// The number of workers tells runtimes apart.
@@ -34,7 +33,7 @@ fn a_guard_that_is_forgotten_keeps_its_runtime_current() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let outer = one.enter();
-            mem::forget(two.enter());
+            forget(two.enter());
             let third = one.enter();
             drop(outer);
             assert_eq!(current(), Some(1));

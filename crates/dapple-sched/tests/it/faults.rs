@@ -15,6 +15,7 @@ use dapple_sched::{
 
 use crate::bombs::{DropBomb, blast, bomb, counting, drop_bomb, panic_twice};
 use crate::clones::on_clone;
+use crate::forget::forget;
 use crate::support::{Gate, LONG, collector, occupy};
 
 /// A runtime that keeps its panics to itself.
@@ -190,7 +191,7 @@ fn a_joiner_that_panics_is_alone_with_it() {
     let task = runtime.spawn(std::future::pending::<()>());
     let bad = drop_bomb();
     assert!(task.poll_finished(&mut Context::from_waker(&bad)).is_pending());
-    std::mem::forget(bad);
+    forget(bad);
     assert!(task.poll_finished(&mut Context::from_waker(&drop_bomb())).is_pending());
     assert!(task.poll_finished(&mut Context::from_waker(Waker::noop())).is_pending());
     task.abort();

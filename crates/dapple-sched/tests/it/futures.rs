@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use dapple_sched::{Color, Colored, Pinned, Runtime, TryWithError, when, yield_now};
 
+use crate::forget::forget;
 use crate::support::{Gate, LONG, occupy};
 
 type Waiting = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -28,7 +29,7 @@ const WAITS: [(&str, Make); 3] = [
 ];
 
 const DROPPED: (&str, fn(Waiting)) = ("dropped", drop);
-const FORGOTTEN: (&str, fn(Waiting)) = ("forgotten", std::mem::forget);
+const FORGOTTEN: (&str, fn(Waiting)) = ("forgotten", forget);
 
 /// Tells that it was woken, and panics if it is to.
 struct Signal(Mutex<Sender<()>>, bool);
@@ -138,13 +139,13 @@ fn a_forgotten_wait_keeps_what_it_was_granted() {
             let (waker, woken) = signal(false);
             let gate = waiting(&mut future, &state, &waker);
             if forgotten_first {
-                std::mem::forget(future);
+                forget(future);
                 gate.open();
                 woken();
             } else {
                 gate.open();
                 woken();
-                std::mem::forget(future);
+                forget(future);
             }
             assert_eq!(state.try_with(|()| ()), Err(TryWithError::Busy), "{name}");
             is_usable(&Colored::new(()));
@@ -175,7 +176,7 @@ fn a_wait_that_a_task_forgets_gives_back_what_it_was_granted() {
                 if polled < polls {
                     return Poll::Pending;
                 }
-                std::mem::forget(future.take());
+                forget(future.take());
                 Poll::Ready(())
             }));
             rx.recv_timeout(LONG).unwrap();
@@ -272,7 +273,7 @@ fn let_go_of_a_handle(polled: bool, ends: bool, over: impl Fn(Pin<Box<dyn Future
 fn a_join_handle_lets_its_task_run_whatever_becomes_of_it() {
     for (polled, ends) in [(false, false), (true, false), (true, true)] {
         let_go_of_a_handle(polled, ends, drop);
-        let_go_of_a_handle(polled, ends, std::mem::forget);
+        let_go_of_a_handle(polled, ends, forget);
     }
 }
 
@@ -309,7 +310,7 @@ fn a_yield_can_be_dropped_and_forgotten() {
                 for _ in 0..polls {
                     let _ = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
                 }
-                if forgets { std::mem::forget(future) } else { drop(future) }
+                if forgets { forget(future) } else { drop(future) }
             });
             runtime.block_on(task).unwrap();
         }
@@ -334,9 +335,9 @@ fn others_that_wait_for_the_end_learn_of_it() {
     assert!(poll(waits, &waker).is_pending());
     let [dropped, forgotten, _panics, mut waits] = futures;
     drop(dropped);
-    std::mem::forget(forgotten);
+    forget(forgotten);
     drop(closing());
-    std::mem::forget(closing());
+    forget(closing());
     runtime.shutdown(LONG);
     exploded();
     woken();
@@ -357,7 +358,7 @@ fn a_pinned_wait_that_is_forgotten_runs_and_one_that_is_dropped_does_not() {
             assert!(poll(&mut future, Waker::noop()).is_pending());
         }
         if forgets {
-            std::mem::forget(future)
+            forget(future)
         } else {
             drop(future)
         }

@@ -21,6 +21,7 @@ mod dump;
 mod enter;
 mod express;
 mod faults;
+mod forget;
 mod fork;
 mod futures;
 mod light;

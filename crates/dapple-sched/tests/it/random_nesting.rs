@@ -8,6 +8,7 @@ use dapple_sched::{EnterGuard, Handle, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 
+use crate::forget::forget;
 use crate::nested::{Env, Op, Program, World};
 
 /// Runs the program that the dice tell; none are zeros.
@@ -90,7 +91,7 @@ fn guards(runtimes: &[Runtime], dice: Vec<(u8, usize)>) -> Result<(), TestCaseEr
         let at = which % entered.len().max(1);
         match what {
             0 if entered.get(at).is_some_and(|(guard, _)| guard.is_some()) => drop(entered.remove(at)),
-            1 if at < entered.len() => std::mem::forget(entered[at].0.take()),
+            1 if at < entered.len() => forget(entered[at].0.take()),
             _ => entered.push((Some(runtimes[which % runtimes.len()].enter()), which % runtimes.len() + 1)),
         }
         let current = Handle::of_thread().map(|handle| handle.workers());

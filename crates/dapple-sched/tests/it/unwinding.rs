@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::{Color, Colored, Driver, Runtime, when};
 
+use crate::forget::forget;
 use crate::support::{LONG, collector, occupy};
 
 /// A waker of another executor.
@@ -394,7 +395,7 @@ fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
     let other = thread::spawn(move || {
         let pending = wait.as_mut().poll(&mut Context::from_waker(&slow_waker(slow))).is_pending();
         polled.send(pending).unwrap();
-        std::mem::forget(wait);
+        forget(wait);
     });
     is_cloning.recv_timeout(LONG).unwrap();
     // Dropped when the grant is taken back, by a worker that has stopped: now the other thread goes on.

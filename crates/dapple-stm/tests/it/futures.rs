@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use dapple_stm::{Abort, TVar, atomically, atomically_blocking, atomically_or_abort};
 
+use crate::forget::forget;
 use crate::support::counting;
 
 type Waiting = Pin<Box<dyn Future<Output = u32>>>;
@@ -55,7 +56,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll<F::
 }
 
 fn let_go<T>(value: T, forgets: bool) {
-    if forgets { std::mem::forget(value) } else { drop(value) }
+    if forgets { forget(value) } else { drop(value) }
 }
 
 fn set(var: &TVar<u32>, value: u32) {

@@ -7,6 +7,8 @@ mod bank;
 mod bombs;
 mod budget;
 mod faults;
+#[path = "../../../dapple-sched/tests/it/forget.rs"]
+mod forget;
 mod futures;
 mod mistakes;
 mod nesting;

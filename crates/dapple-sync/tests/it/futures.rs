@@ -11,6 +11,7 @@ use dapple_sched::{Color, block_on};
 use dapple_sync::sync::Slot;
 use dapple_sync::task::Group;
 
+use crate::forget::forget;
 use crate::run;
 
 struct Bomb;
@@ -27,7 +28,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll<F::
 }
 
 fn let_go<T>(value: T, forgets: bool) {
-    if forgets { std::mem::forget(value) } else { drop(value) }
+    if forgets { forget(value) } else { drop(value) }
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod across;
 mod bombs;
 mod budget;
 mod faults;
+#[path = "../../../dapple-sched/tests/it/forget.rs"]
+mod forget;
 mod futures;
 mod group;
 mod group_ends;
