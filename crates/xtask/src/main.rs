@@ -79,7 +79,7 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   test      the tests that CI runs: unit, integration and doc tests, examples built, the scheduler in release mode, loom and shuttle models
-  ci        everything CI checks: fmt, tidy, licenses, clippy, test, docs
+  ci        everything CI checks: fmt, tidy, licenses, clippy, test, the scheduler under AddressSanitizer, docs
   tidy      house style as a test: sizes, layers, unsafe code, spelling
   licenses  whether every dependency's license is on the allow list
   mutants   whether the models catch deliberate bugs in what they model; takes words that choose among them

@@ -43,7 +43,7 @@ struct Toolchain {
 
 /// How a tool is to run, or what is missing for it.
 struct Plan {
-    step: Option<Step>,
+    steps: Vec<Step>,
     says: String,
     lacks: Option<String>,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
             println!("   {lacks}");
             lacking.push(tool.name());
         }
-        steps.extend(plan.step);
+        steps.extend(plan.steps);
     }
     let clean = run_all(&steps);
     if require && !lacking.is_empty() {
@@ -75,12 +75,23 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     Ok(clean && (!require || lacking.is_empty()))
 }
 
+/// AddressSanitizer over the crate with most of the unsafe code, as steps of `cargo xtask ci`; none where the toolchain lacks
+/// its runtime.
+pub(crate) fn address_steps(workspace: &Workspace) -> Vec<Step> {
+    match Toolchain::find(None).filter(|own| own.has_runtime("asan")) {
+        Some(own) => own.address("-p dapple-sched", workspace),
+        None => {
+            println!("AddressSanitizer is left out: it needs {RUNTIME}");
+            Vec::new()
+        }
+    }
+}
+
 fn address(own: &Toolchain, workspace: &Workspace) -> Plan {
     if !own.has_runtime("asan") {
         return Plan::missing(RUNTIME);
     }
-    let step = own.sanitizer("AddressSanitizer", ALL_TESTS, "address", workspace);
-    Plan { step: Some(step), says: own.describe(), lacks: None }
+    Plan { steps: own.address(PACKAGES, workspace), says: own.describe(), lacks: None }
 }
 
 /// With a std that is built with it. The std that comes with a toolchain hides what its mutexes, channels and counts put in
@@ -89,8 +100,8 @@ fn thread(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
     let Some(able) = toolchains.iter().find(|toolchain| toolchain.has_source() && toolchain.has_runtime("tsan")) else {
         return Plan::missing(&Toolchain::install(None, "rust-src"));
     };
-    let step = able.sanitizer("ThreadSanitizer", ALL_TESTS_BUILD_STD, "thread", workspace);
-    Plan { step: Some(step), says: format!("{}, with a std built for it", able.describe()), lacks: None }
+    let step = able.sanitizer("ThreadSanitizer", &tests("-Zbuild-std ", PACKAGES), "thread", workspace);
+    Plan { steps: vec![step], says: format!("{}, with a std built for it", able.describe()), lacks: None }
 }
 
 fn miri(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
@@ -101,13 +112,13 @@ fn miri(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
     let flags = format!("{MIRI_FLAGS} {}", std::env::var("MIRIFLAGS").unwrap_or_default());
     let step = able.step("Miri", MIRI_TESTS).env("MIRIFLAGS", flags.trim().to_owned());
     let step = step.target(workspace.target.join("sanitize/miri")).must_test();
-    Plan { step: Some(step), says: format!("{}, tree borrows", able.describe()), lacks: None }
+    Plan { steps: vec![step], says: format!("{}, tree borrows", able.describe()), lacks: None }
 }
 
 impl Plan {
     /// Not run, but what installs that which is missing.
     fn missing(install: &str) -> Plan {
-        Plan { step: None, says: "not run".to_owned(), lacks: Some(format!("it needs: {install}")) }
+        Plan { steps: Vec::new(), says: "not run".to_owned(), lacks: Some(format!("it needs: {install}")) }
     }
 }
 
@@ -172,12 +183,28 @@ impl Toolchain {
         }
     }
 
+    /// All tests, and memory that nothing frees; then those that forget at random what they cannot keep in reach.
+    fn address(&self, packages: &str, workspace: &Workspace) -> Vec<Step> {
+        let clean = format!("{} --skip {FORGETS}", tests("", packages));
+        let forgets = format!("test -p dapple-sched --test it {FORGETS}");
+        let step = |name, args: &str| self.sanitizer(name, args, "address", workspace);
+        vec![
+            step("AddressSanitizer", &clean),
+            step("AddressSanitizer, forgotten", &forgets).env("ASAN_OPTIONS", "detect_leaks=0".to_owned()),
+        ]
+    }
+
     /// Tests that are built with a sanitizer. With a target, as build scripts and macros would be built with it too.
     fn sanitizer(&self, name: &'static str, args: &str, sanitizer: &str, workspace: &Workspace) -> Step {
         let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
         let step = self.step(name, args).flags("RUSTFLAGS", &flags).env("CARGO_BUILD_TARGET", self.host.clone());
         step.target(workspace.target.join("sanitize").join(sanitizer)).must_test()
     }
+}
+
+/// Tests that compile programs of their own gain nothing, and would compile them with the sanitizer's flags.
+fn tests(flags: &str, packages: &str) -> String {
+    format!("test {flags}{packages} --test it --no-fail-fast -- --skip compile_fail")
 }
 
 /// What `rustc ARGS` of a toolchain prints.
@@ -214,11 +241,11 @@ const RUNTIME: &str = "a toolchain with the sanitizer's runtime, as rustup has t
 /// Beside the toolchain that runs this program, the one that may have Miri.
 const NIGHTLY: &str = "nightly";
 
-/// Tests that compile programs of their own gain nothing, and would compile them with the sanitizer's flags.
-const ALL_TESTS: &str = "test -p dapple-sched -p dapple-sync -p dapple-stm -p dapple-io --test it --no-fail-fast -- \
-                         --skip compile_fail";
-const ALL_TESTS_BUILD_STD: &str = "test -Zbuild-std -p dapple-sched -p dapple-sync -p dapple-stm -p dapple-io --test it \
-                                   --no-fail-fast -- --skip compile_fail";
+/// What has unsafe code.
+const PACKAGES: &str = "-p dapple-sched -p dapple-sync -p dapple-stm -p dapple-io";
+
+/// Random programs that forget futures and handles of tasks: those leak, which is right.
+const FORGETS: &str = "random_nesting";
 
 /// Miri has neither epoll nor io_uring, so that this is without dapple-io. Threads that outlive the tests would be told as
 /// leaks; AddressSanitizer looks for those.
@@ -246,11 +273,13 @@ mod tests {
         };
         let workspace = Workspace::own().unwrap();
         let plan = miri(&[], &workspace);
-        assert!(plan.step.is_none() && plan.lacks.unwrap().contains("rustup component add miri rust-src --toolchain"));
+        assert!(
+            plan.steps.is_empty() && plan.lacks.unwrap().contains("rustup component add miri rust-src --toolchain")
+        );
         let plan = thread(std::slice::from_ref(&bare), &workspace);
-        assert!(plan.step.is_none() && plan.lacks.unwrap().ends_with("rustup component add rust-src"));
+        assert!(plan.steps.is_empty() && plan.lacks.unwrap().ends_with("rustup component add rust-src"));
         let plan = address(&bare, &workspace);
-        assert!(plan.step.is_none() && plan.lacks.unwrap().contains("runtime"));
+        assert!(plan.steps.is_empty() && plan.lacks.unwrap().contains("runtime"));
         assert!(bare.describe().contains("RUSTC_BOOTSTRAP=1"));
     }
 }

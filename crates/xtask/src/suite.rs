@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{browser, etcd, h2spec, licenses, tidy};
+use crate::{browser, etcd, h2spec, licenses, sanitize, tidy};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -19,6 +19,7 @@ pub(crate) fn ci() -> Result<bool, String> {
         Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
     ];
     steps.extend(test_steps(&workspace));
+    steps.extend(sanitize::address_steps(&workspace));
     steps.push(Step::cargo("docs", "doc --workspace --no-deps --lib").flags("RUSTDOCFLAGS", "-D warnings"));
     Ok(run_all(&steps))
 }
