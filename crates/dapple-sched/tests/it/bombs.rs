@@ -21,11 +21,12 @@ pub(crate) fn bomb() -> Waker {
 
 /// A waker that panics when its last clone is dropped, be it after it was called.
 pub(crate) fn drop_bomb() -> Waker {
-    struct Nothing(DropBomb);
+    /// With a byte, so that a waker that is forgotten points into its memory, and not behind it.
+    struct Nothing(DropBomb, u8);
     impl Wake for Nothing {
         fn wake(self: Arc<Self>) {}
     }
-    Waker::from(Arc::new(Nothing(DropBomb)))
+    Waker::from(Arc::new(Nothing(DropBomb, 0)))
 }
 
 /// What panics when it is dropped.

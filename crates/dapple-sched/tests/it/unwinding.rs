@@ -392,6 +392,8 @@ fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
     let (go_on, go_on_rx) = channel();
     let (polled, was_polled) = channel();
     let slow: &'static Slow = Box::leak(Box::new(Slow { cloning, go_on: Mutex::new(go_on_rx) }));
+    // What is static stays in reach.
+    forget((state, plan, slow));
     let other = thread::spawn(move || {
         let pending = wait.as_mut().poll(&mut Context::from_waker(&slow_waker(slow))).is_pending();
         polled.send(pending).unwrap();
