@@ -5,8 +5,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::*};
 use std::time::Duration;
 
 use dapple_sched::{Color, Colored, Handle, Runtime, block_on, spawn};
@@ -109,18 +109,29 @@ fn a_child_may_build_a_runtime_of_its_own() {
 fn a_callback_that_forks_does_not_go_on_as_a_worker() {
     alone("a_callback_that_forks_does_not_go_on_as_a_worker", || {
         let runtime = runtime(1);
-        let (tx, rx) = mpsc::channel();
-        runtime.handle().new_color().post(move || {
-            // SAFETY: as in `in_child`.
-            match unsafe { fork() } {
-                // SAFETY: takes a number. The child returns.
-                0 => _ = unsafe { alarm(LONG.as_secs() as u32) },
-                pid => tx.send(pid).unwrap(),
+        // No channel: the thread that waits there may hold its lock, and the child would wait for that.
+        let (waits, child) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(0)));
+        runtime.handle().new_color().post({
+            let (waits, child) = (waits.clone(), child.clone());
+            move || {
+                while !waits.load(Acquire) {
+                    std::thread::yield_now();
+                }
+                // SAFETY: as in `in_child`; the test's thread waits for a number.
+                match unsafe { fork() } {
+                    // SAFETY: takes a number. The child returns.
+                    0 => _ = unsafe { alarm(LONG.as_secs() as u32) },
+                    pid => child.store(pid, Release),
+                }
             }
         });
+        waits.store(true, Release);
+        while child.load(Acquire) == 0 {
+            std::thread::yield_now();
+        }
         let mut status = 0;
         // SAFETY: our own child, and a word of our own.
-        unsafe { waitpid(rx.recv().unwrap(), &raw mut status, 0) };
+        unsafe { waitpid(child.load(Acquire), &raw mut status, 0) };
         const SIGABRT: i32 = 6;
         assert_eq!(status & 0x7f, SIGABRT, "{status:#x}");
     });

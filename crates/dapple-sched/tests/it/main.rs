@@ -27,6 +27,7 @@ mod futures;
 mod light;
 mod named;
 #[path = "../nested/mod.rs"]
+#[allow(dead_code, reason = "only models ask what was forgotten")]
 mod nested;
 mod oracle;
 mod outside;
