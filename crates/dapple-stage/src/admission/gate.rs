@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -166,6 +166,8 @@ impl Admitted {
 
     /// Whether it may run now; if not, the task is woken when that may have changed.
     fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<Result<Phase, Refused>> {
+        // To clone a waker and to drop one is foreign code: without the lock.
+        let waker = KeptWaker::from(cx.waker());
         let mut core = self.shared.lock();
         // Suspended: it was not polled after its grant, which was taken back.
         core.controller.resume(self.key, real_now());
@@ -174,7 +176,9 @@ impl Admitted {
             State::Granted => Poll::Ready(Ok(Phase::Yields(YIELDS))),
             State::Dropped(refused) => Poll::Ready(Err(refused.clone())),
             State::Waiting | State::Resuming | State::Suspended => {
-                core.keep(self.key, cx.waker());
+                let old = core.keep(self.key, waker);
+                drop(core);
+                drop(old);
                 Poll::Pending
             }
         }
@@ -205,7 +209,7 @@ impl Admitted {
         dapple_sched::count_time(now - began);
         let mut core = self.shared.lock();
         core.controller.finish(self.key, now - began, now);
-        core.forget(self.key);
+        let _waker = core.forget(self.key);
         let is_busy = core.controller.is_dear();
         core.settle();
         self.is_over = true;
@@ -221,7 +225,7 @@ impl Drop for Admitted {
         if !self.is_over {
             let mut core = self.shared.lock();
             core.controller.end(self.key, real_now());
-            core.forget(self.key);
+            let _waker = core.forget(self.key);
             core.settle();
         }
     }
@@ -331,20 +335,17 @@ impl Locked<'_> {
         woken.into_iter().for_each(KeptWaker::wake);
     }
 
-    fn keep(&mut self, key: usize, waker: &Waker) {
+    /// Returns the waker before it, to be dropped without the lock.
+    fn keep(&mut self, key: usize, waker: KeptWaker) -> Option<KeptWaker> {
         if self.wakers.len() <= key {
             self.wakers.resize_with(key + 1, || None);
         }
-        match &mut self.wakers[key] {
-            Some(known) if known.will_wake(waker) => {}
-            place => *place = Some(waker.into()),
-        }
+        self.wakers[key].replace(waker)
     }
 
-    fn forget(&mut self, key: usize) {
-        if let Some(waker) = self.wakers.get_mut(key) {
-            *waker = None;
-        }
+    /// Returns the waker, to be dropped without the lock.
+    fn forget(&mut self, key: usize) -> Option<KeptWaker> {
+        self.wakers.get_mut(key).and_then(Option::take)
     }
 }
 

@@ -18,7 +18,7 @@
 //! Whatever frees a place goes through [`Desk::settle`], so that there is never a free place while somebody is in line.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Instant;
 
 use dapple_sched::foreign::KeptWaker;
@@ -69,14 +69,19 @@ pub(crate) struct Entry<T> {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// Wakers to be called when nothing is locked any more.
-#[must_use = "whoever may go on now is to be told"]
+/// Wakers to be called and dropped when nothing is locked any more.
+#[must_use = "those that may go on now are to be woken"]
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(Vec<KeptWaker>);
+pub(crate) struct Wakes {
+    called: Vec<KeptWaker>,
+    /// Of a ticket that has left the line.
+    dropped: Option<KeptWaker>,
+}
 
 impl Wakes {
     pub(crate) fn call(self) {
-        self.0.into_iter().for_each(KeptWaker::wake);
+        self.called.into_iter().for_each(KeptWaker::wake);
+        drop(self.dropped);
     }
 }
 
@@ -124,38 +129,34 @@ impl<T> Desk<T> {
     }
 
     /// Ready when `ticket` stands for a place that `push` may use, or the desk is shut, which `push` says then. Otherwise
-    /// the ticket is in line, and `waker` is called when that may have changed.
-    pub(crate) fn poll_place(&mut self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<()> {
+    /// the ticket is in line, and `waker` is called when that may have changed. Also a waker to be dropped without the lock.
+    pub(crate) fn poll_place(&mut self, ticket: &mut Option<u64>, waker: KeptWaker) -> (Poll<()>, Option<KeptWaker>) {
         if self.shut.is_some() {
             // The line was cleared when it was shut; a promise may be left.
             *ticket = None;
-            return Poll::Ready(());
+            return (Poll::Ready(()), Some(waker));
         }
         match *ticket {
-            Some(id) if self.promised.contains(&id) => return Poll::Ready(()),
-            Some(id) if self.line.contains_key(&id) => {
-                self.line.insert(id, waker.into());
-                return Poll::Pending;
-            }
+            Some(id) if self.promised.contains(&id) => return (Poll::Ready(()), Some(waker)),
+            Some(id) if self.line.contains_key(&id) => return (Poll::Pending, self.line.insert(id, waker)),
             _ => {}
         }
         let id = self.number();
         *ticket = Some(id);
         if self.has_room() && self.line.is_empty() {
             self.promised.insert(id);
-            return Poll::Ready(());
+            return (Poll::Ready(()), Some(waker));
         }
-        self.line.insert(id, waker.into());
-        Poll::Pending
+        (Poll::Pending, self.line.insert(id, waker))
     }
 
     /// Gives a place, or a place in line, back.
     pub(crate) fn release(&mut self, ticket: &mut Option<u64>) -> Wakes {
-        if let Some(id) = ticket.take() {
-            self.line.remove(&id);
+        let dropped = ticket.take().and_then(|id| {
             self.promised.remove(&id);
-        }
-        self.settle()
+            self.line.remove(&id)
+        });
+        Wakes { dropped, ..self.settle() }
     }
 
     /// Puts a request into the queue: in the place that the ticket stands for, or in a free one that nobody waits for.
@@ -163,17 +164,16 @@ impl<T> Desk<T> {
         &mut self,
         ticket: &mut Option<u64>,
         entry: Entry<T>,
-    ) -> Result<Place, (Reason, Entry<T>, Wakes)> {
-        let promised = ticket.take().is_some_and(|id| {
-            self.line.remove(&id);
-            self.promised.remove(&id)
-        });
+    ) -> Result<(Place, Wakes), (Reason, Entry<T>, Wakes)> {
+        let ticket = ticket.take();
+        let promised = ticket.is_some_and(|id| self.promised.remove(&id));
+        let dropped = ticket.and_then(|id| self.line.remove(&id));
         if let Some(reason) = self.refusal(promised, entry.bytes) {
-            return Err((reason, entry, self.settle()));
+            return Err((reason, entry, Wakes { dropped, ..self.settle() }));
         }
         let place = Place { behind: u8::MAX - entry.rank, arrival: self.number() };
         self.insert(place, entry);
-        Ok(place)
+        Ok((place, Wakes { called: Vec::new(), dropped }))
     }
 
     fn refusal(&self, promised: bool, bytes: usize) -> Option<Reason> {
@@ -230,7 +230,7 @@ impl<T> Desk<T> {
     pub(crate) fn shut(&mut self, reason: Reason) -> Wakes {
         self.shut = Some(reason);
         self.promised.clear();
-        Wakes(std::mem::take(&mut self.line).into_values().collect())
+        Wakes { called: std::mem::take(&mut self.line).into_values().collect(), dropped: None }
     }
 
     /// Takes requests in again.
@@ -257,7 +257,7 @@ impl<T> Desk<T> {
         while self.has_room() {
             let Some((id, waker)) = self.line.pop_first() else { break };
             self.promised.insert(id);
-            wakes.0.push(waker);
+            wakes.called.push(waker);
         }
         wakes
     }

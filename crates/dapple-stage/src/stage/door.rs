@@ -5,6 +5,8 @@
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use dapple_sched::foreign::KeptWaker;
+
 use super::desk::{Desk, Entry, Limits, Place, Wakes};
 use crate::middleware::shedding;
 use crate::refused::{Reason, Refused};
@@ -43,6 +45,7 @@ impl<T> Door<T> {
         cx: &mut Context<'_>,
         refused: impl FnOnce(usize) -> Refused,
     ) -> Poll<()> {
+        let waker = KeptWaker::from(cx.waker());
         let mut desk = lock(&self.desk);
         if ticket.is_none() && !desk.has_place() && !shedding::would_wait() {
             let len = desk.len();
@@ -50,7 +53,10 @@ impl<T> Door<T> {
             shedding::decline(refused(len));
             return Poll::Pending;
         }
-        desk.poll_place(ticket, cx.waker())
+        let (polled, unused) = desk.poll_place(ticket, waker);
+        drop(desk);
+        drop(unused);
+        polled
     }
 
     /// See [`Desk::release`].
@@ -64,10 +70,12 @@ impl<T> Door<T> {
     /// See [`Desk::push`].
     pub(crate) fn push(&self, ticket: &mut Option<u64>, entry: Entry<T>) -> Result<Place, (Reason, Entry<T>)> {
         let pushed = lock(&self.desk).push(ticket, entry);
-        pushed.map_err(|(reason, entry, wakes)| {
-            wakes.call();
-            (reason, entry)
-        })
+        let (pushed, wakes) = match pushed {
+            Ok((place, wakes)) => (Ok(place), wakes),
+            Err((reason, entry, wakes)) => (Err((reason, entry)), wakes),
+        };
+        wakes.call();
+        pushed
     }
 
     /// See [`Desk::take`]; whoever is to be woken is left to the caller, who has more locked.

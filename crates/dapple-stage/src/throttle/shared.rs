@@ -249,11 +249,17 @@ impl<K: Key> Shared<K> {
 
     /// Takes somebody out, wherever he has come to.
     pub(super) fn cancel(self: &Arc<Self>, ticket: Ticket, key: &K, cost: u64) {
-        self.change(|state, _| match state.waiting.remove(&ticket) {
-            Some(Waiting { told: Some(Ok(charge)), .. }) => state.discipline.put_back(key, cost, charge),
-            Some(Waiting { told: None, .. }) => state.leave(ticket, key),
-            Some(Waiting { told: Some(Err(_)), .. }) | None => {}
+        let waker = self.change(|state, _| {
+            let Waiting { waker, told } = state.waiting.remove(&ticket)?;
+            match told {
+                Some(Ok(charge)) => state.discipline.put_back(key, cost, charge),
+                None => state.leave(ticket, key),
+                Some(Err(_)) => {}
+            }
+            waker
         });
+        // Without the lock.
+        drop(waker);
     }
 
     pub(super) fn put_back(self: &Arc<Self>, key: &K, cost: u64, charge: Charge) {

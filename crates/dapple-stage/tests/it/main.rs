@@ -2,9 +2,15 @@
 
 mod admission;
 mod balance;
+#[path = "../../../dapple-sched/tests/it/bombs.rs"]
+mod bombs;
 mod buffer;
+#[path = "../../../dapple-sched/tests/it/clones.rs"]
+mod clones;
 mod deadline;
 mod executors;
+mod faults;
+mod lines;
 mod middleware;
 mod operators;
 #[cfg(feature = "remote")]

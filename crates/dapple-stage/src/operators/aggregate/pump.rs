@@ -179,7 +179,9 @@ where
                     if state.handles == 0 {
                         return Poll::Ready(());
                     }
-                    state.pump = Some(waker);
+                    let old = state.pump.replace(waker);
+                    drop(state);
+                    drop(old);
                     return Poll::Pending;
                 }
             }

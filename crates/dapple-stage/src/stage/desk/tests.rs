@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::Wake;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -144,7 +144,7 @@ impl Both {
 
     fn poll(&mut self, handle: usize) {
         let waker = Waker::from(self.calls[handle].clone());
-        let ready = self.desk.poll_place(&mut self.tickets[handle], &waker).is_ready();
+        let ready = self.desk.poll_place(&mut self.tickets[handle], waker.into()).0.is_ready();
         let simple = &mut self.simple;
         let expected = if simple.shut || simple.promised.contains(&handle) {
             true
@@ -176,7 +176,7 @@ impl Both {
             (simple.bytes() + bytes > BYTES_MAX).then_some(Reason::Memory)
         };
         match result {
-            Ok(place) => {
+            Ok((place, _)) => {
                 assert_eq!(expected, None);
                 simple.waiting.push(Waits { item, rank, bytes, deadline });
                 self.places.push((item, place));
