@@ -1,5 +1,6 @@
 //! What tells a balancer of replicas from outside: discovery, and checks of their health.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::hash::Hash;
@@ -8,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use dapple_sched::foreign::{contain, discard};
 use futures_core::Stream;
 
 use super::balancer::Balancer;
@@ -102,8 +104,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
                 };
                 for (id, key, value) in others {
                     match catch_unwind(AssertUnwindSafe(|| Box::pin(check(key, value)))) {
-                        Ok(answer) => asked.push(Asked { id, since: now(), answer }),
-                        Err(_) => verdict(id, of_panic()),
+                        Ok(answer) => asked.push(Asked { id, since: now(), answer: Some(answer) }),
+                        Err(payload) => verdict(id, of_panic(payload)),
                     }
                 }
                 round(&mut asked, every, verdict).await;
@@ -126,7 +128,15 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
 struct Asked<Fut> {
     id: Id,
     since: Instant,
-    answer: Pin<Box<Fut>>,
+    /// `None` while it is dropped.
+    answer: Option<Pin<Box<Fut>>>,
+}
+
+/// What a check holds may panic when it is dropped, which ends no other check.
+impl<Fut> Drop for Asked<Fut> {
+    fn drop(&mut self) {
+        contain(|| drop(self.answer.take()));
+    }
 }
 
 /// Waits for `every`, and meanwhile for all answers.
@@ -137,10 +147,11 @@ where
     let mut end = Sleep::new(every);
     poll_fn(|cx| {
         asked.retain_mut(|asked| {
-            let is_well = match catch_unwind(AssertUnwindSafe(|| asked.answer.as_mut().poll(cx))) {
+            let Some(answer) = &mut asked.answer else { return false };
+            let is_well = match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
                 Ok(Poll::Pending) => return true,
                 Ok(Poll::Ready(is_well)) => is_well,
-                Err(_) => of_panic(),
+                Err(payload) => of_panic(payload),
             };
             verdict(asked.id, is_well);
             false
@@ -151,7 +162,8 @@ where
 }
 
 /// A check that panics says the same as one that fails, and ends no other.
-fn of_panic() -> bool {
+fn of_panic(payload: Box<dyn Any + Send>) -> bool {
+    discard(payload);
     tracing::error!("the check of a replica panicked, which counts as not well");
     false
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use dapple_sched::foreign::KeptWaker;
+use dapple_sched::foreign::{KeptWaker, contain};
 
 use crate::switch::{Mutex, lock};
 
@@ -68,9 +68,11 @@ impl<F: Future> Flights<F> {
         key
     }
 
-    /// Drops a future.
-    pub(crate) fn remove(&mut self, key: u64) -> bool {
-        self.futures.remove(&key).is_some()
+    /// Drops a future. What it holds may panic when it is dropped, which ends no other flight.
+    pub(crate) fn remove(&mut self, key: u64) {
+        if let Some(flight) = self.futures.remove(&key) {
+            contain(|| drop(flight));
+        }
     }
 
     /// One that has ended, with its name; ready with none where nothing is under way. Cancel safe.
@@ -94,7 +96,7 @@ impl<F: Future> Flights<F> {
             for (at, key) in keys.iter().enumerate() {
                 let Some((future, waker)) = self.futures.get_mut(key) else { continue };
                 if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker)) {
-                    self.futures.remove(key);
+                    self.remove(*key);
                     lock(&self.woken.state).keys.extend(&keys[at + 1..]);
                     return Poll::Ready(Some((*key, output)));
                 }

@@ -411,7 +411,7 @@ where
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Ok(()))) => None,
             Ok(Poll::Ready(Err(error))) => Some(next(error)),
-            Err(payload) => Some(panicked(&*payload)),
+            Err(payload) => Some(panicked(payload)),
         };
         Poll::Ready(())
     }
@@ -422,7 +422,7 @@ where
             (_, Some(error)) => Err(error),
             (Ok(response), None) => {
                 let next = &mut self.next;
-                catch_unwind(AssertUnwindSafe(|| next.call(response))).map_err(|payload| panicked(&*payload))
+                catch_unwind(AssertUnwindSafe(|| next.call(response))).map_err(|payload| panicked(payload))
             }
         };
         let Feed { next, tx, .. } = *self;
@@ -431,7 +431,7 @@ where
     }
 }
 
-fn panicked<E: 'static, N: 'static>(payload: &(dyn Any + Send)) -> PipelineError<E, N> {
+fn panicked<E: 'static, N: 'static>(payload: Box<dyn Any + Send>) -> PipelineError<E, N> {
     first(StageError::Panicked(message(payload)))
 }
 

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use dapple_sched::Color;
+use dapple_sched::foreign::discard;
 
 use super::bench::Chair;
 use super::core::{Core, drop_quietly, now, quietly};
@@ -155,7 +156,7 @@ where
                 true
             }
             Err(payload) => {
-                self.factory_died(message(&*payload));
+                self.factory_died(message(payload));
                 false
             }
         }
@@ -372,7 +373,7 @@ impl<Req, Resp, E> Future for Call<Req, Resp, E> {
                 }
                 Ok(Poll::Ready(Err(error))) => return Poll::Ready(End::Failed(error)),
                 Ok(Poll::Pending) => {}
-                Err(payload) => return Poll::Ready(End::Panicked(message(&*payload))),
+                Err(payload) => return Poll::Ready(End::Panicked(message(payload))),
             }
         }
         if call.results.is_some() && call.poll_room(cx).is_ready() {
@@ -437,10 +438,12 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
 }
 
 /// What a panic said.
-pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
-    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
+    let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(message), _) => (*message).to_owned(),
         (_, Some(message)) => message.clone(),
         _ => "(no message)".to_owned(),
-    }
+    };
+    discard(payload);
+    message
 }

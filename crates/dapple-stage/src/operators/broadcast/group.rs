@@ -178,7 +178,7 @@ where
         Box::pin(poll_fn(move |cx| {
             let polled = catch_unwind(AssertUnwindSafe(|| sending.as_mut().poll(cx)));
             polled.unwrap_or_else(|payload| {
-                Poll::Ready(Err(panicked(format!("the service panicked: {}", panic_message(&*payload)))))
+                Poll::Ready(Err(panicked(format!("the service panicked: {}", panic_message(payload)))))
             })
         }))
     }

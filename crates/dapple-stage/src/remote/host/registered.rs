@@ -1,6 +1,5 @@
 //! A stage without its types.
 
-use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,6 +18,7 @@ use crate::remote::encoding::Encoding;
 use crate::remote::peer::connect::describe;
 use crate::remote::schema::schema_of;
 use crate::remote::wire::{Outcome, Problem};
+use crate::stage::panic_message;
 use crate::{BoxError, Refused};
 
 /// What answering comes to: the bytes of a reply, or why there are none.
@@ -145,12 +145,7 @@ async fn unless_it_panics(future: impl Future<Output = Answer>) -> Answer {
     let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(answer)) => Poll::Ready(answer),
-        Err(payload) => Poll::Ready(Err(Problem::new(Outcome::Panicked, words_of(&*payload)))),
+        Err(payload) => Poll::Ready(Err(Problem::new(Outcome::Panicked, panic_message(payload)))),
     });
     caught.await
-}
-
-fn words_of(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied().map(str::to_owned);
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(without words)".to_owned())
 }

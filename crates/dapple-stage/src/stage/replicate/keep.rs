@@ -219,7 +219,7 @@ impl<T> Future for CatchPanic<T> {
         let result = match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),
-            Err(payload) => Err(panicked(&*payload)),
+            Err(payload) => Err(panicked(payload)),
         };
         drop_quietly(self.0.take());
         Poll::Ready(result)
@@ -232,6 +232,6 @@ impl<T> Drop for CatchPanic<T> {
     }
 }
 
-pub(super) fn panicked(payload: &(dyn Any + Send)) -> BoxError {
+pub(super) fn panicked(payload: Box<dyn Any + Send>) -> BoxError {
     format!("it panicked: {}", message(payload)).into()
 }

@@ -123,7 +123,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         let make = move |number| {
             let starting = catch_unwind(AssertUnwindSafe(|| start(number)));
             Start::Later(Box::pin(async move {
-                let starting = starting.map_err(|payload| keep::panicked(&*payload))?;
+                let starting = starting.map_err(keep::panicked)?;
                 starting.await.map(|replica| replica.parts)
             }))
         };
