@@ -8,7 +8,7 @@ use dapple_io::Connection;
 
 use super::pieces::Pieces;
 use super::session::{RECORD, Session, Step, Wish};
-use super::wakers::{Side, WriteWakers};
+use super::wakers::{Over, Side, WriteWakers};
 use crate::buffers::{Buffer, Kind, PLAINTEXT};
 use crate::{Error, certificates};
 
@@ -29,6 +29,8 @@ pub(crate) struct Core {
     reading: Reading,
     is_closing: bool,
     wakers: WriteWakers,
+    /// The task that polls is to be woken, so that it goes on after others.
+    has_yielded: bool,
     /// Bytes sent since the connection was last idle.
     burst: usize,
     written_at: Option<Instant>,
@@ -68,6 +70,7 @@ impl Core {
             reading: Reading::Open,
             is_closing: false,
             wakers: WriteWakers::default(),
+            has_yielded: false,
             burst: 0,
             written_at: None,
             streak: 0,
@@ -118,7 +121,7 @@ impl Core {
         if sink.room() == 0 {
             return Poll::Ready(Ok(0));
         }
-        ready!(self.poll_turn(cx));
+        ready!(self.poll_turn());
         loop {
             let count = self.hand_over(sink);
             if count > 0 {
@@ -165,7 +168,7 @@ impl Core {
         if self.is_closing {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        ready!(self.poll_turn(cx));
+        ready!(self.poll_turn());
         let count = self.encrypt(bufs)?;
         self.streak += count;
         match self.poll_flush(connection, cx, Side::Writer) {
@@ -210,13 +213,18 @@ impl Core {
     }
 
     /// Lets other colors run now and then: encryption is work, and a connection that never blocks would go on for ever.
-    fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
+    fn poll_turn(&mut self) -> Poll<()> {
         if self.streak < STREAK_MAX {
             return Poll::Ready(());
         }
         self.streak = 0;
-        cx.waker().wake_by_ref();
+        self.has_yielded = true;
         Poll::Pending
+    }
+
+    /// What is left to do without the lock, and whether the task that has polled is to be woken.
+    pub(crate) fn take_over(&mut self) -> (Over, bool) {
+        (self.wakers.take_over(), std::mem::take(&mut self.has_yielded))
     }
 
     fn is_tls13(&self) -> bool {

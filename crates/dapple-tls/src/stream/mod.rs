@@ -8,11 +8,12 @@ mod wakers;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use dapple_io::Connection;
 use dapple_io::net::TcpStream;
+use dapple_sched::foreign::with_contained;
 use rustls::pki_types::CertificateDer;
 use rustls::{HandshakeKind, ProtocolVersion, SupportedCipherSuite};
 
@@ -213,24 +214,35 @@ impl<S: Connection> TlsStream<S> {
     }
 
     pub(crate) fn poll_read_into(&self, cx: &mut Context<'_>, sink: &mut dyn Sink) -> Poll<io::Result<usize>> {
-        self.core().poll_read(&self.connection, cx, sink)
+        self.poll_core(cx, |core, cx| core.poll_read(&self.connection, cx, sink))
     }
 
     pub(crate) fn poll_write_from(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.core().poll_write(&self.connection, cx, bufs)
+        self.poll_core(cx, |core, cx| core.poll_write(&self.connection, cx, bufs))
     }
 
     pub(crate) fn poll_flush_all(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.core().poll_flush(&self.connection, cx, Side::Writer)
+        self.poll_core(cx, |core, cx| core.poll_flush(&self.connection, cx, Side::Writer))
     }
 
     pub(crate) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.core().poll_shutdown(&self.connection, cx)
+        self.poll_core(cx, |core, cx| core.poll_shutdown(&self.connection, cx))
     }
 
-    /// Held for a poll, never while waiting: a task that reads and one that writes take turns.
-    fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Polls with the lock, which is never held while waiting: a task that reads and one that writes take turns. Wakers may come
+    /// back to this stream, so they are cloned before the lock is taken, and called and dropped after it.
+    fn poll_core<T>(&self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Core, &mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        with_contained(cx, |cx| {
+            let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+            let polled = poll(&mut core, cx);
+            let (over, has_yielded) = core.take_over();
+            drop(core);
+            over.settle();
+            if has_yielded {
+                cx.waker().wake_by_ref();
+            }
+            polled
+        })
     }
 }
 

@@ -10,6 +10,22 @@ use dapple_sched::foreign::KeptWaker;
 #[derive(Debug, Default)]
 pub(crate) struct WriteWakers {
     waiting: [Option<Arc<KeptWaker>>; 2],
+    over: Over,
+}
+
+/// Wakers that are to be called, and others that are to be dropped, when the stream's lock has been given back: they are foreign
+/// code, which may come back to the stream.
+#[derive(Debug, Default)]
+pub(crate) struct Over {
+    called: Vec<Arc<KeptWaker>>,
+    dropped: Vec<Arc<KeptWaker>>,
+}
+
+impl Over {
+    pub(crate) fn settle(self) {
+        self.called.iter().for_each(|waker| waker.wake_by_ref());
+        drop(self.dropped);
+    }
 }
 
 /// Which of the two tasks polls.
@@ -38,7 +54,7 @@ impl WriteWakers {
         if polled.is_pending() {
             let own = &mut self.waiting[side as usize];
             if !own.as_ref().is_some_and(|own| own.will_wake(cx.waker())) {
-                *own = Some(Arc::new(cx.waker().into()));
+                self.over.dropped.extend(own.replace(Arc::new(cx.waker().into())));
             }
         }
         polled
@@ -46,10 +62,13 @@ impl WriteWakers {
 
     /// There is nothing to be written any more, as `side` has found.
     pub(crate) fn drained(&mut self, side: Side) {
-        self.waiting[side as usize] = None;
-        if let Some(other) = self.waiting[side.other() as usize].take() {
-            other.wake_by_ref();
-        }
+        self.over.dropped.extend(self.waiting[side as usize].take());
+        self.over.called.extend(self.waiting[side.other() as usize].take());
+    }
+
+    /// What is left to do without the lock.
+    pub(crate) fn take_over(&mut self) -> Over {
+        std::mem::take(&mut self.over)
     }
 }
 

@@ -1,6 +1,11 @@
 //! TLS between real sockets. Tests wait for what they expect, with a limit that only a bug reaches.
 
+#[path = "../../../dapple-sched/tests/it/bombs.rs"]
+mod bombs;
 mod certificates;
+#[path = "../../../dapple-sched/tests/it/clones.rs"]
+mod clones;
+mod faults;
 mod hostile;
 mod large;
 mod properties;
