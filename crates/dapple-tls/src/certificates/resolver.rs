@@ -63,8 +63,11 @@ impl Noting {
 
 impl ResolvesServerCert for Noting {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        SEEN.set(hello.server_name().map(Box::from));
-        self.0.resolve(hello)
+        let name = hello.server_name().map(Box::from);
+        let found = self.0.resolve(hello);
+        // After the resolver, which is users' code: where it panics, nothing takes the name, and the next handshake would.
+        SEEN.set(name);
+        found
     }
 
     fn only_raw_public_keys(&self) -> bool {
@@ -75,4 +78,39 @@ impl ResolvesServerCert for Noting {
 /// The name that a step of a session has seen since this was last called.
 pub(crate) fn take_seen() -> Option<Box<str>> {
     SEEN.take()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use rustls::server::UnbufferedServerConnection;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Panics;
+
+    impl ResolvesServerCert for Panics {
+        fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            panic!("as the test says")
+        }
+    }
+
+    #[test]
+    fn a_resolver_that_panics_leaves_no_name_to_the_next_handshake() {
+        let provider = crate::provider::provider();
+        let client = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let client = client.unwrap().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let mut client = ClientConnection::new(Arc::new(client), "localhost".try_into().unwrap()).unwrap();
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).unwrap();
+        let server = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let server = server.with_no_client_auth().with_cert_resolver(Noting::around(Arc::new(Panics)));
+        let mut server = UnbufferedServerConnection::new(Arc::new(server)).unwrap();
+        let step = catch_unwind(AssertUnwindSafe(|| drop(server.process_tls_records(&mut hello))));
+        assert!(step.is_err());
+        assert_eq!(take_seen(), None);
+    }
 }
