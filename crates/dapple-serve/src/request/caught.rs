@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use dapple_sched::foreign::discard;
 use pin_project_lite::pin_project;
 
 /// It was caught, and the panic hook has reported it.
@@ -13,7 +14,11 @@ pub(crate) struct Panicked;
 
 /// What `run` returns, where it does not panic.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|_panic| Panicked)
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        // Which may panic itself.
+        discard(payload);
+        Panicked
+    })
 }
 
 pin_project! {
@@ -46,11 +51,11 @@ impl<F: Future> Future for Caught<F> {
         let mut this = self.project();
         let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Ready(Err(Panicked)) };
         // Whatever a panic has left in the future, nobody sees: it is dropped.
-        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+        match caught(|| future.poll(cx)) {
             Ok(polled) => polled.map(Ok),
-            Err(_panic) => {
-                let _ = catch_unwind(AssertUnwindSafe(|| this.future.set(None)));
-                Poll::Ready(Err(Panicked))
+            Err(panicked) => {
+                let _ = caught(|| this.future.set(None));
+                Poll::Ready(Err(panicked))
             }
         }
     }

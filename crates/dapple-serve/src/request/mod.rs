@@ -26,6 +26,7 @@ pub(crate) use self::refusal::OnRefusal;
 pub(crate) use self::refusal::Words;
 pub(crate) use self::reply::Open;
 use self::reply::{Reply, text};
+use crate::BoxError;
 use crate::connection::{Link, Order};
 use crate::server::Shared;
 use crate::service::HttpService;
@@ -104,19 +105,22 @@ async fn serve<V: HttpService>(
     let response = match outcome {
         Err(refused) => words.say(&refused),
         Ok(Ok(Ok(response))) => response.map(Reply::of),
-        Ok(Ok(Err(problem))) => match Refused::find(problem.as_ref()) {
-            Some(refused) => words.say(refused),
-            None => {
-                error!(%problem, "a service failed");
-                text(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.\n")
-            }
-        },
+        Ok(Ok(Err(problem))) => caught(|| failed(problem, &words)).unwrap_or_else(|_panic| panicked()),
         Ok(Err(_panic)) => panicked(),
     };
     match exchange.and_then(Exchange::fault) {
         Some(met) if response.status().as_u16() >= 400 => fault(met),
         _ => response,
     }
+}
+
+/// What a client gets whose service failed. The problem is users' code: its sources, its words, its destructor.
+fn failed<B>(problem: BoxError, words: &Words) -> Response<Reply<B>> {
+    if let Some(refused) = Refused::find(problem.as_ref()) {
+        return words.say(refused);
+    }
+    error!(%problem, "a service failed");
+    text(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.\n")
 }
 
 /// What a slow handler is reported as. Without the query, which may hold what is not for logs.

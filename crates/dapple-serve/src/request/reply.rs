@@ -1,7 +1,6 @@
 //! The body of a reply, and what it holds until it ends.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,6 +12,7 @@ use http::{Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::caught::caught;
 use super::exchange::Exchange;
 use crate::BoxError;
 use crate::connection::Link;
@@ -30,7 +30,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             // A body whose destructor panics ends no other reply of its connection.
             let mut this = this.project();
-            let _ = catch_unwind(AssertUnwindSafe(|| this.content.set(Content::Text { text: Bytes::new() })));
+            let _ = caught(|| this.content.set(Content::Text { text: Bytes::new() }));
         }
     }
 }
@@ -105,10 +105,11 @@ where
         let polled = match this.content.as_mut().project() {
             ContentOf::Text { text } if text.is_empty() => return Poll::Ready(None),
             ContentOf::Text { text } => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
-            ContentOf::Service { body } => catch_unwind(AssertUnwindSafe(|| body.poll_frame(cx))),
+            // With what is made of it: data and errors are users' code, too.
+            ContentOf::Service { body } => caught(|| body.poll_frame(cx).map_ok(to_bytes).map_err(Into::into)),
         };
         let Ok(polled) = polled else {
-            this.content.set(Content::Text { text: Bytes::new() });
+            let _ = caught(|| this.content.set(Content::Text { text: Bytes::new() }));
             return Poll::Ready(Some(Err("the reply's body panicked".into())));
         };
         match polled {
@@ -117,28 +118,31 @@ where
                 Poll::Pending
             }
             Poll::Ready(Some(Ok(frame))) => {
-                let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
                 progress::taken(frame.data_ref().map_or(0, Bytes::len));
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
-            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(over) => Poll::Ready(over),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Service { body } => body.is_end_stream(),
+            // Where it panics, the next poll is asked.
+            Content::Service { body } => caught(|| body.is_end_stream()).unwrap_or(false),
             Content::Text { text } => text.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Service { body } => body.size_hint(),
+            Content::Service { body } => caught(|| body.size_hint()).unwrap_or_default(),
             Content::Text { text } => SizeHint::with_exact(text.len() as u64),
         }
     }
+}
+
+fn to_bytes<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
+    frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
 }
 
 impl<B> fmt::Debug for Reply<B> {

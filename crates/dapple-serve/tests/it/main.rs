@@ -3,8 +3,11 @@
 mod admission;
 mod basics;
 mod bodies;
+#[path = "../../../dapple-sched/tests/it/bombs.rs"]
+mod bombs;
 mod bounds;
 mod end;
+mod faults;
 mod first;
 mod hostile;
 mod room;
