@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dapple_sched::foreign::KeptWaker;
+use dapple_sched::foreign::{KeptWaker, contain};
 use tower_service::Service;
 
 use super::{NodeId, Packet};
@@ -23,7 +23,7 @@ pub(super) struct Outbox {
 #[derive(Default)]
 struct State {
     packets: VecDeque<Packet>,
-    peers: BTreeMap<NodeId, Box<dyn Peer>>,
+    peers: BTreeMap<NodeId, Arc<Mutex<Box<dyn Peer>>>>,
     waker: Option<KeptWaker>,
     is_over: bool,
     lost: u64,
@@ -43,8 +43,8 @@ impl Outbox {
         waker.into_iter().for_each(KeptWaker::wake);
     }
 
-    pub(super) fn connect(&self, node: NodeId, peer: Box<dyn Peer>) {
-        let old = lock(&self.state).peers.insert(node, peer);
+    pub(super) fn connect(&self, node: NodeId, peer: impl Peer + 'static) {
+        let old = lock(&self.state).peers.insert(node, Arc::new(Mutex::new(Box::new(peer))));
         drop(old);
     }
 
@@ -88,12 +88,14 @@ where
 {
     fn send(&mut self, packet: Packet) -> Sending {
         let mut service = self.clone();
-        Box::pin(async move {
+        let mut sending = Box::pin(async move {
             // What fails is lost, and sent again by the protocol.
             if poll_fn(|cx| service.poll_ready(cx)).await.is_ok() {
                 let _answered = service.call(packet).await;
             }
-        })
+        });
+        // What panics is lost, too. It ends nothing that goes to other nodes.
+        Box::pin(poll_fn(move |cx| contain(|| sending.as_mut().poll(cx)).unwrap_or(Poll::Ready(()))))
     }
 }
 
@@ -117,15 +119,21 @@ impl Courier {
 
     /// Begins to send what waits; whether the node is over.
     fn take(&mut self, cx: &mut Context<'_>) -> bool {
-        let outbox = self.outbox.clone();
-        let mut state = lock(&outbox.state);
-        while let Some(packet) = state.packets.pop_front() {
+        let waker = KeptWaker::from(cx.waker());
+        let (packets, old, is_over) = {
+            let mut state = lock(&self.outbox.state);
+            (std::mem::take(&mut state.packets), state.waker.replace(waker), state.is_over)
+        };
+        drop(old);
+        for packet in packets {
             let node = packet.to;
-            let Some(peer) = state.peers.get_mut(&node) else {
-                state.lost += 1;
+            let peer = lock(&self.outbox.state).peers.get(&node).cloned();
+            // Services are foreign code: without the lock of the outbox, which they may come back to.
+            let Some(sending) = peer.and_then(|peer| contain(|| lock(&peer).send(packet))) else {
+                lock(&self.outbox.state).lost += 1;
                 continue;
             };
-            let key = self.flights.push(peer.send(packet));
+            let key = self.flights.push(sending);
             self.targets.insert(key, node);
             let keys = self.under_way.entry(node).or_default();
             keys.push_back(key);
@@ -134,11 +142,10 @@ impl Courier {
             {
                 self.flights.remove(oldest);
                 self.targets.remove(&oldest);
-                state.lost += 1;
+                lock(&self.outbox.state).lost += 1;
             }
         }
-        state.waker = Some(cx.waker().into());
-        state.is_over
+        is_over
     }
 }
 

@@ -154,7 +154,7 @@ impl Coordinator {
         S: Service<Packet> + Clone + Send + 'static,
         S::Future: Send,
     {
-        self.outbox.connect(node, Box::new(service));
+        self.outbox.connect(node, service);
     }
 
     /// Delivers `message` to all of `participants`, or to none of them.
@@ -352,7 +352,7 @@ impl Participant {
         S: Service<Packet> + Clone + Send + 'static,
         S::Future: Send,
     {
-        self.outbox.connect(node, Box::new(service));
+        self.outbox.connect(node, service);
     }
 
     /// What it has promised and does not know the end of.

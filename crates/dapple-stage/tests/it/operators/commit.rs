@@ -6,9 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use dapple_sched::block_on;
+use dapple_stage::BoxError;
 use dapple_stage::operators::commit::{
-    CommitError, Coordinator, Courier, NodeId, Participant, Resource, Settings, TransactionId, deliver,
+    CommitError, Coordinator, Courier, NodeId, Packet, Participant, Resource, Settings, TransactionId, deliver,
 };
+use tower::service_fn;
+
+use crate::bombs::panic_twice;
 
 /// Longer than anything should take on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -145,4 +149,21 @@ fn a_resource_that_panics_stops_its_node_which_says_so_and_leaves_nobody_waiting
     drop(panics);
     let (again, _courier) = Participant::open(NodeId(2), &path, Settings::default(), deliver(|_, _| Ok(()))).unwrap();
     assert_eq!(block_on(again.in_doubt()).unwrap(), []);
+}
+
+#[test]
+fn a_node_whose_service_panics_keeps_nothing_from_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = Settings::default();
+    settings.vote_timeout = Duration::from_millis(300);
+    let (coordinator, courier) = Coordinator::open(NodeId(1), folder.path().join("1"), settings).unwrap();
+    run(courier);
+    let (_good, good) = participant(folder.path(), 2, Settings::default(), &coordinator);
+    let panics = |_: Packet| -> std::future::Ready<Result<(), BoxError>> { panic_twice() };
+    coordinator.connect(NodeId(3), service_fn(panics));
+    assert!(block_on(coordinator.commit([NodeId(2), NodeId(3)], *b"both")).is_err());
+    // The machine may be too loaded for a vote in time.
+    let mut tries = (0..50).map(|_| block_on(coordinator.commit([NodeId(2)], *b"one")));
+    let id = tries.find_map(Result::ok).expect("nothing is sent any more");
+    assert_eq!(good.recv_timeout(LONG).unwrap(), (id, b"one".to_vec()));
 }
