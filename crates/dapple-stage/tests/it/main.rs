@@ -10,6 +10,7 @@ mod clones;
 mod deadline;
 mod executors;
 mod faults;
+mod futures;
 mod lines;
 mod middleware;
 mod operators;

@@ -211,6 +211,32 @@ fn a_grant_that_is_not_used_goes_to_the_next() {
     assert_eq!(admission.stats().in_service, 0);
 }
 
+/// The lines of `docs/safety.md` of a future that is forgotten.
+#[test]
+fn a_grant_of_a_future_that_was_forgotten_goes_to_the_next() {
+    for polls in 0..3 {
+        let admission = learned();
+        admission.shared.lock().look_after = Duration::from_millis(10);
+        let (wakes, next_wakes) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
+        // Not polled, or granted and not begun.
+        let mut granted = Box::pin(admission.offer(Offer::now()).unwrap().run(|| async {}));
+        let mut waiting = Box::pin(admission.offer(Offer::now()).unwrap().run(|| async {}));
+        for _ in 0..polls {
+            assert!(poll(&mut granted, &wakes).is_pending());
+            assert!(poll(&mut waiting, &wakes).is_pending());
+        }
+        std::mem::forget((granted, waiting));
+        let mut next = pin!(admission.offer(Offer::now()).unwrap().run(|| async {}));
+        assert!(poll(&mut next, &next_wakes).is_pending());
+        let until = Instant::now() + Duration::from_secs(20);
+        while next_wakes.0.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < until, "the next one is never woken");
+            std::thread::yield_now();
+        }
+        while poll(&mut next, &next_wakes).is_pending() {}
+    }
+}
+
 #[test]
 fn handlers_run_on_the_workers_of_this_thread_s_runtime_or_on_all_cores() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
