@@ -55,7 +55,7 @@ impl HttpBody for Faulty {
         if self.panics("/body-error") {
             return Poll::Ready(Some(Err(Problem("/body-error", None))));
         }
-        let piece = match std::mem::replace(&mut self.0, "") {
+        let piece = match std::mem::take(&mut self.0) {
             "" => return Poll::Ready(None),
             path => Piece(Bytes::from_static(b"whole"), path == "/body-data"),
         };
