@@ -285,11 +285,17 @@ fn a_stage_stops_whatever_becomes_of_who_waits_for_that() {
                 let mut stops: Answer = match at_once {
                     false => Box::pin({
                         let stops = stage.stop();
-                        async move { Ok(stops.await) }
+                        async move {
+                            stops.await;
+                            Ok(())
+                        }
                     }),
                     true => Box::pin({
                         let stops = stage.stop_now();
-                        async move { Ok(stops.await) }
+                        async move {
+                            stops.await;
+                            Ok(())
+                        }
                     }),
                 };
                 assert!(!polls || poll(&mut stops, Waker::noop()).is_pending());
