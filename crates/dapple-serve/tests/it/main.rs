@@ -9,6 +9,8 @@ mod bounds;
 mod end;
 mod faults;
 mod first;
+#[path = "../../../dapple-sched/tests/it/forget.rs"]
+mod forget;
 mod hostile;
 mod room;
 mod site;

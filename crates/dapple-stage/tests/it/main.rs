@@ -10,6 +10,8 @@ mod clones;
 mod deadline;
 mod executors;
 mod faults;
+#[path = "../../../dapple-sched/tests/it/forget.rs"]
+mod forget;
 mod futures;
 mod lines;
 mod middleware;

@@ -6,6 +6,8 @@ mod certificates;
 #[path = "../../../dapple-sched/tests/it/clones.rs"]
 mod clones;
 mod faults;
+#[path = "../../../dapple-sched/tests/it/forget.rs"]
+mod forget;
 mod hostile;
 mod large;
 mod properties;

@@ -1,0 +1,116 @@
+//! Turns inside turns: a task that waits for the color which has its turn is polled right there; and turns that end before the
+//! callback does which they are in.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+use super::{Cut, Ending, Worker, begin_turn};
+use crate::afterwards::Afterwards;
+use crate::cell::{ColorCell, State};
+use crate::context;
+use crate::shared::Running;
+use crate::sync::atomic::Ordering::*;
+use crate::task::TaskRef;
+
+impl Worker {
+    /// Ends the turn of a color before the callback that it is in, for a waiter that was polled in it and is through
+    /// with the state: what else its task does is not to keep others from the color.
+    ///
+    /// # Safety
+    /// The color is alive and `Running` here.
+    pub(crate) unsafe fn release_turn(&self, color: NonNull<ColorCell>) {
+        if !context::release_turn_of(color) {
+            return;
+        }
+        // It may have been a turn inside the worker's own.
+        if self.frame.is_released() {
+            self.interrupted.set(true);
+        }
+        let mut afterwards = Afterwards::new();
+        let mut queue = self.slot().lock();
+        // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
+        unsafe {
+            let ending = Ending { cut: Cut::Early, ..Ending::SIMPLE };
+            self.end_turn(&mut queue, color, ending, &mut afterwards);
+        };
+        drop(queue);
+        afterwards.settle(&self.shared);
+    }
+
+    /// Polls a task right inside the current turn, which is that of the color it waits for. `begun` is called once the
+    /// task's color is ours, and wakes the task. False: the color is not free.
+    ///
+    /// The task is polled and nothing else, although something may have been posted to its color since we saw that it was
+    /// free. Who runs in here has all that this thread holds further out; and a turn that was cut off before the task's
+    /// poll would cost it its place in the order of what it waits for.
+    ///
+    /// # Safety
+    /// The task is of this runtime.
+    pub(crate) unsafe fn nested_turn(&self, task: &TaskRef, begun: impl FnOnce()) -> bool {
+        let color = task.color_cell();
+        // SAFETY: a task has a handle to its color.
+        let cell = unsafe { color.as_ref() };
+        let queue = self.slot().lock();
+        // SAFETY: the state is read under the home lock, ours from here on.
+        unsafe {
+            // Relaxed: our lock is held, and `adopt` checks a home elsewhere.
+            let home = usize::from(cell.home.load(Relaxed));
+            let here = if home == self.index {
+                cell.state() == State::Idle && !cell.inbox_waits()
+            } else {
+                self.adopt(color, home)
+            };
+            if !here {
+                return false;
+            }
+            begin_turn(cell);
+            // It was not queued, so there is nothing that a cut could leave as it was.
+            cell.links(|links| links.queued_rank = 0);
+        }
+        drop(queue);
+        let told = self.slot().replace_running(Running::Color(cell.id), None);
+        let released = context::in_frame(color, true, |frame| {
+            // It wakes, and a waker may be anybody's code.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(begun)) {
+                crate::panics::report(&self.shared, frame.color(), payload);
+            }
+            // SAFETY: the color is `Running` here, so its fifo is ours, and what is popped is.
+            let run = || unsafe {
+                cell.drain_inbox();
+                if cell.is_next(task.node())
+                    && let Some(node) = cell.take_for_run()
+                {
+                    self.run_node(color, node);
+                } else {
+                    task.poll_here();
+                }
+            };
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+                crate::panics::report(&self.shared, frame.color(), payload);
+            }
+            frame.is_released()
+        });
+        self.slot().replace_running(told.0, told.1);
+        self.slot().counters.turn(1);
+        if !released {
+            // SAFETY: the turn is over, and the color is `Running` here.
+            unsafe { self.end_nested_turn(color) };
+        }
+        true
+    }
+
+    /// Ends a turn that is not the worker's own.
+    ///
+    /// # Safety
+    /// The turn is over, and the color is `Running` here.
+    pub(crate) unsafe fn end_nested_turn(&self, color: NonNull<ColorCell>) {
+        let mut afterwards = Afterwards::new();
+        let mut queue = self.slot().lock();
+        // SAFETY: promised by the caller; this is its home lock.
+        unsafe {
+            self.end_turn(&mut queue, color, Ending::SIMPLE, &mut afterwards);
+        }
+        drop(queue);
+        afterwards.settle(&self.shared);
+    }
+}
