@@ -155,6 +155,8 @@ pub(crate) struct Book {
     steps: AtomicU64,
     /// Callbacks that came from threads outside of the runtime.
     pub(crate) outside: AtomicU64,
+    /// Programs of `nesting` that are over.
+    pub(crate) nested: AtomicU64,
     pub(crate) panics: Panics,
     broken: AtomicUsize,
     problems: Mutex<Vec<String>>,
@@ -168,6 +170,7 @@ impl Book {
             outstanding: AtomicU64::new(0),
             steps: AtomicU64::new(0),
             outside: AtomicU64::new(0),
+            nested: AtomicU64::new(0),
             panics: Panics::default(),
             broken: AtomicUsize::new(0),
             problems: Mutex::new(Vec::new()),

@@ -3,8 +3,8 @@
 //! `soak scheduler` makes runtimes one after the other, each for a second or two, and lets random programs run in them
 //! that use all that the scheduler offers: posts of every kind from callbacks, tasks and other threads, states held in
 //! line, alone, for reading and several at once, tasks that wait, spawn, are aborted and panic, names that come and go,
-//! capacities, cancels, priorities; and shutdowns of every kind in the middle of it. The programs repeat with the seed;
-//! what the machine makes of them does not.
+//! capacities, cancels, priorities; and shutdowns of every kind in the middle of it. Beside them run the programs of
+//! [`nesting`]. The programs repeat with the seed; what the machine makes of them does not.
 //!
 //! | what must hold | who looks |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | nobody beside a writer, also in destructors; posts of one poster in order | [`lane`], [`state`] |
 //! | every panic reaches the handler, a joiner, or whoever is in line | [`trial`] |
 //! | something always goes on | [`watch`] |
+//! | a state that is written is used once at a time, also on one thread; what is dropped, forgotten or panics takes nothing from others | [`nesting`] |
 //! | threads and descriptors go back to what they were, memory stays flat | [`process`] |
 //!
 //! # Seen to catch
@@ -31,6 +32,9 @@
 mod book;
 mod lane;
 mod life;
+#[path = "../../../dapple-sched/tests/nested/mod.rs"]
+mod nested;
+mod nesting;
 mod ops;
 mod outside;
 mod process;
@@ -148,6 +152,9 @@ fn soak(args: &SchedulerArgs, seed: u64) -> Result<()> {
 
 /// Told of all panics but those on purpose, which do not come by here.
 fn hear_panic(info: &PanicHookInfo<'_>) {
+    if std::thread::current().name().is_some_and(|name| name.starts_with(nesting::THREADS)) {
+        return;
+    }
     let payload = info.payload();
     let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("(no text)");

@@ -16,6 +16,7 @@ pub(crate) struct Summary {
     entries: Vec<Entry>,
     endings: [u64; Ending::ALL.len()],
     outside: u64,
+    nested: u64,
     panics: u64,
     stuck: u64,
     memory: Memory,
@@ -31,6 +32,7 @@ impl Summary {
             entries: vec![Entry { same: true, ..Entry::default() }; Kind::ALL.len()],
             endings: [0; Ending::ALL.len()],
             outside: 0,
+            nested: 0,
             panics: 0,
             stuck: 0,
             memory: Memory::default(),
@@ -43,6 +45,7 @@ impl Summary {
         self.entries.iter_mut().zip(&outcome.entries).for_each(|(sum, entry)| sum.add(entry));
         self.endings[outcome.ending as usize] += 1;
         self.outside += outcome.outside;
+        self.nested += outcome.nested;
         self.panics += outcome.panics;
         self.stuck += outcome.stuck;
         self.memory.note(&outcome.census);
@@ -86,7 +89,7 @@ impl Summary {
             Ending::ALL.iter().map(|ending| format!("{} {}", self.endings[*ending as usize], ending.name())).collect();
         format!(
             "{}{} workers, seed {}, {:.0} s: {} runtimes, ended {}\n\
-             from outside threads: {}; panics on purpose: {}; workers left behind by a shutdown: {}\n{}\n",
+             from outside threads: {}; nested programs: {}; panics on purpose: {}; workers left behind by a shutdown: {}\n{}\n",
             table.render(),
             self.workers,
             self.seed,
@@ -94,6 +97,7 @@ impl Summary {
             self.runtimes,
             endings.join(", "),
             self.outside,
+            self.nested,
             self.panics,
             self.stuck,
             self.memory_text(),

@@ -2,6 +2,7 @@
 
 use super::book::{Book, Entry, Kind};
 use super::life::{Life, Plan};
+use super::nesting;
 use super::outside;
 use super::process::Census;
 use super::watch::Watch;
@@ -54,6 +55,7 @@ pub(crate) struct Outcome {
     /// In the order of [`Kind::ALL`].
     pub(crate) entries: Vec<Entry>,
     pub(crate) outside: u64,
+    pub(crate) nested: u64,
     pub(crate) panics: u64,
     /// The shutdown left a worker behind that made no progress.
     pub(crate) stuck: u64,
@@ -88,7 +90,7 @@ pub(crate) fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let ending = Ending::draw(&mut rng);
 
     watch.phase("the runtime is at work");
-    let threads = start_threads(&life, &mut rng)?;
+    let threads = start_threads(&life, setting.workers, &mut rng)?;
     let share = 0.3 + 1.4 * rng.below(1_000) as f64 / 1_000.0;
     let until = Instant::now() + setting.life_mean.mul_f64(share);
     while Instant::now() < until {
@@ -111,6 +113,7 @@ pub(crate) fn run(setting: &Setting<'_>) -> Result<Outcome> {
         ending,
         entries: book.entries(),
         outside: book.outside.load(Relaxed),
+        nested: book.nested.load(Relaxed),
         panics: panics.thrown.load(Relaxed),
         stuck: report.map_or(0, |report| report.workers_stuck as u64),
         census,
@@ -132,14 +135,18 @@ fn build(workers: usize, book: &Arc<Book>) -> Result<Runtime> {
     runtime.context("cannot start a runtime")
 }
 
-fn start_threads(life: &Arc<Life>, rng: &mut Rng) -> Result<Vec<JoinHandle<()>>> {
-    (0..life.plan.threads)
-        .map(|index| {
-            let (life, seed) = (life.clone(), rng.draw());
-            let thread = std::thread::Builder::new().name(format!("outside-{index}"));
-            thread.spawn(move || outside::run(&life, index, seed)).context("cannot start a thread")
-        })
-        .collect()
+fn start_threads(life: &Arc<Life>, workers: usize, rng: &mut Rng) -> Result<Vec<JoinHandle<()>>> {
+    let start = |name: String, work: Box<dyn FnOnce() + Send>| {
+        std::thread::Builder::new().name(name).spawn(work).context("cannot start a thread")
+    };
+    let mut threads = Vec::new();
+    for index in 0..life.plan.threads {
+        let (life, seed) = (life.clone(), rng.draw());
+        threads.push(start(format!("outside-{index}"), Box::new(move || outside::run(&life, index, seed)))?);
+    }
+    let (life, seed) = (life.clone(), rng.draw());
+    threads.push(start(nesting::THREADS.to_owned(), Box::new(move || nesting::run(&life, workers, seed)))?);
+    Ok(threads)
 }
 
 /// Ends the runtime, and the threads that post to it.

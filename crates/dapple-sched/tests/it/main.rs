@@ -29,6 +29,8 @@ mod named;
 #[path = "../nested/mod.rs"]
 #[allow(dead_code, reason = "only models ask what was forgotten")]
 mod nested;
+#[path = "../nested/bomb.rs"]
+mod nested_bomb;
 mod oracle;
 mod outside;
 mod pinned;

@@ -10,6 +10,7 @@ use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 
 use crate::forget::forget;
 use crate::nested::{Env, Op, Program, World};
+use crate::nested_bomb;
 
 /// Runs the program that the dice tell; none are zeros.
 fn check(agents: usize, menu: &[Op], dice: &[u8]) -> Result<(), TestCaseError> {
@@ -21,6 +22,7 @@ fn check(agents: usize, menu: &[Op], dice: &[u8]) -> Result<(), TestCaseError> {
     let env = Env {
         pause: std::thread::yield_now,
         beside: |work| std::thread::spawn(work).join().unwrap(),
+        bomb: nested_bomb::waker,
         unwinds: true,
         stop: Box::new({
             let runtime = runtime.clone();

@@ -1,21 +1,14 @@
-//! Foreign code that panics.
+//! Wakers that panic when they are woken, cloned, or dropped.
 
-use std::mem::ManuallyDrop;
 use std::ptr;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-/// So many kinds of wakers there are that panic: when they are woken, cloned, or dropped.
-pub(crate) const KINDS: usize = 3;
+use crate::nested::explode;
 
-/// A waker that panics; never dropped itself, unlike its clones.
-pub(crate) fn waker(kind: usize) -> ManuallyDrop<Waker> {
+/// A waker that panics; `kind` is below [`crate::nested::BOMBS`].
+pub(crate) fn waker(kind: usize) -> Waker {
     // SAFETY: the table's functions take the pointer for a number, so that every thread may call them at any time.
-    ManuallyDrop::new(unsafe { Waker::from_raw(raw(kind)) })
-}
-
-/// Not `panic!`, whose hook would print.
-pub(crate) fn explode() {
-    std::panic::resume_unwind(Box::new("as the program says"));
+    unsafe { Waker::from_raw(raw(kind)) }
 }
 
 fn raw(kind: usize) -> RawWaker {

@@ -3,6 +3,9 @@
 /// Each has two states.
 pub(crate) const COLORS: usize = 3;
 
+/// The kinds of wakers that panic: when they are woken, cloned, or dropped.
+pub(crate) const BOMBS: usize = 3;
+
 /// A state of which the color is held, for writing or for reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Use {
@@ -22,7 +25,7 @@ pub(crate) enum Waking {
     /// That of the task that polls; on a plain thread, one that does nothing.
     Own,
     Nothing,
-    /// See [`super::bomb`].
+    /// One that panics; see [`BOMBS`].
     Bomb(usize),
 }
 
@@ -141,7 +144,7 @@ impl Cook<'_> {
     fn waking(&mut self) -> Waking {
         match (self.roll)(4) {
             0 => Waking::Nothing,
-            1 | 2 if self.bombs => Waking::Bomb((self.roll)(super::bomb::KINDS)),
+            1 | 2 if self.bombs => Waking::Bomb((self.roll)(BOMBS)),
             _ => Waking::Own,
         }
     }

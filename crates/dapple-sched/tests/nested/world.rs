@@ -1,6 +1,7 @@
 //! Doing what a program says, on the scheduler.
 
 use std::future::{Future, poll_fn};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::{Colored, Handle, TryWithError, when};
 
-use super::bomb;
 use super::history::{Answer, History};
 use super::program::{COLORS, Program, Step, Use, Waking};
 
@@ -20,6 +20,8 @@ pub(crate) struct Env {
     pub(crate) pause: fn(),
     /// Runs this on another thread, and waits for it.
     pub(crate) beside: fn(Box<dyn FnOnce() + Send>),
+    /// Makes a waker that panics, of a kind below [`super::BOMBS`].
+    pub(crate) bomb: fn(usize) -> Waker,
     /// Closures may panic, and the scheduler too.
     pub(crate) unwinds: bool,
     /// Stops the runtime.
@@ -41,6 +43,7 @@ pub(crate) struct World {
     agents: AtomicUsize,
     /// A future or the handle of a task was forgotten.
     forgot: AtomicBool,
+    forgotten: Mutex<Vec<Box<dyn Send>>>,
 }
 
 /// One that does steps.
@@ -85,7 +88,7 @@ struct Fuse(bool);
 impl Drop for Fuse {
     fn drop(&mut self) {
         if self.0 && !std::thread::panicking() {
-            bomb::explode();
+            explode();
         }
     }
 }
@@ -105,6 +108,7 @@ impl World {
             left: AtomicUsize::new(0),
             agents: AtomicUsize::new(0),
             forgot: AtomicBool::new(false),
+            forgotten: Mutex::default(),
         })
     }
 
@@ -141,9 +145,16 @@ impl World {
         self.forgot.load(SeqCst)
     }
 
-    fn forget<T>(&self, what: T) {
+    fn forget<T: Send + 'static>(&self, what: T) {
         self.forgot.store(true, SeqCst);
-        std::mem::forget(what);
+        lock(&self.forgotten).push(Box::new(what));
+    }
+
+    /// Drops what agents have forgotten, and what is kept, once the runtime has ended. Without it, the world keeps itself.
+    pub(crate) fn recall(&self) {
+        let (forgotten, kept) = (std::mem::take(&mut *lock(&self.forgotten)), std::mem::take(&mut *lock(&self.kept)));
+        forgotten.into_iter().for_each(|what| self.caught(|| drop(what)));
+        kept.into_iter().for_each(|kept| self.caught(|| drop(kept)));
     }
 
     fn agent(&self, on_thread: bool) -> Arc<Agent> {
@@ -183,7 +194,7 @@ impl World {
         for step in steps {
             match step {
                 Step::Panic if self.history.opened_by(agent.id).is_empty() => {}
-                Step::Panic => bomb::explode(),
+                Step::Panic => explode(),
                 _ => self.caught(|| self.act(agent, step)),
             }
         }
@@ -292,7 +303,13 @@ impl World {
             let ready = match waking {
                 Waking::Own => kept.future.as_mut().poll(&mut Context::from_waker(&own)),
                 Waking::Nothing => kept.future.as_mut().poll(&mut Context::from_waker(Waker::noop())),
-                Waking::Bomb(kind) => kept.future.as_mut().poll(&mut Context::from_waker(&bomb::waker(kind))),
+                Waking::Bomb(kind) => {
+                    // Not dropped where the poll panics: a second panic would end the process.
+                    let bomb = ManuallyDrop::new((self.env.bomb)(kind));
+                    let ready = kept.future.as_mut().poll(&mut Context::from_waker(&bomb));
+                    self.caught(|| drop(ManuallyDrop::into_inner(bomb)));
+                    ready
+                }
             };
             if ready.is_ready() {
                 return self.probe(agent);
@@ -393,6 +410,11 @@ impl Drop for Passed {
     fn drop(&mut self) {
         self.0.0.store(1, SeqCst);
     }
+}
+
+/// Panics. Not `panic!`, whose hook would print.
+pub(crate) fn explode() {
+    std::panic::resume_unwind(Box::new("as the program says"));
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

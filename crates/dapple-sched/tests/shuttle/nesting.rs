@@ -1,6 +1,8 @@
 //! Random programs of nested holds and futures, a different one in each schedule; `tests/nested` tells what they are.
 //! Without panics, which shuttle's locks do not survive.
 
+use std::task::Waker;
+
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
@@ -13,6 +15,7 @@ fn run_one(agents: usize, menu: &[Op]) {
     let env = Env {
         pause: thread::yield_now,
         beside: |work| thread::spawn(work).join().unwrap(),
+        bomb: |_| Waker::noop().clone(),
         unwinds: false,
         stop: Box::new(|| ()),
     };
