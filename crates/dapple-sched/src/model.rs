@@ -3,11 +3,12 @@
 //! Compiled only with `--cfg dapple_loom` or `--cfg dapple_shuttle`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::color::Color;
 use crate::context::WorkerScope;
 use crate::driver::Driver;
-use crate::monitor::SlowRule;
+use crate::monitor::{self, SlowRule};
 use crate::panics::PanicInfo;
 use crate::runtime::Handle;
 use crate::shared::Shared;
@@ -25,7 +26,9 @@ impl Model {
     /// them, and fails models, has seen them already.
     pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
         let quiet = Some(Box::new(|_: &PanicInfo<'_>| ()) as _);
-        Model { shared: Shared::new(workers, driver, quiet, SlowRule::default(), Watch::new(None, false), false) }
+        // What is reported depends on the time, of which models have none.
+        let never_slow = SlowRule { after: Duration::MAX, ..SlowRule::default() };
+        Model { shared: Shared::new(workers, driver, quiet, never_slow, Watch::new(None, false), false) }
     }
 
     /// The way to colors, tasks and counters.
@@ -54,6 +57,22 @@ impl Model {
     pub fn seem_long(&self, color: &Color) {
         // SAFETY: a handle keeps its cell alive.
         unsafe { color.cell().as_ref() }.seem_long();
+    }
+
+    /// What the monitor's thread does, until the runtime ends; between two looks others run.
+    pub fn monitor(&self) -> impl FnOnce() + Send + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || monitor::run(shared)
+    }
+
+    /// Tells how the monitor's thread is unparked.
+    pub fn set_monitor(&self, unpark: impl Fn() + Send + Sync + 'static) {
+        self.shared.monitor.set_wake(unpark);
+    }
+
+    /// Whether the monitor found the worker in a callback that does not end.
+    pub fn is_overdue(&self, worker: usize) -> bool {
+        self.shared.slots[worker].is_overdue()
     }
 
     /// Marks a worker as the monitor does with one that is in a long callback, whether it is or not, until a thief comes.

@@ -25,16 +25,16 @@
 
 use std::panic::Location;
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crate::foreign;
 use crate::shared::{MONITOR_ASLEEP, Running, SLEEPERS, Shared, Slot};
 use crate::sync::atomic::{AtomicU32, Ordering::*};
+use crate::sync::{park, park_timeout};
 
 /// The way to the monitor's thread.
 pub(crate) struct Monitor {
-    thread: OnceLock<Thread>,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// A callback that has been running for too long; see [`crate::Builder::slow_callback`].
@@ -145,17 +145,17 @@ impl Seen {
 
 impl Monitor {
     pub(crate) fn new() -> Monitor {
-        Monitor { thread: OnceLock::new() }
+        Monitor { wake: OnceLock::new() }
     }
 
-    /// Called once, by the monitor's thread.
-    pub(crate) fn set_thread(&self, thread: Thread) {
-        let _ = self.thread.set(thread);
+    /// Called once, by the thread that started the monitor's: `wake` unparks that.
+    pub(crate) fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
     }
 
     pub(crate) fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
+        if let Some(wake) = self.wake.get() {
+            wake();
         }
     }
 
@@ -194,9 +194,9 @@ pub(crate) fn run(shared: Weak<Shared>) {
             && shared.pulse.compare_exchange(pulse, pulse | MONITOR_ASLEEP, AcqRel, Relaxed).is_ok();
         drop(shared);
         match slow {
-            true if asleep == workers => std::thread::park(),
-            true => std::thread::park_timeout(SLOW_LOOK_EVERY),
-            false => std::thread::park_timeout(LOOK_EVERY),
+            true if asleep == workers => park(),
+            true => park_timeout(SLOW_LOOK_EVERY),
+            false => park_timeout(LOOK_EVERY),
         }
     }
 }
@@ -325,7 +325,7 @@ const PREEMPTED_LOOKS_MAX: u32 = 40;
 const SLOW_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Looks without need before the monitor slows down.
-const QUIET_LOOKS: u32 = 16;
+const QUIET_LOOKS: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 0 } else { 16 };
 
 /// At most this many looks (some 60 ms) between two offers of help.
 const PAUSE_MAX: u32 = 128;

@@ -444,7 +444,7 @@ impl Builder {
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
         match start(thread, Box::new(move || monitor::run(weak))) {
-            Ok(monitor) => shared.monitor.set_thread(monitor.thread().clone()),
+            Ok(monitor) => shared.monitor.set_wake(move || monitor.thread().unpark()),
             Err(error) => return Err(runtime.undo(workers..workers, error)),
         }
         running().push(Arc::downgrade(&shared));

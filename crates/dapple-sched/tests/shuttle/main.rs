@@ -9,11 +9,11 @@
 
 #![cfg(dapple_shuttle)]
 
-#[allow(dead_code, reason = "the steps that panic, and that stop a runtime, are for real threads")]
 #[path = "../nested/mod.rs"]
 mod nested;
 mod nesting;
 mod programs;
+mod pulse;
 mod scenes;
 #[allow(dead_code, reason = "some of it is for the models of crates above")]
 mod support;

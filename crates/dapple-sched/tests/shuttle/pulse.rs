@@ -1,0 +1,192 @@
+//! The pulse and the monitor alone: two workers that fall asleep, wake and stay in a callback, while the monitor looks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use dapple_sched::Driver;
+use dapple_sched::model::Model;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::thread;
+
+use crate::support::{check, finish};
+
+/// A driver that counts the looks of the monitor. What it counts with is no part of the model, so that it adds no schedules.
+#[derive(Default)]
+struct Watched {
+    tokens: [Signal; 2],
+    /// Worker 0 is in a long callback.
+    busy: AtomicBool,
+    /// Worker 1 sleeps, and could help.
+    asleep: AtomicBool,
+    /// Looks while both were so.
+    looks: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Signal(Mutex<bool>, Condvar);
+
+impl Signal {
+    fn set(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+
+    /// `seen` is called where it is set, before others run.
+    fn wait(&self, seen: impl FnOnce()) {
+        let mut set = self.0.lock().unwrap();
+        while !*set {
+            set = self.1.wait(set).unwrap();
+        }
+        *set = false;
+        seen();
+    }
+}
+
+impl Driver for Watched {
+    fn park(&self, worker: usize, _timeout: Option<Duration>) {
+        if worker == HELPER {
+            self.asleep.store(true, SeqCst);
+        }
+        self.tokens[worker].wait(|| {
+            if worker == HELPER {
+                self.asleep.store(false, SeqCst);
+                self.looks.store(0, SeqCst);
+            }
+        });
+    }
+
+    fn poll(&self, _worker: usize) -> bool {
+        false
+    }
+
+    fn unpark(&self, worker: usize) {
+        if worker == HELPER {
+            self.asleep.store(false, SeqCst);
+            self.looks.store(0, SeqCst);
+        }
+        self.tokens[worker].set();
+    }
+
+    /// The monitor asks once a look.
+    fn cpu_time(&self, worker: usize) -> Option<Duration> {
+        if worker == BUSY && self.busy.load(SeqCst) && self.asleep.load(SeqCst) {
+            let looks = self.looks.fetch_add(1, SeqCst) + 1;
+            assert!(looks <= LOOKS_MAX, "a sleeper was not woken by {LOOKS_MAX} looks at a worker that stays busy");
+        }
+        None
+    }
+
+    fn shutdown(&self) {}
+}
+
+struct Scene {
+    model: Model,
+    driver: Arc<Watched>,
+    monitor: thread::JoinHandle<()>,
+}
+
+impl Scene {
+    fn start() -> Scene {
+        let driver = Arc::new(Watched::default());
+        let model = Model::new(2, driver.clone());
+        let monitor = thread::spawn(model.monitor());
+        let thread = monitor.thread().clone();
+        model.set_monitor(move || thread.unpark());
+        Scene { model, driver, monitor }
+    }
+
+    /// Worker 1: sleeps, and where the monitor wakes it for worker 0, lets that one's callback end.
+    fn helper(&self, stopped: &Arc<AtomicBool>, served: &Arc<Signal>) -> thread::JoinHandle<()> {
+        let (model, stopped, served) = (self.model.clone(), stopped.clone(), served.clone());
+        let driver = self.driver.clone();
+        // Awake until the other one is busy, so that the monitor may have gone to sleep as it found all of them awake.
+        let late = thread_rng().gen_bool(0.5);
+        thread::spawn(move || {
+            model.worker(HELPER, |worker| {
+                while !stopped.load(SeqCst) {
+                    while late && !driver.busy.load(SeqCst) && !stopped.load(SeqCst) {
+                        thread::yield_now();
+                    }
+                    worker.sleep();
+                    if model.is_overdue(BUSY) {
+                        served.set();
+                    }
+                }
+            });
+        })
+    }
+}
+
+// A worker sleeps, has a short turn, and then a callback that does not end until the other one, which the monitor has to wake,
+// has seen the mark; and that twice.
+//
+// Caught: a worker that falls asleep and does not call the monitor (deadlock); a mark that names another turn (no end).
+#[test]
+fn a_worker_that_stays_busy_is_not_missed() {
+    check(3_000, || {
+        let scene = Scene::start();
+        let (stopped, served) = (Arc::new(AtomicBool::new(false)), Arc::new(Signal::default()));
+        let done = Arc::new(AtomicUsize::new(0));
+        let helper = scene.helper(&stopped, &served);
+        let color = scene.model.handle().new_color_at(BUSY);
+        let busy = thread::spawn({
+            let (model, done) = (scene.model.clone(), done.clone());
+            move || {
+                model.worker(BUSY, |worker| {
+                    while done.load(SeqCst) < ROUNDS {
+                        if !worker.step() {
+                            worker.sleep();
+                        }
+                    }
+                    worker.drain();
+                });
+            }
+        });
+        for _ in 0..ROUNDS {
+            color.post(thread::yield_now);
+            let (driver, served, done) = (scene.driver.clone(), served.clone(), done.clone());
+            color.post(move || {
+                driver.looks.store(0, SeqCst);
+                driver.busy.store(true, SeqCst);
+                served.wait(|| ());
+                driver.busy.store(false, SeqCst);
+                done.fetch_add(1, SeqCst);
+            });
+        }
+        busy.join().unwrap();
+        stopped.store(true, SeqCst);
+        scene.model.stop();
+        helper.join().unwrap();
+        scene.monitor.join().unwrap();
+        drop(color);
+        finish(&scene.model);
+    });
+}
+
+// The runtime ends while some of its workers, or none, fall asleep, and the monitor is anywhere: its thread ends too, and has let go of the runtime.
+//
+// Caught: a stop that does not wake the monitor (deadlock); a monitor that does not let go (leak).
+#[test]
+fn the_monitor_ends_with_its_runtime() {
+    check(2_000, || {
+        let Scene { model, monitor, .. } = Scene::start();
+        let workers = (0..thread_rng().gen_range(0..=2)).map(|index| {
+            let model = model.clone();
+            thread::spawn(move || model.worker(index, |worker| worker.sleep()))
+        });
+        let workers: Vec<_> = workers.collect();
+        model.stop();
+        monitor.join().unwrap();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        finish(&model);
+    });
+}
+
+const BUSY: usize = 0;
+const HELPER: usize = 1;
+const ROUNDS: usize = 2;
+
+/// One that still sees the turn before end, one that began before the helper slept, and the one that wakes.
+const LOOKS_MAX: usize = 3;
