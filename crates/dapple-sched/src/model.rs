@@ -15,6 +15,9 @@ use crate::shared::Shared;
 use crate::trace::Watch;
 use crate::worker::Worker;
 
+#[cfg(dapple_loom)]
+pub use crate::task::model_blocks::{Block, Blocks, Keeper};
+
 /// A runtime without threads and without a monitor.
 #[derive(Clone)]
 pub struct Model {

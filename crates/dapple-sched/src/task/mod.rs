@@ -41,6 +41,8 @@
 //! One for the task until it has ended, one for each handle and waker, and one for the node while it stands in the fifo of a
 //! color. (In a queue of light tasks the first one is enough, as what stands there has not ended.)
 
+#[cfg(not(dapple_shuttle))]
+mod blocks;
 mod body;
 mod handle;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -48,6 +50,8 @@ mod memory;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 #[path = "model_memory.rs"]
 mod memory;
+#[cfg(dapple_loom)]
+pub(crate) mod model_blocks;
 mod queue;
 mod side;
 mod waker;

@@ -8,6 +8,7 @@
 
 #![cfg(dapple_loom)]
 
+mod blocks;
 mod colors;
 mod light;
 mod lock;
