@@ -24,6 +24,8 @@ struct Agent<'a> {
     awaits: Option<usize>,
     /// A task that was aborted may stop anywhere.
     may_stop: bool,
+    /// It awaits what another one has begun to wait for.
+    adopts: bool,
 }
 
 pub(super) struct Model<'a> {
@@ -89,7 +91,8 @@ impl<'a> Model<'a> {
     pub(super) fn replay(program: &'a [Vec<Op>], observed: &[Vec<Event>], fates: &'a [Fate]) -> Model<'a> {
         let mut by_id = vec![None; fates.len()];
         program.iter().for_each(|ops| index(ops, &mut by_id));
-        let agent = |ops: &'a Vec<Op>| Agent { ops, held: &[], callback: None, awaits: None, may_stop: false };
+        let agent =
+            |ops: &'a Vec<Op>| Agent { ops, held: &[], callback: None, awaits: None, may_stop: false, adopts: false };
         let mut model = Model {
             colors: observed.iter().enumerate().map(|(color, seen)| Observed::new(color, seen, &by_id)).collect(),
             fates,
@@ -164,14 +167,20 @@ impl<'a> Model<'a> {
             return self.ended[id];
         }
         let [op, rest @ ..] = agent.ops else { return false };
+        // As a part of what is held anyway: `World` knows whether it is right.
+        let nested = op.may_be_nested() && !op.is_apart_from(agent.held);
         match self.fates[op.id] {
+            Fate::Runs if nested => {
+                agent.ops = rest;
+                return true;
+            }
             Fate::Runs => {}
             Fate::Unknown if agent.may_stop => {
                 agent.ops = &[];
                 return true;
             }
-            // Held in line as a part of what holds the color anyway: not tried.
-            Fate::Unknown if op.kind == Kind::Hold && !op.is_apart_from(agent.held) => {
+            // Not tried.
+            Fate::Unknown if nested => {
                 agent.ops = rest;
                 return true;
             }
@@ -183,7 +192,20 @@ impl<'a> Model<'a> {
         }
         if let Kind::Task { aborted, .. } = op.kind {
             let held = op.own_color();
-            self.agents.push(Agent { ops: &op.inner, held, callback: None, awaits: None, may_stop: aborted });
+            self.agents.push(Agent {
+                ops: &op.inner,
+                held,
+                callback: None,
+                awaits: None,
+                may_stop: aborted,
+                adopts: false,
+            });
+            agent.ops = rest;
+            return true;
+        }
+        if matches!(op.kind, Kind::Moved { .. }) && !agent.adopts {
+            let ops = std::slice::from_ref(op);
+            self.agents.push(Agent { ops, held: &[], callback: None, awaits: None, may_stop: false, adopts: true });
             agent.ops = rest;
             return true;
         }
@@ -194,7 +216,7 @@ impl<'a> Model<'a> {
         op.parts.iter().for_each(|part| self.colors[part.color].accept());
         match op.kind {
             Kind::Hold => self.end(op),
-            Kind::Wait => {
+            Kind::Wait | Kind::Glance { .. } | Kind::Moved { .. } => {
                 agent.awaits = Some(op.id);
                 self.waiting.push(op);
             }
@@ -209,7 +231,7 @@ impl<'a> Model<'a> {
     }
 
     fn start(&mut self, op: &'a Op) {
-        if op.kind == Kind::Wait {
+        if matches!(op.kind, Kind::Wait | Kind::Glance { .. } | Kind::Moved { .. }) {
             return self.end(op);
         }
         let last = op.writes().last();
@@ -221,7 +243,14 @@ impl<'a> Model<'a> {
             }
         }
         let held = &op.parts;
-        self.agents.push(Agent { ops: &op.inner, held, callback: Some(op), awaits: None, may_stop: false });
+        self.agents.push(Agent {
+            ops: &op.inner,
+            held,
+            callback: Some(op),
+            awaits: None,
+            may_stop: false,
+            adopts: false,
+        });
     }
 
     fn end(&mut self, op: &Op) {

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::nested::BOMBS;
+
 pub(super) const COLORS: usize = 4;
 
 /// Something that an agent does.
@@ -29,8 +31,12 @@ pub(super) enum Kind {
     TryPost,
     /// Posted to one color; taken back at once, if it has not started.
     Cancel,
-    /// Held in line, if all is free.
+    /// Held in line, if all is free, or if what does it holds all of it already.
     Hold,
+    /// A wait that is polled once, also inside of callbacks, and then dropped. `bomb`: by a waker that panics.
+    Glance { bomb: Option<usize> },
+    /// As that, but then moved to a task, which awaits it.
+    Moved { bomb: Option<usize> },
     /// A task, of one of the colors or of a fresh one, aborted when its agent is through.
     Task { fresh: bool, aborted: bool },
     /// In a task: awaited.
@@ -45,6 +51,27 @@ impl Op {
     /// Whether none of its colors is held by `holder` already, as a part of which it would run then.
     pub(super) fn is_apart_from(&self, holder: &[Part]) -> bool {
         self.parts.iter().all(|part| holder.iter().all(|held| held.color != part.color))
+    }
+
+    /// Done in line, perhaps inside of what holds its colors.
+    pub(super) fn may_be_nested(&self) -> bool {
+        matches!(self.kind, Kind::Hold | Kind::Glance { .. } | Kind::Moved { .. })
+    }
+
+    /// Whether all of its colors are held by `holder` already.
+    pub(super) fn is_part_of(&self, holder: &[Part]) -> bool {
+        self.parts.iter().all(|part| holder.iter().any(|held| held.color == part.color))
+    }
+
+    /// Whether `holder`, which holds all of it, may hold it again.
+    pub(super) fn may_nest_in(&self, holder: &[Part]) -> bool {
+        self.parts.iter().all(|part| holder.iter().any(|held| held.color == part.color && (part.reads || !held.reads)))
+    }
+
+    /// The waker that it is polled with panics at some time.
+    pub(super) fn has_bomb(&self) -> bool {
+        matches!(self.kind, Kind::Glance { bomb: Some(_) } | Kind::Moved { bomb: Some(_) })
+            || self.inner.iter().any(Op::has_bomb)
     }
 
     pub(super) fn panics(&self) -> bool {
@@ -92,12 +119,18 @@ fn op(kind: Kind, mut parts: Vec<Part>) -> Op {
     Op { id: 0, parts, kind, inner: Vec::new() }
 }
 
+fn bomb() -> impl Strategy<Value = Option<usize>> {
+    prop::option::weighted(0.3, 0..BOMBS)
+}
+
 fn leaf() -> impl Strategy<Value = Op> {
     let kind = prop_oneof![
         6 => (0u8..3, prop::bool::weighted(0.08)).prop_map(|(priority, panics)| Kind::Post { priority, panics }),
         2 => Just(Kind::TryPost),
         2 => Just(Kind::Cancel),
         2 => Just(Kind::Hold),
+        1 => bomb().prop_map(|bomb| Kind::Glance { bomb }),
+        1 => bomb().prop_map(|bomb| Kind::Moved { bomb }),
     ];
     (kind, parts()).prop_map(|(kind, parts)| op(kind, parts))
 }
@@ -119,8 +152,12 @@ fn task() -> impl Strategy<Value = Op> {
 pub(super) fn agent(tasks: bool) -> impl Strategy<Value = Vec<Op>> {
     let nested = leaf().prop_recursive(3, 16, 3, |inner| {
         (leaf(), prop::collection::vec(inner, 0..4)).prop_map(|(op, inner)| {
-            // What is held in line does nothing else.
-            if op.kind == Kind::Hold { op } else { Op { inner, ..op } }
+            // What is held in line, and waits, do nothing else.
+            if matches!(op.kind, Kind::Hold | Kind::Glance { .. } | Kind::Moved { .. }) {
+                op
+            } else {
+                Op { inner, ..op }
+            }
         })
     });
     // A weight of 0 is not allowed.

@@ -1,12 +1,17 @@
 //! The same program on the real scheduler.
 
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use dapple_sched::{Color, Colored, JoinHandle, PostError, Priority, when};
 
 use super::program::{Kind, Op, Part};
+use crate::nested_bomb;
 
 /// Names the colors of an operation that has two or three, each in its mode; the first two of three have the same one.
 macro_rules! with_set {
@@ -58,6 +63,8 @@ pub(super) struct World {
     states: Vec<Colored<()>>,
     pub(super) account: Vec<Colored<usize>>,
     fates: Vec<AtomicU8>,
+    /// Holds inside of holds that were not answered as they have to be.
+    pub(super) wrong: Mutex<Vec<String>>,
 }
 
 impl World {
@@ -68,6 +75,7 @@ impl World {
             account: colors.iter().map(|color| Colored::with_color(0, color)).collect(),
             colors,
             fates: (0..ops).map(|_| AtomicU8::new(0)).collect(),
+            wrong: Mutex::default(),
         })
     }
 
@@ -147,14 +155,59 @@ impl World {
     }
 
     /// Whether it was free.
-    fn try_hold(&self, op: &Op) -> bool {
-        let inside = || self.inside(op, || ());
+    fn try_hold(&self, op: &Op, inside: impl FnOnce()) -> bool {
         match op.parts[..] {
             [Part { color, reads: false }] => self.states[color].try_with(|()| inside()),
             [Part { color, reads: true }] => self.states[color].try_read(|()| inside()),
             _ => with_set!(self, op, |set| set.try_with(|_| inside())),
         }
         .is_ok()
+    }
+
+    /// Holds in line, and inside of that once more. `held` is what the agent holds meanwhile: all of it, or none.
+    fn hold(&self, op: &Op, held: &[Part]) -> Fate {
+        let again = || {
+            let may = op.parts.iter().all(|part| part.reads || op.parts.len() > 1);
+            self.expect(op, "inside of itself", self.try_hold(op, || ()), may);
+        };
+        let ran = if op.is_apart_from(held) {
+            self.try_hold(op, || self.inside(op, again))
+        } else {
+            let ran = self.try_hold(op, again);
+            self.expect(op, "as a part of what is held", ran, op.may_nest_in(held));
+            ran
+        };
+        if ran { Fate::Runs } else { Fate::Refused }
+    }
+
+    fn expect(&self, op: &Op, place: &str, ran: bool, may: bool) {
+        if ran != may {
+            let answer = if ran { "runs" } else { "was refused" };
+            self.wrong.lock().unwrap().push(format!("{:?} {answer} {place}", op.parts));
+        }
+    }
+
+    /// Waits, as it is polled once; then it is dropped, or moved to a task.
+    fn begin_to_wait(self: &Arc<World>, op: &Op, bomb: Option<usize>, alive: &Sender<()>) {
+        let waiting = (self.clone(), op.clone());
+        let mut wait = Box::pin(async move { waiting.0.wait(&waiting.1).await });
+        let bomb = ManuallyDrop::new(bomb.map_or(Waker::noop().clone(), nested_bomb::waker));
+        // A panic is that of the waker.
+        let polled = catch_unwind(AssertUnwindSafe(|| wait.as_mut().poll(&mut Context::from_waker(&bomb))));
+        match (polled, op.kind) {
+            (Ok(Poll::Ready(())), _) => {}
+            (Ok(Poll::Pending), Kind::Moved { .. }) => {
+                let alive = alive.clone();
+                Color::new().spawn(async move {
+                    wait.await;
+                    drop(alive);
+                });
+            }
+            _ => {
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(wait)));
+                self.learn(op, Fate::Canceled);
+            }
+        }
     }
 
     fn post(&self, op: &Op, priority: Priority, callback: impl FnOnce() + Send + 'static) {
@@ -201,9 +254,11 @@ impl World {
                 let posted = self.colors[op.parts[0].color].post_cancellable(callback);
                 if posted.cancel() { Fate::Canceled } else { Fate::Runs }
             }
-            Kind::Hold if !op.is_apart_from(held) => return,
-            Kind::Hold if self.try_hold(op) => Fate::Runs,
-            Kind::Hold => Fate::Refused,
+            Kind::Hold if op.is_apart_from(held) || op.is_part_of(held) => self.hold(op, held),
+            Kind::Glance { bomb } | Kind::Moved { bomb } if op.is_apart_from(held) => {
+                return self.begin_to_wait(op, bomb, alive);
+            }
+            Kind::Hold | Kind::Glance { .. } | Kind::Moved { .. } => return,
             Kind::Task { .. } | Kind::Wait => unreachable!("only as steps of an agent or a task"),
         };
         self.learn(op, fate);
