@@ -28,6 +28,7 @@ impl Owner for Shared {
         self.fresh_ids(count)
     }
 
+    // SAFETY: the count is not in the first word.
     unsafe fn prepare(block: NonNull<u8>) {
         // SAFETY: a block of ours has room for a header.
         unsafe { Header::refs_of(block.cast()).write(AtomicU32::new(0)) };

@@ -19,7 +19,8 @@ struct Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.gone.store(true, SeqCst);
+        // Release: a thread that sees it sees that the owner is gone. No part of the model.
+        self.gone.store(true, Release);
     }
 }
 
@@ -32,6 +33,7 @@ impl Owner for Own {
         0
     }
 
+    // SAFETY: the count is not in the first word.
     unsafe fn prepare(block: NonNull<u8>) {
         let content = Content { link: 0, count: AtomicU32::new(0), value: UnsafeCell::new(FREE) };
         // SAFETY: the caller's, and large enough.

@@ -27,7 +27,6 @@ mod futures;
 mod light;
 mod named;
 #[path = "../nested/mod.rs"]
-#[allow(dead_code, reason = "only models ask what was forgotten")]
 mod nested;
 #[path = "../nested/bomb.rs"]
 mod nested_bomb;
