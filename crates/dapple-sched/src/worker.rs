@@ -395,14 +395,19 @@ impl Worker {
         let slice = Slice::start(timed, mean_ns);
         self.away_ns.set(timed.then_some(0));
         // SAFETY: this worker runs the color.
+        let away_posts = || unsafe { color.as_ref().fifo(|fifo| fifo.posts_away) };
+        let away_before = away_posts();
+        // SAFETY: as above.
         unsafe { self.run_callbacks(&self.frame, color, batch, &slice, &self.ran) };
         self.turns_to_look.set(to_look.saturating_sub(1));
         if !slice.is_timed() {
             return;
         }
         let elapsed_ns = slice.elapsed_ns();
-        let away_ns = self.away_ns.take().unwrap_or_default();
+        let mut away_ns = self.away_ns.take().unwrap_or_default();
         if timed && !self.frame.is_released() {
+            // A post to another worker costs more than what was measured of it: its block comes back from there, cold.
+            away_ns += u64::from(away_posts().saturating_sub(away_before)) * COLD_BLOCK_NS;
             let mean_ns = elapsed_ns / u64::from(self.ran.get().max(1));
             let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
             // SAFETY: this worker still runs the color, so it owns the fifo.
@@ -750,6 +755,9 @@ pub(crate) unsafe fn begin_turn(cell: &ColorCell) {
         cell.fifo(|fifo| fifo.rank = 0);
     }
 }
+
+/// What a post to another worker costs its poster afterwards.
+const COLD_BLOCK_NS: u64 = 100;
 
 /// A busy worker looks at the kernel about this often.
 const POLL_EVERY_NS: u64 = 50_000;
