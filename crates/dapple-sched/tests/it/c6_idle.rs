@@ -1,4 +1,4 @@
-//! C6: no runnable color waits while a worker sleeps. The bound is a millisecond; a test on a shared machine can only
+//! C6: no runnable color waits while a worker sleeps. The bound is two milliseconds; a test on a shared machine can only
 //! check that the wait is not that of the long callback beside it.
 
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn c6_a_lone_post_wakes_exactly_one_worker() {
         parks() - before
     };
     let exactly_one = (0..POSTS).map(woken).filter(|&woken| woken == 1).count();
-    // Where the machine takes the core from the one that woke, another comes to its aid after half a millisecond.
+    // Where the machine takes the core from the one that woke, another comes to its aid after a millisecond.
     assert!(exactly_one > POSTS / 2, "only {exactly_one} of {POSTS} posts woke exactly one worker");
 }
 
