@@ -284,6 +284,7 @@ impl Frame {
     }
 
     /// Whether the frame holds `color`, for oneself or, if that is enough, for reading.
+    #[inline]
     fn has(&self, color: NonNull<ColorCell>, reads: bool) -> bool {
         if self.color.get() == Some(color) {
             return reads || !self.reads;
@@ -398,6 +399,7 @@ pub(crate) fn turn_color() -> Option<NonNull<ColorCell>> {
 }
 
 /// Whether this thread holds `color` for itself, at whatever depth.
+#[inline]
 pub(crate) fn holds(color: NonNull<ColorCell>) -> bool {
     frames().any(|frame| frame.has(color, false))
 }
@@ -475,6 +477,7 @@ fn top<'a>() -> Option<&'a Frame> {
     unsafe { frame.as_ref() }
 }
 
+#[inline]
 fn frames<'a>() -> impl Iterator<Item = &'a Frame> {
     std::iter::successors(top(), |frame| {
         // SAFETY: a parent outlives its child on the stack.

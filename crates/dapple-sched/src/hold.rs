@@ -18,7 +18,7 @@ use crate::run_queue::RunQueue;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::thread_local;
 use crate::trace;
-use crate::worker;
+use crate::worker::{self, Worker};
 
 /// Takes hold of a color if it is free and nothing is queued in it; asked for at `origin`.
 ///
@@ -26,9 +26,63 @@ use crate::worker;
 ///
 /// # Safety
 /// The cell is alive for the call (a handle).
+#[inline]
 pub(crate) unsafe fn try_hold(color: NonNull<ColorCell>, origin: Origin) -> bool {
     // SAFETY: promised by the caller.
-    unsafe { try_take(color, false, origin) }
+    unsafe {
+        let held = context::with_worker(|worker| worker.is_home_of(color.as_ref()) && worker.hold_idle(color, origin));
+        held == Some(true) || try_take(color, false, origin)
+    }
+}
+
+impl Worker {
+    /// Whether the color is at home here. A hint, unless this worker's lock is held.
+    #[inline]
+    fn is_home_of(&self, cell: &ColorCell) -> bool {
+        // Relaxed: see above.
+        ptr::eq(&*self.shared, cell.shared) && usize::from(cell.home.load(Relaxed)) == self.index
+    }
+
+    /// Holds a color in line that is at home here, if it is idle: what [`try_take`] does, in most cases.
+    ///
+    /// # Safety
+    /// As [`try_hold`].
+    #[inline]
+    unsafe fn hold_idle(&self, color: NonNull<ColorCell>, origin: Origin) -> bool {
+        // SAFETY: promised by the caller.
+        let cell = unsafe { color.as_ref() };
+        let queue = self.slot().lock();
+        // SAFETY: its home lock is held, if it still is at home here, and then all that is touched is ours; the fifo of the
+        // color whose turn it is belongs to this thread.
+        unsafe {
+            if !self.is_home_of(cell) || cell.inbox_waits() || cell.state() != State::Idle {
+                return false;
+            }
+            cell.set_held(Holder::InLine(Some(self.index)), Some(origin));
+            placement::note_hold_here(self, cell);
+        }
+        drop(queue);
+        true
+    }
+
+    /// Lets go of a color that is at home here, if nothing came meanwhile. False: it is still held, and [`release`] is to be
+    /// called.
+    ///
+    /// # Safety
+    /// The color is `Held` by the caller, who forgets it if the answer is true.
+    #[inline]
+    unsafe fn let_go(&self, cell: &ColorCell) -> bool {
+        let _queue = self.slot().lock();
+        // SAFETY: as in `hold_idle`; what is held is alive.
+        unsafe {
+            // Relaxed: its handles go down to 0 under this lock only.
+            let simple = self.is_home_of(cell) && !cell.inbox_waits() && cell.len() == 0 && cell.refs.load(Relaxed) > 0;
+            if simple {
+                cell.set_state(State::Idle);
+            }
+            simple
+        }
+    }
 }
 
 /// Takes part in holding a color for reading, if nothing is queued in it and nobody holds it for himself.
@@ -197,12 +251,19 @@ unsafe fn release_locked(mut home: usize, mut queue: Guard<'_, RunQueue>, color:
 ///
 /// # Safety
 /// The color is `Held` by the caller, who gives it up.
+#[inline]
 pub(crate) unsafe fn holding<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R) -> R {
     struct Release(NonNull<ColorCell>);
     impl Drop for Release {
+        #[inline]
         fn drop(&mut self) {
             // SAFETY: promised by the caller of `holding`.
-            at_home_or_away(self.0, || unsafe { release(self.0) });
+            unsafe {
+                let cell = self.0.as_ref();
+                if context::with_worker(|worker| worker.is_home_of(cell) && worker.let_go(cell)) != Some(true) {
+                    at_home_or_away(self.0, || release(self.0));
+                }
+            }
         }
     }
     let _release = Release(color);

@@ -161,6 +161,25 @@ pub(crate) unsafe fn note_hold(cell: &ColorCell, home: usize, here: Option<usize
     }
 }
 
+/// As [`note_hold`], for a color that is at home on the worker that holds it.
+///
+/// # Safety
+/// As [`note_hold`].
+#[inline]
+pub(crate) unsafe fn note_hold_here(worker: &Worker, cell: &ColorCell) {
+    let sender = worker.frame.color();
+    if sender.is_none() && !worker.frame.is_light() {
+        return;
+    }
+    // SAFETY: as in `note_hold`.
+    unsafe {
+        if let Some(sender) = sender {
+            sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, None));
+        }
+        cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
+    }
+}
+
 /// Counts that a callback asks for several colors at once; they and it are at home on these workers.
 pub(crate) fn note_request(homes: &[(usize, Guard<'_, RunQueue>)]) {
     let lowest = if let [(lowest, _), _, ..] = homes { Some(*lowest) } else { None };
