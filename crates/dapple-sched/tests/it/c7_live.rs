@@ -132,3 +132,65 @@ fn c7_nothing_is_lost_under_load() {
         assert!(callbacks <= (2 * 2 * COLORS * EACH) as u64, "a callback was counted twice: {callbacks}");
     }
 }
+
+/// Which of two colors ran, callback by callback, while each of them posts its next callback to itself.
+fn turns_of_two(yields: bool) -> Vec<u8> {
+    const EACH: usize = 20_000;
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::with_capacity(2 * EACH)));
+    fn step(color: Arc<Color>, name: u8, left: usize, seen: Arc<std::sync::Mutex<Vec<u8>>>) {
+        seen.lock().unwrap().push(name);
+        if left > 1 {
+            let next = color.clone();
+            color.post(move || step(next, name, left - 1, seen));
+        }
+    }
+    let colors = [Color::new(), Color::new()].map(Arc::new);
+    let tasks: Vec<_> = (0..2u8)
+        .map(|name| {
+            let (color, seen) = (colors[usize::from(name)].clone(), seen.clone());
+            let of = color.clone();
+            of.spawn(async move {
+                if yields {
+                    for _ in 0..EACH {
+                        seen.lock().unwrap().push(name);
+                        dapple_sched::yield_now().await;
+                    }
+                } else {
+                    let next = color.clone();
+                    color.post(move || step(next, name, EACH, seen));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    let done = || seen.lock().unwrap().len() == 2 * EACH;
+    while !done() {
+        std::thread::yield_now();
+    }
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+/// The longest stretch of one color, as long as the other had something to run as well.
+fn longest_stretch(seen: &[u8]) -> usize {
+    let both = |at: usize| [0, 1].iter().all(|name| seen[at..].contains(name) && seen[..at].contains(name));
+    let first = (0..seen.len()).find(|&at| both(at)).expect("they take turns");
+    let last = (0..seen.len()).rfind(|&at| both(at)).expect("they take turns");
+    seen[first..last].chunk_by(|a, b| a == b).map(<[u8]>::len).max().expect("it is not empty")
+}
+
+#[test]
+fn c7_a_color_that_posts_to_itself_lets_others_run() {
+    let longest = longest_stretch(&turns_of_two(false));
+    assert!((1..=8).contains(&longest), "{longest} callbacks in a row");
+}
+
+#[test]
+fn c7_tasks_that_yield_take_turns_one_by_one() {
+    let seen = turns_of_two(true);
+    let longest = longest_stretch(&seen);
+    assert_eq!(longest, 1, "polls in a row");
+}
