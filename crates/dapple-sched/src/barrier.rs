@@ -1,9 +1,10 @@
-//! The near side of a barrier whose far side is [`crate::Barrier`].
+//! A barrier with a near side that costs nothing and a far side that costs microseconds: `membarrier`.
 //!
-//! The only fence of the scheduler, and the only handshake on two words: a worker writes where it is before each poll of a
-//! light task, and looks for a thief afterwards (`light.rs`). A read-modify-write there would cost as much as the poll. What is
-//! handed over goes through acquire and release like everything else, so that race detectors see it; the barrier decides
-//! only which of two threads gives way.
+//! The only fence of the scheduler, and its only handshakes on two words. A worker writes where it is before each poll of a
+//! light task, and looks for a thief afterwards (`light.rs`); and it writes that it is in its own lock, and looks whether it may
+//! be (`lock/owned.rs`). A read-modify-write there would cost as much as the poll, or as the post. What is handed over goes
+//! through acquire and release like everything else, so that race detectors see it; the barrier decides only which of two
+//! threads gives way.
 
 #[cfg(all(target_os = "linux", not(miri)))]
 use std::sync::OnceLock;

@@ -269,7 +269,8 @@ impl Color {
     ///
     /// Never refused, whatever the capacity. After shutdown the closure is dropped instead, while the color is held.
     ///
-    /// Cost: no locked instruction from the color to itself, one to a color at home on the same worker.
+    /// Cost: no locked instruction from the color to itself, nor to a color at home on the same worker as long as no other thread
+    /// wants what that worker has.
     ///
     /// # Panics
     /// [`Color::DEFAULT`] only: if no runtime is current. A panic in the closure ends that callback only (C8).

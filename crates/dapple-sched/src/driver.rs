@@ -39,7 +39,8 @@ pub trait Driver: Any + Send + Sync {
 
     /// The way to make all threads of the process pass a memory barrier, if there is one. Default: none.
     ///
-    /// With it a worker takes many light tasks from its queue at once, and thieves can still get at them.
+    /// With it a worker takes many light tasks from its queue at once, and thieves can still get at them; and it takes its own lock
+    /// without a locked instruction.
     fn barrier(&self) -> Option<&dyn Barrier> {
         None
     }
@@ -76,8 +77,8 @@ pub trait Driver: Any + Send + Sync {
     }
 }
 
-/// A memory barrier in all threads of the process, such as Linux's `membarrier`. That a task is polled by one thread at a
-/// time rests on it.
+/// A memory barrier in all threads of the process, such as Linux's `membarrier` ([`Membarrier`]). That a task is polled by one
+/// thread at a time rests on it, and that a worker's lock is.
 ///
 /// # Safety
 /// Where [`Barrier::pass`] returns true, each thread of the process that runs has passed a full memory barrier between the

@@ -3,8 +3,8 @@
 //! | who posts | path | locked instructions |
 //! |---|---|---|
 //! | a callback to its own color | appends to the fifo, which its turn owns | none |
-//! | a worker to a color at home there | appends under its own lock | one |
-//! | a worker to an idle color elsewhere whose home sleeps, or from an I/O event | takes the color home, then as above | two |
+//! | a worker to a color at home there | appends under its own lock | none, or one (`lock/owned.rs`) |
+//! | a worker to an idle color elsewhere whose home sleeps, or from an I/O event | takes the color home, then as above | one or two |
 //! | anybody else | inbox, and the home's remote list the first time | one or two |
 //!
 //! What no callback of the runtime posts (other threads, I/O events, timers) comes from outside: its color goes by the

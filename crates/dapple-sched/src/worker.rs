@@ -1,7 +1,8 @@
 //! A worker: takes the next color, runs a turn of it, and when there is none finds some or sleeps.
 //!
 //! One acquisition of the worker's own lock ends a turn, requeues its color, takes news from other threads and pops
-//! the next color. A turn runs what was queued when it began; a time slice cuts it off.
+//! the next color. A turn runs what was queued when it began, and if its callbacks are tiny, a few that the color has posted to
+//! itself since; a time slice cuts it off.
 
 mod nested;
 
