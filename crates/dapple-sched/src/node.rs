@@ -209,34 +209,28 @@ struct ClosureNode<F> {
 impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
     const VTABLE: &'static VTable = &VTable { run: Self::run, drop: Self::drop, waits: None };
 
-    /// Frees the block when it is dropped, be it by a panic of the closure.
+    /// Moves the closure out and frees its block before it is called, so that what the closure itself posts takes the same
+    /// block, and a panic leaks nothing. A color that posts to itself so keeps its blocks. Freed afterwards, for ten instructions
+    /// less, blocks went from color to color; after a theft those of two workers lay side by side, and W1 with 64 in flight
+    /// took twice the time on two workers.
     ///
     /// # Safety
     /// The node was made by [`closure_node`] for this `F`, and is the caller's to give up.
     #[inline]
-    unsafe fn take(node: NonNull<Node>) -> (F, impl Drop) {
-        struct Free<F>(NonNull<ClosureNode<F>>);
-        impl<F> Drop for Free<F> {
-            #[inline]
-            fn drop(&mut self) {
-                // SAFETY: same allocation and type as in `closure_node`; the contents have been moved out.
-                unsafe { block::free(self.0) };
-            }
-        }
+    unsafe fn take(node: NonNull<Node>) -> F {
         let mut this = node.cast::<ClosureNode<F>>();
         // SAFETY: `closure_node` made this node for this `F`; the caller owns it, and gives it up here.
         let closure = unsafe { ManuallyDrop::take(&mut this.as_mut().closure) };
-        (closure, Free(this))
+        // SAFETY: same allocation and type as in `closure_node`; the contents have been moved out.
+        unsafe { block::free(this) };
+        closure
     }
 
-    /// The block is freed last: a closure that is moved right out of it into the registers in which it is called saves the
-    /// ten instructions that would keep it meanwhile.
-    ///
     /// # Safety
     /// As [`ClosureNode::take`].
     unsafe fn run(node: NonNull<Node>) {
         // SAFETY: the caller passes on its ownership of the node.
-        let (closure, _free) = unsafe { Self::take(node) };
+        let closure = unsafe { Self::take(node) };
         closure();
     }
 
@@ -244,8 +238,7 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
     /// As [`ClosureNode::take`].
     unsafe fn drop(node: NonNull<Node>) {
         // SAFETY: the caller passes on its ownership of the node.
-        let (closure, _free) = unsafe { Self::take(node) };
-        drop(closure);
+        drop(unsafe { Self::take(node) });
     }
 }
 
