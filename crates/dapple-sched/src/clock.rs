@@ -40,6 +40,21 @@ impl Slice {
         self.elapsed_ns() > SLICE_NS
     }
 
+    /// When the clock was started.
+    pub(crate) fn started(&self) -> Option<Instant> {
+        self.started.get()
+    }
+
+    /// From then until it was started, and until now where there is no then; zero in a model.
+    pub(crate) fn ns_since(&self, then: Option<Instant>) -> u64 {
+        match self.started.get().zip(then) {
+            Some((started, then)) if cfg!(not(any(dapple_loom, dapple_shuttle))) => {
+                started.saturating_duration_since(then).as_nanos() as u64
+            }
+            _ => self.elapsed_ns(),
+        }
+    }
+
     /// Time since the start; zero where the clock was not started.
     pub(crate) fn elapsed_ns(&self) -> u64 {
         // A model must not depend on the clock.

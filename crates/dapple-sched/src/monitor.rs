@@ -172,7 +172,7 @@ impl Monitor {
 /// The monitor's thread. It does not keep the runtime alive.
 pub(crate) fn run(shared: Weak<Shared>) {
     let mut seen = Vec::new();
-    let mut quiet_looks = 0;
+    let (mut quiet_looks, mut was_called) = (0, false);
     loop {
         let Some(shared) = shared.upgrade() else { return };
         if shared.is_stopping() {
@@ -193,8 +193,10 @@ pub(crate) fn run(shared: Weak<Shared>) {
         // A few fast looks more than needed: a load of short bursts is not to wake this thread for each. With the bit
         // set, the next worker that falls asleep or wakes calls.
         let slow = (quiet_looks > QUIET_LOOKS || alone)
-            && (asleep == workers || !alone)
+            && (!alone || asleep == workers && !was_called)
             && shared.pulse.compare_exchange(pulse, pulse | MONITOR_ASLEEP, AcqRel, Relaxed).is_ok();
+        // So a single worker calls it once in a while at most.
+        was_called = slow && asleep == workers;
         drop(shared);
         match slow {
             true if asleep == workers => park(),

@@ -110,10 +110,10 @@ impl RunQueue {
         }
     }
 
-    /// Whether a color waits in which something came from outside.
+    /// Whether a color waits with a priority above the lowest, or with something in it that came from outside.
     #[inline]
-    pub(crate) fn express_waits(&self) -> bool {
-        self.occupied & EXPRESS_BITS != 0
+    pub(crate) fn higher_waits(&self) -> bool {
+        self.occupied & !1 != 0
     }
 
     /// About how many turns it takes to run what waits.
@@ -378,9 +378,6 @@ const LOWEST_BITS: u32 = 0b11;
 
 /// The lists without it.
 const ORDINARY_BITS: u32 = 0x5555;
-
-/// The lists of what is from outside.
-const EXPRESS_BITS: u32 = 0xaaaa;
 
 /// One pick in so many goes to a lower level.
 const FAIR_PICK: u32 = 32;

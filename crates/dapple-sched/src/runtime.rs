@@ -444,7 +444,11 @@ impl Builder {
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
         match start(thread, Box::new(move || monitor::run(weak))) {
-            Ok(monitor) => shared.monitor.set_wake(move || monitor.thread().unpark()),
+            Ok(monitor) => {
+                shared.monitor.set_wake(move || monitor.thread().unpark());
+                // It may have been called before there was a way to.
+                shared.monitor.wake();
+            }
             Err(error) => return Err(runtime.undo(workers..workers, error)),
         }
         running().push(Arc::downgrade(&shared));

@@ -5,6 +5,7 @@
 
 #[cfg(dapple_loom)]
 mod imp {
+    #[allow(unused_imports, reason = "only the monitor parks so, and it is in no model of loom")]
     pub(crate) use super::park_timeout;
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic;
@@ -48,6 +49,7 @@ pub(crate) fn park_timeout(timeout: std::time::Duration) {
 #[cfg(dapple_shuttle)]
 mod imp {
     pub(crate) use super::cell::UnsafeCell;
+    #[allow(unused_imports, reason = "only the monitor parks so, and it is in no model of loom")]
     pub(crate) use super::park_timeout;
     pub(crate) use shuttle::sync::atomic;
     pub(crate) use shuttle::thread::{Thread, current, park, yield_now};

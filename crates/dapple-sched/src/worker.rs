@@ -11,6 +11,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::afterwards::{Afterwards, pass_on};
 use crate::block::Blocks;
@@ -53,8 +54,12 @@ pub(crate) struct Worker {
     /// The current turn is to end after this callback: it has reached a waiter, its color was released, or the kernel is to be
     /// looked at.
     interrupted: Cell<bool>,
-    /// Turns until one is timed.
+    /// Turns until one is timed; of short turns, callbacks.
     turns_to_look: Cell<u32>,
+    /// When the last one that was timed for this had ended.
+    looked_at: Cell<Option<Instant>>,
+    /// So many callbacks are watched one by one, as some have taken far longer than their colors' did before.
+    wary: Cell<u32>,
     /// Time until the kernel is looked at, as far as turns are timed.
     ns_to_poll: Cell<u64>,
     /// The turn that begins may go on with what its color posts to itself meanwhile.
@@ -132,6 +137,8 @@ impl Worker {
             handoff: Cell::new(ptr::null_mut()),
             interrupted: Cell::new(false),
             turns_to_look: Cell::new(0),
+            looked_at: Cell::new(None),
+            wary: Cell::new(0),
             ns_to_poll: Cell::new(POLL_EVERY_NS),
             goes_on: Cell::new(false),
             ran: Cell::new(0),
@@ -220,16 +227,17 @@ impl Worker {
         self.interrupted.set(false);
         self.frame.enter(color);
         let short = if mean_ns < clock::TINY_NS { SHORT_TURN_TINY } else { SHORT_TURN };
-        if batch <= short && to_look > 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns) {
-            self.turns_to_look.set(to_look - 1);
+        if batch <= short && to_look > 0 && self.wary.get() == 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns) {
             self.run_few(color, batch, mean_ns);
+            self.turns_to_look.set(to_look.saturating_sub(self.ran.get()));
             if self.ran.get() >= batch && self.handoff.get().is_null() {
                 self.slot().counters.turn(self.ran.get());
                 if self.frame.leave() {
                     self.ended.set(color.as_ptr());
                 }
             } else {
-                self.conclude(color, Cut::slice_if(self.ran.get() < batch), false);
+                // Not by the slice, which is for those who have used it up.
+                self.conclude(color, if self.ran.get() < batch { Cut::Early } else { Cut::No }, false);
             }
         } else {
             self.run_many(color, batch, mean_ns);
@@ -272,7 +280,7 @@ impl Worker {
             // SAFETY: popped under our lock, which is its home's.
             let cell = unsafe { color.as_ref() };
             slot.running.set(Running::Color(cell.id));
-            self.goes_on.set(!queue.express_waits() && !self.shared.policed);
+            self.goes_on.set(!queue.higher_waits() && !self.shared.policed);
             // SAFETY: as above.
             unsafe { begin_turn(cell) };
             Next::Turn(color)
@@ -370,7 +378,9 @@ impl Worker {
         unsafe {
             let cell = color.as_ref();
             let most = if self.goes_on.get() && u32::from(mean_ns) < TINY_CALLBACK_NS { SHORT_TURN } else { batch };
+            // Where it counts no further, it says nothing.
             let posts_out = cell.fifo(|fifo| fifo.posts_out);
+            let most = if posts_out == u16::MAX { batch } else { most };
             let mut ran = 0;
             while let Some(node) = cell.take_for_run() {
                 ran += 1;
@@ -392,8 +402,9 @@ impl Worker {
     /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown.
     fn run_many(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) {
         let to_look = self.turns_to_look.get();
-        let timed = to_look == 0 || !(1..LONG_CALLBACK_NS).contains(&mean_ns);
-        let slice = Slice::start(timed, mean_ns);
+        let wary = self.wary.get();
+        let timed = to_look == 0 || wary > 0 || !(1..LONG_CALLBACK_NS).contains(&mean_ns);
+        let slice = Slice::start(timed, if wary > 0 { 0 } else { mean_ns });
         self.away_ns.set(timed.then_some(0));
         // SAFETY: this worker runs the color.
         let away_posts = || unsafe { color.as_ref().fifo(|fifo| fifo.posts_away) };
@@ -404,17 +415,20 @@ impl Worker {
         if !slice.is_timed() {
             return;
         }
+        let ran = self.ran.get();
         let elapsed_ns = slice.elapsed_ns();
+        let surprises = elapsed_ns > u64::from(mean_ns) * u64::from(ran) * SURPRISE + SURPRISE_MIN_NS;
+        self.wary.set(if surprises && mean_ns > 0 { WARY_CALLBACKS } else { wary.saturating_sub(ran) });
         let mut away_ns = self.away_ns.take().unwrap_or_default();
         if timed && !self.frame.is_released() {
             // A post to another worker costs more than what was measured of it: its block comes back from there, cold.
             away_ns += u64::from(away_posts().saturating_sub(away_before)) * COLD_BLOCK_NS;
-            let mean_ns = elapsed_ns / u64::from(self.ran.get().max(1));
+            let mean_ns = elapsed_ns / u64::from(ran.max(1));
             let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
             // SAFETY: this worker still runs the color, so it owns the fifo.
             unsafe { color.as_ref().record_time(mean_ns, away_share as u8) };
         }
-        let passed_ns = if to_look == 0 { self.look(elapsed_ns, away_ns) } else { elapsed_ns };
+        let passed_ns = if to_look == 0 { self.look(&slice, elapsed_ns, away_ns) } else { elapsed_ns };
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
     }
 
@@ -426,8 +440,8 @@ impl Worker {
     }
 
     /// Once in a while: records how long a turn took, without what was traffic with other workers, which sets how often
-    /// we look. Returns about how much time has passed since the last look.
-    fn look(&self, turn_ns: u64, away_ns: u64) -> u64 {
+    /// we look. Returns how much time has passed since the last look.
+    fn look(&self, slice: &Slice, turn_ns: u64, away_ns: u64) -> u64 {
         let slot = self.slot();
         // Relaxed: a hint for others; this worker alone writes it.
         let old = slot.turn_ns.load(Relaxed);
@@ -437,7 +451,8 @@ impl Worker {
         // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
         let turns = (LOOK_EVERY_NS / mean.max(1)).clamp(TURNS_BETWEEN_LOOKS_MIN, TURNS_BETWEEN_LOOKS_MAX);
         self.turns_to_look.set(turns - 1);
-        (u64::from(turns) * u64::from(mean)).max(POLL_EVERY_NS / LOOKS_TO_POLL)
+        let before = self.looked_at.replace(slice.started());
+        slice.ns_since(before).max(POLL_EVERY_NS / LOOKS_TO_POLL)
     }
 
     /// Counts time that has passed in the callback that runs, so that the kernel is looked at when it is over.
@@ -477,10 +492,9 @@ impl Worker {
             while let Some(node) = cell.take_for_run() {
                 ran.set(ran.get() + 1);
                 self.run_node(color, node);
-                let stops = frame.is_released()
-                    || ran.get() >= batch
-                    || !self.handoff.get().is_null()
-                    || slice.is_over(|| cell.mean_ns());
+                let mean_ns = || if self.wary.get() > 0 { 0 } else { cell.mean_ns() };
+                let stops =
+                    frame.is_released() || self.interrupted.get() || ran.get() >= batch || slice.is_over(mean_ns);
                 if stops {
                     break;
                 }
@@ -769,6 +783,11 @@ const LOOKS_TO_POLL: u64 = 16;
 /// ... of which there is at least one in so many.
 const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
 const TURNS_BETWEEN_LOOKS_MIN: u32 = 4;
+
+/// A turn that takes so many times what it should, and so much more, is a surprise: of the next callbacks, so many are watched.
+const SURPRISE: u64 = 10;
+const SURPRISE_MIN_NS: u64 = 50_000;
+const WARY_CALLBACKS: u32 = 256;
 
 /// Turns are timed about this often.
 const LOOK_EVERY_NS: u32 = 32_000;

@@ -101,29 +101,49 @@ impl<T> OwnedLock<T> {
     /// Takes the lock unless another thread is in.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        if self.is_owner() { Some(self.lock_as_owner()) } else { self.admit(self.lock.try_lock()?) }
+        if self.is_owner() { self.try_lock_as_owner(Lock::try_lock) } else { self.admit(self.lock.try_lock()?) }
     }
 
     /// Waits for the lock as long as a section takes, but not for a holder that was preempted.
     #[cfg_attr(dapple_loom, allow(dead_code, reason = "to a model it is `try_lock`"))]
     #[inline]
     pub(crate) fn try_lock_briefly(&self) -> Option<Guard<'_, T>> {
-        if self.is_owner() { Some(self.lock_as_owner()) } else { self.admit(self.lock.try_lock_briefly()?) }
+        if self.is_owner() {
+            self.try_lock_as_owner(Lock::try_lock_briefly)
+        } else {
+            self.admit(self.lock.try_lock_briefly()?)
+        }
     }
 
     #[inline]
     fn lock_as_owner(&self) -> Guard<'_, T> {
+        if self.enter() { self.lock.guard_by(&self.inside) } else { self.lock_shared_as_owner() }
+    }
+
+    /// As the owner, by itself, if it may; otherwise it is not in.
+    #[inline]
+    fn enter(&self) -> bool {
+        debug_assert!(!self.inside.load(Relaxed), "a worker is in its own lock");
         // Relaxed: it gives nothing away. A thread that revokes sees it by the barrier.
         self.inside.store(true, Relaxed);
         light_barrier();
-        // Relaxed: what another thread has done is seen by `lock`, and that it is false this thread has written.
-        if self.shared.load(Relaxed) { self.lock_shared_as_owner() } else { self.lock.guard_by(&self.inside) }
+        // Relaxed: what another thread has done is seen by the lock inside, and that it is false this thread has written.
+        let shared = self.shared.load(Relaxed);
+        if shared {
+            // Release, as wherever a section may have ended.
+            self.inside.store(false, Release);
+        }
+        !shared
+    }
+
+    /// Never waits for long, as another thread that is in may wait for what this one holds.
+    #[cold]
+    fn try_lock_as_owner<'a>(&'a self, try_lock: fn(&'a Lock<T>) -> Option<Guard<'a, T>>) -> Option<Guard<'a, T>> {
+        if self.enter() { Some(self.lock.guard_by(&self.inside)) } else { try_lock(&self.lock) }
     }
 
     #[cold]
     fn lock_shared_as_owner(&self) -> Guard<'_, T> {
-        // Release, as wherever a section may have ended.
-        self.inside.store(false, Release);
         let guard = self.lock.lock();
         // SAFETY: the lock inside is held.
         let waited = self.patience.with_mut(|patience| unsafe {
@@ -183,11 +203,22 @@ impl<T> OwnedLock<T> {
         });
         // Relaxed: the barrier orders it before the look at `inside`.
         self.shared.store(true, Relaxed);
-        if !self.driver.as_ref().and_then(|driver| driver.barrier()).is_some_and(Barrier::pass) {
-            // It was there when the lock was made. Without it, no thread can tell whether the owner is in.
-            eprintln!("dapple: the kernel no longer allows `membarrier`; a filter of system calls must let it pass");
-            std::process::abort();
+        // It was there when the lock was made. Without it, or where it panics, no thread can tell whether the owner is in.
+        let ends = Ends;
+        let passed = self.driver.as_ref().and_then(|driver| driver.barrier()).is_some_and(Barrier::pass);
+        if passed {
+            std::mem::forget(ends);
         }
+    }
+}
+
+/// Ends the process when it is dropped.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        eprintln!("dapple: the kernel no longer allows `membarrier`; a filter of system calls must let it pass");
+        std::process::abort();
     }
 }
 

@@ -42,6 +42,7 @@
 //! color. (In a queue of light tasks the first one is enough, as what stands there has not ended.)
 
 #[cfg(not(dapple_shuttle))]
+#[cfg_attr(dapple_loom, allow(dead_code, reason = "the models of tasks have a memory of their own"))]
 mod blocks;
 mod body;
 mod handle;

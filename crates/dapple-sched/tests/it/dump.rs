@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
@@ -350,4 +351,33 @@ fn tasks_are_shown_by_their_line_with_what_they_wait_for() {
     let dump = runtime.handle().dump();
     assert_eq!(dump.tasks.iter().map(|tasks| tasks.count).sum::<usize>(), 1, "{dump}");
     drop(abandoned);
+}
+
+/// Whoever dumps has the lock of the colors' memory, and looks at colors under their home locks; who drops the last handle of a
+/// named color has those the other way round.
+#[test]
+fn a_dump_on_a_worker_meets_colors_that_come_and_go() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..3)
+        .map(|thread| {
+            let (handle, stop) = (runtime.handle().clone(), stop.clone());
+            std::thread::spawn(move || {
+                let _entered = handle.enter();
+                let names = (1u64..).map(|n| (3 * n + thread) * 16);
+                names.take_while(|_| !stop.load(Relaxed)).for_each(|name| drop(Color::named(name)));
+            })
+        })
+        .collect();
+    let (tx, dumped) = mpsc::channel();
+    let handle = runtime.handle().clone();
+    Color::new().post(move || {
+        (0..20_000).for_each(|_| drop(handle.dump()));
+        tx.send(()).unwrap();
+    });
+    // A limit that only a bug reaches.
+    dumped.recv_timeout(Duration::from_secs(600)).expect("each of them waits for another");
+    stop.store(true, Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

@@ -114,3 +114,29 @@ fn the_owner_goes() {
         assert_eq!(protected.count(), 5);
     });
 }
+
+// The owner has another lock when it tries its own, and the thread that is in its own wants that other one.
+//
+// Caught: an owner that waits (deadlock).
+#[test]
+fn the_owner_only_tries() {
+    check(3, || {
+        let (protected, other) = (Protected::new(), Arc::new(loom::sync::Mutex::new(())));
+        protected.1.bind();
+        let thief = thread::spawn({
+            let (protected, other) = (protected.clone(), other.clone());
+            move || {
+                protected.1.lock(|_| {
+                    protected.touch();
+                    drop(other.lock().unwrap());
+                });
+            }
+        });
+        let held = other.lock().unwrap();
+        let tried = protected.try_lock();
+        drop(held);
+        protected.1.unbind();
+        thief.join().unwrap();
+        assert_eq!(protected.count(), 1 + u32::from(tried));
+    });
+}
