@@ -4,16 +4,16 @@
 //! the next color. A turn runs what was queued when it began, and if its callbacks are tiny, a few that the color has posted to
 //! itself since; a time slice cuts it off.
 
+mod end;
 mod nested;
 
 use std::cell::Cell;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::afterwards::{Afterwards, pass_on};
+use crate::afterwards::Afterwards;
 use crate::block::Blocks;
 use crate::cell::{ColorCell, State};
 use crate::clock::{self, Slice};
@@ -662,52 +662,6 @@ impl Worker {
         }
         self.dispatching(|| self.shared.driver.poll(slot))
     }
-
-    /// The worker's last act: what can no longer run is dropped, while its color is held.
-    pub(crate) fn exit(&self) {
-        // Acquire pairs with the subtraction of those that have ended.
-        if switches::shared_queue() && self.shared.workers_alive.load(Acquire) > 1 {
-            return self.leave_shared_queue();
-        }
-        let mut afterwards = Afterwards::new();
-        self.drop_policy();
-        let mut queue = self.slot().lock();
-        // SAFETY: it is our lock.
-        unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
-        self.end_stretch(&mut queue);
-        queue.closed = true;
-        let light = mem::take(&mut queue.light);
-        let mut colors = Vec::new();
-        while let Some(color) = queue.pop() {
-            // SAFETY: popped under its home lock.
-            unsafe { color.as_ref().set_held(Holder::Dropping, None) };
-            colors.push(color);
-        }
-        drop(queue);
-        afterwards.settle(&self.shared);
-        let mut rest = self.slot().close_remote();
-        while let Some(color) = NonNull::new(rest) {
-            // SAFETY: linked, hence alive; the notification is ours until it is linked elsewhere or taken.
-            unsafe {
-                // Relaxed: closing the list acquired its links.
-                rest = color.as_ref().remote_next.load(Relaxed);
-                pass_on(&self.shared, color);
-            }
-        }
-        for color in colors {
-            // SAFETY: set to `Held` above.
-            unsafe { hold::release(color) };
-        }
-        Worker::drop_light_tasks(light);
-        self.locals.drop_all(&self.shared);
-        // AcqRel: the last one sees all that the others did.
-        if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
-            crate::task::drop_all(&self.shared);
-            foreign::contain(|| self.shared.driver.shutdown());
-            // What their destructors have made.
-            self.locals.drop_all(&self.shared);
-        }
-    }
 }
 
 impl Drop for Worker {
@@ -720,25 +674,6 @@ impl Cut {
     #[inline]
     fn slice_if(cut: bool) -> Cut {
         if cut { Cut::Slice } else { Cut::No }
-    }
-}
-
-impl Worker {
-    /// Goes; the last worker sees to what is left in the one queue.
-    fn leave_shared_queue(&self) {
-        let mut afterwards = Afterwards::new();
-        let mut queue = self.slot().lock();
-        if !queue.closed {
-            // SAFETY: it is our lock.
-            unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
-        }
-        drop(queue);
-        afterwards.settle(&self.shared);
-        // AcqRel: as in `exit`.
-        if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
-            self.shared.workers_alive.fetch_add(1, AcqRel);
-            self.exit();
-        }
     }
 }
 

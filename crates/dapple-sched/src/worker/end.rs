@@ -1,0 +1,77 @@
+//! The end of a worker: what can no longer run is dropped.
+
+use std::mem;
+use std::ptr::NonNull;
+
+use super::Worker;
+use crate::afterwards::{Afterwards, pass_on};
+use crate::foreign;
+use crate::hold;
+use crate::holder::Holder;
+use crate::switches;
+use crate::sync::atomic::Ordering::*;
+
+impl Worker {
+    /// The worker's last act: what can no longer run is dropped, while its color is held.
+    pub(crate) fn exit(&self) {
+        // Acquire pairs with the subtraction of those that have ended.
+        if switches::shared_queue() && self.shared.workers_alive.load(Acquire) > 1 {
+            return self.leave_shared_queue();
+        }
+        let mut afterwards = Afterwards::new();
+        self.drop_policy();
+        let mut queue = self.slot().lock();
+        // SAFETY: it is our lock.
+        unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
+        self.end_stretch(&mut queue);
+        queue.closed = true;
+        let light = mem::take(&mut queue.light);
+        let mut colors = Vec::new();
+        while let Some(color) = queue.pop() {
+            // SAFETY: popped under its home lock.
+            unsafe { color.as_ref().set_held(Holder::Dropping, None) };
+            colors.push(color);
+        }
+        drop(queue);
+        afterwards.settle(&self.shared);
+        let mut rest = self.slot().close_remote();
+        while let Some(color) = NonNull::new(rest) {
+            // SAFETY: linked, hence alive; the notification is ours until it is linked elsewhere or taken.
+            unsafe {
+                // Relaxed: closing the list acquired its links.
+                rest = color.as_ref().remote_next.load(Relaxed);
+                pass_on(&self.shared, color);
+            }
+        }
+        for color in colors {
+            // SAFETY: set to `Held` above.
+            unsafe { hold::release(color) };
+        }
+        Worker::drop_light_tasks(light);
+        self.locals.drop_all(&self.shared);
+        // AcqRel: the last one sees all that the others did.
+        if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
+            crate::task::drop_all(&self.shared);
+            foreign::contain(|| self.shared.driver.shutdown());
+            // What their destructors have made.
+            self.locals.drop_all(&self.shared);
+        }
+    }
+
+    /// Goes; the last worker sees to what is left in the one queue.
+    fn leave_shared_queue(&self) {
+        let mut afterwards = Afterwards::new();
+        let mut queue = self.slot().lock();
+        if !queue.closed {
+            // SAFETY: it is our lock.
+            unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
+        }
+        drop(queue);
+        afterwards.settle(&self.shared);
+        // AcqRel: as in `exit`.
+        if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
+            self.shared.workers_alive.fetch_add(1, AcqRel);
+            self.exit();
+        }
+    }
+}
