@@ -1,7 +1,7 @@
 //! C7: every accepted callback runs once, or is canceled, refused, or dropped at shutdown.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use dapple_sched::{Color, PostError};
 
@@ -133,45 +133,58 @@ fn c7_nothing_is_lost_under_load() {
     }
 }
 
-/// Which of two colors ran, callback by callback, while each of them posts its next callback to itself.
+/// Records which of two colors ran. One worker writes it, so that plain stores do: a lock would make the callbacks too long for
+/// a turn to go on.
+struct Order {
+    len: AtomicUsize,
+    names: Vec<AtomicU8>,
+}
+
+impl Order {
+    fn push(&self, name: u8) {
+        // Relaxed: one thread writes; the last store below releases.
+        let at = self.len.load(Ordering::Relaxed);
+        self.names[at].store(name, Ordering::Relaxed);
+        self.len.store(at + 1, Ordering::Release);
+    }
+}
+
+/// Returns the order in which two colors ran, each of which posts its next callback to itself, or polls a task that yields.
 fn turns_of_two(yields: bool) -> Vec<u8> {
     const EACH: usize = 20_000;
-    let runtime = runtime(1);
-    let _entered = runtime.enter();
-    let seen = Arc::new(std::sync::Mutex::new(Vec::with_capacity(2 * EACH)));
-    fn step(color: Arc<Color>, name: u8, left: usize, seen: Arc<std::sync::Mutex<Vec<u8>>>) {
-        seen.lock().unwrap().push(name);
+    fn step(color: Arc<Color>, name: u8, left: usize, order: Arc<Order>) {
+        order.push(name);
         if left > 1 {
             let next = color.clone();
-            color.post(move || step(next, name, left - 1, seen));
+            color.post(move || step(next, name, left - 1, order));
         }
     }
-    let colors = [Color::new(), Color::new()].map(Arc::new);
-    let tasks: Vec<_> = (0..2u8)
-        .map(|name| {
-            let (color, seen) = (colors[usize::from(name)].clone(), seen.clone());
-            let of = color.clone();
-            of.spawn(async move {
-                if yields {
-                    for _ in 0..EACH {
-                        seen.lock().unwrap().push(name);
-                        dapple_sched::yield_now().await;
-                    }
-                } else {
-                    let next = color.clone();
-                    color.post(move || step(next, name, EACH, seen));
-                }
-            })
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let names = (0..2 * EACH).map(|_| AtomicU8::new(0)).collect();
+    let order = Arc::new(Order { len: AtomicUsize::new(0), names });
+    let start = |name: u8| {
+        let (color, order) = (Arc::new(Color::new()), order.clone());
+        let of = color.clone();
+        of.spawn(async move {
+            if !yields {
+                let next = color.clone();
+                return color.post(move || step(next, name, EACH, order));
+            }
+            for _ in 0..EACH {
+                order.push(name);
+                dapple_sched::yield_now().await;
+            }
         })
-        .collect();
-    for task in tasks {
+    };
+    for task in [start(0), start(1)] {
         runtime.block_on(task).unwrap();
     }
-    let done = || seen.lock().unwrap().len() == 2 * EACH;
-    while !done() {
+    // Acquire pairs with the store in `push`.
+    while order.len.load(Ordering::Acquire) < 2 * EACH {
         std::thread::yield_now();
     }
-    std::mem::take(&mut *seen.lock().unwrap())
+    order.names.iter().map(|name| name.load(Ordering::Relaxed)).collect()
 }
 
 /// The longest stretch of one color, as long as the other had something to run as well.
