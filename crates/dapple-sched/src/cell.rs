@@ -215,7 +215,7 @@ impl Fifo {
         unsafe { self.head.as_ref() }.is_some_and(Node::is_urgent)
     }
 
-    /// Whether a plain callback goes first: no poll of a task, and nothing that somebody traces or counts.
+    /// Whether a plain callback goes first: no poll of a task, and no callback that is traced or counted.
     #[inline]
     pub(crate) fn has_plain_next(&self) -> bool {
         // SAFETY: the fifo owns its nodes.

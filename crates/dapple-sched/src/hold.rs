@@ -69,7 +69,7 @@ impl Worker {
     /// called.
     ///
     /// # Safety
-    /// The color is `Held` by the caller, who forgets it if the answer is true.
+    /// The color is `Held` by the caller, which gives up the hold if the answer is true.
     #[inline]
     unsafe fn let_go(&self, cell: &ColorCell) -> bool {
         let _queue = self.slot().lock();

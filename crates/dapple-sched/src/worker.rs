@@ -236,7 +236,7 @@ impl Worker {
                     self.ended.set(color.as_ptr());
                 }
             } else {
-                // Not by the slice, which is for those who have used it up.
+                // It has not used up its time slice.
                 self.conclude(color, if self.ran.get() < batch { Cut::Early } else { Cut::No }, false);
             }
         } else {
@@ -706,7 +706,7 @@ pub(crate) unsafe fn begin_turn(cell: &ColorCell) {
     }
 }
 
-/// What a post to another worker costs its poster afterwards.
+/// The cost of a post to another worker that its poster pays later, in nanoseconds.
 const COLD_BLOCK_NS: u64 = 100;
 
 /// A busy worker looks at the kernel about this often.

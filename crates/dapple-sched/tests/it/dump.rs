@@ -353,8 +353,8 @@ fn tasks_are_shown_by_their_line_with_what_they_wait_for() {
     drop(abandoned);
 }
 
-/// Whoever dumps has the lock of the colors' memory, and looks at colors under their home locks; who drops the last handle of a
-/// named color has those the other way round.
+/// A dump holds the lock of the colors' memory and takes home locks; a thread that drops the last handle of a named color
+/// takes them in the other order.
 #[test]
 fn a_dump_on_a_worker_meets_colors_that_come_and_go() {
     let runtime = runtime(1);

@@ -8,7 +8,7 @@ use loom::thread;
 
 use crate::support::{check, driver};
 
-/// What the lock protects, seen by loom: it fails the model if two are in, or if one does not happen before the next.
+/// A cell under the lock, which loom watches: it fails the model if two are in, or if one does not happen before the next.
 #[derive(Clone)]
 struct Protected(Arc<UnsafeCell<u32>>, OwnedLock);
 
