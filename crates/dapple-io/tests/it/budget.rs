@@ -14,29 +14,6 @@ use crate::{LIMIT, runtime};
 /// More rounds than any budget has.
 const MANY: usize = 1_000;
 
-/// Checks, with one worker, that a task which prepares this and then goes this round again and again lets another start.
-macro_rules! lets_others_go {
-    ($name:expr, $prepare:block, |$of:pat_param| $round:block) => {
-        runtime(1).block_on(async {
-            let rounds = spawn(async move {
-                let $of = $prepare;
-                let started = Arc::new(AtomicBool::new(false));
-                drop(spawn({
-                    let started = started.clone();
-                    async move { started.store(true, Relaxed) }
-                }));
-                let mut rounds = 0;
-                while rounds < MANY && !started.load(Relaxed) {
-                    $round
-                    rounds += 1;
-                }
-                rounds
-            });
-            assert!(rounds.await.unwrap() < MANY, "{}: no other task has started", $name);
-        })
-    };
-}
-
 #[test]
 fn c7_reads_of_what_has_come_let_others_go() {
     let stream = || async {

@@ -1,6 +1,10 @@
 //! The I/O core from outside. Tests wait for what they expect, with a limit that only a bug reaches; none relies on a
 //! sleep.
 
+#[macro_use]
+#[path = "../../../dapple-sched/tests/it/lets_others_go.rs"]
+mod lets_others_go;
+
 mod blocking;
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;

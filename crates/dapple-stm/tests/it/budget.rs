@@ -11,28 +11,6 @@ use crate::support::runtime;
 /// More rounds than any budget has.
 const MANY: u32 = 1_000;
 
-/// Checks, with one worker, that a task which goes this round again and again lets another start.
-macro_rules! lets_others_go {
-    ($name:expr, $round:block) => {
-        runtime(1).block_on(async {
-            let rounds = spawn(async move {
-                let started = Arc::new(AtomicBool::new(false));
-                drop(spawn({
-                    let started = started.clone();
-                    async move { started.store(true, Relaxed) }
-                }));
-                let mut rounds = 0;
-                while rounds < MANY && !started.load(Relaxed) {
-                    $round
-                    rounds += 1;
-                }
-                rounds
-            });
-            assert!(rounds.await.unwrap() < MANY, "{}: no other task has started", $name);
-        })
-    };
-}
-
 #[test]
 fn c7_transactions_let_others_go() {
     let var = TVar::new(0);

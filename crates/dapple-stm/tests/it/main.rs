@@ -2,6 +2,10 @@
 
 #![cfg(not(any(dapple_loom, dapple_shuttle)))]
 
+#[macro_use]
+#[path = "../../../dapple-sched/tests/it/lets_others_go.rs"]
+mod lets_others_go;
+
 mod bank;
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;

@@ -1,6 +1,10 @@
 //! Waiting for one another, from outside: across colors, from plain threads, and without stopping a worker. No test
 //! relies on a sleep.
 
+#[macro_use]
+#[path = "../../../dapple-sched/tests/it/lets_others_go.rs"]
+mod lets_others_go;
+
 mod across;
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;
