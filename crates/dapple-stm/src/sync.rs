@@ -120,10 +120,13 @@ pub(crate) const FEW_READS: usize = 16;
 pub(crate) const FEW_READS: usize = 2;
 
 /// Variables that are allocated together.
+///
+/// In the models, all that one of them uses: commits lock in the order of addresses, and a model has to find the same
+/// order in every execution. Variables with allocations of their own lie as the allocator likes.
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 pub(crate) const CHUNK: usize = 64;
 #[cfg(any(dapple_loom, dapple_shuttle))]
-pub(crate) const CHUNK: usize = 1;
+pub(crate) const CHUNK: usize = 4;
 
 /// Locks; what a panic has left behind is as good as ever, since no user code runs under any lock of this crate.
 #[inline]
