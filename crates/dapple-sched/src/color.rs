@@ -14,10 +14,10 @@ use crate::ext::Ext;
 use crate::hold;
 use crate::node::{Origin, closure_node};
 use crate::post::{accept, post, post_to_default};
-use crate::refs;
 use crate::runtime::Handle;
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
+use crate::sync::refs;
 use crate::task::{self, JoinHandle, Start};
 
 /// What may not overlap: callbacks of one color run one at a time and in order, callbacks of different colors in

@@ -6,7 +6,6 @@ use std::ptr::NonNull;
 use crate::afterwards;
 use crate::cell::{ColorCell, State};
 use crate::hold;
-use crate::lock::Guard;
 use crate::mark::Help;
 use crate::node::Node;
 use crate::placement;
@@ -15,6 +14,7 @@ use crate::run_queue::RunQueue;
 use crate::shared::{MONITOR_ASLEEP, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
+use crate::sync::lock::Guard;
 use crate::sync::spin_loop;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 

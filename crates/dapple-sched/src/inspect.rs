@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crate::cell::{ColorCell, State};
 use crate::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
-use crate::lock::Guard;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::pool::SLAB_COLORS;
 use crate::run_queue::RunQueue;
 use crate::shared::{Running, Shared, Slot};
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::lock::Guard;
 
 /// Looks at everything.
 pub(crate) fn dump(shared: &Shared) -> Dump {

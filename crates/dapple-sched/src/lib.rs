@@ -27,7 +27,6 @@
 
 mod abort;
 mod afterwards;
-mod barrier;
 mod block;
 mod block_on;
 mod borrow;
@@ -55,7 +54,6 @@ mod inspect;
 mod join_error;
 mod light;
 mod local;
-mod lock;
 mod mark;
 mod monitor;
 mod named;
@@ -69,7 +67,6 @@ mod policy;
 mod pool;
 mod post;
 mod reading;
-mod refs;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 mod region;
 mod registry;
@@ -96,7 +93,6 @@ mod yield_now;
 pub mod model;
 
 pub use abort::AbortHandle;
-pub use barrier::Membarrier;
 pub use block_on::block_on;
 pub use budget::{
     Budgeted, ConsumeBudget, Unconstrained, budgeted, consume_budget, poll_budget, poll_budgeted, unconstrained,
@@ -124,6 +120,7 @@ pub use set::{ReadingColor, Set};
 pub use stats::{ColorStats, RuntimeStats, WorkerStats};
 #[cfg(feature = "switches")]
 pub use switches::Switches;
+pub use sync::barrier::Membarrier;
 pub use task::JoinHandle;
 pub use trace::{Observer, TraceEvent, TraceKind};
 pub use when::{When, WithAll, when};

@@ -87,13 +87,13 @@ impl Model {
 /// The lock of a worker's run queue, around a number.
 #[cfg(dapple_loom)]
 #[derive(Clone)]
-pub struct OwnedLock(Arc<crate::lock::OwnedLock<u32>>);
+pub struct OwnedLock(Arc<crate::sync::lock::OwnedLock<u32>>);
 
 #[cfg(dapple_loom)]
 impl OwnedLock {
     /// A lock without an owner.
     pub fn new(driver: Arc<dyn Driver>) -> OwnedLock {
-        OwnedLock(Arc::new(crate::lock::OwnedLock::new(&driver, 0)))
+        OwnedLock(Arc::new(crate::sync::lock::OwnedLock::new(&driver, 0)))
     }
 
     /// The calling thread is the owner from here on, until [`OwnedLock::unbind`].

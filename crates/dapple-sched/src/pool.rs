@@ -11,8 +11,8 @@ use std::mem;
 use std::ptr::{self, NonNull};
 
 use crate::cell::ColorCell;
-use crate::lock::Lock;
 use crate::shared::Shared;
+use crate::sync::lock::Lock;
 
 /// The colors of one runtime, in use and free.
 pub(crate) struct Pool {

@@ -25,7 +25,7 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-use crate::lock::Lock;
+use crate::sync::lock::Lock;
 
 /// The regions of the process.
 pub(crate) struct Regions {

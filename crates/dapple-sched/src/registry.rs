@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 
 use crate::cell::ColorCell;
-use crate::lock::Lock;
-use crate::refs;
 use crate::sync::atomic::Ordering::*;
+use crate::sync::lock::Lock;
+use crate::sync::refs;
 
 /// The named colors of a runtime.
 pub(crate) struct Registry {

@@ -34,9 +34,6 @@ use crate::driver::{Barrier, Driver};
 use crate::foreign;
 use crate::fork;
 use crate::light::{STRETCH_MAX, Stretch};
-use crate::lock::Guard;
-#[cfg(not(any(dapple_loom, dapple_shuttle)))]
-use crate::lock::OwnedLock as QueueLock;
 use crate::mark::{Help, Mark};
 use crate::monitor::SlowRule;
 use crate::named::{Names, Shown};
@@ -47,6 +44,9 @@ use crate::runtime::PanicHandler;
 use crate::stats::Counters;
 use crate::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use crate::sync::lock::Guard;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+use crate::sync::lock::OwnedLock as QueueLock;
 use crate::task::TaskMemory;
 use crate::trace::Watch;
 
@@ -94,7 +94,7 @@ pub(crate) struct Shared {
 /// In a model of the scheduler the plain lock stands for the one that has an owner, which has a model of its own
 /// (`tests/loom/lock.rs`): together they have more interleavings than can be searched.
 #[cfg(any(dapple_loom, dapple_shuttle))]
-use crate::lock::UnownedLock as QueueLock;
+use crate::sync::lock::UnownedLock as QueueLock;
 
 /// One worker, as the others see it.
 #[repr(align(128))]

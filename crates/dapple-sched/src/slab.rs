@@ -17,8 +17,8 @@
 use std::ptr::{self, NonNull};
 
 use crate::block::{CHAIN_LEN, Free};
-use crate::lock::Lock;
 use crate::region::{Piece, Region, Regions, SLAB_SIZE};
+use crate::sync::lock::Lock;
 
 /// Slabs of one size of block.
 pub(crate) struct Store {

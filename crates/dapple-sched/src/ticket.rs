@@ -40,13 +40,13 @@ use crate::context;
 use crate::foreign::KeptWaker;
 use crate::hold;
 use crate::holder::Holder;
-use crate::lock::Lock;
 use crate::node::{Node, Origin, VTable, Waits};
 use crate::post;
 use crate::request::{self, Request};
 use crate::shared::Shared;
 use crate::sweep;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
+use crate::sync::lock::Lock;
 use crate::task::TaskRef;
 use crate::trace;
 

@@ -23,7 +23,6 @@ use crate::fork;
 use crate::hold;
 use crate::holder::Holder;
 use crate::local::Locals;
-use crate::lock::Guard;
 use crate::node::Node;
 use crate::placement::REQUEST_POSTS;
 use crate::policed::Policed;
@@ -32,6 +31,7 @@ use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::{Running, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
+use crate::sync::lock::Guard;
 use crate::task::FreeTasks;
 use crate::trace;
 

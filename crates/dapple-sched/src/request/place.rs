@@ -8,13 +8,13 @@ use crate::cell::{ColorCell, State};
 use crate::context;
 use crate::hold;
 use crate::holder::Holder;
-use crate::lock::Guard;
 use crate::node::Node;
 use crate::placement;
 use crate::post::{self, grant_all};
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
+use crate::sync::lock::Guard;
 use crate::worker::{self, Worker};
 
 /// The lock of one worker, with its index.

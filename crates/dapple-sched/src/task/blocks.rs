@@ -24,7 +24,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::Header;
-use crate::lock::Lock;
+use crate::sync::lock::Lock;
 
 /// What blocks belong to, in an `Arc`: slabs with a block in use count on it.
 pub(crate) trait Owner: Send + Sync + Sized {

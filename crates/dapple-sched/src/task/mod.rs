@@ -73,9 +73,9 @@ use crate::holder::Holder;
 use crate::light;
 use crate::node::{Node, Origin, VTable};
 use crate::post;
-use crate::refs;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use crate::sync::refs;
 use crate::ticket::Ticket;
 
 pub(crate) use body::spawn;

@@ -4,9 +4,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::blocks::{self, FreeTasks, Owner};
-use crate::refs;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
+use crate::sync::refs;
 
 /// The blocks of one owner.
 pub struct Blocks(Arc<Own>);

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{Header, TaskRef};
-use crate::lock::Lock;
 use crate::shared::Shared;
+use crate::sync::lock::Lock;
 
 /// The tasks of one runtime.
 pub(crate) struct TaskMemory {

@@ -19,10 +19,10 @@ use std::ptr;
 use crate::color::Color;
 use crate::dump::TaskWait;
 use crate::foreign::KeptWaker;
-use crate::lock::Lock;
 use crate::node::{Origin, SIDE};
-use crate::refs;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use crate::sync::lock::Lock;
+use crate::sync::refs;
 use crate::ticket::Ticket;
 
 /// What a task has beyond its header.

@@ -73,7 +73,7 @@ fn has_reason(source: &Source<'_>, line: usize) -> bool {
 }
 
 /// The one file that may have a fence, and says why.
-const BARRIER: &str = "crates/dapple-sched/src/barrier.rs";
+const BARRIER: &str = "crates/dapple-sched/src/sync/barrier.rs";
 
 fn ordering(path: &str, line: usize, code: &str) -> Option<Finding> {
     if path == BARRIER {

@@ -70,7 +70,7 @@ mod tests {
         }
         for what in ["handle", "name"] {
             let mut child = Command::new(std::env::current_exe().unwrap());
-            child.args(["--exact", "refs::tests::the_process_ends_before_a_count_comes_round"]).env(WHAT, what);
+            child.args(["--exact", "sync::refs::tests::the_process_ends_before_a_count_comes_round"]).env(WHAT, what);
             let ended = child.output().unwrap();
             assert_eq!(ended.status.signal(), Some(SIGABRT), "{what}: {ended:?}");
         }
