@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cell::{ColorCell, State};
 use crate::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-use crate::pool::SLAB_COLORS;
+use crate::memory::pool::SLAB_COLORS;
 use crate::run_queue::RunQueue;
 use crate::shared::{Running, Shared, Slot};
 use crate::sync::atomic::Ordering::Relaxed;

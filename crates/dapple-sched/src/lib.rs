@@ -27,7 +27,6 @@
 
 mod abort;
 mod afterwards;
-mod block;
 mod block_on;
 mod borrow;
 mod budget;
@@ -55,6 +54,7 @@ mod join_error;
 mod light;
 mod local;
 mod mark;
+mod memory;
 mod monitor;
 mod named;
 mod node;
@@ -63,20 +63,14 @@ mod pinned;
 mod placement;
 mod policed;
 mod policy;
-#[cfg(not(any(dapple_loom, dapple_shuttle)))]
-mod pool;
 mod post;
 mod reading;
-#[cfg(not(any(dapple_loom, dapple_shuttle)))]
-mod region;
 mod registry;
 mod request;
 mod run_queue;
 mod runtime;
 mod set;
 mod shared;
-#[cfg(not(any(dapple_loom, dapple_shuttle)))]
-mod slab;
 mod stats;
 mod sweep;
 mod switches;

@@ -10,8 +10,8 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use crate::Priority;
-use crate::block;
 use crate::holder::Holder;
+use crate::memory::block;
 use crate::sync::atomic::{AtomicPtr, Ordering::*};
 use crate::task::Side;
 use crate::trace::Record;

@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) slots: Box<[Slot]>,
     pub(crate) driver: Arc<dyn Driver>,
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-    pub(crate) pool: crate::pool::Pool,
+    pub(crate) pool: crate::memory::pool::Pool,
     pub(crate) registry: Registry,
     pub(crate) tasks: TaskMemory,
     pub(crate) tasks_live: AtomicUsize,
@@ -344,7 +344,7 @@ impl Shared {
             slots: (0..workers).map(|_| Slot::new(&driver)).collect(),
             driver,
             #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-            pool: crate::pool::Pool::new(),
+            pool: crate::memory::pool::Pool::new(),
             registry: Registry::new(),
             tasks: TaskMemory::new(),
             tasks_live: AtomicUsize::new(0),

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::Instant;
 
-use crate::block;
 use crate::cell::ColorCell;
 use crate::color::Color;
 use crate::context;
+use crate::memory::block;
 use crate::node::{Node, Origin};
 use crate::shared::Shared;
 use crate::sync::thread_local;

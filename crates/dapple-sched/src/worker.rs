@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::afterwards::Afterwards;
-use crate::block::Blocks;
 use crate::cell::{ColorCell, State};
 use crate::clock::{self, Slice};
 use crate::context::{self, Frame};
@@ -23,6 +22,7 @@ use crate::fork;
 use crate::hold;
 use crate::holder::Holder;
 use crate::local::Locals;
+use crate::memory::block::Blocks;
 use crate::node::Node;
 use crate::placement::REQUEST_POSTS;
 use crate::policed::Policed;

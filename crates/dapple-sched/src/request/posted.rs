@@ -7,10 +7,10 @@ use std::task::Waker;
 
 use super::place::{lock_homes, merge_duplicates};
 use super::{Member, Request, Work};
-use crate::block;
 use crate::context;
 use crate::hold;
 use crate::holder::Holder;
+use crate::memory::block;
 use crate::node::Origin;
 use crate::placement;
 use crate::shared::Shared;

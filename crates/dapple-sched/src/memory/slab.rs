@@ -16,8 +16,8 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::block::{CHAIN_LEN, Free};
-use crate::region::{Piece, Region, Regions, SLAB_SIZE};
+use crate::memory::block::{CHAIN_LEN, Free};
+use crate::memory::region::{Piece, Region, Regions, SLAB_SIZE};
 use crate::sync::lock::Lock;
 
 /// Slabs of one size of block.

@@ -200,8 +200,8 @@ mod store {
     use std::ptr::NonNull;
 
     use super::{CLASSES, Free};
-    use crate::region::Regions;
-    use crate::slab::Store;
+    use crate::memory::region::Regions;
+    use crate::memory::slab::Store;
 
     static REGIONS: Regions = Regions::new();
 
