@@ -3,10 +3,10 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::cell::ColorCell;
+use crate::color::cell::ColorCell;
+use crate::color::node::Node;
 use crate::dispose;
 use crate::hold;
-use crate::node::Node;
 use crate::post;
 use crate::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;

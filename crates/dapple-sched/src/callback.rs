@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::color::node::Origin;
 use crate::color::{Color, Priority};
-use crate::node::Origin;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, Ordering::*};
 

@@ -12,11 +12,11 @@ use std::task::{Context, Poll, Waker, ready};
 
 use crate::borrow::Borrows;
 use crate::budget::poll_budget;
-use crate::cell::ColorCell;
+use crate::color::cell::ColorCell;
+use crate::color::node::Origin;
 use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
-use crate::node::Origin;
 use crate::request::{self, Member};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, Ordering::*};

@@ -6,9 +6,9 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use crate::budget::{Budget, NO_BUDGET};
-use crate::cell::ColorCell;
+use crate::color::cell::ColorCell;
+use crate::color::node::Origin;
 use crate::enter::Entry;
-use crate::node::Origin;
 use crate::request::Request;
 use crate::shared::{Shared, Slot};
 use crate::sync::thread_local;

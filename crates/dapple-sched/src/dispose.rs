@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::cell::{ColorCell, State};
+use crate::color::cell::{ColorCell, State};
+use crate::color::holder::Holder;
+use crate::color::node::Node;
 use crate::context;
 use crate::hold;
-use crate::holder::Holder;
-use crate::node::Node;
 use crate::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;
 use crate::trace;

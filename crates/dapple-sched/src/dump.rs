@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cell::Kind;
+use crate::color::cell::Kind;
 use crate::runtime::Handle;
 
 /// What a runtime is doing at one moment; see [`Handle::dump`]. Print it, or look into it.

@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use crate::cell::{ColorCell, Kind, State};
+use crate::color::cell::{ColorCell, Kind, State};
+use crate::color::holder::Holder;
+use crate::color::node::Origin;
 use crate::context;
 use crate::dispose;
-use crate::holder::Holder;
-use crate::node::Origin;
 use crate::panics;
 use crate::placement;
 use crate::run_queue::RunQueue;

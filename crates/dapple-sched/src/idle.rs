@@ -4,10 +4,10 @@ use std::mem;
 use std::ptr::NonNull;
 
 use crate::afterwards;
-use crate::cell::{ColorCell, State};
+use crate::color::cell::{ColorCell, State};
+use crate::color::node::Node;
 use crate::hold;
 use crate::mark::Help;
-use crate::node::Node;
 use crate::placement;
 use crate::post;
 use crate::run_queue::RunQueue;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::cell::{ColorCell, State};
+use crate::color::cell::{ColorCell, State};
 use crate::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::memory::pool::SLAB_COLORS;
@@ -203,7 +203,7 @@ impl<'a> Look<'a> {
 ///
 /// # Safety
 /// The caller holds the home lock.
-unsafe fn told(cell: &ColorCell, state: State) -> (ColorState, Option<crate::node::Origin>) {
+unsafe fn told(cell: &ColorCell, state: State) -> (ColorState, Option<crate::color::node::Origin>) {
     match state {
         State::Idle => (ColorState::Posted, None),
         State::Queued => (ColorState::Queued, None),

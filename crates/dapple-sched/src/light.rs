@@ -31,12 +31,12 @@ use std::sync::Arc;
 use std::task::Context;
 use std::thread_local;
 
-use crate::cell::ColorCell;
 use crate::clock::{self, Slice};
+use crate::color::cell::ColorCell;
+use crate::color::node::Node;
 use crate::context;
 use crate::driver::Barrier;
 use crate::hold;
-use crate::node::Node;
 use crate::run_queue::RunQueue;
 use crate::shared::{Running, Shared, Slot};
 use crate::switches;

@@ -10,9 +10,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::color::Color;
+use crate::color::node::Origin;
 use crate::context;
 use crate::dump::NamedDump;
-use crate::node::Origin;
 use crate::runtime::Handle;
 use crate::sync::atomic::{AtomicUsize, Ordering::*};
 use crate::task::{self, JoinHandle, Start};

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use crate::cell::ColorCell;
 use crate::color::Color;
+use crate::color::cell::ColorCell;
 use crate::context;
 use crate::join_error::JoinError;
 use crate::shared::Shared;

@@ -12,11 +12,11 @@ use std::task::{Context, Poll, ready};
 
 use crate::budget::poll_budget;
 use crate::color::Color;
+use crate::color::node::Origin;
 use crate::colored::TryWithError;
 use crate::context;
 use crate::hold;
 use crate::local::{Found, Locals, Presence};
-use crate::node::Origin;
 use crate::runtime::Handle;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 use crate::task::{self, JoinHandle, Start};

@@ -20,7 +20,7 @@
 
 use std::ptr::NonNull;
 
-use crate::cell::{ColorCell, NO_WORKER, State};
+use crate::color::cell::{ColorCell, NO_WORKER, State};
 use crate::context;
 use crate::run_queue::RunQueue;
 use crate::shared::{Shared, Slot};

@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
 use crate::Priority;
-use crate::cell::ColorCell;
+use crate::color::cell::ColorCell;
 use crate::panics;
 use crate::policy::{Policy, Runnable, RunnableKey};
 use crate::run_queue::{EXPRESS, RunQueue, TOLD};

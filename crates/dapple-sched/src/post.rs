@@ -13,12 +13,12 @@
 use std::mem;
 use std::ptr::{self, NonNull};
 
-use crate::cell::{ColorCell, State};
 use crate::color::Color;
+use crate::color::cell::{ColorCell, State};
+use crate::color::ext::Ext;
+use crate::color::node::Node;
 use crate::context;
 use crate::dispose;
-use crate::ext::Ext;
-use crate::node::Node;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Linked;
 use crate::switches;

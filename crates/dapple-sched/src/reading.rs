@@ -11,10 +11,10 @@ use std::task::{Context, Poll, ready};
 use crate::borrow::Borrows;
 use crate::budget::poll_budget;
 use crate::color::Priority;
+use crate::color::node::Origin;
 use crate::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
 use crate::context;
 use crate::hold;
-use crate::node::Origin;
 use crate::request::{self, Member};
 use crate::ticket::{Chance, Ticket};
 

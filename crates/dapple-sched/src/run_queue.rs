@@ -17,7 +17,7 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::cell::{ColorCell, State};
+use crate::color::cell::{ColorCell, State};
 use crate::light::STRETCH_MAX;
 use crate::policed::Board;
 use crate::task::LightQueue;
@@ -385,7 +385,7 @@ const FAIR_PICK: u32 = 32;
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
     use super::*;
-    use crate::cell::Kind;
+    use crate::color::cell::Kind;
 
     /// One color of each of the given ranks, which are queued again as soon as they are picked.
     fn flood(ranks: &[u8], picks: usize) -> Vec<u8> {

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cell::Kind;
 use crate::closing::Closed;
 use crate::color::Color;
+use crate::color::cell::Kind;
 use crate::context::{self, WorkerScope};
 use crate::driver::{Driver, ThreadDriver};
 use crate::enter::{self, EnterGuard};

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use crate::cell::ColorCell;
+use crate::color::cell::ColorCell;
 use crate::color::{Color, Priority};
 use crate::colored::{Colored, TryWithError};
 use crate::context;

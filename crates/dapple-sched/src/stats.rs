@@ -1,8 +1,8 @@
 //! Counters of workers and colors. Nearly all have one writer at a time, and all are read by anybody. All are `Relaxed`:
 //! numbers to show, which order nothing. (What a shutdown reads of them is ordered by `Slot::is_asleep`.)
 
-use crate::cell::ColorCell;
 use crate::color::Color;
+use crate::color::cell::ColorCell;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The counters of one worker. Written by its own thread, with plain loads and stores, unless it is said otherwise.

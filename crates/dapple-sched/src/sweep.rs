@@ -12,8 +12,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
-use crate::cell::{ColorCell, State};
-use crate::node::Node;
+use crate::color::cell::{ColorCell, State};
+use crate::color::node::Node;
 use crate::post;
 use crate::shared::Shared;
 use crate::trace;

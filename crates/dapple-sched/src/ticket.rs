@@ -35,12 +35,12 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::Priority;
-use crate::cell::ColorCell;
+use crate::color::cell::ColorCell;
+use crate::color::holder::Holder;
+use crate::color::node::{Node, Origin, VTable, Waits};
 use crate::context;
 use crate::foreign::KeptWaker;
 use crate::hold;
-use crate::holder::Holder;
-use crate::node::{Node, Origin, VTable, Waits};
 use crate::post;
 use crate::request::{self, Request};
 use crate::shared::Shared;

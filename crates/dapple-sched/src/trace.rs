@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::Instant;
 
-use crate::cell::ColorCell;
 use crate::color::Color;
+use crate::color::cell::ColorCell;
+use crate::color::node::{Node, Origin};
 use crate::context;
 use crate::memory::block;
-use crate::node::{Node, Origin};
 use crate::shared::Shared;
 use crate::sync::thread_local;
 use crate::worker::Worker;

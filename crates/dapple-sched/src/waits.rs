@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use crate::color::node::Origin;
 use crate::dump::{TaskWait, TasksDump, WorkerDump};
-use crate::node::Origin;
 use crate::shared::Shared;
 use crate::task::{self, TaskLook};
 

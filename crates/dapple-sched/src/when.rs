@@ -11,9 +11,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 use crate::budget::poll_budget;
 use crate::color::Priority;
+use crate::color::node::Origin;
 use crate::colored::{self, TryWithError};
 use crate::context;
-use crate::node::Origin;
 use crate::request::{self, Member};
 use crate::runtime::Handle;
 use crate::set::{Owned, Set};

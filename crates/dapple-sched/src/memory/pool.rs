@@ -10,7 +10,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::mem;
 use std::ptr::{self, NonNull};
 
-use crate::cell::ColorCell;
+use crate::color::cell::ColorCell;
 use crate::shared::Shared;
 use crate::sync::lock::Lock;
 

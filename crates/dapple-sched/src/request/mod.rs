@@ -36,12 +36,12 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::afterwards::Afterwards;
-use crate::cell::{ColorCell, Kind, State};
+use crate::color::cell::{ColorCell, Kind, State};
+use crate::color::holder::Holder;
+use crate::color::node::{Node, Origin, VTable, Waits};
 use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
-use crate::holder::Holder;
-use crate::node::{Node, Origin, VTable, Waits};
 use crate::run_queue::RunQueue;
 use crate::shared::Shared;
 use crate::sweep;

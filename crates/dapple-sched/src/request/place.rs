@@ -4,11 +4,11 @@ use std::ptr::{self, NonNull};
 
 use super::{Member, Request};
 use crate::afterwards;
-use crate::cell::{ColorCell, State};
+use crate::color::cell::{ColorCell, State};
+use crate::color::holder::Holder;
+use crate::color::node::Node;
 use crate::context;
 use crate::hold;
-use crate::holder::Holder;
-use crate::node::Node;
 use crate::placement;
 use crate::post::{self, grant_all};
 use crate::run_queue::{EXPRESS, RunQueue};

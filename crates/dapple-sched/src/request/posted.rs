@@ -7,11 +7,11 @@ use std::task::Waker;
 
 use super::place::{lock_homes, merge_duplicates};
 use super::{Member, Request, Work};
+use crate::color::holder::Holder;
+use crate::color::node::Origin;
 use crate::context;
 use crate::hold;
-use crate::holder::Holder;
 use crate::memory::block;
-use crate::node::Origin;
 use crate::placement;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;

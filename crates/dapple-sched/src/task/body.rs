@@ -13,9 +13,9 @@ use super::{
     BACKGROUND, COLORED, FAILED, Header, JOINED, Polled, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
     memory, post_node, run_node, side,
 };
+use crate::color::node::{Node, Origin, VTable};
 use crate::join_error::JoinError;
 use crate::light;
-use crate::node::{Node, Origin, VTable};
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};

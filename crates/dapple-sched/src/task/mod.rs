@@ -63,15 +63,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::budget;
-use crate::cell::{ColorCell, Kind, State};
 use crate::color::Color;
+use crate::color::cell::{ColorCell, Kind, State};
+use crate::color::holder::Holder;
+use crate::color::node::{Node, Origin, VTable};
 use crate::context;
 use crate::dump::TaskWait;
 use crate::foreign::KeptWaker;
 use crate::hold;
-use crate::holder::Holder;
 use crate::light;
-use crate::node::{Node, Origin, VTable};
 use crate::post;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};

@@ -17,9 +17,9 @@ use std::panic::Location;
 use std::ptr;
 
 use crate::color::Color;
+use crate::color::node::{Origin, SIDE};
 use crate::dump::TaskWait;
 use crate::foreign::KeptWaker;
-use crate::node::{Origin, SIDE};
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::sync::lock::Lock;
 use crate::sync::refs;

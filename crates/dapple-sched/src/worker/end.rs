@@ -5,9 +5,9 @@ use std::ptr::NonNull;
 
 use super::Worker;
 use crate::afterwards::{Afterwards, pass_on};
+use crate::color::holder::Holder;
 use crate::foreign;
 use crate::hold;
-use crate::holder::Holder;
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 

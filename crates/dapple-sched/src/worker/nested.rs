@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::{Cut, Ending, Worker, begin_turn};
 use crate::afterwards::Afterwards;
-use crate::cell::{ColorCell, State};
+use crate::color::cell::{ColorCell, State};
 use crate::context;
 use crate::shared::Running;
 use crate::sync::atomic::Ordering::*;

@@ -21,7 +21,7 @@
 use std::ptr::{self, NonNull};
 
 use super::{ColorCell, Fifo};
-use crate::node::{self, Chain, Node};
+use crate::color::node::{self, Chain, Node};
 use crate::sync::atomic::Ordering::*;
 
 impl ColorCell {

@@ -10,7 +10,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use crate::Priority;
-use crate::holder::Holder;
+use crate::color::holder::Holder;
 use crate::memory::block;
 use crate::sync::atomic::{AtomicPtr, Ordering::*};
 use crate::task::Side;

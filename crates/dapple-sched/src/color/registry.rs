@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
-use crate::cell::ColorCell;
+use crate::color::cell::ColorCell;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Lock;
 use crate::sync::refs;

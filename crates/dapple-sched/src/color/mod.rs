@@ -1,4 +1,13 @@
-//! The public handle of a color, and posting to it.
+//! Colors: the public handle (in this file), what a color is in memory (`cell`), and what its queues consist of (`node`).
+//!
+//! Imports from below: `sync`, `memory`. The handle has functions that post, hold and spawn, and imports what they need from above.
+//! Begin with the tables in `cell`; then read `node`.
+
+pub(crate) mod cell;
+pub(crate) mod ext;
+pub(crate) mod holder;
+pub(crate) mod node;
+pub(crate) mod registry;
 
 use std::fmt;
 use std::future::Future;
@@ -8,11 +17,11 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use crate::callback::{Callback, Posted};
-use crate::cell::{ColorCell, Kind};
+use crate::color::cell::{ColorCell, Kind};
+use crate::color::ext::Ext;
+use crate::color::node::{Origin, closure_node};
 use crate::context;
-use crate::ext::Ext;
 use crate::hold;
-use crate::node::{Origin, closure_node};
 use crate::post::{accept, post, post_to_default};
 use crate::runtime::Handle;
 use crate::shared::Shared;

@@ -30,9 +30,9 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use crate::clock;
-use crate::ext::{Ext, ExtPtr};
-use crate::holder::Holder;
-use crate::node::{self, Chain, Node, Origin};
+use crate::color::ext::{Ext, ExtPtr};
+use crate::color::holder::Holder;
+use crate::color::node::{self, Chain, Node, Origin};
 use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
