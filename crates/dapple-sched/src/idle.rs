@@ -3,13 +3,13 @@
 use std::mem;
 use std::ptr::NonNull;
 
-use crate::afterwards;
 use crate::color::cell::{ColorCell, State};
 use crate::color::node::Node;
 use crate::hold;
 use crate::mark::Help;
 use crate::placement;
 use crate::post;
+use crate::post::afterwards;
 use crate::run_queue::RunQueue;
 use crate::shared::{MONITOR_ASLEEP, Shared, Slot};
 use crate::switches;

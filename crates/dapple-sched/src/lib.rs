@@ -26,18 +26,15 @@
 //! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
 
 mod abort;
-mod afterwards;
 mod block_on;
 mod borrow;
 mod budget;
-mod callback;
 mod clock;
 mod closing;
 mod color;
 mod colored;
 mod context;
 mod described;
-mod dispose;
 mod driver;
 mod dump;
 mod enter;
@@ -67,7 +64,6 @@ mod runtime;
 mod set;
 mod shared;
 mod stats;
-mod sweep;
 mod switches;
 mod sync;
 mod task;
@@ -86,7 +82,6 @@ pub use block_on::block_on;
 pub use budget::{
     Budgeted, ConsumeBudget, Unconstrained, budgeted, consume_budget, poll_budget, poll_budgeted, unconstrained,
 };
-pub use callback::{Callback, Posted};
 pub use closing::Closed;
 pub use color::{Color, PostError, Priority};
 pub use colored::{Colored, TryWithError, With};
@@ -103,6 +98,7 @@ pub use named::{Named, named};
 pub use panics::PanicInfo;
 pub use pinned::{Pinned, PinnedWith};
 pub use policy::{Policy, Runnable, RunnableKey, SeededRandom};
+pub use post::callback::{Callback, Posted};
 pub use reading::{Read, Reading};
 pub use runtime::{Builder, Handle, Runtime, ShutdownReport};
 pub use set::{ReadingColor, Set};

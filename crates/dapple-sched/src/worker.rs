@@ -13,7 +13,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::afterwards::Afterwards;
 use crate::clock::{self, Slice};
 use crate::color::cell::{ColorCell, State};
 use crate::color::holder::Holder;
@@ -27,6 +26,7 @@ use crate::memory::block::Blocks;
 use crate::placement::REQUEST_POSTS;
 use crate::policed::Policed;
 use crate::post;
+use crate::post::afterwards::Afterwards;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::{Running, Shared, Slot};
 use crate::switches;

@@ -16,12 +16,12 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use crate::callback::{Callback, Posted};
 use crate::color::cell::{ColorCell, Kind};
 use crate::color::ext::Ext;
 use crate::color::node::{Origin, closure_node};
 use crate::context;
 use crate::hold;
+use crate::post::callback::{Callback, Posted};
 use crate::post::{accept, post, post_to_default};
 use crate::runtime::Handle;
 use crate::shared::Shared;

@@ -35,16 +35,16 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use crate::afterwards::Afterwards;
 use crate::color::cell::{ColorCell, Kind, State};
 use crate::color::holder::Holder;
 use crate::color::node::{Node, Origin, VTable, Waits};
 use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
+use crate::post::afterwards::Afterwards;
+use crate::post::sweep;
 use crate::run_queue::RunQueue;
 use crate::shared::Shared;
-use crate::sweep;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::sync::lock::Guard;
 use crate::ticket::Ticket;

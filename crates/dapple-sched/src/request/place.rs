@@ -3,13 +3,13 @@
 use std::ptr::{self, NonNull};
 
 use super::{Member, Request};
-use crate::afterwards;
 use crate::color::cell::{ColorCell, State};
 use crate::color::holder::Holder;
 use crate::color::node::Node;
 use crate::context;
 use crate::hold;
 use crate::placement;
+use crate::post::afterwards;
 use crate::post::{self, grant_all};
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Shared;

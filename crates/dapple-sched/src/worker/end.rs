@@ -4,10 +4,10 @@ use std::mem;
 use std::ptr::NonNull;
 
 use super::Worker;
-use crate::afterwards::{Afterwards, pass_on};
 use crate::color::holder::Holder;
 use crate::foreign;
 use crate::hold;
+use crate::post::afterwards::{Afterwards, pass_on};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 

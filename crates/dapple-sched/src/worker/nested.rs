@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::{Cut, Ending, Worker, begin_turn};
-use crate::afterwards::Afterwards;
 use crate::color::cell::{ColorCell, State};
 use crate::context;
+use crate::post::afterwards::Afterwards;
 use crate::shared::Running;
 use crate::sync::atomic::Ordering::*;
 use crate::task::TaskRef;

@@ -5,9 +5,9 @@ use std::ptr::{self, NonNull};
 
 use crate::color::cell::ColorCell;
 use crate::color::node::Node;
-use crate::dispose;
 use crate::hold;
 use crate::post;
+use crate::post::dispose;
 use crate::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;
 

@@ -1,4 +1,8 @@
-//! Posting: how a node reaches its color.
+//! Posting: how a node reaches its color (in this file), what is left to do once the lock is released (`afterwards`), and how nodes are
+//! dropped that can no longer run (`dispose`, `sweep`).
+//!
+//! Imports from below: `sync`, `color`, `runtime`, `observe`. From above: the run queue, and `hold`, which frees a color.
+//! Begin with the table:
 //!
 //! | who posts | path | locked instructions |
 //! |---|---|---|
@@ -10,6 +14,11 @@
 //! What no callback of the runtime posts (other threads, I/O events, timers) comes from outside: its color goes by the
 //! express list of its run queue.
 
+pub(crate) mod afterwards;
+pub(crate) mod callback;
+pub(crate) mod dispose;
+pub(crate) mod sweep;
+
 use std::mem;
 use std::ptr::{self, NonNull};
 
@@ -18,7 +27,6 @@ use crate::color::cell::{ColorCell, State};
 use crate::color::ext::Ext;
 use crate::color::node::Node;
 use crate::context;
-use crate::dispose;
 use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Linked;
 use crate::switches;
@@ -285,7 +293,7 @@ unsafe fn place_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
                 let notified = cell.push_inbox(node, true);
                 drop(queue);
                 if notified {
-                    crate::afterwards::pass_on(shared, color);
+                    crate::post::afterwards::pass_on(shared, color);
                 }
                 return true;
             }
