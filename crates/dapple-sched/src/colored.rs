@@ -17,10 +17,10 @@ use crate::color::node::Origin;
 use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
-use crate::request::{self, Member};
+use crate::hold::request::{self, Member};
+use crate::hold::ticket::{Chance, Ticket};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
-use crate::ticket::{Chance, Ticket};
 
 /// A value that belongs to a color, and can be touched only while that color is held. No lock to forget, no data race
 /// to chase: the compiler leaves no other way in.

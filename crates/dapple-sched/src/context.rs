@@ -9,7 +9,7 @@ use crate::budget::{Budget, NO_BUDGET};
 use crate::color::cell::ColorCell;
 use crate::color::node::Origin;
 use crate::enter::Entry;
-use crate::request::Request;
+use crate::hold::request::Request;
 use crate::shared::{Shared, Slot};
 use crate::sync::thread_local;
 use crate::task::{self, Header};

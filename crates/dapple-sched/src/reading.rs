@@ -15,8 +15,8 @@ use crate::color::node::Origin;
 use crate::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
 use crate::context;
 use crate::hold;
-use crate::request::{self, Member};
-use crate::ticket::{Chance, Ticket};
+use crate::hold::request::{self, Member};
+use crate::hold::ticket::{Chance, Ticket};
 
 /// A state that takes part in a [`when`](crate::when()) for reading; see [`Colored::reading`].
 pub struct Reading<'a, T> {

@@ -14,12 +14,12 @@ use crate::color::Priority;
 use crate::color::node::Origin;
 use crate::colored::{self, TryWithError};
 use crate::context;
-use crate::request::{self, Member};
+use crate::hold::request::{self, Member};
+use crate::hold::ticket::{Chance, Ticket};
 use crate::runtime::Handle;
 use crate::set::{Owned, Set};
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::ticket::{Chance, Ticket};
 
 /// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`,
 /// [`Colored::reading`](crate::Colored::reading), `&Color` and [`Color::reading`](crate::Color::reading), or a reference

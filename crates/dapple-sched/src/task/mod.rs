@@ -71,12 +71,12 @@ use crate::context;
 use crate::dump::TaskWait;
 use crate::foreign::KeptWaker;
 use crate::hold;
+use crate::hold::ticket::Ticket;
 use crate::light;
 use crate::post;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::sync::refs;
-use crate::ticket::Ticket;
 
 pub(crate) use body::spawn;
 pub use handle::JoinHandle;

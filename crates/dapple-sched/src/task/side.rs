@@ -20,10 +20,10 @@ use crate::color::Color;
 use crate::color::node::{Origin, SIDE};
 use crate::dump::TaskWait;
 use crate::foreign::KeptWaker;
+use crate::hold::ticket::Ticket;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::sync::lock::Lock;
 use crate::sync::refs;
-use crate::ticket::Ticket;
 
 /// What a task has beyond its header.
 #[repr(align(8))]

@@ -41,13 +41,13 @@ use crate::color::node::{Node, Origin, VTable, Waits};
 use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
+use crate::hold::ticket::Ticket;
 use crate::post::afterwards::Afterwards;
 use crate::post::sweep;
 use crate::run_queue::RunQueue;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::sync::lock::Guard;
-use crate::ticket::Ticket;
 use crate::trace::{self, Record};
 use crate::worker;
 

@@ -1,4 +1,11 @@
-//! Holding a color in line, by any thread, and letting go of it; and the end of a color's life.
+//! Holding a color in line, by any thread, and letting go of it; and the end of a color's life (in this file). Waiting for a
+//! color (`ticket`), and for several (`request`).
+//!
+//! Imports everything from below: `sync`, `memory`, `color`, `runtime`, `observe`, `post`, `worker`. From above: tasks, which wait.
+//! Begin with this file; then read the table in `ticket`, and that in `request`.
+
+pub(crate) mod request;
+pub(crate) mod ticket;
 
 use std::cell::Cell;
 use std::iter;

@@ -11,11 +11,11 @@ use crate::color::holder::Holder;
 use crate::color::node::Origin;
 use crate::context;
 use crate::hold;
+use crate::hold::ticket::Ticket;
 use crate::memory::block;
 use crate::placement;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
-use crate::ticket::Ticket;
 use crate::trace;
 use crate::worker;
 
