@@ -10,7 +10,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use crate::borrow::Borrows;
 use crate::budget::poll_budget;
 use crate::color::cell::ColorCell;
 use crate::color::node::Origin;
@@ -19,6 +18,7 @@ use crate::context;
 use crate::hold;
 use crate::hold::request::{self, Member};
 use crate::hold::ticket::{Chance, Ticket};
+use crate::state::borrow::Borrows;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 

@@ -8,15 +8,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crate::borrow::Borrows;
 use crate::budget::poll_budget;
 use crate::color::Priority;
 use crate::color::node::Origin;
-use crate::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
 use crate::context;
 use crate::hold;
 use crate::hold::request::{self, Member};
 use crate::hold::ticket::{Chance, Ticket};
+use crate::state::borrow::Borrows;
+use crate::state::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
 
 /// A state that takes part in a [`when`](crate::when()) for reading; see [`Colored::reading`].
 pub struct Reading<'a, T> {

@@ -12,13 +12,13 @@ use std::task::{Context, Poll, Waker, ready};
 use crate::budget::poll_budget;
 use crate::color::Priority;
 use crate::color::node::Origin;
-use crate::colored::{self, TryWithError};
 use crate::context;
 use crate::hold::request::{self, Member};
 use crate::hold::ticket::{Chance, Ticket};
 use crate::runtime::Handle;
-use crate::set::{Owned, Set};
 use crate::shared::Shared;
+use crate::state::colored::{self, TryWithError};
+use crate::state::set::{Owned, Set};
 use crate::sync::atomic::Ordering::Relaxed;
 
 /// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`,

@@ -4,10 +4,10 @@ use std::ptr::NonNull;
 
 use crate::color::cell::ColorCell;
 use crate::color::{Color, Priority};
-use crate::colored::{Colored, TryWithError};
 use crate::context;
 use crate::hold::request::Member;
-use crate::reading::Reading;
+use crate::state::colored::{Colored, TryWithError};
+use crate::state::reading::Reading;
 
 /// What [`when`](crate::when()) takes. Implemented for tuples, slices, arrays and vectors; nobody else can.
 pub trait Set: part::Sealed {

@@ -1,0 +1,11 @@
+//! State that belongs to colors: the public types and functions by which programs reach it.
+//!
+//! The highest module: it may import all others, and none of them imports it. Begin with `colored`; then read `reading`, `when` and
+//! `set`, for several colors, and `pinned`.
+
+pub(crate) mod borrow;
+pub(crate) mod colored;
+pub(crate) mod pinned;
+pub(crate) mod reading;
+pub(crate) mod set;
+pub(crate) mod when;
