@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::budget;
 use crate::context;
 use crate::driver::Outside;
 use crate::foreign;
@@ -13,6 +12,7 @@ use crate::runtime::{self, Handle};
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicU8, Ordering::*};
 use crate::sync::{self, Thread};
+use crate::task::budget;
 
 /// Runs a future on the calling thread until it is ready. The tasks that it spawns run on the workers of the current
 /// runtime.

@@ -5,13 +5,13 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use crate::budget::{Budget, NO_BUDGET};
 use crate::color::cell::ColorCell;
 use crate::color::node::Origin;
 use crate::enter::Entry;
 use crate::hold::request::Request;
 use crate::shared::{Shared, Slot};
 use crate::sync::thread_local;
+use crate::task::budget::{Budget, NO_BUDGET};
 use crate::task::{self, Header};
 use crate::worker::Worker;
 

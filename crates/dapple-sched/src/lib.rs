@@ -25,9 +25,7 @@
 //! The invariants C1 to C10 and the vocabulary are in the project's ARCHITECTURE.md; the texts this implements are
 //! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
 
-mod abort;
 mod block_on;
-mod budget;
 mod clock;
 mod closing;
 mod color;
@@ -42,8 +40,6 @@ mod fork;
 mod hold;
 mod idle;
 mod inspect;
-mod join_error;
-mod light;
 mod local;
 mod mark;
 mod memory;
@@ -65,16 +61,11 @@ mod task;
 mod trace;
 mod waits;
 mod worker;
-mod yield_now;
 
 #[cfg(any(dapple_loom, dapple_shuttle))]
 pub mod model;
 
-pub use abort::AbortHandle;
 pub use block_on::block_on;
-pub use budget::{
-    Budgeted, ConsumeBudget, Unconstrained, budgeted, consume_budget, poll_budget, poll_budgeted, unconstrained,
-};
 pub use closing::Closed;
 pub use color::{Color, PostError, Priority};
 pub use context::{count_time, on_worker};
@@ -84,7 +75,6 @@ pub use dump::{
     ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, TaskWait, TasksDump, WorkerDump,
 };
 pub use enter::EnterGuard;
-pub use join_error::JoinError;
 pub use monitor::{SlowCallback, Slowness};
 pub use named::{Named, named};
 pub use panics::PanicInfo;
@@ -101,8 +91,13 @@ pub use stats::{ColorStats, RuntimeStats, WorkerStats};
 pub use switches::Switches;
 pub use sync::barrier::Membarrier;
 pub use task::JoinHandle;
+pub use task::abort::AbortHandle;
+pub use task::budget::{
+    Budgeted, ConsumeBudget, Unconstrained, budgeted, consume_budget, poll_budget, poll_budgeted, unconstrained,
+};
+pub use task::join_error::JoinError;
+pub use task::yield_now::{YieldNow, yield_now};
 pub use trace::{Observer, TraceEvent, TraceKind};
-pub use yield_now::{YieldNow, yield_now};
 
 use std::future::Future;
 

@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use crate::color::Color;
 use crate::color::cell::ColorCell;
 use crate::context;
-use crate::join_error::JoinError;
 use crate::shared::Shared;
 use crate::task::Header;
+use crate::task::join_error::JoinError;
 
 /// What a panic handler is told; see [`crate::Builder::panic_handler`].
 #[derive(Debug)]

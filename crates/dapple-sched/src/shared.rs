@@ -26,7 +26,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::budget::Budget;
 use crate::closing::Closing;
 use crate::color::cell::{ColorCell, Kind};
 use crate::color::node::Origin;
@@ -35,7 +34,6 @@ use crate::described::About;
 use crate::driver::{Barrier, Driver};
 use crate::foreign;
 use crate::fork;
-use crate::light::{STRETCH_MAX, Stretch};
 use crate::mark::{Help, Mark};
 use crate::monitor::SlowRule;
 use crate::named::{Names, Shown};
@@ -48,6 +46,8 @@ use crate::sync::lock::Guard;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::sync::lock::OwnedLock as QueueLock;
 use crate::task::TaskMemory;
+use crate::task::budget::Budget;
+use crate::task::light::{STRETCH_MAX, Stretch};
 use crate::trace::Watch;
 
 /// One runtime.

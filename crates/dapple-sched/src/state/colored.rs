@@ -10,7 +10,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use crate::budget::poll_budget;
 use crate::color::cell::ColorCell;
 use crate::color::node::Origin;
 use crate::color::{Color, Priority};
@@ -21,6 +20,7 @@ use crate::hold::ticket::{Chance, Ticket};
 use crate::state::borrow::Borrows;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
+use crate::task::budget::poll_budget;
 
 /// A value that belongs to a color, and can be touched only while that color is held. No lock to forget, no data race
 /// to chase: the compiler leaves no other way in.

@@ -10,7 +10,6 @@ use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crate::budget::poll_budget;
 use crate::color::Color;
 use crate::color::node::Origin;
 use crate::context;
@@ -19,6 +18,7 @@ use crate::local::{Found, Locals, Presence};
 use crate::runtime::Handle;
 use crate::state::colored::TryWithError;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
+use crate::task::budget::poll_budget;
 use crate::task::{self, JoinHandle, Start};
 use crate::worker::Worker;
 

@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crate::budget::poll_budget;
 use crate::color::Priority;
 use crate::color::node::Origin;
 use crate::context;
@@ -17,6 +16,7 @@ use crate::hold::request::{self, Member};
 use crate::hold::ticket::{Chance, Ticket};
 use crate::state::borrow::Borrows;
 use crate::state::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
+use crate::task::budget::poll_budget;
 
 /// A state that takes part in a [`when`](crate::when()) for reading; see [`Colored::reading`].
 pub struct Reading<'a, T> {

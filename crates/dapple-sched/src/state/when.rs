@@ -9,7 +9,6 @@ use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use crate::budget::poll_budget;
 use crate::color::Priority;
 use crate::color::node::Origin;
 use crate::context;
@@ -20,6 +19,7 @@ use crate::shared::Shared;
 use crate::state::colored::{self, TryWithError};
 use crate::state::set::{Owned, Set};
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::task::budget::poll_budget;
 
 /// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`,
 /// [`Colored::reading`](crate::Colored::reading), `&Color` and [`Color::reading`](crate::Color::reading), or a reference

@@ -14,11 +14,11 @@ use super::{
     memory, post_node, run_node, side,
 };
 use crate::color::node::{Node, Origin, VTable};
-use crate::join_error::JoinError;
-use crate::light;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
+use crate::task::join_error::JoinError;
+use crate::task::light;
 
 #[repr(C)]
 struct TaskCell<F: Future, G> {

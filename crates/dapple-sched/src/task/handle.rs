@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::{DONE, FAILED, JOINED, TaskRef, poll_joined, vtable_of};
-use crate::abort::AbortHandle;
-use crate::budget::poll_budget;
 use crate::color::Color;
-use crate::join_error::JoinError;
 use crate::sync::atomic::Ordering::*;
+use crate::task::abort::AbortHandle;
+use crate::task::budget::poll_budget;
+use crate::task::join_error::JoinError;
 
 /// Waits for a task: a future that yields its result, or why there is none.
 ///

@@ -1,5 +1,8 @@
 //! Tasks: a future with a color, polled by callbacks of that color.
 //!
+//! Imports everything from below but `memory`: tasks have blocks of their own (`blocks`). Imports nothing from above, which is `state`.
+//! Begin with this file; then read `body`, a task's own part, and `light`, how a worker polls tasks without a color.
+//!
 //! A task is one block of memory: a header of 32 bytes whose first field is the node that is queued when the task is woken,
 //! and the future, in whose place the output comes.
 //!
@@ -41,11 +44,15 @@
 //! One for the task until it has ended, one for each handle and waker, and one for the node while it stands in the fifo of a
 //! color. (In a queue of light tasks the first one is enough, as what stands there has not ended.)
 
+pub(crate) mod abort;
 #[cfg(not(dapple_shuttle))]
 #[cfg_attr(dapple_loom, allow(dead_code, reason = "the models of tasks have a memory of their own"))]
 mod blocks;
 mod body;
+pub(crate) mod budget;
 mod handle;
+pub(crate) mod join_error;
+pub(crate) mod light;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 mod memory;
 #[cfg(any(dapple_loom, dapple_shuttle))]
@@ -56,13 +63,13 @@ pub(crate) mod model_blocks;
 mod queue;
 mod side;
 mod waker;
+pub(crate) mod yield_now;
 
 use std::mem::{self, ManuallyDrop};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::budget;
 use crate::color::Color;
 use crate::color::cell::{ColorCell, Kind, State};
 use crate::color::holder::Holder;
@@ -72,7 +79,6 @@ use crate::dump::TaskWait;
 use crate::foreign::KeptWaker;
 use crate::hold;
 use crate::hold::ticket::Ticket;
-use crate::light;
 use crate::post;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
