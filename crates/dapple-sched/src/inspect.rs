@@ -10,10 +10,10 @@ use crate::color::cell::{ColorCell, State};
 use crate::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::memory::pool::SLAB_COLORS;
-use crate::run_queue::RunQueue;
 use crate::shared::{Running, Shared, Slot};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock::Guard;
+use crate::worker::run_queue::RunQueue;
 
 /// Looks at everything.
 pub(crate) fn dump(shared: &Shared) -> Dump {

@@ -26,7 +26,6 @@
 //! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
 
 mod block_on;
-mod clock;
 mod closing;
 mod color;
 mod context;
@@ -38,19 +37,11 @@ mod enter;
 pub mod foreign;
 mod fork;
 mod hold;
-mod idle;
 mod inspect;
-mod local;
-mod mark;
 mod memory;
-mod monitor;
 mod named;
 mod panics;
-mod placement;
-mod policed;
-mod policy;
 mod post;
-mod run_queue;
 mod runtime;
 mod shared;
 mod state;
@@ -75,10 +66,8 @@ pub use dump::{
     ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, TaskWait, TasksDump, WorkerDump,
 };
 pub use enter::EnterGuard;
-pub use monitor::{SlowCallback, Slowness};
 pub use named::{Named, named};
 pub use panics::PanicInfo;
-pub use policy::{Policy, Runnable, RunnableKey, SeededRandom};
 pub use post::callback::{Callback, Posted};
 pub use runtime::{Builder, Handle, Runtime, ShutdownReport};
 pub use state::colored::{Colored, TryWithError, With};
@@ -98,6 +87,8 @@ pub use task::budget::{
 pub use task::join_error::JoinError;
 pub use task::yield_now::{YieldNow, yield_now};
 pub use trace::{Observer, TraceEvent, TraceKind};
+pub use worker::monitor::{SlowCallback, Slowness};
+pub use worker::policy::{Policy, Runnable, RunnableKey, SeededRandom};
 
 use std::future::Future;
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::color::Color;
 use crate::context::WorkerScope;
 use crate::driver::Driver;
-use crate::monitor::{self, SlowRule};
 use crate::panics::PanicInfo;
 use crate::runtime::Handle;
 use crate::shared::Shared;
 use crate::trace::Watch;
 use crate::worker::Worker;
+use crate::worker::monitor::{self, SlowRule};
 
 #[cfg(dapple_loom)]
 pub use crate::task::model_blocks::{Block, Blocks, Keeper};

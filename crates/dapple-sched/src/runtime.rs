@@ -18,9 +18,7 @@ use crate::driver::{Driver, ThreadDriver};
 use crate::enter::{self, EnterGuard};
 use crate::foreign;
 use crate::fork;
-use crate::monitor::{self, SlowCallback, SlowRule};
 use crate::panics::PanicInfo;
-use crate::policy::Policy;
 use crate::shared::Shared;
 use crate::stats::RuntimeStats;
 use crate::sync::atomic::Ordering::*;
@@ -28,6 +26,8 @@ use crate::task::light;
 use crate::task::{self, JoinHandle, Start};
 use crate::trace::{Observer, Watch};
 use crate::worker::Worker;
+use crate::worker::monitor::{self, SlowCallback, SlowRule};
+use crate::worker::policy::Policy;
 
 pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
 type MakePolicy = Arc<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>;

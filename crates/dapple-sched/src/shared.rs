@@ -34,10 +34,7 @@ use crate::described::About;
 use crate::driver::{Barrier, Driver};
 use crate::foreign;
 use crate::fork;
-use crate::mark::{Help, Mark};
-use crate::monitor::SlowRule;
 use crate::named::{Names, Shown};
-use crate::run_queue::RunQueue;
 use crate::runtime::PanicHandler;
 use crate::stats::Counters;
 use crate::switches;
@@ -49,6 +46,9 @@ use crate::task::TaskMemory;
 use crate::task::budget::Budget;
 use crate::task::light::{STRETCH_MAX, Stretch};
 use crate::trace::Watch;
+use crate::worker::mark::{Help, Mark};
+use crate::worker::monitor::SlowRule;
+use crate::worker::run_queue::RunQueue;
 
 /// One runtime.
 pub(crate) struct Shared {
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     pub(crate) searching: AtomicU32,
     /// Searches in a row that saw colors waiting and found none that pays to move. A hint.
     pub(crate) futile_searches: AtomicU32,
-    pub(crate) monitor: crate::monitor::Monitor,
+    pub(crate) monitor: crate::worker::monitor::Monitor,
     pub(crate) posts_outside: AtomicU64,
     pub(crate) callbacks_dropped: AtomicU64,
     pub(crate) tasks_dropped: AtomicU64,
@@ -363,7 +363,7 @@ impl Shared {
             pulse: AtomicU32::new(MONITOR_ASLEEP),
             searching: AtomicU32::new(0),
             futile_searches: AtomicU32::new(0),
-            monitor: crate::monitor::Monitor::new(),
+            monitor: crate::worker::monitor::Monitor::new(),
             posts_outside: AtomicU64::new(0),
             callbacks_dropped: AtomicU64::new(0),
             tasks_dropped: AtomicU64::new(0),

@@ -29,15 +29,15 @@ use std::mem;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
-use crate::clock;
 use crate::color::ext::{Ext, ExtPtr};
 use crate::color::holder::Holder;
 use crate::color::node::{self, Chain, Node, Origin};
-use crate::run_queue::EXPRESS;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use crate::worker::TINY_CALLBACK_NS;
+use crate::worker::clock;
+use crate::worker::run_queue::EXPRESS;
 
 /// See the table of states above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

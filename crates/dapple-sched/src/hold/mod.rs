@@ -18,13 +18,13 @@ use crate::color::holder::Holder;
 use crate::color::node::Origin;
 use crate::context;
 use crate::panics;
-use crate::placement;
 use crate::post::dispose;
-use crate::run_queue::RunQueue;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::sync::thread_local;
 use crate::trace;
+use crate::worker::placement;
+use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
 
 /// Takes hold of a color if it is free and nothing is queued in it; asked for at `origin`.

@@ -27,11 +27,11 @@ use crate::color::cell::{ColorCell, State};
 use crate::color::ext::Ext;
 use crate::color::node::Node;
 use crate::context;
-use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Linked;
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::trace;
+use crate::worker::run_queue::{EXPRESS, RunQueue};
 use crate::worker::{self, Worker};
 
 /// Accepts a node into a color, and counts it where the color has a capacity.

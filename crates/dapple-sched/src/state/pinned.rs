@@ -14,13 +14,13 @@ use crate::color::Color;
 use crate::color::node::Origin;
 use crate::context;
 use crate::hold;
-use crate::local::{Found, Locals, Presence};
 use crate::runtime::Handle;
 use crate::state::colored::TryWithError;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 use crate::task::budget::poll_budget;
 use crate::task::{self, JoinHandle, Start};
 use crate::worker::Worker;
+use crate::worker::local::{Found, Locals, Presence};
 
 impl Color {
     /// A fresh color that stays on one worker, whose index is below [`Handle::workers`]: its callbacks and the polls of

@@ -31,13 +31,11 @@ use std::sync::Arc;
 use std::task::Context;
 use std::thread_local;
 
-use crate::clock::{self, Slice};
 use crate::color::cell::ColorCell;
 use crate::color::node::Node;
 use crate::context;
 use crate::driver::Barrier;
 use crate::hold;
-use crate::run_queue::RunQueue;
 use crate::shared::{Running, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
@@ -46,6 +44,8 @@ use crate::sync::lock::Guard;
 use crate::task::{self, ABORTED, COLORED, HOME_SHIFT, Header, LightQueue, Polled, SCHEDULED, WOKEN};
 use crate::trace;
 use crate::worker::Worker;
+use crate::worker::clock::{self, Slice};
+use crate::worker::run_queue::RunQueue;
 
 /// The tasks that a worker polls one after the other; see the module's table.
 #[repr(align(128))]

@@ -44,12 +44,12 @@ use crate::hold;
 use crate::hold::ticket::Ticket;
 use crate::post::afterwards::Afterwards;
 use crate::post::sweep;
-use crate::run_queue::RunQueue;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::sync::lock::Guard;
 use crate::trace::{self, Record};
 use crate::worker;
+use crate::worker::run_queue::RunQueue;
 
 /// What several colors are to be held for.
 pub(crate) struct Request {

@@ -8,13 +8,13 @@ use crate::color::holder::Holder;
 use crate::color::node::Node;
 use crate::context;
 use crate::hold;
-use crate::placement;
 use crate::post::afterwards;
 use crate::post::{self, grant_all};
-use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
+use crate::worker::placement;
+use crate::worker::run_queue::{EXPRESS, RunQueue};
 use crate::worker::{self, Worker};
 
 /// The lock of one worker, with its index.

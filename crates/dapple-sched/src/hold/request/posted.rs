@@ -13,11 +13,11 @@ use crate::context;
 use crate::hold;
 use crate::hold::ticket::Ticket;
 use crate::memory::block;
-use crate::placement;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::trace;
 use crate::worker;
+use crate::worker::placement;
 
 /// A request with the memory for its members and its closure.
 #[repr(C)]

@@ -1,11 +1,23 @@
-//! A worker: takes the next color, runs a turn of it, and when there is none finds some or sleeps.
+//! A worker: takes the next color, runs a turn of it (both in this file), and when there is none finds some or sleeps (`idle`).
+//!
+//! Imports everything from below: `sync`, `memory`, `color`, `runtime`, `observe`, `post`. From above: what a turn may meet, which is
+//! holds and tasks. Begin with this file; then read `run_queue`, `idle`, `placement`, and `monitor`, which watches all workers.
 //!
 //! One acquisition of the worker's own lock ends a turn, requeues its color, takes news from other threads and pops
 //! the next color. A turn runs what was queued when it began, and if its callbacks are tiny, a few that the color has posted to
 //! itself since; a time slice cuts it off.
 
+pub(crate) mod clock;
 mod end;
+pub(crate) mod idle;
+pub(crate) mod local;
+pub(crate) mod mark;
+pub(crate) mod monitor;
 mod nested;
+pub(crate) mod placement;
+pub(crate) mod policed;
+pub(crate) mod policy;
+pub(crate) mod run_queue;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +25,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::clock::{self, Slice};
 use crate::color::cell::{ColorCell, State};
 use crate::color::holder::Holder;
 use crate::color::node::Node;
@@ -21,19 +32,20 @@ use crate::context::{self, Frame};
 use crate::foreign;
 use crate::fork;
 use crate::hold;
-use crate::local::Locals;
 use crate::memory::block::Blocks;
-use crate::placement::REQUEST_POSTS;
-use crate::policed::Policed;
 use crate::post;
 use crate::post::afterwards::Afterwards;
-use crate::run_queue::{EXPRESS, RunQueue};
 use crate::shared::{Running, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::task::FreeTasks;
 use crate::trace;
+use crate::worker::clock::Slice;
+use crate::worker::local::Locals;
+use crate::worker::placement::REQUEST_POSTS;
+use crate::worker::policed::Policed;
+use crate::worker::run_queue::{EXPRESS, RunQueue};
 
 /// The private half of a worker; only its own thread touches it.
 pub(crate) struct Worker {

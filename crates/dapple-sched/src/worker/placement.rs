@@ -22,10 +22,10 @@ use std::ptr::NonNull;
 
 use crate::color::cell::{ColorCell, NO_WORKER, State};
 use crate::context;
-use crate::run_queue::RunQueue;
 use crate::shared::{Shared, Slot};
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
+use crate::worker::run_queue::RunQueue;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
 impl Worker {

@@ -19,10 +19,10 @@ use std::ptr::{self, NonNull};
 use crate::Priority;
 use crate::color::cell::ColorCell;
 use crate::panics;
-use crate::policy::{Policy, Runnable, RunnableKey};
-use crate::run_queue::{EXPRESS, RunQueue, TOLD};
 use crate::shared::Running;
 use crate::sync::atomic::Ordering::*;
+use crate::worker::policy::{Policy, Runnable, RunnableKey};
+use crate::worker::run_queue::{EXPRESS, RunQueue, TOLD};
 use crate::worker::{Worker, begin_turn};
 
 /// A worker's policy.

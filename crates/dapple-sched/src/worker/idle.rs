@@ -6,16 +6,16 @@ use std::ptr::NonNull;
 use crate::color::cell::{ColorCell, State};
 use crate::color::node::Node;
 use crate::hold;
-use crate::mark::Help;
-use crate::placement;
 use crate::post;
 use crate::post::afterwards;
-use crate::run_queue::RunQueue;
 use crate::shared::{MONITOR_ASLEEP, Shared, Slot};
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::sync::spin_loop;
+use crate::worker::mark::Help;
+use crate::worker::placement;
+use crate::worker::run_queue::RunQueue;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
 /// Colors from another worker's list that are dealt with once the locks are released.

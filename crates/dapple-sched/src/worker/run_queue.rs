@@ -18,9 +18,9 @@
 use std::ptr::{self, NonNull};
 
 use crate::color::cell::{ColorCell, State};
-use crate::policed::Board;
 use crate::task::LightQueue;
 use crate::task::light::STRETCH_MAX;
+use crate::worker::policed::Board;
 
 /// Runnable colors, by rank.
 pub(crate) struct RunQueue {
