@@ -6,7 +6,7 @@ use std::task::RawWakerVTable;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use crate::dump::TaskWait;
+use crate::observe::dump::TaskWait;
 use crate::sync::barrier::Membarrier;
 
 /// What workers wait in: one slot per worker. `dapple-io` implements it with epoll, the simulator with its own clock.

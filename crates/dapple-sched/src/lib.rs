@@ -29,28 +29,22 @@ mod block_on;
 mod closing;
 mod color;
 mod context;
-mod described;
 mod driver;
-mod dump;
 mod enter;
 #[doc(hidden)]
 pub mod foreign;
 mod fork;
 mod hold;
-mod inspect;
 mod memory;
-mod named;
+mod observe;
 mod panics;
 mod post;
 mod runtime;
 mod shared;
 mod state;
-mod stats;
 mod switches;
 mod sync;
 mod task;
-mod trace;
-mod waits;
 mod worker;
 
 #[cfg(any(dapple_loom, dapple_shuttle))]
@@ -60,13 +54,15 @@ pub use block_on::block_on;
 pub use closing::Closed;
 pub use color::{Color, PostError, Priority};
 pub use context::{count_time, on_worker};
-pub use described::{Described, described};
 pub use driver::{Barrier, Driver, Outside};
-pub use dump::{
+pub use enter::EnterGuard;
+pub use observe::described::{Described, described};
+pub use observe::dump::{
     ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, TaskWait, TasksDump, WorkerDump,
 };
-pub use enter::EnterGuard;
-pub use named::{Named, named};
+pub use observe::named::{Named, named};
+pub use observe::stats::{ColorStats, RuntimeStats, WorkerStats};
+pub use observe::trace::{Observer, TraceEvent, TraceKind};
 pub use panics::PanicInfo;
 pub use post::callback::{Callback, Posted};
 pub use runtime::{Builder, Handle, Runtime, ShutdownReport};
@@ -75,7 +71,6 @@ pub use state::pinned::{Pinned, PinnedWith};
 pub use state::reading::{Read, Reading};
 pub use state::set::{ReadingColor, Set};
 pub use state::when::{When, WithAll, when};
-pub use stats::{ColorStats, RuntimeStats, WorkerStats};
 #[cfg(feature = "switches")]
 pub use switches::Switches;
 pub use sync::barrier::Membarrier;
@@ -86,7 +81,6 @@ pub use task::budget::{
 };
 pub use task::join_error::JoinError;
 pub use task::yield_now::{YieldNow, yield_now};
-pub use trace::{Observer, TraceEvent, TraceKind};
 pub use worker::monitor::{SlowCallback, Slowness};
 pub use worker::policy::{Policy, Runnable, RunnableKey, SeededRandom};
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::color::Color;
 use crate::context::WorkerScope;
 use crate::driver::Driver;
+use crate::observe::trace::Watch;
 use crate::panics::PanicInfo;
 use crate::runtime::Handle;
 use crate::shared::Shared;
-use crate::trace::Watch;
 use crate::worker::Worker;
 use crate::worker::monitor::{self, SlowRule};
 

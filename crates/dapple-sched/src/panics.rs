@@ -75,7 +75,7 @@ fn handle(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn A
 /// Counts a task's panic and makes it the task's result.
 pub(crate) fn of_task(_task: NonNull<Header>, payload: Box<dyn Any + Send>) -> JoinError {
     context::with_worker(|worker| worker.slot().counters.panic());
-    crate::trace::note_panic();
+    crate::observe::trace::note_panic();
     JoinError::panicked(payload)
 }
 

@@ -18,13 +18,13 @@ use crate::driver::{Driver, ThreadDriver};
 use crate::enter::{self, EnterGuard};
 use crate::foreign;
 use crate::fork;
+use crate::observe::stats::RuntimeStats;
+use crate::observe::trace::{Observer, Watch};
 use crate::panics::PanicInfo;
 use crate::shared::Shared;
-use crate::stats::RuntimeStats;
 use crate::sync::atomic::Ordering::*;
 use crate::task::light;
 use crate::task::{self, JoinHandle, Start};
-use crate::trace::{Observer, Watch};
 use crate::worker::Worker;
 use crate::worker::monitor::{self, SlowCallback, SlowRule};
 use crate::worker::policy::Policy;
@@ -224,7 +224,7 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stats(&self) -> RuntimeStats {
-        let slots = self.shared.slots.iter().zip(crate::inspect::queued_by_home(&self.shared));
+        let slots = self.shared.slots.iter().zip(crate::observe::inspect::queued_by_home(&self.shared));
         RuntimeStats {
             // Relaxed: numbers to show.
             workers: slots.map(|(slot, queued)| slot.counters.snapshot(slot.len.load(Relaxed), queued)).collect(),

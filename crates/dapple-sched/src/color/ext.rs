@@ -4,7 +4,7 @@
 
 use std::ptr;
 
-use crate::stats::Times;
+use crate::observe::stats::Times;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use crate::task::LastSide;
 

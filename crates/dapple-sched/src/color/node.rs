@@ -12,9 +12,9 @@ use std::ptr::{self, NonNull};
 use crate::Priority;
 use crate::color::holder::Holder;
 use crate::memory::block;
+use crate::observe::trace::Record;
 use crate::sync::atomic::{AtomicPtr, Ordering::*};
 use crate::task::Side;
-use crate::trace::Record;
 
 /// The header of every queued callback.
 #[repr(C)]

@@ -42,13 +42,13 @@ use crate::context;
 use crate::foreign::KeptWaker;
 use crate::hold;
 use crate::hold::request::{self, Request};
+use crate::observe::trace;
 use crate::post;
 use crate::post::sweep;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::sync::lock::Lock;
 use crate::task::TaskRef;
-use crate::trace;
 
 /// One wait, shared by the future and by the node in the fifo.
 #[repr(C)]

@@ -12,9 +12,9 @@ use crate::color::holder::Holder;
 use crate::color::node::Node;
 use crate::context;
 use crate::hold;
+use crate::observe::trace;
 use crate::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;
-use crate::trace;
 
 /// Takes over the notification of a color whose home has stopped.
 ///

@@ -27,10 +27,10 @@ use crate::color::cell::{ColorCell, State};
 use crate::color::ext::Ext;
 use crate::color::node::Node;
 use crate::context;
+use crate::observe::trace;
 use crate::shared::Linked;
 use crate::switches;
 use crate::sync::atomic::Ordering::*;
-use crate::trace;
 use crate::worker::run_queue::{EXPRESS, RunQueue};
 use crate::worker::{self, Worker};
 

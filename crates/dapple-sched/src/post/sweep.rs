@@ -14,9 +14,9 @@ use std::ptr::{self, NonNull};
 
 use crate::color::cell::{ColorCell, State};
 use crate::color::node::Node;
+use crate::observe::trace;
 use crate::post;
 use crate::shared::Shared;
-use crate::trace;
 
 /// A wait in this color was dropped.
 ///

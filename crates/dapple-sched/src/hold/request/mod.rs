@@ -42,12 +42,12 @@ use crate::color::{Color, Priority};
 use crate::context;
 use crate::hold;
 use crate::hold::ticket::Ticket;
+use crate::observe::trace::{self, Record};
 use crate::post::afterwards::Afterwards;
 use crate::post::sweep;
 use crate::shared::Shared;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::sync::lock::Guard;
-use crate::trace::{self, Record};
 use crate::worker;
 use crate::worker::run_queue::RunQueue;
 

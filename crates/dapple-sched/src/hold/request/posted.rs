@@ -13,9 +13,9 @@ use crate::context;
 use crate::hold;
 use crate::hold::ticket::Ticket;
 use crate::memory::block;
+use crate::observe::trace;
 use crate::shared::Shared;
 use crate::sync::UnsafeCell;
-use crate::trace;
 use crate::worker;
 use crate::worker::placement;
 

@@ -225,7 +225,7 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn dump(&self) -> Dump {
-        crate::inspect::dump(self.shared())
+        crate::observe::inspect::dump(self.shared())
     }
 }
 

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use crate::color::cell::{ColorCell, State};
-use crate::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::memory::pool::SLAB_COLORS;
+use crate::observe::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
 use crate::shared::{Running, Shared, Slot};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock::Guard;
@@ -35,7 +35,7 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
         agree(worker, &held, left_out);
     }
     let (named, named_left_out) = shared.names.dump(NAMED_MAX);
-    let (tasks, tasks_left_out) = crate::waits::by_line(shared, &workers);
+    let (tasks, tasks_left_out) = crate::observe::waits::by_line(shared, &workers);
     Dump {
         workers,
         tasks,

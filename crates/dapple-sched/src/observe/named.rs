@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::color::Color;
 use crate::color::node::Origin;
 use crate::context;
-use crate::dump::NamedDump;
+use crate::observe::dump::NamedDump;
 use crate::runtime::Handle;
 use crate::sync::atomic::{AtomicUsize, Ordering::*};
 use crate::task::{self, JoinHandle, Start};

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::color::node::Origin;
-use crate::dump::{TaskWait, TasksDump, WorkerDump};
+use crate::observe::dump::{TaskWait, TasksDump, WorkerDump};
 use crate::shared::Shared;
 use crate::task::{self, TaskLook};
 
