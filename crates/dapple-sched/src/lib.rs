@@ -25,24 +25,13 @@
 //! The invariants C1 to C10 and the vocabulary are in the project's ARCHITECTURE.md; the texts this implements are
 //! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
 
-mod block_on;
-mod closing;
 mod color;
-mod context;
-mod driver;
-mod enter;
-#[doc(hidden)]
-pub mod foreign;
-mod fork;
 mod hold;
 mod memory;
 mod observe;
-mod panics;
 mod post;
 mod runtime;
-mod shared;
 mod state;
-mod switches;
 mod sync;
 mod task;
 mod worker;
@@ -50,12 +39,7 @@ mod worker;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 pub mod model;
 
-pub use block_on::block_on;
-pub use closing::Closed;
 pub use color::{Color, PostError, Priority};
-pub use context::{count_time, on_worker};
-pub use driver::{Barrier, Driver, Outside};
-pub use enter::EnterGuard;
 pub use observe::described::{Described, described};
 pub use observe::dump::{
     ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, TaskWait, TasksDump, WorkerDump,
@@ -63,16 +47,23 @@ pub use observe::dump::{
 pub use observe::named::{Named, named};
 pub use observe::stats::{ColorStats, RuntimeStats, WorkerStats};
 pub use observe::trace::{Observer, TraceEvent, TraceKind};
-pub use panics::PanicInfo;
 pub use post::callback::{Callback, Posted};
+pub use runtime::block_on::block_on;
+pub use runtime::closing::Closed;
+pub use runtime::context::{count_time, on_worker};
+pub use runtime::driver::{Barrier, Driver, Outside};
+pub use runtime::enter::EnterGuard;
+#[doc(hidden)]
+pub use runtime::foreign;
+pub use runtime::panics::PanicInfo;
+#[cfg(feature = "switches")]
+pub use runtime::switches::Switches;
 pub use runtime::{Builder, Handle, Runtime, ShutdownReport};
 pub use state::colored::{Colored, TryWithError, With};
 pub use state::pinned::{Pinned, PinnedWith};
 pub use state::reading::{Read, Reading};
 pub use state::set::{ReadingColor, Set};
 pub use state::when::{When, WithAll, when};
-#[cfg(feature = "switches")]
-pub use switches::Switches;
 pub use sync::barrier::Membarrier;
 pub use task::JoinHandle;
 pub use task::abort::AbortHandle;

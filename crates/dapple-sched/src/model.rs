@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::color::Color;
-use crate::context::WorkerScope;
-use crate::driver::Driver;
 use crate::observe::trace::Watch;
-use crate::panics::PanicInfo;
 use crate::runtime::Handle;
-use crate::shared::Shared;
+use crate::runtime::context::WorkerScope;
+use crate::runtime::driver::Driver;
+use crate::runtime::panics::PanicInfo;
+use crate::runtime::shared::Shared;
 use crate::worker::Worker;
 use crate::worker::monitor::{self, SlowRule};
 

@@ -32,7 +32,7 @@ use std::ptr::{self, NonNull};
 use crate::color::ext::{Ext, ExtPtr};
 use crate::color::holder::Holder;
 use crate::color::node::{self, Chain, Node, Origin};
-use crate::shared::Shared;
+use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use crate::worker::TINY_CALLBACK_NS;

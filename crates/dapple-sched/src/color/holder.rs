@@ -1,7 +1,7 @@
 //! Who has a color that is `Held`. Nothing depends on it: it is there to be shown.
 
-use crate::context;
 use crate::observe::dump::ColorState;
+use crate::runtime::context;
 
 /// Who has a color, in a form that fits into a word that is not used meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

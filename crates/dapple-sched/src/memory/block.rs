@@ -16,8 +16,8 @@ use std::cell::Cell;
 use std::mem;
 use std::ptr::{self, NonNull};
 
-use crate::context;
-use crate::switches;
+use crate::runtime::context;
+use crate::runtime::switches;
 
 /// A free block; the link is stored in the block itself.
 pub(crate) struct Free {

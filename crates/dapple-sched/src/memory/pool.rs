@@ -11,7 +11,7 @@ use std::mem;
 use std::ptr::{self, NonNull};
 
 use crate::color::cell::ColorCell;
-use crate::shared::Shared;
+use crate::runtime::shared::Shared;
 use crate::sync::lock::Lock;
 
 /// The colors of one runtime, in use and free.

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::context;
+use crate::runtime::context;
 
 /// The same future, and what it is about: should a poll of it take too long, the report says that
 /// ([`SlowCallback::about`](crate::SlowCallback::about)).

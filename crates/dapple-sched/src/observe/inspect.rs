@@ -10,7 +10,7 @@ use crate::color::cell::{ColorCell, State};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::memory::pool::SLAB_COLORS;
 use crate::observe::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
-use crate::shared::{Running, Shared, Slot};
+use crate::runtime::shared::{Running, Shared, Slot};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock::Guard;
 use crate::worker::run_queue::RunQueue;

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::color::Color;
 use crate::color::node::Origin;
-use crate::context;
 use crate::observe::dump::NamedDump;
 use crate::runtime::Handle;
+use crate::runtime::context;
 use crate::sync::atomic::{AtomicUsize, Ordering::*};
 use crate::task::{self, JoinHandle, Start};
 

@@ -15,9 +15,9 @@ use std::time::Instant;
 use crate::color::Color;
 use crate::color::cell::ColorCell;
 use crate::color::node::{Node, Origin};
-use crate::context;
 use crate::memory::block;
-use crate::shared::Shared;
+use crate::runtime::context;
+use crate::runtime::shared::Shared;
 use crate::sync::thread_local;
 use crate::worker::Worker;
 
@@ -184,7 +184,7 @@ impl Watch {
             at,
         };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| untraced(|| observer.event(&event)))) {
-            crate::panics::discard(payload);
+            crate::runtime::panics::discard(payload);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::color::node::Origin;
 use crate::observe::dump::{TaskWait, TasksDump, WorkerDump};
-use crate::shared::Shared;
+use crate::runtime::shared::Shared;
 use crate::task::{self, TaskLook};
 
 /// All tasks that have not ended, by the line that spawned them and what they wait for; and how many are not among these.

@@ -8,7 +8,7 @@ use crate::color::node::Node;
 use crate::hold;
 use crate::post;
 use crate::post::dispose;
-use crate::shared::{Linked, Shared};
+use crate::runtime::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;
 
 /// What is to be done once the worker's lock is released.

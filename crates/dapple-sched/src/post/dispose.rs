@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crate::color::cell::{ColorCell, State};
 use crate::color::holder::Holder;
 use crate::color::node::Node;
-use crate::context;
 use crate::hold;
 use crate::observe::trace;
-use crate::shared::{Linked, Shared};
+use crate::runtime::context;
+use crate::runtime::shared::{Linked, Shared};
 use crate::sync::atomic::Ordering::*;
 
 /// Takes over the notification of a color whose home has stopped.
@@ -67,7 +67,7 @@ pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) -> bool {
         // SAFETY: promised by the caller. What was popped before a panic is not met again.
         match catch_unwind(AssertUnwindSafe(|| unsafe { drop_until_request(&shared, color) })) {
             Ok(waits) => break waits,
-            Err(payload) => crate::panics::report(&shared, Some(color), payload),
+            Err(payload) => crate::runtime::panics::report(&shared, Some(color), payload),
         }
     };
     let Some(node) = waits else { return true };
@@ -87,7 +87,7 @@ pub(crate) unsafe fn drop_callbacks(color: NonNull<ColorCell>) -> bool {
         }
         // The color is the request's from here on, also where a waker panics.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (wait.grant)(node))) {
-            crate::panics::report(&shared, None, payload);
+            crate::runtime::panics::report(&shared, None, payload);
         }
     }
     false
@@ -138,6 +138,6 @@ unsafe fn drop_node(shared: &Shared, color: NonNull<ColorCell>, node: NonNull<No
     unsafe { trace::dropped(node) };
     // SAFETY: promised by the caller; a panic in a destructor ends with that callback (C8).
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop)(node) })) {
-        crate::panics::report(shared, Some(color), payload);
+        crate::runtime::panics::report(shared, Some(color), payload);
     }
 }

@@ -16,7 +16,7 @@ use crate::color::cell::{ColorCell, State};
 use crate::color::node::Node;
 use crate::observe::trace;
 use crate::post;
-use crate::shared::Shared;
+use crate::runtime::shared::Shared;
 
 /// A wait in this color was dropped.
 ///
@@ -94,7 +94,7 @@ unsafe fn remove_all(shared: &Shared, list: *mut Node) {
             let Some(waits) = node.as_ref().vtable().waits else { continue };
             // The last handle to a waker goes with it, which may be anybody's code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (waits.remove)(node))) {
-                crate::panics::report(shared, None, payload);
+                crate::runtime::panics::report(shared, None, payload);
             }
         }
     }

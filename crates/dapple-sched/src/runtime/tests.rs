@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::driver::ThreadDriver;
+use crate::runtime::driver::ThreadDriver;
 
 /// Counts what of it is left.
 struct Counting {

@@ -12,9 +12,9 @@ use std::task::{Context, Poll, ready};
 
 use crate::color::Color;
 use crate::color::node::Origin;
-use crate::context;
 use crate::hold;
 use crate::runtime::Handle;
+use crate::runtime::context;
 use crate::state::colored::TryWithError;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 use crate::task::budget::poll_budget;

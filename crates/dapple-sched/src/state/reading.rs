@@ -10,10 +10,10 @@ use std::task::{Context, Poll, ready};
 
 use crate::color::Priority;
 use crate::color::node::Origin;
-use crate::context;
 use crate::hold;
 use crate::hold::request::{self, Member};
 use crate::hold::ticket::{Chance, Ticket};
+use crate::runtime::context;
 use crate::state::borrow::Borrows;
 use crate::state::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
 use crate::task::budget::poll_budget;

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 
 use crate::color::cell::ColorCell;
 use crate::color::{Color, Priority};
-use crate::context;
 use crate::hold::request::Member;
+use crate::runtime::context;
 use crate::state::colored::{Colored, TryWithError};
 use crate::state::reading::Reading;
 

@@ -11,11 +11,11 @@ use std::task::{Context, Poll, Waker, ready};
 
 use crate::color::Priority;
 use crate::color::node::Origin;
-use crate::context;
 use crate::hold::request::{self, Member};
 use crate::hold::ticket::{Chance, Ticket};
 use crate::runtime::Handle;
-use crate::shared::Shared;
+use crate::runtime::context;
+use crate::runtime::shared::Shared;
 use crate::state::colored::{self, TryWithError};
 use crate::state::set::{Owned, Set};
 use crate::sync::atomic::Ordering::Relaxed;

@@ -10,7 +10,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::driver::Barrier;
+use crate::runtime::driver::Barrier;
 
 /// Keeps a store before it in front of a load after it. The far side makes this thread pass a real fence at that moment, so
 /// here it is the compiler that is told.

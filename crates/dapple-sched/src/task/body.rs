@@ -14,7 +14,7 @@ use super::{
     memory, post_node, run_node, side,
 };
 use crate::color::node::{Node, Origin, VTable};
-use crate::shared::Shared;
+use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::task::join_error::JoinError;
@@ -211,7 +211,7 @@ where
             // SAFETY: promised by the caller.
             Ok(Poll::Ready(output)) => unsafe { Self::end(task, Ok(output)) },
             // SAFETY: as above.
-            Err(payload) => unsafe { Self::end(task, Err(crate::panics::of_task(task, payload))) },
+            Err(payload) => unsafe { Self::end(task, Err(crate::runtime::panics::of_task(task, payload))) },
         }
     }
 
@@ -234,8 +234,8 @@ where
             Ok(()) => result,
             Err(payload) => {
                 let replaced = catch_unwind(AssertUnwindSafe(|| drop(result)));
-                replaced.unwrap_or_else(crate::panics::discard);
-                Err(crate::panics::of_task(task, payload))
+                replaced.unwrap_or_else(crate::runtime::panics::discard);
+                Err(crate::runtime::panics::of_task(task, payload))
             }
         };
         // SAFETY: promised by the caller; what was there is gone.
@@ -291,10 +291,10 @@ where
         let color = || Some(unsafe { super::ensure_color(task) }.cell());
         match result {
             // Nobody awaits the task, or nobody has asked for its result: the panic is nobody's but the handler's.
-            Err(error) if error.is_panic() => crate::panics::tell(shared, color(), error.into_panic()),
+            Err(error) if error.is_panic() => crate::runtime::panics::tell(shared, color(), error.into_panic()),
             result => {
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(result))) {
-                    crate::panics::report(shared, color(), payload);
+                    crate::runtime::panics::report(shared, color(), payload);
                 }
             }
         }

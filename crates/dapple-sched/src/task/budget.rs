@@ -20,8 +20,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
-use crate::block_on::Parker;
-use crate::context;
+use crate::runtime::block_on::Parker;
+use crate::runtime::context;
 use crate::task::wake_if_polled;
 
 /// What is left to the poll that a thread is in.

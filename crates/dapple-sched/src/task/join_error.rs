@@ -57,7 +57,7 @@ impl JoinError {
         match &self.cause {
             Cause::Panicked(payload) => {
                 let payload = payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                Some(crate::panics::message(&**payload).to_owned())
+                Some(crate::runtime::panics::message(&**payload).to_owned())
             }
             Cause::Aborted => None,
         }

@@ -33,12 +33,12 @@ use std::thread_local;
 
 use crate::color::cell::ColorCell;
 use crate::color::node::Node;
-use crate::context;
-use crate::driver::Barrier;
 use crate::hold;
 use crate::observe::trace;
-use crate::shared::{Running, Shared, Slot};
-use crate::switches;
+use crate::runtime::context;
+use crate::runtime::driver::Barrier;
+use crate::runtime::shared::{Running, Shared, Slot};
+use crate::runtime::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use crate::sync::barrier::light_barrier;
 use crate::sync::lock::Guard;
@@ -174,11 +174,11 @@ unsafe fn drop_light(task: NonNull<Header>) {
             };
             // A panic, such as that of a foreign waker's destructor, must not keep the others from their end.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(end)) {
-                crate::panics::report(&shared, None, payload);
+                crate::runtime::panics::report(&shared, None, payload);
             }
             // As must not the end of the runtime: its driver may be anybody's code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(shared))) {
-                crate::panics::discard(payload);
+                crate::runtime::panics::discard(payload);
             }
         }
         active.set(false);

@@ -10,8 +10,8 @@ use std::ptr::{self, NonNull};
 
 use super::blocks::{self, Blocks, Owner};
 use super::{Header, TaskRef};
-use crate::context;
-use crate::shared::Shared;
+use crate::runtime::context;
+use crate::runtime::shared::Shared;
 use crate::sync::atomic::AtomicU32;
 
 pub(crate) use super::blocks::{FreeTasks, class_of};

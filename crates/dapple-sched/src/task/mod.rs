@@ -74,13 +74,13 @@ use crate::color::Color;
 use crate::color::cell::{ColorCell, Kind, State};
 use crate::color::holder::Holder;
 use crate::color::node::{Node, Origin, VTable};
-use crate::context;
-use crate::foreign::KeptWaker;
 use crate::hold;
 use crate::hold::ticket::Ticket;
 use crate::observe::dump::TaskWait;
 use crate::post;
-use crate::shared::Shared;
+use crate::runtime::context;
+use crate::runtime::foreign::KeptWaker;
+use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::sync::refs;
 

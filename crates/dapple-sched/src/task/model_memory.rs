@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{Header, TaskRef};
-use crate::shared::Shared;
+use crate::runtime::shared::Shared;
 use crate::sync::lock::Lock;
 
 /// The tasks of one runtime.

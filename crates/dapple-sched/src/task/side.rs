@@ -18,9 +18,9 @@ use std::ptr;
 
 use crate::color::Color;
 use crate::color::node::{Origin, SIDE};
-use crate::foreign::KeptWaker;
 use crate::hold::ticket::Ticket;
 use crate::observe::dump::TaskWait;
+use crate::runtime::foreign::KeptWaker;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::sync::lock::Lock;
 use crate::sync::refs;

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::{Header, TaskRef};
-use crate::context;
+use crate::runtime::context;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone_waker, wake, wake_by_ref, drop_waker);
 

@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 
 use super::Worker;
 use crate::color::holder::Holder;
-use crate::foreign;
 use crate::hold;
 use crate::post::afterwards::{Afterwards, pass_on};
-use crate::switches;
+use crate::runtime::foreign;
+use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 
 impl Worker {

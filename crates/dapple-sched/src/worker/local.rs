@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::color::Color;
-use crate::context;
 use crate::hold;
-use crate::panics;
-use crate::shared::Shared;
+use crate::runtime::context;
+use crate::runtime::panics;
+use crate::runtime::shared::Shared;
 use crate::sync::yield_now;
 
 /// The state and the futures of one worker's pinned colors.

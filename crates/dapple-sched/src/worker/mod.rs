@@ -28,16 +28,16 @@ use std::time::Instant;
 use crate::color::cell::{ColorCell, State};
 use crate::color::holder::Holder;
 use crate::color::node::Node;
-use crate::context::{self, Frame};
-use crate::foreign;
-use crate::fork;
 use crate::hold;
 use crate::memory::block::Blocks;
 use crate::observe::trace;
 use crate::post;
 use crate::post::afterwards::Afterwards;
-use crate::shared::{Running, Shared, Slot};
-use crate::switches;
+use crate::runtime::context::{self, Frame};
+use crate::runtime::foreign;
+use crate::runtime::fork;
+use crate::runtime::shared::{Running, Shared, Slot};
+use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::task::FreeTasks;
@@ -212,7 +212,7 @@ impl Worker {
         self.away_ns.set(None);
         self.slot().budget.end();
         let color = self.frame.color();
-        crate::panics::report(&self.shared, color, payload);
+        crate::runtime::panics::report(&self.shared, color, payload);
         if let Some(color) = color {
             self.conclude(color, Cut::Early, false);
         }

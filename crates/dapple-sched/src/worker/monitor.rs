@@ -28,8 +28,8 @@ use std::panic::Location;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use crate::foreign;
-use crate::shared::{MONITOR_ASLEEP, Running, SLEEPERS, Shared, Slot};
+use crate::runtime::foreign;
+use crate::runtime::shared::{MONITOR_ASLEEP, Running, SLEEPERS, Shared, Slot};
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::sync::{park, park_timeout};
 

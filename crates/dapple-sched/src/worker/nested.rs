@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 
 use super::{Cut, Ending, Worker, begin_turn};
 use crate::color::cell::{ColorCell, State};
-use crate::context;
 use crate::post::afterwards::Afterwards;
-use crate::shared::Running;
+use crate::runtime::context;
+use crate::runtime::shared::Running;
 use crate::sync::atomic::Ordering::*;
 use crate::task::TaskRef;
 
@@ -72,7 +72,7 @@ impl Worker {
         let released = context::in_frame(color, true, |frame| {
             // It wakes, and a waker may be anybody's code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(begun)) {
-                crate::panics::report(&self.shared, frame.color(), payload);
+                crate::runtime::panics::report(&self.shared, frame.color(), payload);
             }
             // SAFETY: the color is `Running` here, so its fifo is ours, and what is popped is.
             let run = || unsafe {
@@ -86,7 +86,7 @@ impl Worker {
                 }
             };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-                crate::panics::report(&self.shared, frame.color(), payload);
+                crate::runtime::panics::report(&self.shared, frame.color(), payload);
             }
             frame.is_released()
         });

@@ -21,8 +21,8 @@
 use std::ptr::NonNull;
 
 use crate::color::cell::{ColorCell, NO_WORKER, State};
-use crate::context;
-use crate::shared::{Shared, Slot};
+use crate::runtime::context;
+use crate::runtime::shared::{Shared, Slot};
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::worker::run_queue::RunQueue;

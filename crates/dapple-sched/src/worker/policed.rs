@@ -18,8 +18,8 @@ use std::ptr::{self, NonNull};
 
 use crate::Priority;
 use crate::color::cell::ColorCell;
-use crate::panics;
-use crate::shared::Running;
+use crate::runtime::panics;
+use crate::runtime::shared::Running;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::policy::{Policy, Runnable, RunnableKey};
 use crate::worker::run_queue::{EXPRESS, RunQueue, TOLD};

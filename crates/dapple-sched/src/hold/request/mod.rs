@@ -39,13 +39,13 @@ use crate::color::cell::{ColorCell, Kind, State};
 use crate::color::holder::Holder;
 use crate::color::node::{Node, Origin, VTable, Waits};
 use crate::color::{Color, Priority};
-use crate::context;
 use crate::hold;
 use crate::hold::ticket::Ticket;
 use crate::observe::trace::{self, Record};
 use crate::post::afterwards::Afterwards;
 use crate::post::sweep;
-use crate::shared::Shared;
+use crate::runtime::context;
+use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::sync::lock::Guard;
 use crate::worker;
@@ -618,7 +618,7 @@ impl Request {
                     request.take_record().into_iter().for_each(|record| record.tell_dropped());
                     let drop = AssertUnwindSafe(|| context::in_request_frame(this, |_| (request.work.drop)(this)));
                     if let Err(payload) = catch_unwind(drop) {
-                        crate::panics::report(request.shared(), None, payload);
+                        crate::runtime::panics::report(request.shared(), None, payload);
                     }
                 }
             }

@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize as Token;
 
 use super::{Guard, Lock, SPINS_BEFORE_YIELD, wait_a_little};
-use crate::context;
-use crate::driver::{Barrier, Driver};
+use crate::runtime::context;
+use crate::runtime::driver::{Barrier, Driver};
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 use crate::sync::barrier::light_barrier;
 use crate::sync::{UnsafeCell, spin_loop};

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
-use crate::foreign::KeptWaker;
-use crate::shared::Shared;
+use crate::runtime::foreign::KeptWaker;
+use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Whether the runtime is closing, and who waits for that.

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::context;
-use crate::shared::Shared;
+use crate::runtime::context;
+use crate::runtime::shared::Shared;
 
 /// Keeps a runtime current on this thread; see [`Handle::enter`](crate::Handle::enter). Of several guards the newest one
 /// that is left decides, in whatever order they are dropped.

@@ -26,9 +26,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, RawWakerVTable, Wake, Waker};
 
-use crate::panics;
 use crate::runtime::Handle;
-use crate::shared::Shared;
+use crate::runtime::panics;
+use crate::runtime::shared::Shared;
 use crate::task;
 
 /// A waker that is stored until it is called. Neither to call nor to drop it panics.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::color::cell::ColorCell;
 use crate::color::node::Origin;
-use crate::enter::Entry;
 use crate::hold::request::Request;
-use crate::shared::{Shared, Slot};
+use crate::runtime::enter::Entry;
+use crate::runtime::shared::{Shared, Slot};
 use crate::sync::thread_local;
 use crate::task::budget::{Budget, NO_BUDGET};
 use crate::task::{self, Header};

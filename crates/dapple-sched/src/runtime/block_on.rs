@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::context;
-use crate::driver::Outside;
-use crate::foreign;
+use crate::runtime::context;
+use crate::runtime::driver::Outside;
+use crate::runtime::foreign;
+use crate::runtime::shared::Shared;
 use crate::runtime::{self, Handle};
-use crate::shared::Shared;
 use crate::sync::atomic::{AtomicU8, Ordering::*};
 use crate::sync::{self, Thread};
 use crate::task::budget;

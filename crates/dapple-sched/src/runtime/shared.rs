@@ -26,19 +26,19 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::closing::Closing;
 use crate::color::cell::{ColorCell, Kind};
 use crate::color::node::Origin;
 use crate::color::registry::Registry;
-use crate::driver::{Barrier, Driver};
-use crate::foreign;
-use crate::fork;
 use crate::observe::described::About;
 use crate::observe::named::{Names, Shown};
 use crate::observe::stats::Counters;
 use crate::observe::trace::Watch;
 use crate::runtime::PanicHandler;
-use crate::switches;
+use crate::runtime::closing::Closing;
+use crate::runtime::driver::{Barrier, Driver};
+use crate::runtime::foreign;
+use crate::runtime::fork;
+use crate::runtime::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use crate::sync::lock::Guard;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-use crate::shared::Shared;
+use crate::runtime::shared::Shared;
 
 /// Forks between the first process that built a runtime and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);

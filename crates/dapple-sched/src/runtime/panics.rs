@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use crate::color::Color;
 use crate::color::cell::ColorCell;
-use crate::context;
-use crate::shared::Shared;
+use crate::runtime::context;
+use crate::runtime::shared::Shared;
 use crate::task::Header;
 use crate::task::join_error::JoinError;
 

@@ -1,4 +1,19 @@
-//! Runtimes: building them, finding the current one, shutting them down.
+//! Runtimes: building them, finding the current one, shutting them down (all in this file); what their workers share (`shared`), what the
+//! current thread is (`context`), and how code of others is called (`driver`, `foreign`, `panics`).
+//!
+//! Imports from below: `sync`, `memory`, `color`. This file and `shared` put a runtime together out of parts of nearly all modules, and
+//! import those. Begin with the table in `shared`; then read `context`.
+
+pub(crate) mod block_on;
+pub(crate) mod closing;
+pub(crate) mod context;
+pub(crate) mod driver;
+pub(crate) mod enter;
+pub mod foreign;
+pub(crate) mod fork;
+pub(crate) mod panics;
+pub(crate) mod shared;
+pub(crate) mod switches;
 
 use std::fmt;
 use std::future::Future;
@@ -10,18 +25,16 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::closing::Closed;
 use crate::color::Color;
 use crate::color::cell::Kind;
-use crate::context::{self, WorkerScope};
-use crate::driver::{Driver, ThreadDriver};
-use crate::enter::{self, EnterGuard};
-use crate::foreign;
-use crate::fork;
 use crate::observe::stats::RuntimeStats;
 use crate::observe::trace::{Observer, Watch};
-use crate::panics::PanicInfo;
-use crate::shared::Shared;
+use crate::runtime::closing::Closed;
+use crate::runtime::context::WorkerScope;
+use crate::runtime::driver::{Driver, ThreadDriver};
+use crate::runtime::enter::EnterGuard;
+use crate::runtime::panics::PanicInfo;
+use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 use crate::task::light;
 use crate::task::{self, JoinHandle, Start};
