@@ -41,7 +41,7 @@ impl ExtPtr {
     }
 
     /// Sets the most that `try_post` accepts; `None` for no limit.
-    pub(crate) fn set_capacity(&self, capacity: Option<u32>) {
+    pub(super) fn set_capacity(&self, capacity: Option<u32>) {
         let capacity = capacity.map_or(NO_CAPACITY, |capacity| capacity.min(NO_CAPACITY - 1));
         // Relaxed: as in `is_limited`; the exchange below decides about the pointer.
         self.get_or_make().capacity.store(capacity, Relaxed);
@@ -120,7 +120,7 @@ impl Ext {
     }
 
     /// Counts one callback more if the capacity allows it; `Some(false)` where there is none, `None` if it is full.
-    pub(crate) fn try_count(&self) -> Option<bool> {
+    pub(super) fn try_count(&self) -> Option<bool> {
         // Relaxed: one count decides who is over the capacity; it guards nothing else.
         let capacity = self.capacity.load(Relaxed);
         if capacity == NO_CAPACITY {
@@ -145,7 +145,7 @@ impl Ext {
         due
     }
 
-    pub(crate) fn add_stolen(&self, times: u64) {
+    pub(super) fn add_stolen(&self, times: u64) {
         // Relaxed: a number to show.
         self.stolen.fetch_add(times, Relaxed);
     }

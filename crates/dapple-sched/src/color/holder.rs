@@ -35,7 +35,7 @@ impl Holder {
         }
     }
 
-    pub(crate) fn from_code(code: usize) -> Holder {
+    pub(super) fn from_code(code: usize) -> Holder {
         match code {
             1 => Holder::InLine(None),
             2 => Holder::Task,

@@ -244,7 +244,7 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
 
 /// Puts a closure into a node. Costs one block: from the worker's free list, or from the allocator.
 #[inline]
-pub(crate) fn closure_node<F>(priority: Priority, origin: Origin, closure: F) -> NonNull<Node>
+pub(super) fn closure_node<F>(priority: Priority, origin: Origin, closure: F) -> NonNull<Node>
 where
     F: FnOnce() + Send + 'static,
 {
@@ -293,7 +293,7 @@ pub(crate) struct Chain {
     pub(crate) len: u32,
     pub(crate) priority: u8,
     /// There is an urgent node among them.
-    pub(crate) urgent: bool,
+    pub(super) urgent: bool,
 }
 
 impl Chain {
@@ -301,7 +301,7 @@ impl Chain {
     ///
     /// # Safety
     /// The caller must own every node that hangs on `top`.
-    pub(crate) unsafe fn from_stack(top: *mut Node) -> Chain {
+    pub(super) unsafe fn from_stack(top: *mut Node) -> Chain {
         let mut chain = Chain { head: std::ptr::null_mut(), tail: top, len: 0, priority: 0, urgent: false };
         let mut rest = top;
         while let Some(node) = NonNull::new(rest) {

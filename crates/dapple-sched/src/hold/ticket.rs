@@ -130,7 +130,7 @@ impl Ticket {
     ///
     /// # Safety
     /// `request` is alive until it has been released through the ticket.
-    pub(crate) unsafe fn for_request(
+    pub(super) unsafe fn for_request(
         request: NonNull<Request>,
         shared: *const Shared,
         origin: Origin,
@@ -169,7 +169,7 @@ impl Ticket {
     }
 
     /// The color of the Dapple task that waits, if it is one.
-    pub(crate) fn task_color(&self) -> Option<NonNull<ColorCell>> {
+    pub(super) fn task_color(&self) -> Option<NonNull<ColorCell>> {
         self.task.as_ref().map(TaskRef::color_cell)
     }
 
@@ -244,7 +244,7 @@ impl Ticket {
     }
 
     /// As [`Ticket::poll_in_turn`], where [`Ticket::begin_turn`] was called before.
-    pub(crate) fn poll_in_begun_turn(&self) -> bool {
+    pub(super) fn poll_in_begun_turn(&self) -> bool {
         self.poll_nested(|| self.wake())
     }
 
@@ -268,7 +268,7 @@ impl Ticket {
     }
 
     /// The turn cannot poll the task, and hands over what is wanted instead. False: the wait was dropped meanwhile.
-    pub(crate) fn put_off(&self) -> bool {
+    pub(super) fn put_off(&self) -> bool {
         self.change(IN_TURN, QUEUED)
     }
 
@@ -276,7 +276,7 @@ impl Ticket {
     ///
     /// # Safety
     /// This thread holds all that was wanted, the task's color is a part of it, and [`Ticket::begin_turn`] was called.
-    pub(crate) unsafe fn poll_own(&self) {
+    pub(super) unsafe fn poll_own(&self) {
         let Some(task) = &self.task else { return };
         // SAFETY: promised by the caller.
         unsafe { task.poll_here() };
@@ -294,7 +294,7 @@ impl Ticket {
     ///
     /// # Safety
     /// All that was wanted is held by the caller, who gives it up.
-    pub(crate) unsafe fn hand_over(self: &Arc<Ticket>) {
+    pub(super) unsafe fn hand_over(self: &Arc<Ticket>) {
         if !self.change(QUEUED, GRANTED) {
             // SAFETY: promised by the caller; the waiter has gone.
             return unsafe { self.release() };
@@ -365,7 +365,7 @@ impl Ticket {
     }
 
     /// The runtime has stopped: a waiter is to ask anew.
-    pub(crate) fn miss(&self) {
+    pub(super) fn miss(&self) {
         if self.change(QUEUED, MISSED) {
             self.wake();
         }
@@ -528,13 +528,13 @@ impl Ticket {
     }
 
     /// Whether the wait is being dropped at this moment, by this thread or another one.
-    pub(crate) fn is_being_dropped(&self) -> bool {
+    pub(super) fn is_being_dropped(&self) -> bool {
         // Acquire pairs with `change`: what the drop has let go of, if it is through.
         self.state.load(Acquire) == DROPPING
     }
 
     /// Whether the caller, which has a request that is over, frees it; otherwise the thread does that drops the wait.
-    pub(crate) fn is_last(&self) -> bool {
+    pub(super) fn is_last(&self) -> bool {
         !self.change(DROPPING, LEFT)
     }
 

@@ -313,7 +313,7 @@ mod store {
 const CLASSES: [usize; 2] = [64, 256];
 
 /// Blocks that move between workers at a time.
-pub(crate) const CHAIN_LEN: usize = 64;
+pub(super) const CHAIN_LEN: usize = 64;
 
 /// A worker that has given away so many chains, as many as a store keeps, has seen a burst.
 const BURST_CHAINS: usize = 64;

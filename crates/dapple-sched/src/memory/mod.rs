@@ -8,6 +8,6 @@ pub(crate) mod block;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 pub(crate) mod pool;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-pub(crate) mod region;
+mod region;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-pub(crate) mod slab;
+mod slab;

@@ -58,7 +58,7 @@ pub(crate) struct Piece {
     /// Where it begins: a multiple of [`SLAB_SIZE`].
     pub(crate) start: NonNull<u8>,
     /// What it is a part of.
-    pub(crate) region: NonNull<Region>,
+    pub(super) region: NonNull<Region>,
 }
 
 impl Regions {

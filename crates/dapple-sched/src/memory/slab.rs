@@ -77,7 +77,7 @@ impl Store {
     /// memory in equal steps has the processor fetch what is behind the last one, which may be what another worker is
     /// writing: of 64 runs of W1 with 64 in flight on two workers nine took 18 to 25 ns of CPU instead of 14; of 40 in
     /// this order none.
-    pub(crate) fn take_chain(&self) -> *mut Free {
+    pub(super) fn take_chain(&self) -> *mut Free {
         let (mut blocks, mut len) = ([ptr::null_mut(); CHAIN_LEN], 0);
         while len < CHAIN_LEN {
             let mut state = self.state.lock();
@@ -108,7 +108,7 @@ impl Store {
 
     /// # Safety
     /// The chain is the caller's to give: free blocks of this store.
-    pub(crate) unsafe fn give_chain(&self, head: *mut Free) {
+    pub(super) unsafe fn give_chain(&self, head: *mut Free) {
         let mut state = self.state.lock();
         if state.chains_len < CHAINS_MAX {
             let at = state.chains_len;
@@ -122,7 +122,7 @@ impl Store {
     }
 
     /// Gives what is kept for workers back to the slabs, a chain at a time. False: nothing is kept.
-    pub(crate) fn give_back_chain(&self) -> bool {
+    pub(super) fn give_back_chain(&self) -> bool {
         let mut state = self.state.lock();
         let mut head = state.loose;
         if !head.is_null() {

@@ -9,4 +9,4 @@ pub(crate) mod inspect;
 pub(crate) mod named;
 pub(crate) mod stats;
 pub(crate) mod trace;
-pub(crate) mod waits;
+mod waits;

@@ -79,7 +79,7 @@ impl Counters {
         self.panics.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn measured(&self, count: u64, wait_ns: u64, run_ns: u64) {
+    pub(super) fn measured(&self, count: u64, wait_ns: u64, run_ns: u64) {
         self.times.add(count, wait_ns, run_ns);
     }
 

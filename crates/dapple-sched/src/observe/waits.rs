@@ -9,7 +9,7 @@ use crate::runtime::shared::Shared;
 use crate::task::{self, TaskLook};
 
 /// All tasks that have not ended, by the line that spawned them and what they wait for; and how many are not among these.
-pub(crate) fn by_line(shared: &Shared, workers: &[WorkerDump]) -> (Vec<TasksDump>, usize) {
+pub(super) fn by_line(shared: &Shared, workers: &[WorkerDump]) -> (Vec<TasksDump>, usize) {
     let waits = known(shared);
     let running: Vec<u64> = workers.iter().filter_map(|worker| Some(worker.running.as_ref()?.color_id)).collect();
     let mut groups: HashMap<(Origin, TaskWait), usize> = HashMap::new();

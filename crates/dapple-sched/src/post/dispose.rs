@@ -20,7 +20,7 @@ use crate::sync::atomic::Ordering::*;
 ///
 /// # Safety
 /// The caller has set NOTIFIED and did not link the color, or has taken it off a closed list; the cell is alive.
-pub(crate) unsafe fn notified(color: NonNull<ColorCell>) {
+pub(super) unsafe fn notified(color: NonNull<ColorCell>) {
     // SAFETY: promised by the caller; NOTIFIED keeps the cell alive until `take_notified`, after which we hold the
     // lock without which it cannot be freed.
     unsafe {

@@ -34,7 +34,7 @@ impl Closing {
     }
 
     /// Wakes everybody who waits.
-    pub(crate) fn announce(&self) {
+    pub(super) fn announce(&self) {
         // Release pairs with the acquire in `Closed::poll`.
         self.closing.store(true, Release);
         let waiting = std::mem::take(&mut self.state().waiting);

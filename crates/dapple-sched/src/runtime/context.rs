@@ -461,11 +461,11 @@ pub(crate) fn set_budget(budget: *const Budget) -> *const Budget {
 }
 
 /// The last one of the runtimes that the thread has entered, or null.
-pub(crate) fn entered() -> *mut Entry {
+pub(super) fn entered() -> *mut Entry {
     CONTEXT.with(|context| context.entered.get())
 }
 
-pub(crate) fn set_entered(entry: *mut Entry) {
+pub(super) fn set_entered(entry: *mut Entry) {
     CONTEXT.with(|context| context.entered.set(entry));
 }
 

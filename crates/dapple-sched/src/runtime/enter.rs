@@ -40,7 +40,7 @@ pub(crate) struct Entry {
 }
 
 /// The runtime that this thread has entered last, of those that are of this process.
-pub(crate) fn newest() -> Option<Arc<Shared>> {
+pub(super) fn newest() -> Option<Arc<Shared>> {
     // SAFETY: entries in this thread's list are alive, and only this thread changes the list.
     let older = |entry: *mut Entry| unsafe { entry.as_ref() };
     let mut entries = std::iter::successors(older(context::entered()), |entry| older(entry.older.get()));

@@ -14,7 +14,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// The number of this process among its forefathers, as long as a runtime was built in one of them.
 #[inline]
-pub(crate) fn generation() -> u32 {
+pub(super) fn generation() -> u32 {
     // Relaxed: written before any other code of the process runs.
     FORKS.load(Relaxed)
 }

@@ -32,7 +32,7 @@ pub(crate) fn report(shared: &Shared, color: Option<NonNull<ColorCell>>, payload
 
 /// Counts and reports a panic of what is no callback: a waker, a handler, a driver.
 #[cold]
-pub(crate) fn report_foreign(shared: &Shared, payload: Box<dyn Any + Send>) {
+pub(super) fn report_foreign(shared: &Shared, payload: Box<dyn Any + Send>) {
     count(shared);
     handle(shared, None, payload);
 }

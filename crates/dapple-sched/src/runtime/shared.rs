@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) tasks_live: AtomicUsize,
     pub(crate) closing: Closing,
     pub(crate) names: Arc<Names>,
-    pub(crate) panic_handler: Option<PanicHandler>,
+    pub(super) panic_handler: Option<PanicHandler>,
     pub(crate) slow_rule: SlowRule,
     pub(crate) watch: Watch,
     /// The program has a policy of its own.
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) stretch_max: usize,
     pub(crate) started: Instant,
     /// See `fork`.
-    pub(crate) generation: u32,
+    pub(super) generation: u32,
     /// The default color; its handles count on the runtime as a whole.
     default_color: ColorCell,
     /// [`RUNNING`] or [`STOPPING`].
@@ -255,7 +255,7 @@ impl Slot {
 
     /// Tells those who watch where the state was made whose closure the worker is in; returns what it was in before.
     #[inline]
-    pub(crate) fn replace_state(&self, made_from: *const Location<'static>) -> *const Location<'static> {
+    pub(super) fn replace_state(&self, made_from: *const Location<'static>) -> *const Location<'static> {
         // Relaxed, and not one step: for reports, and this worker alone writes it.
         let before = self.state.load(Relaxed);
         self.state.store(made_from.cast_mut(), Relaxed);

@@ -18,7 +18,7 @@ use crate::sync::UnsafeCell;
 pub(crate) struct Borrows(UnsafeCell<Cell<isize>>);
 
 impl Borrows {
-    pub(crate) fn none() -> Borrows {
+    pub(super) fn none() -> Borrows {
         Borrows(UnsafeCell::new(Cell::new(0)))
     }
 
@@ -45,7 +45,7 @@ impl Borrows {
     /// # Safety
     /// The caller holds the state's color for writing.
     #[inline]
-    pub(crate) unsafe fn written(&self) -> bool {
+    pub(super) unsafe fn written(&self) -> bool {
         // SAFETY: promised by the caller.
         unsafe { self.count(|count| count.get() < 0) }
     }
@@ -55,7 +55,7 @@ impl Borrows {
     /// # Safety
     /// The caller holds the state's color for writing, and [`Borrows::any`] is false.
     #[inline]
-    pub(crate) unsafe fn enter_to_write(&self) {
+    pub(super) unsafe fn enter_to_write(&self) {
         // SAFETY: promised by the caller.
         unsafe { self.count(|count| count.set(-1)) }
     }
@@ -65,7 +65,7 @@ impl Borrows {
     /// # Safety
     /// The caller holds the state's color for writing, and its closure writes.
     #[inline]
-    pub(crate) unsafe fn end_writing(&self) {
+    pub(super) unsafe fn end_writing(&self) {
         // SAFETY: promised by the caller.
         unsafe { self.count(|count| count.set(0)) }
     }
@@ -74,7 +74,7 @@ impl Borrows {
     ///
     /// # Safety
     /// The caller holds the state's color for writing, and [`Borrows::written`] is false.
-    pub(crate) unsafe fn enter_to_read(&self) {
+    pub(super) unsafe fn enter_to_read(&self) {
         // SAFETY: promised by the caller. The frames of as many closures as an `isize` counts fit into no stack.
         unsafe { self.count(|count| count.set(count.get() + 1)) }
     }
@@ -83,7 +83,7 @@ impl Borrows {
     ///
     /// # Safety
     /// The caller holds the state's color for writing, and one of the closures that read is its own.
-    pub(crate) unsafe fn end_reading(&self) {
+    pub(super) unsafe fn end_reading(&self) {
         // SAFETY: promised by the caller.
         unsafe { self.count(|count| count.set(count.get() - 1)) }
     }

@@ -348,7 +348,7 @@ impl<T: Send + 'static> Colored<T> {
 }
 
 impl<T> Colored<T> {
-    pub(crate) fn assert_sound(&self) {
+    pub(super) fn assert_sound(&self) {
         if self.is_poisoned() {
             panic_poisoned(self.color());
         }
@@ -366,7 +366,7 @@ impl<T> Colored<T> {
     ///
     /// # Safety
     /// The pointer is used while the caller holds the color, for reading or for himself.
-    pub(crate) unsafe fn value_to_read(&self) -> *const T {
+    pub(super) unsafe fn value_to_read(&self) -> *const T {
         self.inner.value.with(|value| value).cast()
     }
 
@@ -380,13 +380,13 @@ impl<T> Colored<T> {
         self.inner.made_from
     }
 
-    pub(crate) fn poison(&self) {
+    pub(super) fn poison(&self) {
         // Release pairs with `is_poisoned`.
         self.inner.poisoned.store(true, Release);
     }
 
     /// The closures that are inside.
-    pub(crate) fn borrows(&self) -> &Borrows {
+    pub(super) fn borrows(&self) -> &Borrows {
         &self.inner.borrows
     }
 
@@ -474,19 +474,19 @@ pub(crate) unsafe fn queue(
 }
 
 #[cold]
-pub(crate) fn panic_poisoned(color: &Color) -> ! {
+pub(super) fn panic_poisoned(color: &Color) -> ! {
     panic!(
         "the state of color {color} is poisoned: a closure panicked while it had it; clear_poison() makes it accessible"
     )
 }
 
 #[cold]
-pub(crate) fn panic_borrowed(color: &Color) -> ! {
+pub(super) fn panic_borrowed(color: &Color) -> ! {
     panic!("a closure is already inside this state of color {color}: use what it was given")
 }
 
 /// Panics where blocking is forbidden.
-pub(crate) fn may_block() {
+pub(super) fn may_block() {
     assert!(
         !context::on_worker(),
         "with_blocking would block a worker: inside a task await `with`, inside a callback use `post` or `try_with`"

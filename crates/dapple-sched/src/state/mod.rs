@@ -3,7 +3,7 @@
 //! The highest module: it may import all others, and none of them imports it. Begin with `colored`; then read `reading`, `when` and
 //! `set`, for several colors, and `pinned`.
 
-pub(crate) mod borrow;
+mod borrow;
 pub(crate) mod colored;
 pub(crate) mod pinned;
 pub(crate) mod reading;

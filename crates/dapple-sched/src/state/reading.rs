@@ -215,7 +215,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     ///
     /// # Safety
     /// The caller holds the color for reading; or for itself, and its closure is counted in [`Colored::borrows`].
-    pub(crate) unsafe fn access_read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+    pub(super) unsafe fn access_read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         self.assert_sound();
         // SAFETY: promised by the caller; a closure that changes the value runs while its color is held for writing.
         let value = unsafe { &*self.value_to_read() };

@@ -128,7 +128,7 @@ impl<R: Owner> Blocks<R> {
     /// Visits what `look` finds in the blocks that were handed out once, some of which are free; those that are handed out
     /// meanwhile perhaps. `look` runs under a lock, and keeps its block from being given back as long as what it returns is
     /// there; `visit` does not.
-    pub(crate) fn walk<T: Clone>(&self, mut look: impl FnMut(NonNull<u8>) -> Option<T>, mut visit: impl FnMut(T)) {
+    pub(super) fn walk<T: Clone>(&self, mut look: impl FnMut(NonNull<u8>) -> Option<T>, mut visit: impl FnMut(T)) {
         for class in &self.classes {
             let mut place = Place { slabs: usize::MAX, within: ptr::null(), from: 0 };
             // Kept until the next stretch was taken, so that the slab is still there.
@@ -171,7 +171,7 @@ impl<R: Owner> Blocks<R> {
     ///
     /// # Safety
     /// The block is free, of this class and owner, and the caller's to give.
-    pub(crate) unsafe fn give_one(owner: *const R, class: usize, block: NonNull<u8>) {
+    pub(super) unsafe fn give_one(owner: *const R, class: usize, block: NonNull<u8>) {
         // SAFETY: promised by the caller; a block has room for a link.
         unsafe {
             block.cast::<Free>().write(Free { next: ptr::null_mut() });
@@ -419,7 +419,7 @@ fn slab_of<R>(block: NonNull<u8>) -> NonNull<Slab<R>> {
 /// # Safety
 /// The block is in use, by what calls or kept so by it.
 #[inline]
-pub(crate) unsafe fn owner_of<R>(block: NonNull<u8>) -> *const R {
+pub(super) unsafe fn owner_of<R>(block: NonNull<u8>) -> *const R {
     // SAFETY: promised by the caller; the field never changes.
     unsafe { (&raw const (*slab_of::<R>(block).as_ptr()).owner).read() }
 }
@@ -428,7 +428,7 @@ pub(crate) unsafe fn owner_of<R>(block: NonNull<u8>) -> *const R {
 ///
 /// # Safety
 /// As [`owner_of`].
-pub(crate) unsafe fn id_of<R>(block: NonNull<u8>) -> u64 {
+pub(super) unsafe fn id_of<R>(block: NonNull<u8>) -> u64 {
     let slab = slab_of::<R>(block);
     // SAFETY: promised by the caller; neither field changes.
     let (first_id, block_size) =

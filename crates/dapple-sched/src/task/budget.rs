@@ -74,7 +74,7 @@ impl Budget {
 
 /// Runs a poll of a task inside whatever this thread does, which goes on with its own budget afterwards.
 #[inline]
-pub(crate) fn in_poll<R>(poll: impl FnOnce() -> R) -> R {
+pub(super) fn in_poll<R>(poll: impl FnOnce() -> R) -> R {
     with_left(BUDGET, poll)
 }
 

@@ -28,7 +28,7 @@ impl JoinError {
         JoinError { cause: Cause::Panicked(Box::new(std::sync::Mutex::new(payload))) }
     }
 
-    pub(crate) fn aborted() -> JoinError {
+    pub(super) fn aborted() -> JoinError {
         JoinError { cause: Cause::Aborted }
     }
 

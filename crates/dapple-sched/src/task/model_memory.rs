@@ -57,7 +57,7 @@ pub(crate) unsafe fn shared_of(task: NonNull<Header>) -> *const Shared {
 
 /// # Safety
 /// As [`shared_of`].
-pub(crate) unsafe fn id_of(task: NonNull<Header>) -> u64 {
+pub(super) unsafe fn id_of(task: NonNull<Header>) -> u64 {
     // SAFETY: promised by the caller.
     unsafe { (*shared_of(task)).fresh_ids(1) }
 }

@@ -110,7 +110,7 @@ impl LightQueue {
     }
 
     /// Counts tasks that were polled.
-    pub(crate) fn note_polls(&mut self, polls: u32) {
+    pub(super) fn note_polls(&mut self, polls: u32) {
         self.polls += polls;
         if self.polls >= HISTORY_POLLS {
             self.polls /= 2;
@@ -119,7 +119,7 @@ impl LightQueue {
     }
 
     /// Counts a task that a callback of this worker has woken or started.
-    pub(crate) fn note_wake(&mut self) {
+    pub(super) fn note_wake(&mut self) {
         self.wakes = self.wakes.saturating_add(1);
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Side {
     /// A boxed handle; null until the color is asked for. Set once.
     color: AtomicPtr<Color>,
     /// Who waits for the end of the task.
-    pub(crate) joiner: Lock<Option<KeptWaker>>,
+    pub(super) joiner: Lock<Option<KeptWaker>>,
     /// Grants that were handed to the task; see `ticket.rs`.
     pub(crate) granted: AtomicPtr<Ticket>,
     /// The shared record that this one replaced, which has the color; or null. Counted.
@@ -153,7 +153,7 @@ impl Side {
     }
 
     /// Gives the task its color; gives it back where somebody was first.
-    pub(crate) fn set_color(&self, color: Color) -> Result<&Color, Color> {
+    pub(super) fn set_color(&self, color: Color) -> Result<&Color, Color> {
         let color = Box::into_raw(Box::new(color));
         // AcqRel: releases the handle, and what was done to the color before, to `color`.
         match self.color.compare_exchange(ptr::null_mut(), color, AcqRel, Acquire) {
@@ -260,6 +260,6 @@ fn without_bit(word: *mut ()) -> *const Side {
 }
 
 /// What a light task's third word is when it starts.
-pub(crate) fn light_word(origin: Origin) -> *mut () {
+pub(super) fn light_word(origin: Origin) -> *mut () {
     ptr::from_ref(origin).cast_mut().cast()
 }

@@ -20,7 +20,7 @@ impl Slice {
     }
 
     /// Whether the clock was started.
-    pub(crate) fn is_timed(&self) -> bool {
+    pub(super) fn is_timed(&self) -> bool {
         self.started.get().is_some()
     }
 
@@ -46,7 +46,7 @@ impl Slice {
     }
 
     /// From then until it was started, and until now where there is no then; zero in a model.
-    pub(crate) fn ns_since(&self, then: Option<Instant>) -> u64 {
+    pub(super) fn ns_since(&self, then: Option<Instant>) -> u64 {
         match self.started.get().zip(then) {
             Some((started, then)) if cfg!(not(any(dapple_loom, dapple_shuttle))) => {
                 started.saturating_duration_since(then).as_nanos() as u64
@@ -88,10 +88,10 @@ fn until_look(mean_ns: u16) -> u32 {
 }
 
 /// How long one color may run while others wait.
-pub(crate) const SLICE_NS: u64 = 500_000;
+pub(super) const SLICE_NS: u64 = 500_000;
 
 /// A callback that is shorter costs no more than a look at the clock.
-pub(crate) const TINY_NS: u16 = 50;
+pub(super) const TINY_NS: u16 = 50;
 
 /// How much time may pass between two looks at the clock, by what callbacks took so far.
 const LOOK_EVERY_NS: u32 = 32_000;

@@ -58,7 +58,7 @@ impl Drop for Sleep<'_> {
 
 impl Worker {
     /// Looks for work for a short while; true if there may be some now.
-    pub(crate) fn find_work(&self) -> bool {
+    pub(super) fn find_work(&self) -> bool {
         let _search = Search(&self.shared);
         let rounds = self.spin_rounds.get();
         let mut found = self.poll_driver(self.index) || self.steal();
@@ -255,7 +255,7 @@ impl Worker {
     /// Wakes a sleeping worker if more waits here than it costs to wake one; less and less often where those who came
     /// found nothing that pays to move.
     #[inline]
-    pub(crate) fn call_for_help(&self, waiting: usize, tasks: usize) {
+    pub(super) fn call_for_help(&self, waiting: usize, tasks: usize) {
         let shared = &*self.shared;
         // Relaxed here and below: hints; who is woken decides by an exchange.
         if shared.sleepers() == 0 || shared.searching.load(Relaxed) != 0 {

@@ -29,17 +29,17 @@ pub(crate) enum Help {
 
 impl Mark {
     /// The worker, which has ended so many turns, is preempted in the next.
-    pub(crate) fn set_preempted(&self, turns: u64) {
+    pub(super) fn set_preempted(&self, turns: u64) {
         self.0.store(turns << LEVEL_BITS | PREEMPTED, Relaxed);
     }
 
     /// The worker, which has ended so many turns, is in a long callback.
-    pub(crate) fn set_overdue(&self, turns: u64) {
+    pub(super) fn set_overdue(&self, turns: u64) {
         self.0.store(turns << LEVEL_BITS | OVERDUE, Relaxed);
     }
 
     /// The worker sleeps.
-    pub(crate) fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.0.store(NONE, Relaxed);
     }
 
@@ -50,7 +50,7 @@ impl Mark {
     }
 
     /// A thief was there. Called under the worker's lock.
-    pub(crate) fn serve(&self) {
+    pub(super) fn serve(&self) {
         let mark = self.0.load(Relaxed);
         self.0.store(if mark & LEVELS == OVERDUE { mark | SERVED } else { NONE }, Relaxed);
     }

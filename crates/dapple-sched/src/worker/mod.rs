@@ -9,13 +9,13 @@
 
 pub(crate) mod clock;
 mod end;
-pub(crate) mod idle;
+mod idle;
 pub(crate) mod local;
 pub(crate) mod mark;
 pub(crate) mod monitor;
 mod nested;
 pub(crate) mod placement;
-pub(crate) mod policed;
+mod policed;
 pub(crate) mod policy;
 pub(crate) mod run_queue;
 

@@ -161,7 +161,7 @@ impl Monitor {
     }
 
     #[cold]
-    pub(crate) fn wake_if_asleep(&self, pulse: &AtomicU32) {
+    pub(super) fn wake_if_asleep(&self, pulse: &AtomicU32) {
         // AcqRel pairs with the exchange in `run`: one of several callers takes the bit, and wakes.
         if pulse.fetch_and(!MONITOR_ASLEEP, AcqRel) & MONITOR_ASLEEP != 0 {
             self.wake();

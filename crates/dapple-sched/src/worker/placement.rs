@@ -34,7 +34,7 @@ impl Worker {
     ///
     /// # Safety
     /// The home lock, that of this worker, is held; the color is in no queue, and `Idle`, or has something to run.
-    pub(crate) unsafe fn gather(&self, color: NonNull<ColorCell>) -> Option<usize> {
+    pub(super) unsafe fn gather(&self, color: NonNull<ColorCell>) -> Option<usize> {
         // SAFETY: promised by the caller: under its home lock it is not freed.
         let cell = unsafe { color.as_ref() };
         if cell.is_pinned() {
@@ -79,7 +79,7 @@ impl Worker {
 ///
 /// # Safety
 /// The home lock is held, and the color is not `Running`.
-pub(crate) unsafe fn note_rescue(cell: &ColorCell) {
+pub(super) unsafe fn note_rescue(cell: &ColorCell) {
     // Relaxed: under the home lock; the other one is a hint.
     let home = cell.home.load(Relaxed);
     cell.last_poster.store(home, Relaxed);

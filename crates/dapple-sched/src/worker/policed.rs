@@ -113,7 +113,7 @@ impl Board {
     ///
     /// # Safety
     /// As [`Board::leave`].
-    pub(crate) unsafe fn note_change(&mut self, color: NonNull<ColorCell>) {
+    pub(super) unsafe fn note_change(&mut self, color: NonNull<ColorCell>) {
         // SAFETY: promised by the caller.
         let (list, slot) = unsafe { slot_of(color) };
         if list == TOLD && !std::mem::replace(&mut self.slots[slot as usize].changed, true) {
@@ -234,7 +234,7 @@ impl Worker {
 
     /// Runs a turn of the color that the policy picks; false if there is none.
     #[inline]
-    pub(crate) fn policed_step(&self) -> bool {
+    pub(super) fn policed_step(&self) -> bool {
         match self.policed.take() {
             Some(policed) => self.step_by(policed),
             None => false,
@@ -287,7 +287,7 @@ impl Worker {
     }
 
     /// Goes back to the default, for good.
-    pub(crate) fn drop_policy(&self) {
+    pub(super) fn drop_policy(&self) {
         let Some(policed) = self.policed.take() else { return };
         self.slot().lock().end_policing();
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(policed))) {

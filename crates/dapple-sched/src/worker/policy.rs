@@ -88,7 +88,7 @@ pub struct Runnable {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RunnableKey {
     /// Counts the waits that the policy was told of.
-    pub(crate) serial: u64,
+    pub(super) serial: u64,
     /// Where it stands on the worker's board.
     pub(crate) slot: u32,
 }

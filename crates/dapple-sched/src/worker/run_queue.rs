@@ -41,7 +41,7 @@ pub(crate) struct RunQueue {
     /// Light tasks; colors and they take turns.
     pub(crate) light: LightQueue,
     /// What the policy knows, if there is one.
-    pub(crate) board: Option<Box<Board>>,
+    pub(super) board: Option<Box<Board>>,
 }
 
 #[derive(Clone, Copy)]
@@ -112,13 +112,13 @@ impl RunQueue {
 
     /// Whether a color waits with a priority above the lowest, or with something in it that came from outside.
     #[inline]
-    pub(crate) fn higher_waits(&self) -> bool {
+    pub(super) fn higher_waits(&self) -> bool {
         self.occupied & !1 != 0
     }
 
     /// About how many turns it takes to run what waits.
     #[inline]
-    pub(crate) fn turns_waiting(&self) -> usize {
+    pub(super) fn turns_waiting(&self) -> usize {
         self.len + self.light.len().div_ceil(STRETCH_MAX)
     }
 
@@ -307,7 +307,7 @@ impl RunQueue {
     }
 
     /// From now on a policy picks, which has not been told of any color yet; what is queued keeps the order of `pop`.
-    pub(crate) fn police(&mut self) {
+    pub(super) fn police(&mut self) {
         let queued: Vec<_> = std::iter::from_fn(|| self.pop()).collect();
         self.occupied |= POLICED;
         self.rank_mask = 0;
@@ -320,7 +320,7 @@ impl RunQueue {
     }
 
     /// From now on [`RunQueue::pop`] picks again. What is queued stays where it is: of two lists, the oldest in turn.
-    pub(crate) fn end_policing(&mut self) {
+    pub(super) fn end_policing(&mut self) {
         self.occupied &= !POLICED;
         self.rank_mask = RANKS as u8 - 1;
         self.raise_always = 0;
@@ -328,12 +328,12 @@ impl RunQueue {
     }
 
     #[inline]
-    pub(crate) fn is_policed(&self) -> bool {
+    pub(super) fn is_policed(&self) -> bool {
         self.occupied & POLICED != 0
     }
 
     /// The oldest of the colors that a policy has not been told of.
-    pub(crate) fn untold(&self) -> Option<NonNull<ColorCell>> {
+    pub(super) fn untold(&self) -> Option<NonNull<ColorCell>> {
         NonNull::new(self.lists[usize::from(UNTOLD)].head)
     }
 
@@ -346,7 +346,7 @@ impl RunQueue {
     ///
     /// # Safety
     /// It is [`RunQueue::untold`].
-    pub(crate) unsafe fn move_to_told(&mut self, color: NonNull<ColorCell>) {
+    pub(super) unsafe fn move_to_told(&mut self, color: NonNull<ColorCell>) {
         // SAFETY: promised by the caller.
         unsafe {
             self.unlink(color);
@@ -359,7 +359,7 @@ impl RunQueue {
 const UNTOLD: u8 = 0;
 
 /// Under a policy, the list of colors that it knows.
-pub(crate) const TOLD: u8 = 1;
+pub(super) const TOLD: u8 = 1;
 
 /// A policy of the program's own picks. Never alone, so that [`RunQueue::pop`] needs no test of its own for it.
 const POLICED: u32 = 1 << 31;
