@@ -21,7 +21,7 @@ use crate::color::ext::Ext;
 use crate::color::node::{Origin, closure_node};
 use crate::hold;
 use crate::post::callback::{Callback, Posted};
-use crate::post::{accept, post, post_to_default};
+use crate::post::{accept, accept_in_default, place};
 use crate::runtime::Handle;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
@@ -317,12 +317,12 @@ impl Color {
     #[track_caller]
     #[inline]
     pub fn post_with<F: FnOnce() + Send + 'static>(&self, priority: Priority, f: F) {
-        self.post_from(Location::caller(), priority, f);
+        self.accept_closure(Location::caller(), priority, f);
     }
 
     /// As [`Color::post_with`], on behalf of the given line of the program.
     #[inline]
-    pub(crate) fn post_from<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
+    pub(crate) fn accept_closure<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
         // First of all, so that the closure is put together where it stays. One that is copied there from elsewhere is read
         // back before its parts have left the processor's store buffer: 7 ns.
         let node = closure_node(priority, origin, f);
@@ -330,7 +330,7 @@ impl Color {
             // SAFETY: the handle keeps the cell alive; the node is fresh.
             Some(color) => unsafe { accept(color, node) },
             // SAFETY: the node is fresh.
-            None => unsafe { post_to_default(node) },
+            None => unsafe { accept_in_default(node) },
         }
     }
 
@@ -381,7 +381,7 @@ impl Color {
                 if counted {
                     node.as_ref().set_counted();
                 }
-                post(color, node);
+                place(color, node);
             }
             Ok(())
         })

@@ -122,7 +122,7 @@ impl Ticket {
         let ticket = Arc::new(Ticket::new(Wanted::One(color), reads, shared, origin, waker));
         let node = Arc::into_raw(ticket.clone()).cast_mut().cast::<Node>();
         // SAFETY: `Arc::into_raw` is not null; the node carries a count of its own and is given to the color.
-        unsafe { post::post(color, NonNull::new_unchecked(node)) };
+        unsafe { post::place(color, NonNull::new_unchecked(node)) };
         ticket
     }
 
@@ -309,7 +309,7 @@ impl Ticket {
         // SAFETY: the task keeps its color alive; the node is in no list, and carries a count.
         unsafe {
             let node = NonNull::new_unchecked(node);
-            if !post::post_urgent(task.color_cell(), node) {
+            if !post::place_urgent(task.color_cell(), node) {
                 Ticket::from_node(node).be_outrun();
             }
         }

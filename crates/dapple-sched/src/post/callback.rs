@@ -64,7 +64,7 @@ unsafe impl<F: Send + 'static> Sync for Wrapped<F> {}
 impl<A: Send + 'static, F: FnMut(A) + Send + 'static> Run<A> for Wrapped<F> {
     fn call(self: Arc<Self>, origin: Option<Origin>, arg: A, canceled: Option<Arc<AtomicBool>>) {
         let this = self.clone();
-        self.color.post_from(origin.unwrap_or(self.origin), self.priority, move || {
+        self.color.accept_closure(origin.unwrap_or(self.origin), self.priority, move || {
             // Acquire pairs with the release of the event source that sets it: what came before the cancel is visible to
             // what follows in this color.
             if canceled.is_some_and(|canceled| canceled.load(Acquire)) {

@@ -37,7 +37,7 @@ use crate::worker::{self, Worker};
 /// Accepts a node into a color, and counts it where the color has a capacity.
 ///
 /// # Safety
-/// As [`post`].
+/// As [`place`].
 #[inline]
 pub(crate) unsafe fn accept(color: NonNull<ColorCell>, node: NonNull<Node>) {
     // SAFETY: promised by the caller.
@@ -45,7 +45,7 @@ pub(crate) unsafe fn accept(color: NonNull<ColorCell>, node: NonNull<Node>) {
         if color.as_ref().ext.is_limited() {
             count(color.as_ref(), node.as_ref());
         }
-        post(color, node);
+        place(color, node);
     }
 }
 
@@ -57,11 +57,11 @@ pub(crate) unsafe fn accept(color: NonNull<ColorCell>, node: NonNull<Node>) {
 /// # Safety
 /// The node is the caller's to give.
 #[inline(never)]
-pub(crate) unsafe fn post_to_default(node: NonNull<Node>) {
+pub(crate) unsafe fn accept_in_default(node: NonNull<Node>) {
     struct Unplaced(NonNull<Node>);
     impl Drop for Unplaced {
         fn drop(&mut self) {
-            // SAFETY: promised by the caller of `post_to_default`; it was not accepted.
+            // SAFETY: promised by the caller of `accept_in_default`; it was not accepted.
             unsafe { (self.0.as_ref().vtable().drop)(self.0) };
         }
     }
@@ -85,7 +85,7 @@ fn count(cell: &ColorCell, node: &Node) {
 /// # Safety
 /// `color` is alive for the call (a handle, or it runs here), and the node is the caller's to give.
 #[inline]
-pub(crate) unsafe fn post(color: NonNull<ColorCell>, node: NonNull<Node>) {
+pub(crate) unsafe fn place(color: NonNull<ColorCell>, node: NonNull<Node>) {
     if trace::is_on() {
         // SAFETY: promised by the caller.
         unsafe { trace::accepted(color.as_ref(), node.as_ref()) };
@@ -98,25 +98,25 @@ pub(crate) unsafe fn post(color: NonNull<ColorCell>, node: NonNull<Node>) {
         }
     } else {
         // SAFETY: promised by the caller.
-        unsafe { post_to_other(color, node) };
+        unsafe { place_in_other(color, node) };
     }
 }
 
 /// Posts to a color that is not the one that runs here.
 ///
 /// # Safety
-/// As [`post`].
+/// As [`place`].
 #[inline(never)]
-unsafe fn post_to_other(color: NonNull<ColorCell>, node: NonNull<Node>) {
+unsafe fn place_in_other(color: NonNull<ColorCell>, node: NonNull<Node>) {
     // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };
     let placed = context::with_worker(|worker| {
         // SAFETY: promised by the caller.
-        std::ptr::eq(&*worker.shared, cell.shared) && unsafe { worker.post(color, node) }
+        std::ptr::eq(&*worker.shared, cell.shared) && unsafe { worker.place_here(color, node) }
     });
     if placed != Some(true) {
         // SAFETY: promised by the caller; the node has not been placed.
-        worker::away(|| unsafe { post_foreign(color, node) });
+        worker::away(|| unsafe { place_in_inbox(color, node) });
     }
 }
 
@@ -124,9 +124,9 @@ impl Worker {
     /// Posts as this worker, if the color is at home here or can be brought here. False: the node is still the caller's.
     ///
     /// # Safety
-    /// As [`post`], and the color belongs to this worker's runtime.
+    /// As [`place`], and the color belongs to this worker's runtime.
     #[inline]
-    unsafe fn post(&self, color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
+    unsafe fn place_here(&self, color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
         // SAFETY: promised by the caller.
         let cell = unsafe { color.as_ref() };
         let sender = context::running_color();
@@ -143,7 +143,7 @@ impl Worker {
         }
         if home != self.index {
             // SAFETY: promised by the caller.
-            return unsafe { self.post_elsewhere(color, node, home) };
+            return unsafe { self.adopt_and_place(color, node, home) };
         }
         let mut queue = self.slot().lock();
         // Relaxed: the lock of the worker that it must be at home on is held.
@@ -177,8 +177,8 @@ impl Worker {
     }
 
     /// # Safety
-    /// As [`Worker::post`].
-    unsafe fn post_elsewhere(&self, color: NonNull<ColorCell>, node: NonNull<Node>, home: usize) -> bool {
+    /// As [`Worker::place_here`].
+    unsafe fn adopt_and_place(&self, color: NonNull<ColorCell>, node: NonNull<Node>, home: usize) -> bool {
         // SAFETY: promised by the caller.
         let cell = unsafe { color.as_ref() };
         if self.dispatches.get() || self.shared.slots[home].is_asleep() {
@@ -259,13 +259,13 @@ pub(crate) unsafe fn enqueue(queue: &mut RunQueue, color: NonNull<ColorCell>) ->
 ///
 /// # Safety
 /// The color is alive, and the node is urgent and the caller's to give.
-pub(crate) unsafe fn post_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
+pub(crate) unsafe fn place_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
     // SAFETY: promised by the caller; a node that was not placed is still his.
     unsafe {
         if trace::is_on() {
             trace::accepted(color.as_ref(), node.as_ref());
         }
-        let placed = place_urgent(color, node);
+        let placed = push_urgent(color, node);
         if !placed {
             trace::dropped(node);
         }
@@ -274,8 +274,8 @@ pub(crate) unsafe fn post_urgent(color: NonNull<ColorCell>, node: NonNull<Node>)
 }
 
 /// # Safety
-/// As [`post_urgent`].
-unsafe fn place_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
+/// As [`place_urgent`].
+unsafe fn push_urgent(color: NonNull<ColorCell>, node: NonNull<Node>) -> bool {
     // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();
@@ -332,8 +332,8 @@ pub(crate) unsafe fn grant_all(chain: *mut Node) {
 /// Posts from a thread that does not own the color's home.
 ///
 /// # Safety
-/// As [`post`].
-unsafe fn post_foreign(color: NonNull<ColorCell>, node: NonNull<Node>) {
+/// As [`place`].
+unsafe fn place_in_inbox(color: NonNull<ColorCell>, node: NonNull<Node>) {
     // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };
     let shared = cell.shared();

@@ -103,7 +103,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
         let origin = Location::caller();
         let member = Member::new(color, true, Priority::NORMAL);
         // SAFETY: our handle keeps the color alive; the request holds it for reading.
-        unsafe { request::post_request([member], origin, move || state.access_read(f), |_| color.as_ref().shared) };
+        unsafe { request::submit_closure([member], origin, move || state.access_read(f), |_| color.as_ref().shared) };
     }
 
     /// Runs a closure on the value now, if the color is free or only read and nothing waits in it, or is held by the

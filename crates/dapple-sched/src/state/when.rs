@@ -118,7 +118,7 @@ impl<S: Set> When<S> {
             runtime_of(members)
         };
         // SAFETY: the set has handles to its colors; the request holds them all while it runs.
-        unsafe { request::post_request(members, origin, move || access(&owned, f), check) };
+        unsafe { request::submit_closure(members, origin, move || access(&owned, f), check) };
     }
 
     /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if they are all free,

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use super::handle::JoinHandle;
 use super::{
     BACKGROUND, COLORED, FAILED, Header, JOINED, Polled, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
-    memory, post_node, run_node, side,
+    memory, place_in_color, run_node, side,
 };
 use crate::color::node::{Node, Origin, VTable};
 use crate::runtime::shared::Shared;
@@ -113,7 +113,7 @@ where
             let task = TaskCell::<F, G>::place(shared, Side::share(color, origin), flags | COLORED, future);
             note_start(shared, background);
             // SAFETY: SCHEDULED is ours since the start.
-            unsafe { post_node(task) };
+            unsafe { place_in_color(task) };
             task
         }
     };

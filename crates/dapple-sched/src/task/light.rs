@@ -199,7 +199,7 @@ unsafe fn join_color(task: NonNull<Header>) {
         task.as_ref().state().fetch_or(COLORED, AcqRel);
         // What stood there was the next light task.
         task.as_ref().node().next.set(ptr::null_mut());
-        task::post_node(task);
+        task::place_in_color(task);
         hold::release(color.cell());
     }
 }
@@ -232,7 +232,7 @@ pub(crate) unsafe fn go_on_as_turn(task: NonNull<Header>, color: NonNull<ColorCe
         worker.frame.go_on_as_turn(color);
         if woken {
             // SAFETY: SCHEDULED is ours.
-            unsafe { task::post_node(task) };
+            unsafe { task::place_in_color(task) };
         }
     });
 }

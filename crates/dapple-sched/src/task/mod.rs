@@ -543,7 +543,7 @@ impl TaskRef {
                 unsafe { light::enqueue(self.0) };
             } else {
                 // SAFETY: setting SCHEDULED made the node ours.
-                unsafe { post_node(self.0) };
+                unsafe { place_in_color(self.0) };
             }
         }
     }
@@ -641,12 +641,12 @@ impl TaskRef {
 ///
 /// # Safety
 /// The node is the caller's: he has set SCHEDULED, or has the light task in its place.
-pub(crate) unsafe fn post_node(task: NonNull<Header>) {
+pub(crate) unsafe fn place_in_color(task: NonNull<Header>) {
     // SAFETY: promised by the caller; the task keeps its color.
     unsafe {
         let color = color_of(task).expect("COLORED comes after the color");
         mem::forget(TaskRef::retain(task));
-        post::post(color, task.cast());
+        post::place(color, task.cast());
     }
 }
 

@@ -330,7 +330,7 @@ fn a_complete_set_is_stolen() {
 // A task waits for a state, which is handed over to it while its own color is about to be handed to a set that needs the
 // state as well: the task goes first, or gives the state back.
 //
-// Caught, in the shipped code: `post_urgent` that let go of the lock before it pushed, so that the color was handed to
+// Caught, in the shipped code: `place_urgent` that let go of the lock before it pushed, so that the color was handed to
 // the set in between (deadlock). And: a turn that hands its color over although an urgent node waits (deadlock).
 #[test]
 fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {

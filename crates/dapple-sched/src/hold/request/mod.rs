@@ -27,7 +27,7 @@
 mod place;
 mod posted;
 
-pub(crate) use posted::{holding_all, post_request, try_hold_all, wait_for_all};
+pub(crate) use posted::{holding_all, submit_closure, try_hold_all, wait_for_all};
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -489,7 +489,7 @@ impl Request {
             unsafe { Request::run_closure(reads.0, None) };
         };
         // The request has been accepted already.
-        trace::untraced(|| color.post_from(origin, Priority::NORMAL, run));
+        trace::untraced(|| color.accept_closure(origin, Priority::NORMAL, run));
     }
 
     /// All colors are held, one of them by this very turn, which has reached its member.

@@ -114,7 +114,7 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>> Waits<M> {
 /// # Safety
 /// The colors are alive for the call, and of one runtime.
 #[inline]
-pub(crate) unsafe fn post_request<M, F>(
+pub(crate) unsafe fn submit_closure<M, F>(
     members: M,
     origin: Origin,
     closure: F,
@@ -136,7 +136,7 @@ pub(crate) unsafe fn post_request<M, F>(
 /// Queues a wait for all these colors, on behalf of whoever polls.
 ///
 /// # Safety
-/// As [`post_request`].
+/// As [`submit_closure`].
 pub(crate) unsafe fn wait_for_all<M>(shared: *const Shared, members: M, origin: Origin, waker: &Waker) -> Arc<Ticket>
 where
     M: AsMut<[Member]> + AsRef<[Member]>,
@@ -155,7 +155,7 @@ where
 /// take part so that the frame of `f` names every color on which that relies.
 ///
 /// # Safety
-/// As [`post_request`].
+/// As [`submit_closure`].
 pub(crate) unsafe fn try_hold_all<R>(
     shared: *const Shared,
     members: &mut [Member],
