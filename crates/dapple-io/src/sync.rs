@@ -33,7 +33,7 @@ mod imp {
 
 #[cfg(not(dapple_loom))]
 mod imp {
-    pub(crate) use std::sync::atomic;
+    pub(crate) use std::sync::{MutexGuard, atomic};
     pub(crate) use std::thread::yield_now;
 
     pub(crate) use crate::lock::Mutex;

@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use dapple_sched::Handle;
 
+use super::reactor::Reactor;
 use super::slot::Slot;
 use super::standing::{self, Standing};
 use super::{EpollDriver, Shared};
 
-/// The slot that a new descriptor is registered with.
-pub(crate) fn slot_for_source() -> io::Result<Arc<Slot>> {
+/// The reactor that a new descriptor is registered with.
+pub(crate) fn reactor_for_source() -> io::Result<Arc<Reactor>> {
     with(|driver, worker| driver.least_loaded(worker).clone())
 }
 
@@ -38,6 +39,17 @@ fn with_other_slot<R>(f: impl FnOnce(&Slot, bool) -> R) -> io::Result<R> {
 pub(crate) fn own_slot() -> Option<Arc<Slot>> {
     // An error: the thread is ending, and its locals are gone.
     OWN_SLOT.try_with(|own| own.get().cloned()).ok().flatten()
+}
+
+/// Calls `f` with the slot of this thread, if that is a worker.
+pub(crate) fn with_own_slot<R>(f: impl FnOnce(Option<&Slot>) -> R) -> R {
+    let mut f = Some(f);
+    let mut call = |own: Option<&Slot>| f.take().expect("it is called once")(own);
+    // An error: the thread is ending, and its locals are gone.
+    match OWN_SLOT.try_with(|own| call(own.get().map(|own| &**own))) {
+        Ok(result) => result,
+        Err(_) => call(None),
+    }
 }
 
 /// Whether this thread is the worker of this slot.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::RawWakerVTable;
@@ -18,6 +19,7 @@ use crate::lock::Mutex;
 use crate::net::Resolver;
 use crate::signal::Hub;
 use clock::Clock;
+use reactor::Reactor;
 use slot::Slot;
 use standing::Standing;
 use thread::Thread;
@@ -25,12 +27,14 @@ use uring::Limits;
 
 pub(crate) mod clock;
 pub(crate) mod current;
+mod duty;
 mod entry;
 #[cfg(not(dapple_loom))]
 mod poller;
 #[cfg(dapple_loom)]
 #[path = "model_poller.rs"]
 mod poller;
+mod reactor;
 pub(crate) mod slot;
 mod source;
 pub(crate) mod standing;
@@ -89,16 +93,17 @@ impl Default for Config {
     }
 }
 
-/// Waits in epoll, one instance per worker, and keeps each worker's timers in a wheel of its own.
+/// Waits in epoll, and keeps each worker's timers in a wheel of its own.
 ///
 /// Given to [`dapple_sched::Builder::driver`], or simply by [`runtime_builder`](crate::runtime_builder). The types of this
 /// crate find it through the runtime of the thread that makes them: a worker's own, one that was entered, or the
 /// oldest that runs.
 ///
-/// Any worker may serve any slot, so a worker in a long callback delays nobody's events (C6). New descriptors go to the
-/// slot with the fewest, the present worker's among equals: one color that accepts does not gather all connections on
-/// its worker.
+/// Up to eight workers share one epoll instance, of which one at a time waits there: an event wakes the worker that also takes
+/// the next one, and the others sleep until there is work for them. Any worker may look at the kernel for any other, so a
+/// worker in a long callback delays nobody's events (C6).
 pub struct EpollDriver {
+    reactors: Box<[Arc<Reactor>]>,
     slots: Box<[Arc<Slot>]>,
     shared: Arc<Shared>,
     /// Those of the workers, once they are there.
@@ -139,7 +144,7 @@ impl EpollDriver {
     ///
     /// # Errors
     ///
-    /// Those of the kernel when it has no descriptors left: two are needed per worker.
+    /// Those of the kernel when it has no descriptors left: two are needed for every eight workers.
     pub fn new(workers: usize) -> io::Result<Arc<Self>> {
         Self::with_config(workers, Config::default())
     }
@@ -161,13 +166,28 @@ impl EpollDriver {
             ring_limits: ring_limits(&config),
             standing: config.standing_clock.then(|| Standing::new(workers)),
         });
-        let slots = (0..workers).map(|_| Slot::new(shared.clone()));
-        let slots: Box<[Arc<Slot>]> = slots.collect::<io::Result<_>>()?;
+        // A clock that stands still counts the workers that wait in the kernel: there each waits for itself.
+        let together = if shared.standing.is_some() { 1 } else { WORKERS_MAX };
+        let (mut reactors, mut slots) = (Vec::new(), Vec::new());
+        for first in (0..workers).step_by(together) {
+            let reactor = Reactor::new(shared.clone())?;
+            let members = (0..(workers - first).min(together) as u32).map(|member| Slot::new(reactor.clone(), member));
+            let members = members.collect::<io::Result<Vec<_>>>()?;
+            reactor.set_members(&members);
+            slots.extend(members);
+            reactors.push(reactor);
+        }
         if let Some(standing) = &shared.standing {
             standing.set_slots(&slots);
         }
         let threads = (0..workers).map(|_| OnceLock::new()).collect();
-        Ok(Arc::new(EpollDriver { slots, shared, threads, next_slot: AtomicUsize::new(0) }))
+        Ok(Arc::new(EpollDriver {
+            reactors: reactors.into(),
+            slots: slots.into(),
+            shared,
+            threads,
+            next_slot: AtomicUsize::new(0),
+        }))
     }
 
     /// How a clock that stands still stands, and what keeps it from jumping; `None` where it is the real one. For people who
@@ -191,7 +211,7 @@ impl EpollDriver {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn source_count(&self) -> usize {
-        self.slots.iter().map(|slot| slot.load()).sum()
+        self.reactors.iter().map(|reactor| reactor.load()).sum()
     }
 
     #[cfg(dapple_loom)]
@@ -199,13 +219,13 @@ impl EpollDriver {
         &self.slots[0]
     }
 
-    /// The slot with the fewest sources, `preferred` among equals.
-    fn least_loaded(&self, preferred: Option<usize>) -> &Arc<Slot> {
-        let mut best = &self.slots[preferred.unwrap_or(0)];
+    /// The reactor with the fewest sources, that of `preferred` among equals.
+    fn least_loaded(&self, preferred: Option<usize>) -> &Arc<Reactor> {
+        let mut best = self.slots[preferred.unwrap_or(0)].reactor();
         let mut load = best.load();
-        for slot in &self.slots {
-            if slot.load() < load {
-                (best, load) = (slot, slot.load());
+        for reactor in &self.reactors {
+            if reactor.load() < load {
+                (best, load) = (reactor, reactor.load());
             }
         }
         best
@@ -232,7 +252,8 @@ impl Driver for EpollDriver {
     }
 
     fn poll(&self, worker: usize) -> bool {
-        self.slots[worker].poll()
+        let slot = &self.slots[worker];
+        current::with_own_slot(|own| slot.poll(own.filter(|own| !ptr::eq(*own, &**slot))))
     }
 
     fn unpark(&self, worker: usize) {
@@ -252,6 +273,9 @@ impl Driver for EpollDriver {
     }
 
     fn each_waiter(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const (), TaskWait)) {
+        for entry in self.reactors.iter().flat_map(|reactor| reactor.entries()) {
+            entry.each_waiter(visit);
+        }
         for slot in &self.slots {
             slot.each_waiter(visit);
         }
@@ -268,6 +292,9 @@ impl Driver for EpollDriver {
             standing.shut_down();
         }
         self.shared.signals.shut_down();
+        for reactor in &self.reactors {
+            reactor.shut_down();
+        }
         for slot in &self.slots {
             slot.shut_down();
         }
@@ -285,10 +312,9 @@ impl Drop for EpollDriver {
 
 impl fmt::Debug for EpollDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sources: Vec<usize> = self.slots.iter().map(|slot| slot.load()).collect();
         let calls: Vec<_> = self.slots.iter().map(|slot| slot.ring().map(|ring| ring.load())).collect();
         f.debug_struct("EpollDriver")
-            .field("sources_per_worker", &sources)
+            .field("sources", &self.source_count())
             .field("file_calls_in_flight_and_waiting_per_worker", &calls)
             .finish_non_exhaustive()
     }
@@ -306,3 +332,6 @@ fn ring_limits(config: &Config) -> Option<Limits> {
 pub(crate) fn shut_down_error() -> io::Error {
     io::Error::other("the Dapple runtime of this source has shut down")
 }
+
+/// So many workers wait in one epoll instance at most. More would get into each other's way at its locks.
+pub(crate) const WORKERS_MAX: usize = 8;

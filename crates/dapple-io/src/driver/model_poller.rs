@@ -9,6 +9,7 @@ use rustix::event::epoll::{Event, EventData};
 use rustix::io::Errno;
 
 use crate::model::{pass_time, system};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::yield_now;
 
 pub(crate) struct Poller;
@@ -18,7 +19,7 @@ impl Poller {
         Ok(Poller)
     }
 
-    pub(super) fn watch_ring(&self, _fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(super) fn watch_ring(&self, _fd: BorrowedFd<'_>, _data: u64) -> Result<(), Errno> {
         Ok(())
     }
 
@@ -67,6 +68,18 @@ impl Poller {
         unreachable!("no clock stands still in a model")
     }
 }
+
+/// As the kernel's, but for a timeout, which passes as one of `wait` does. Relaxed: it orders nothing.
+pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    while word.load(Ordering::Relaxed) == expected {
+        match timeout {
+            Some(timeout) if timeout < TIMEOUT_MAX => return pass_time(timeout),
+            _ => yield_now(),
+        }
+    }
+}
+
+pub(super) fn wake_sleeper(_word: &AtomicU32) {}
 
 pub(super) use crate::model::{COMPLETION, WAKE_UP};
 

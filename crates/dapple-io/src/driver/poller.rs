@@ -6,10 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use rustix::thread::futex;
 
+use super::WORKERS_MAX;
 use super::wait;
+use crate::sync::atomic::AtomicU32;
 
 /// See the module's text. It has no state of its own: what a slot and its models have to keep in step is in [`super::slot`].
 pub(crate) struct Poller {
@@ -27,8 +30,8 @@ impl Poller {
     }
 
     /// Reports completions of a ring. Not edge-triggered: the thread that sees it takes in all that was completed.
-    pub(super) fn watch_ring(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        epoll::add(&self.epoll, fd, EventData::new_u64(COMPLETION), EventFlags::IN)
+    pub(super) fn watch_ring(&self, fd: BorrowedFd<'_>, data: u64) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(data), EventFlags::IN)
     }
 
     /// Reports what happens on the descriptor, beginning with what is ready already.
@@ -76,5 +79,18 @@ fn source_flags() -> EventFlags {
 /// The data of the wake-up descriptor; no token has it, as keys stay below 2^32 - 1.
 pub(super) const WAKE_UP: u64 = u64::MAX;
 
-/// The data of the ring's descriptor. The slot finds what was completed when it turns the ring.
-pub(super) const COMPLETION: u64 = u64::MAX - 1;
+/// The data of the first member's ring; those of the others follow, up to `WAKE_UP`. The slot finds what was completed when it
+/// turns the ring. No token has it either.
+pub(super) const COMPLETION: u64 = WAKE_UP - WORKERS_MAX as u64;
+
+/// Sleeps until `wake_sleeper`, for `timeout` at most, or for no reason; not at all where `word` is no longer `expected`.
+pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    // All that it can say is a reason to look again.
+    let _ = futex::wait(word, futex::Flags::PRIVATE, expected, timeout.as_ref());
+}
+
+/// Wakes the thread that sleeps on `word`, whose value has changed before.
+pub(super) fn wake_sleeper(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
+}

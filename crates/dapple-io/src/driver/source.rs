@@ -1,4 +1,4 @@
-//! A descriptor that has a place in a slot for as long as it lives, and the operations that wait for it.
+//! A descriptor that has a place in a reactor for as long as it lives, and the operations that wait for it.
 //!
 //! The kernel watches it from the start, or ([`Source::unwatched`]) only once somebody has to wait. A connection that is accepted, read,
 //! answered and closed without ever waiting so costs no call for that. What is unwatched has no events; therefore whoever finds nothing
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use dapple_sched::poll_budget;
 
 use super::entry::{Direction, Entry, Waiter};
-use super::slot::Slot;
+use super::reactor::Reactor;
 use super::table::Token;
 use super::{current, shut_down_error};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub(crate) struct Source<T: AsFd> {
     descriptor: Option<T>,
     entry: Arc<Entry>,
     token: Token,
-    slot: Arc<Slot>,
+    reactor: Arc<Reactor>,
     /// Whether the kernel reports what happens.
     is_watched: AtomicBool,
 }
@@ -60,11 +60,11 @@ impl<T: AsFd> Source<T> {
     }
 
     fn with_entry(descriptor: T, entry: Entry) -> io::Result<Self> {
-        let slot = current::slot_for_source()?;
+        let reactor = current::reactor_for_source()?;
         let entry = Arc::new(entry);
-        let token = slot.place(entry.clone())?;
-        slot.shared().note_io();
-        Ok(Source { descriptor: Some(descriptor), entry, token, slot, is_watched: AtomicBool::new(false) })
+        let token = reactor.place(entry.clone())?;
+        reactor.shared().note_io();
+        Ok(Source { descriptor: Some(descriptor), entry, token, reactor, is_watched: AtomicBool::new(false) })
     }
 
     /// Has the kernel report what is ready, now and from now on.
@@ -73,9 +73,9 @@ impl<T: AsFd> Source<T> {
         if self.is_watched.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.slot.watch(self.descriptor().as_fd(), self.token)?;
+        self.reactor.watch(self.descriptor().as_fd(), self.token)?;
         self.is_watched.store(true, Ordering::Relaxed);
-        self.slot.shared().note_io();
+        self.reactor.shared().note_io();
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl<T: AsFd> Source<T> {
             self.entry.clear(sighting, direction);
         }
         self.watch()?;
-        self.slot.rearm(self.descriptor().as_fd(), self.token)
+        self.reactor.rearm(self.descriptor().as_fd(), self.token)
     }
 
     /// Runs the operation as soon as it does not block. `op` says [`io::ErrorKind::WouldBlock`] when there was nothing
@@ -138,14 +138,14 @@ impl<T: AsFd> Source<T> {
     fn attempt<R>(&self, op: &mut impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         let result = op(self.descriptor());
         if result.is_ok() {
-            self.slot.shared().note_io();
+            self.reactor.shared().note_io();
         }
         result
     }
 
     /// Tells a clock that stands still that what comes here comes from another process.
     pub(crate) fn comes_from_outside(&self) {
-        if let Some(standing) = &self.slot.shared().standing {
+        if let Some(standing) = &self.reactor.shared().standing {
             standing.note_outside(&self.entry);
         }
     }
@@ -215,12 +215,12 @@ impl<T: AsFd> Drop for Source<T> {
         if let Some(descriptor) = self.descriptor.take() {
             // Relaxed: no other thread has the source any more.
             match self.is_watched.load(Ordering::Relaxed) {
-                true => self.slot.deregister(descriptor.as_fd(), self.token),
-                false => self.slot.forget(self.token),
+                true => self.reactor.deregister(descriptor.as_fd(), self.token),
+                false => self.reactor.forget(self.token),
             }
             self.entry.close();
             drop(descriptor);
-            self.slot.shared().descriptors.one_closed();
+            self.reactor.shared().descriptors.one_closed();
         }
     }
 }

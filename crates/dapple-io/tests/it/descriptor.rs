@@ -95,6 +95,6 @@ fn registrations_of_one_color_spread_over_the_workers() {
     });
     let driver = runtime.handle().driver::<dapple_io::EpollDriver>().unwrap();
     let shown = format!("{driver:?}");
-    assert!(shown.contains("sources_per_worker: [50, 50]"), "{shown}");
+    assert!(shown.contains("sources: 100"), "{shown}");
     drop(streams);
 }

@@ -101,7 +101,7 @@ impl Standing {
         state.busy = 1;
         // Relaxed: see `note_io`.
         let is_settled = self.io_count.load(Ordering::Relaxed) == state.io_seen;
-        let settle = match is_settled || slots.iter().all(|slot| slot.load() == 0) {
+        let settle = match is_settled || slots.iter().all(|slot| slot.reactor().load() == 0) {
             true => Duration::ZERO,
             false => next.at.saturating_duration_since(self.now()).clamp(SETTLE_MIN, SETTLE_MAX),
         };

@@ -1,0 +1,220 @@
+//! What workers wait in together: an epoll instance, the sources that are registered there, and the duty of waiting.
+//!
+//! Who may touch what:
+//!
+//! | part | who |
+//! |---|---|
+//! | `duty` | see [`super::duty`] |
+//! | `events` | whoever collects events: the holder of the duty for as long as it waits, other workers only if they get the lock at once |
+//! | `sources` | anyone, for a moment; never while waiting, so that registering never waits for a sleeper |
+//!
+//! A worker that waits takes the lock of `events` before it counts as parked, and keeps it until it is back. So no other worker
+//! takes the edge of the wake-up descriptor that is meant for the one which is about to wait.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use super::duty::{Duty, Waits};
+use super::entry::Entry;
+use super::poller::{COMPLETION, Poller, WAKE_UP};
+use super::slot::Slot;
+use super::table::{Table, Token};
+use super::wait::EVENTS_MAX;
+use super::{Shared, shut_down_error};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
+
+/// See the module's text.
+pub(crate) struct Reactor {
+    pub(super) poller: Poller,
+    pub(super) duty: Duty,
+    events: Mutex<Events>,
+    sources: Mutex<Table>,
+    /// Sources in the table, read without the lock: the load of this reactor.
+    source_count: AtomicUsize,
+    /// Whether there is something to report but sources.
+    has_ring: AtomicBool,
+    /// The slots of the workers that share it; set once, before the workers start.
+    members: OnceLock<Box<[Weak<Slot>]>>,
+    shared: Arc<Shared>,
+}
+
+/// What was collected; the memory is used again.
+struct Events {
+    ready: Vec<(Arc<Entry>, EventFlags)>,
+    /// Members whose ring has something.
+    completed: Vec<u32>,
+}
+
+/// The lock of `events`, with which a worker takes in what the kernel reports.
+pub(super) struct Look<'a> {
+    reactor: &'a Reactor,
+    events: MutexGuard<'a, Events>,
+    /// After the lock, when it is dropped: who takes the duty over finds the lock free.
+    _waits: Option<Waits<'a>>,
+}
+
+impl Reactor {
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Reactor {
+            poller: Poller::new()?,
+            duty: Duty::new(),
+            events: Mutex::new(Events { ready: Vec::with_capacity(EVENTS_MAX), completed: Vec::new() }),
+            sources: Mutex::default(),
+            source_count: AtomicUsize::new(0),
+            has_ring: AtomicBool::new(false),
+            members: OnceLock::new(),
+            shared,
+        }))
+    }
+
+    pub(super) fn set_members(&self, slots: &[Arc<Slot>]) {
+        let _ = self.members.set(slots.iter().map(Arc::downgrade).collect());
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Registered sources; only a hint to whoever spreads them.
+    pub(crate) fn load(&self) -> usize {
+        // Relaxed: a number that guards nothing.
+        self.source_count.load(Ordering::Relaxed)
+    }
+
+    /// A place for a source, which counts from now on and is told of a shutdown. Its events begin with `watch`.
+    pub(crate) fn place(&self, entry: Arc<Entry>) -> io::Result<Token> {
+        let token = self.sources.lock().insert(entry).ok_or_else(shut_down_error)?;
+        // Counted before the kernel may report: a poll that sees no source skips the call. Relaxed, here and elsewhere: the
+        // number guards nothing. Who sees an old one comes back, and a park looks at the kernel in any case.
+        self.source_count.fetch_add(1, Ordering::Relaxed);
+        Ok(token)
+    }
+
+    /// Starts to report what happens on the descriptor, beginning with what is ready already. Again it changes nothing.
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        match self.poller.watch(fd, token.data()) {
+            // Whoever waits for the other direction was here first.
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the kernel report again what is ready now.
+    pub(crate) fn rearm(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        Ok(self.poller.rearm(fd, token.data())?)
+    }
+
+    /// Stops reporting; to be called before the descriptor is closed. An event that is already on its way finds the
+    /// token of nobody.
+    pub(crate) fn deregister(&self, fd: BorrowedFd<'_>, token: Token) {
+        self.poller.unwatch(fd);
+        self.forget(token);
+    }
+
+    /// The end of a place whose descriptor is not watched.
+    pub(crate) fn forget(&self, token: Token) {
+        let entry = self.sources.lock().remove(token);
+        if entry.is_some() {
+            self.source_count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports completions of a member's ring.
+    pub(super) fn watch_ring(&self, fd: BorrowedFd<'_>, member: u32) -> Result<(), Errno> {
+        self.poller.watch_ring(fd, COMPLETION + u64::from(member))?;
+        // Relaxed: as with `source_count`.
+        self.has_ring.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// All entries, for dumps.
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.sources.lock().entries()
+    }
+
+    /// For the holder of the duty, which is about to wait: `None` where `worker` is not it.
+    pub(super) fn begin_wait(&self, worker: u32) -> Option<Look<'_>> {
+        let waits = self.duty.begin_wait(worker)?;
+        // Another worker may be looking: it does not wait in there, so neither does this one for long.
+        Some(Look { reactor: self, events: self.events.lock(), _waits: Some(waits) })
+    }
+
+    /// Dispatches what is ready, without waiting, if `worker` holds the duty; any thread. Returns whether anything was.
+    pub(super) fn poll(&self, worker: u32) -> bool {
+        if !self.duty.is_held_by(worker) {
+            return false;
+        }
+        // Relaxed: see `place`.
+        if self.source_count.load(Ordering::Relaxed) == 0 && !self.has_ring.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(events) = self.events.try_lock() else {
+            return false;
+        };
+        let mut look = Look { reactor: self, events, _waits: None };
+        look.collect(Some(Duration::ZERO));
+        look.dispatch()
+    }
+
+    /// Drops all registrations. Whoever waits for a source is told.
+    pub(super) fn shut_down(&self) {
+        let entries = self.sources.lock().close();
+        // Relaxed: see `place`.
+        self.source_count.store(0, Ordering::Relaxed);
+        entries.iter().for_each(|entry| entry.close());
+    }
+}
+
+impl Look<'_> {
+    /// Waits in epoll. Tokens become entries here; those of sources that are gone meet nobody.
+    pub(super) fn collect(&mut self, timeout: Option<Duration>) {
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        let events = match self.reactor.poller.wait(&mut room, timeout) {
+            Ok(events) => events,
+            Err(Errno::INTR) => return,
+            Err(error) => panic!("waiting on an epoll descriptor of our own failed: {error}"),
+        };
+        if events.is_empty() {
+            return;
+        }
+        let sources = self.reactor.sources.lock();
+        for event in events {
+            // Copied first: the kernel's layout is packed.
+            let (flags, data) = (event.flags, event.data);
+            match data.u64() {
+                WAKE_UP => {}
+                // The places of tables stay below these, see `COMPLETION`.
+                ring @ COMPLETION..WAKE_UP => self.events.completed.push((ring - COMPLETION) as u32),
+                _ => {
+                    if let Some(entry) = sources.find(Token::from_data(data)) {
+                        self.reactor.shared.note_io();
+                        self.events.ready.push((entry.clone(), flags));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Wakes those who wait for what was collected; whether there was anything.
+    pub(super) fn dispatch(&mut self) -> bool {
+        let Events { ready, completed } = &mut *self.events;
+        let any = !ready.is_empty() || !completed.is_empty();
+        for (entry, flags) in ready.drain(..) {
+            entry.dispatch(flags);
+        }
+        for member in completed.drain(..) {
+            let slot = self.reactor.members.get().and_then(|members| members.get(member as usize)?.upgrade());
+            if let Some(slot) = slot {
+                slot.serve();
+            }
+        }
+        any
+    }
+}
