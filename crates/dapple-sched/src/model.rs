@@ -31,7 +31,8 @@ impl Model {
         let quiet = Some(Box::new(|_: &PanicInfo<'_>| ()) as _);
         // What is reported depends on the time, of which models have none.
         let never_slow = SlowRule { after: Duration::MAX, ..SlowRule::default() };
-        Model { shared: Shared::new(workers, driver, quiet, never_slow, Watch::new(None, false), false) }
+        let shared = Shared::new(workers, driver, quiet, never_slow, Watch::new(None, false), false);
+        Model { shared: shared.expect("a model's alarm needs nothing") }
     }
 
     /// The way to colors, tasks and counters.
@@ -43,6 +44,8 @@ impl Model {
     pub fn worker<R>(&self, index: usize, f: impl FnOnce(&ModelWorker<'_>) -> R) -> R {
         let worker = Worker::new(self.shared.clone(), index);
         let _scope = WorkerScope::enter(&worker);
+        // As `Worker::run` begins.
+        worker.comes_round();
         f(&ModelWorker { worker: &worker })
     }
 
@@ -64,13 +67,8 @@ impl Model {
 
     /// What the monitor's thread does, until the runtime ends; between two looks others run.
     pub fn monitor(&self) -> impl FnOnce() + Send + 'static {
-        let shared = Arc::downgrade(&self.shared);
-        move || monitor::run(shared)
-    }
-
-    /// Tells how the monitor's thread is unparked.
-    pub fn set_monitor(&self, unpark: impl Fn() + Send + Sync + 'static) {
-        self.shared.monitor.set_wake(unpark);
+        let (shared, timer) = (Arc::downgrade(&self.shared), self.shared.alarm.timer());
+        move || monitor::run(shared, timer)
     }
 
     /// Whether the monitor found the worker in a callback that does not end.

@@ -444,7 +444,7 @@ impl Builder {
             None => Arc::new(ThreadDriver::new(workers)),
         };
         let watch = Watch::new(self.observer, self.measure_times);
-        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, self.policy.is_some());
+        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, self.policy.is_some())?;
         let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
         for index in 0..workers {
             let (shared, policy) = (shared.clone(), self.policy.clone());
@@ -454,15 +454,10 @@ impl Builder {
                 Err(error) => return Err(runtime.undo(index..workers, error)),
             }
         }
-        let weak = Arc::downgrade(&shared);
+        let (weak, timer) = (Arc::downgrade(&shared), shared.alarm.timer());
         let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
-        match start(thread, Box::new(move || monitor::run(weak))) {
-            Ok(monitor) => {
-                shared.monitor.set_wake(move || monitor.thread().unpark());
-                // It may have been called before there was a way to.
-                shared.monitor.wake();
-            }
-            Err(error) => return Err(runtime.undo(workers..workers, error)),
+        if let Err(error) = start(thread, Box::new(move || monitor::run(weak, timer))) {
+            return Err(runtime.undo(workers..workers, error));
         }
         running().push(Arc::downgrade(&shared));
         Ok(runtime)

@@ -16,11 +16,7 @@
 //! queue of another worker does so under that lock and then kicks: either the worker sees the color, or the kick sees
 //! `SLEEPING`.
 //!
-//! # The pulse (`Shared::pulse`)
-//!
-//! One word: how many workers sleep, and whether the monitor sleeps (or looks only now and then). A worker that falls
-//! asleep or wakes changes the number and learns in the same instruction whether the monitor has to be called.
-
+use std::io;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -46,6 +42,7 @@ use crate::sync::lock::OwnedLock as QueueLock;
 use crate::task::TaskMemory;
 use crate::task::budget::Budget;
 use crate::task::light::{STRETCH_MAX, Stretch};
+use crate::worker::alarm::Alarm;
 use crate::worker::mark::{Help, Mark};
 use crate::worker::monitor::SlowRule;
 use crate::worker::run_queue::RunQueue;
@@ -77,13 +74,14 @@ pub(crate) struct Shared {
     phase: AtomicU8,
     /// Workers that have not stopped yet.
     pub(crate) workers_alive: AtomicUsize,
-    /// Low 16 bits: workers asleep. [`MONITOR_ASLEEP`]: the monitor wants to be called.
-    pub(crate) pulse: AtomicU32,
+    /// Workers asleep. For the `SeqCst` of some accesses, see `worker::alarm`.
+    sleepers: AtomicUsize,
     /// Workers that were woken to look for work and have not found any yet.
     pub(crate) searching: AtomicU32,
     /// Searches in a row that saw colors waiting and found none that pays to move. A hint.
     pub(crate) futile_searches: AtomicU32,
-    pub(crate) monitor: crate::worker::monitor::Monitor,
+    /// Calls the monitor.
+    pub(crate) alarm: Alarm,
     pub(crate) posts_outside: AtomicU64,
     pub(crate) callbacks_dropped: AtomicU64,
     pub(crate) tasks_dropped: AtomicU64,
@@ -119,6 +117,9 @@ pub(crate) struct Slot {
     pub(crate) about: About,
     /// The task that it polls, if that has a name.
     pub(crate) shown: Shown,
+    /// Whether the worker has come round since the alarm was put off, and how many turns it had ended then.
+    pub(crate) came_round: AtomicBool,
+    pub(crate) turns_then: AtomicU64,
     /// When the monitor first saw the turn that has not ended since, in nanoseconds since the runtime started; 0: none.
     pub(crate) stuck_since_ns: AtomicU64,
     /// Mean time of a turn, sampled.
@@ -189,6 +190,8 @@ impl Slot {
             len: AtomicUsize::new(0),
             mark: Mark::default(),
             behind: AtomicBool::new(false),
+            came_round: AtomicBool::new(false),
+            turns_then: AtomicU64::new(0),
             running: RunningWord::new(),
             origin: AtomicPtr::new(ptr::null_mut()),
             budget: Budget::new(),
@@ -338,9 +341,10 @@ impl Shared {
         slow_rule: SlowRule,
         watch: Watch,
         policed: bool,
-    ) -> Arc<Shared> {
+    ) -> io::Result<Arc<Shared>> {
+        let alarm = Alarm::new()?;
         let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
-        Arc::new_cyclic(|weak| Shared {
+        Ok(Arc::new_cyclic(|weak| Shared {
             slots: (0..workers).map(|_| Slot::new(&driver)).collect(),
             driver,
             #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -360,15 +364,15 @@ impl Shared {
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
             phase: AtomicU8::new(RUNNING),
             workers_alive: AtomicUsize::new(workers),
-            pulse: AtomicU32::new(MONITOR_ASLEEP),
+            sleepers: AtomicUsize::new(0),
             searching: AtomicU32::new(0),
             futile_searches: AtomicU32::new(0),
-            monitor: crate::worker::monitor::Monitor::new(),
+            alarm,
             posts_outside: AtomicU64::new(0),
             callbacks_dropped: AtomicU64::new(0),
             tasks_dropped: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
-        })
+        }))
     }
 
     #[inline]
@@ -458,7 +462,24 @@ impl Shared {
 
     pub(crate) fn sleepers(&self) -> usize {
         // Relaxed: a hint; who is woken decides by an exchange.
-        (self.pulse.load(Relaxed) & SLEEPERS) as usize
+        self.sleepers.load(Relaxed)
+    }
+
+    /// A worker counts as asleep from now on; how many do then.
+    pub(crate) fn fell_asleep(&self) -> usize {
+        self.sleepers.fetch_add(1, SeqCst) + 1
+    }
+
+    pub(crate) fn woke_up(&self) {
+        self.sleepers.fetch_sub(1, SeqCst);
+    }
+
+    pub(crate) fn any_sleeps(&self) -> bool {
+        self.sleepers.load(SeqCst) > 0
+    }
+
+    pub(crate) fn all_sleep(&self) -> bool {
+        self.sleepers.load(SeqCst) == self.slots.len()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -476,7 +497,7 @@ impl Shared {
             drop(self.slots[worker].lock());
             self.kick(worker);
         }
-        self.monitor.wake();
+        self.alarm.ring();
     }
 
     /// Parks a worker in the driver.
@@ -517,9 +538,3 @@ const STOPPING: u8 = 1;
 const RUNS_NOTHING: u8 = 0;
 const RUNS_COLOR: u8 = 1;
 const RUNS_LIGHT_TASKS: u8 = 2;
-
-/// Bits of the pulse that count sleepers.
-pub(crate) const SLEEPERS: u32 = 0xffff;
-
-/// Bit of the pulse: the monitor wants to be called when the number of sleepers changes.
-pub(crate) const MONITOR_ASLEEP: u32 = 1 << 31;

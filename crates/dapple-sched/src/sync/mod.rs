@@ -13,8 +13,6 @@ pub(crate) mod refs;
 
 #[cfg(dapple_loom)]
 mod imp {
-    #[allow(unused_imports, reason = "only the monitor parks so, and it is in no model of loom")]
-    pub(crate) use super::park_timeout;
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic;
     pub(crate) use loom::thread::{Thread, current, park, yield_now};
@@ -47,18 +45,9 @@ mod cell {
     }
 }
 
-/// Models have no time: a millisecond passes while the others run, and what is longer never ends by itself, so that nothing
-/// can depend on it.
-#[cfg(any(dapple_loom, dapple_shuttle))]
-pub(crate) fn park_timeout(timeout: std::time::Duration) {
-    if timeout.as_millis() <= 1 { imp::yield_now() } else { imp::park() }
-}
-
 #[cfg(dapple_shuttle)]
 mod imp {
     pub(crate) use super::cell::UnsafeCell;
-    #[allow(unused_imports, reason = "only the monitor parks so, and it is in no model of loom")]
-    pub(crate) use super::park_timeout;
     pub(crate) use shuttle::sync::atomic;
     pub(crate) use shuttle::thread::{Thread, current, park, yield_now};
     pub(crate) use shuttle::thread_local;
@@ -72,7 +61,7 @@ mod imp {
     pub(crate) use super::cell::UnsafeCell;
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic;
-    pub(crate) use std::thread::{Thread, current, park, park_timeout, yield_now};
+    pub(crate) use std::thread::{Thread, current, park, yield_now};
     pub(crate) use std::thread_local;
 }
 

@@ -8,11 +8,12 @@ use crate::color::node::Node;
 use crate::hold;
 use crate::post;
 use crate::post::afterwards;
-use crate::runtime::shared::{MONITOR_ASLEEP, Shared, Slot};
+use crate::runtime::shared::{Shared, Slot};
 use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::sync::spin_loop;
+use crate::worker::alarm::SELDOM_NS;
 use crate::worker::mark::Help;
 use crate::worker::placement;
 use crate::worker::run_queue::RunQueue;
@@ -40,19 +41,30 @@ impl Drop for Search<'_> {
 }
 
 /// A worker counts as asleep. Ends as [`Search`]: a worker that counted as asleep for good would switch C6 off.
-struct Sleep<'a>(&'a Worker);
+struct Sleep<'a> {
+    worker: &'a Worker,
+    began_ns: u64,
+}
 
 impl Sleep<'_> {
     fn begin(worker: &Worker) -> Sleep<'_> {
-        worker.shared.fell_asleep();
-        Sleep(worker)
+        let shared = &worker.shared;
+        let asleep = shared.fell_asleep();
+        if asleep < shared.slots.len() {
+            shared.bring_alarm_near();
+        } else if worker.wakes_seldom.get() {
+            // It would only go off for nothing.
+            shared.rest_alarm();
+        }
+        Sleep { worker, began_ns: shared.now_ns() }
     }
 }
 
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
-        self.0.slot().wake_up();
-        self.0.shared.woke_up();
+        self.worker.slot().wake_up();
+        self.worker.shared.woke_up();
+        self.worker.wakes(self.began_ns);
     }
 }
 
@@ -60,6 +72,8 @@ impl Worker {
     /// Looks for work for a short while; true if there may be some now.
     pub(super) fn find_work(&self) -> bool {
         let _search = Search(&self.shared);
+        // Relaxed: as in `come_round`.
+        self.slot().came_round.store(true, Relaxed);
         let rounds = self.spin_rounds.get();
         let mut found = self.poll_driver(self.index) || self.steal();
         let mut round = 0;
@@ -252,6 +266,50 @@ impl Worker {
         taken
     }
 
+    /// The worker is awake again, and has come round.
+    fn wakes(&self, slept_from_ns: u64) {
+        let (now_ns, _) = self.shared.come_round(self.index);
+        let seldom = now_ns.saturating_sub(slept_from_ns) > SELDOM_NS;
+        self.wakes_seldom.set(seldom);
+        if seldom {
+            self.offer_pause.set(0);
+            self.offer_pause_last.set(0);
+        }
+    }
+
+    /// Between two turns of a worker that has been busy for a while.
+    pub(crate) fn comes_round(&self) {
+        let (_, put_off) = self.shared.come_round(self.index);
+        if put_off {
+            self.offer_help();
+        }
+    }
+
+    /// A worker that always has a color waiting could share, if sharing pays: a sleeper is woken to find out, less and
+    /// less often while it does not stay awake. Called where the alarm is put off.
+    fn offer_help(&self) {
+        let shared = &*self.shared;
+        // Relaxed: a hint.
+        let (slot, waiting) = (self.slot(), self.slot().len.load(Relaxed) as u64);
+        if shared.sleepers() == 0 || waiting == 0 {
+            return self.backlog.set(0);
+        }
+        let behind = waiting * u64::from(slot.turn_ns.load(Relaxed)) > BEHIND_NS;
+        slot.behind.store(behind, Relaxed);
+        if behind {
+            shared.kick_any(self.index);
+            return;
+        }
+        self.backlog.set(self.backlog.get() + 1);
+        if self.offer_pause.get() > 0 {
+            self.offer_pause.set(self.offer_pause.get() - 1);
+        } else if self.backlog.get() >= 2 {
+            self.offer_pause_last.set((self.offer_pause_last.get() * 2).clamp(1, OFFER_PAUSE_MAX));
+            self.offer_pause.set(self.offer_pause_last.get());
+            shared.kick_any(self.index);
+        }
+    }
+
     /// Wakes a sleeping worker if more waits here than it costs to wake one; less and less often where those who came
     /// found nothing that pays to move.
     #[inline]
@@ -266,9 +324,9 @@ impl Worker {
             self.help_pause.set(pause - 1);
             return;
         }
-        let worth_ns = waiting as u64 * u64::from(self.slot().turn_ns.load(Relaxed))
-            + tasks as u64 * u64::from(self.light_ns.get());
-        if worth_ns > WAKE_WORTH_NS {
+        let turn_ns = u64::from(self.slot().turn_ns.load(Relaxed));
+        let worth_ns = waiting as u64 * turn_ns + tasks as u64 * u64::from(self.light_ns.get());
+        if worth_ns > if turn_ns < SHORT_TURN_NS { BEHIND_NS } else { WAKE_WORTH_NS } {
             self.help_pause.set(HELP_PAUSE_MIN << shared.futile_searches.load(Relaxed).min(HELP_PAUSE_DOUBLINGS_MAX));
             shared.searching.store(1, Relaxed);
             if !shared.kick_any(self.index) {
@@ -285,25 +343,6 @@ impl Worker {
         x ^= x << 5;
         self.random.set(x);
         x
-    }
-}
-
-impl Shared {
-    fn fell_asleep(&self) {
-        // AcqRel: one word holds both facts, so either we see that the monitor sleeps, or it sees us.
-        let old = self.pulse.fetch_add(1, AcqRel);
-        let asleep = (old & !MONITOR_ASLEEP) as usize + 1;
-        if old & MONITOR_ASLEEP != 0 && asleep < self.slots.len() {
-            self.monitor.wake_if_asleep(&self.pulse);
-        }
-    }
-
-    fn woke_up(&self) {
-        // AcqRel: as above.
-        let old = self.pulse.fetch_sub(1, AcqRel);
-        if old & MONITOR_ASLEEP != 0 {
-            self.monitor.wake_if_asleep(&self.pulse);
-        }
     }
 }
 
@@ -338,3 +377,13 @@ const HELP_PAUSE_DOUBLINGS_MAX: u32 = 16;
 
 /// Waking a sleeping worker costs about 18 us; it pays where this much waits.
 const WAKE_WORTH_NS: u64 = 40_000;
+
+/// Colors whose turns are shorter lose a good part of what moving them wins: what they have in the caches is about as much. Of
+/// those, help is called where they would wait too long, and offered now and then.
+const SHORT_TURN_NS: u64 = 20_000;
+
+/// The last one in a queue that takes longer than this waits too long (C6).
+const BEHIND_NS: u64 = 850_000;
+
+/// At most this many times that the alarm is put off (some 30 ms) between two offers of help.
+const OFFER_PAUSE_MAX: u32 = 64;

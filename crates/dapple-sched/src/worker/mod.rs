@@ -7,6 +7,7 @@
 //! the next color. A turn runs what was queued when it began, and if its callbacks are tiny, a few that the color has posted to
 //! itself since; a time slice cuts it off.
 
+pub(crate) mod alarm;
 pub(crate) mod clock;
 mod end;
 mod idle;
@@ -95,6 +96,13 @@ pub(crate) struct Worker {
     /// Turns until this worker may call for help again.
     pub(crate) help_pause: Cell<u32>,
     pub(crate) random: Cell<u32>,
+    /// The last sleep was a long one.
+    wakes_seldom: Cell<bool>,
+    /// How often in a row it had colors waiting when the alarm was put off.
+    backlog: Cell<u32>,
+    /// So many times are let pass before it offers help again, and as many were the last time; doubles while that does not help.
+    offer_pause: Cell<u32>,
+    offer_pause_last: Cell<u32>,
     /// What may not leave this thread: state and futures of pinned colors.
     pub(crate) locals: Locals,
     /// What picks the next color, where the program has a policy of its own.
@@ -164,6 +172,10 @@ impl Worker {
             spin_rounds: Cell::new(4),
             help_pause: Cell::new(0),
             random: Cell::new(0x9e37_79b9 ^ (index as u32 + 1)),
+            wakes_seldom: Cell::new(false),
+            backlog: Cell::new(0),
+            offer_pause: Cell::new(0),
+            offer_pause_last: Cell::new(0),
             locals: Locals::default(),
             policed: Cell::new(None),
         }
@@ -177,6 +189,7 @@ impl Worker {
 
     /// Works until the runtime stops.
     pub(crate) fn run(&self) {
+        self.comes_round();
         while !self.shared.is_stopping() {
             self.catching(|| {
                 while !self.shared.is_stopping() {
@@ -480,6 +493,7 @@ impl Worker {
     fn poll_if_due(&self) {
         if self.ns_to_poll.get() == 0 {
             self.ns_to_poll.set(POLL_EVERY_NS);
+            self.comes_round();
             self.poll_driver(self.index);
         }
     }

@@ -25,18 +25,13 @@
 //! for a thread that runs is as old as the last tick. Where the driver knows nothing, a worker that ends no turn is overdue.
 
 use std::panic::Location;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::runtime::foreign;
-use crate::runtime::shared::{MONITOR_ASLEEP, Running, SLEEPERS, Shared, Slot};
-use crate::sync::atomic::{AtomicU32, Ordering::*};
-use crate::sync::{park, park_timeout};
-
-/// The way to the monitor's thread.
-pub(crate) struct Monitor {
-    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
+use crate::runtime::shared::{Running, Shared, Slot};
+use crate::sync::atomic::Ordering::*;
+use crate::worker::alarm::Timer;
 
 /// A callback that has been running for too long; see [`crate::Builder::slow_callback`].
 #[derive(Clone, Debug)]
@@ -121,16 +116,10 @@ struct Seen {
     /// What was left of the budget then.
     budget_left: i64,
     reported: bool,
-    /// The processor time of its thread when a turn was last seen to end; `None`: not asked yet, or not known.
-    cpu_time: Option<Duration>,
+    /// The processor time of its thread when that was first asked for in this turn, and when that was.
+    cpu_time: Option<(Duration, Instant)>,
     /// Looks in a row at which the worker was preempted.
     preempted: u32,
-    /// Looks in a row at which the worker had colors waiting.
-    backlog: u32,
-    /// Looks to let pass before a sleeper is woken for a mere backlog again.
-    pause: u32,
-    /// The last pause; doubles while waking does not help.
-    pause_last: u32,
 }
 
 impl Seen {
@@ -144,75 +133,39 @@ impl Seen {
     }
 }
 
-impl Monitor {
-    pub(crate) fn new() -> Monitor {
-        Monitor { wake: OnceLock::new() }
-    }
-
-    /// Called once, by the thread that started the monitor's: `wake` unparks that.
-    pub(crate) fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
-        let _ = self.wake.set(Box::new(wake));
-    }
-
-    pub(crate) fn wake(&self) {
-        if let Some(wake) = self.wake.get() {
-            wake();
-        }
-    }
-
-    #[cold]
-    pub(super) fn wake_if_asleep(&self, pulse: &AtomicU32) {
-        // AcqRel pairs with the exchange in `run`: one of several callers takes the bit, and wakes.
-        if pulse.fetch_and(!MONITOR_ASLEEP, AcqRel) & MONITOR_ASLEEP != 0 {
-            self.wake();
-        }
-    }
-}
-
-/// The monitor's thread. It does not keep the runtime alive.
-pub(crate) fn run(shared: Weak<Shared>) {
+/// What the monitor's thread does, which waits for the timer of the alarm. It does not keep the runtime alive.
+pub(crate) fn run(shared: Weak<Shared>, timer: Arc<Timer>) {
     let mut seen = Vec::new();
-    let (mut quiet_looks, mut was_called) = (0, false);
     loop {
+        timer.wait();
         let Some(shared) = shared.upgrade() else { return };
         if shared.is_stopping() {
             return;
         }
-        seen.resize(shared.slots.len(), Seen::default());
-        let workers = shared.slots.len();
-        // Relaxed: the exchange below decides.
-        let pulse = shared.pulse.load(Relaxed);
-        let asleep = (pulse & SLEEPERS) as usize;
-        if asleep < workers {
-            look(&shared, &mut seen, asleep > 0);
+        if shared.all_sleep() {
+            shared.rest_alarm();
+            continue;
         }
-        let alone = workers == 1;
-        quiet_looks = if (1..workers).contains(&asleep) { 0 } else { quiet_looks + 1 };
-        // AcqRel pairs with `fell_asleep`, `woke_up` and `wake_if_asleep`: with the number of sleepers unchanged the bit is
-        // set, or somebody has changed it, and the next look is soon.
-        // A few fast looks more than needed: a load of short bursts is not to wake this thread for each. With the bit
-        // set, the next worker that falls asleep or wakes calls.
-        let slow = (quiet_looks > QUIET_LOOKS || alone)
-            && (!alone || asleep == workers && !was_called)
-            && shared.pulse.compare_exchange(pulse, pulse | MONITOR_ASLEEP, AcqRel, Relaxed).is_ok();
-        // So a single worker calls it once in a while at most.
-        was_called = slow && asleep == workers;
-        drop(shared);
-        match slow {
-            true if asleep == workers => park(),
-            true => park_timeout(SLOW_LOOK_EVERY),
-            false if alone => park_timeout(SLOW_LOOK_EVERY),
-            false => park_timeout(LOOK_EVERY),
-        }
+        seen.resize_with(shared.slots.len(), Seen::default);
+        let soon = look(&shared, &mut seen, shared.sleepers() > 0);
+        shared.set_alarm(soon);
     }
 }
 
-/// Looks at every worker; `help`: somebody sleeps who could help.
-fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
+/// Looks at every worker; `help`: somebody sleeps who could help. Returns whether the next look is to be at once, as one has to
+/// be told from another.
+fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
+    let mut soon = false;
     for (worker, seen) in seen.iter_mut().enumerate() {
         let slot = &shared.slots[worker];
         let turns = slot.counters.turns();
-        let ended = turns - seen.turns;
+        // Relaxed: written where the alarm was put off, and seen late it counts too many turns.
+        let ended = turns - seen.turns.max(slot.turns_then.load(Relaxed)).min(turns);
+        if turns != seen.turns {
+            // What is remembered is about an earlier turn.
+            seen.forget_callback(slot);
+            (seen.cpu_time, seen.preempted) = (None, 0);
+        }
         seen.turns = turns;
         if slot.is_asleep() {
             seen.forget_callback(slot);
@@ -223,43 +176,55 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) {
         watch_callback(shared, worker, seen, ended);
         // Relaxed here and below: hints; who is woken looks under the locks.
         let waiting = slot.len.load(Relaxed) as u64;
-        if !help || waiting == 0 {
-            seen.backlog = 0;
-        }
         let in_time = ended > 0 && waiting <= ended;
         if in_time {
             slot.behind.store(false, Relaxed);
         }
-        let preempted = is_preempted(shared, worker, seen, ended, help && !in_time);
-        if help && !in_time && !preempted {
-            if ended == 0 {
-                slot.mark.set_overdue(turns);
-            } else {
-                // More colors than it gets through in time: the last one waits too long.
-                slot.behind.store(true, Relaxed);
-            }
-            shared.kick_any(worker);
-        } else if help && ended == 0 {
-            slot.mark.set_preempted(turns);
-            shared.kick_any(worker);
-        } else if help && waiting > 0 {
-            seen.backlog += 1;
-            offer_help(shared, worker, seen);
+        if in_time || !help {
+            continue;
         }
+        if ended > 0 {
+            // More colors than it gets through in time: the last one waits too long.
+            slot.behind.store(true, Relaxed);
+        } else {
+            match processor(shared, worker, seen) {
+                Processor::Unknown => {
+                    soon = true;
+                    continue;
+                }
+                Processor::Had => slot.mark.set_overdue(turns),
+                Processor::HadByOthers => slot.mark.set_preempted(turns),
+            }
+        }
+        shared.kick_any(worker);
     }
+    soon
 }
 
-/// Whether the worker would have done more if other threads had not had its processor. `asked`: it matters.
-fn is_preempted(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64, asked: bool) -> bool {
-    let now = shared.driver.cpu_time(worker);
-    let used = now.map(|now| now.saturating_sub(seen.cpu_time.unwrap_or(now)));
-    if ended > 0 || seen.cpu_time.is_none() {
-        seen.cpu_time = now;
+/// What became of the processor since a worker's turn was first seen not to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Processor {
+    /// The worker's thread had it, or blocks, or nobody can tell: it is as busy as it seems.
+    Had,
+    /// The thread is ready to run, and other threads had it.
+    HadByOthers,
+    /// A second look has to tell.
+    Unknown,
+}
+
+fn processor(shared: &Shared, worker: usize, seen: &mut Seen) -> Processor {
+    let Some(now) = shared.driver.cpu_time(worker).map(|used| (used, Instant::now())) else { return Processor::Had };
+    let Some((used_before, then)) = seen.cpu_time else {
+        seen.cpu_time = Some(now);
+        return Processor::Unknown;
+    };
+    let (used, passed) = (now.0.saturating_sub(used_before), now.1 - then);
+    let waits_for_it = used < passed * 2 / 3 && shared.driver.is_runnable(worker) == Some(true);
+    seen.preempted = if waits_for_it { seen.preempted + 1 } else { 0 };
+    match seen.preempted {
+        1..=PREEMPTED_LOOKS_MAX => Processor::HadByOthers,
+        _ => Processor::Had,
     }
-    let waits_for_processor =
-        asked && used.is_some_and(|used| used < CPU_TIME_OF_LOOK) && shared.driver.is_runnable(worker) == Some(true);
-    seen.preempted = if waits_for_processor { seen.preempted + 1 } else { 0 };
-    (1..=PREEMPTED_LOOKS_MAX).contains(&seen.preempted)
 }
 
 /// Reports a callback once that has run for too long.
@@ -302,35 +267,6 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     }
 }
 
-/// A worker that always has a color waiting could share, if sharing pays: a sleeper is woken to find out, less and
-/// less often while it does not stay awake.
-fn offer_help(shared: &Shared, worker: usize, seen: &mut Seen) {
-    if seen.pause > 0 {
-        seen.pause -= 1;
-    } else if seen.backlog >= 2 {
-        seen.pause_last = (seen.pause_last * 2).clamp(1, PAUSE_MAX);
-        seen.pause = seen.pause_last;
-        shared.kick_any(worker);
-    }
-}
-
-/// How often it looks while some workers run and some sleep. A look costs 30 us of processor time where a wake-up does, so it
-/// is as seldom as the two milliseconds of C6 allow: a callback that begins right after a look is seen not to end at the second
-/// look after that.
-const LOOK_EVERY: Duration = Duration::from_micros(850);
-
-/// A worker that has had the processor for most of a look has used so much of its time.
-const CPU_TIME_OF_LOOK: Duration = Duration::from_micros(570);
-
 /// A worker that is preempted for longer (some 20 ms) is helped like one that is blocked. The kernel lets others run for three
 /// or four milliseconds at a time.
 const PREEMPTED_LOOKS_MAX: u32 = 24;
-
-/// How often it looks while all workers run.
-const SLOW_LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// Looks without need before the monitor slows down.
-const QUIET_LOOKS: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 0 } else { 16 };
-
-/// At most this many looks (some 60 ms) between two offers of help.
-const PAUSE_MAX: u32 = 64;

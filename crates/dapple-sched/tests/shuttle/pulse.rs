@@ -1,4 +1,4 @@
-//! The pulse and the monitor alone: two workers that fall asleep, wake and stay in a callback, while the monitor looks.
+//! The alarm and the monitor alone: two workers that fall asleep, wake and stay in a callback, while the monitor looks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -92,8 +92,6 @@ impl Scene {
         let driver = Arc::new(Watched::default());
         let model = Model::new(2, driver.clone());
         let monitor = thread::spawn(model.monitor());
-        let thread = monitor.thread().clone();
-        model.set_monitor(move || thread.unpark());
         Scene { model, driver, monitor }
     }
 
