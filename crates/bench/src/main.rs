@@ -23,6 +23,7 @@ mod signserver;
 mod soak;
 mod stats;
 mod threads;
+mod usage;
 mod web;
 mod words;
 

@@ -4,6 +4,7 @@ mod peers;
 
 use crate::experiment::{Column, Experiment, Histogram, Peer, Plot, Trial, Window, workers_text};
 use crate::machine::pin_to_cores;
+use crate::usage::Switches;
 use crate::words::name;
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
@@ -85,6 +86,9 @@ pub(super) struct Figures {
     p99_us: f64,
     /// User and system time of the whole process, client and server, per packet there and back.
     cpu_us_per_packet: f64,
+    /// Context switches of the whole process per packet.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     /// Seconds measured.
     secs: f64,
 }
@@ -119,6 +123,7 @@ packet that comes back. pthreads with N workers: pinned to N cores.";
             p50_us: run.latencies.quantile_ns(0.5) / 1e3,
             p99_us: run.latencies.quantile_ns(0.99) / 1e3,
             cpu_us_per_packet: window.cpu_ns() / 1e3,
+            switches: window.switches(),
             secs: window.secs,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::trial;
 use crate::experiment::{Column, Experiment, Peer, Plot, Trial, workers_text};
+use crate::usage::Switches;
 use crate::web::dapple_program;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub(super) struct Figures {
     /// Resident memory of the proxies at the end, in 10^6 bytes.
     pub(super) resident_mb: f64,
     pub(super) errors: u64,
+    /// Context switches of the proxies, a request.
+    #[serde(flatten)]
+    pub(super) switches: Option<Switches>,
     pub(super) secs: f64,
 }
 

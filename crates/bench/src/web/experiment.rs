@@ -7,6 +7,7 @@ use super::site::SiteKind;
 use super::trial;
 use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Trial};
 use crate::machine::About;
+use crate::usage::Switches;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
@@ -98,6 +99,9 @@ pub(super) struct Figures {
     pub(super) resident_max_mb: f64,
     /// User and system time of the load, a request.
     pub(super) load_cpu_us: f64,
+    /// Context switches of the server's processes, a request.
+    #[serde(flatten)]
+    pub(super) switches: Option<Switches>,
     /// Seconds measured.
     pub(super) secs: f64,
 }

@@ -7,6 +7,7 @@ mod talk;
 use crate::experiment::{Column, Experiment, Peer, Plot, Trial, Window, workers_text};
 use crate::go;
 use crate::machine::{open_files_max, pin_to_cores};
+use crate::usage::Switches;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -59,6 +60,9 @@ pub(super) struct Figures {
     cpu_s_per_gb: f64,
     /// Messages received while it was measured.
     messages: u64,
+    /// Context switches of the whole process per message.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     /// Seconds measured.
     secs: f64,
 }
@@ -87,8 +91,9 @@ and that all idle threads still waited and saw the end of their pipe afterwards.
                 let mb = window.ops as f64 * talk::MESSAGE_LEN as f64 / 1e6;
                 Ok(Figures {
                     mb_per_s: mb / window.secs,
-                    cpu_s_per_gb: window.cpu.as_secs_f64() / (mb / 1e3),
+                    cpu_s_per_gb: window.usage.cpu.as_secs_f64() / (mb / 1e3),
                     messages: window.ops,
+                    switches: window.switches(),
                     secs: window.secs,
                 })
             }

@@ -10,7 +10,8 @@ mod record;
 pub(crate) use client::{ClientArgs, run_client};
 
 use crate::experiment::{Column, Experiment, Peer, Plot, Trial, workers_text};
-use crate::machine::{own_command, own_cpu, pin_to_cores};
+use crate::machine::{own_command, pin_to_cores};
+use crate::usage::{Switches, Usage};
 use anyhow::{Context, Result, bail, ensure};
 use client::Seen;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,9 @@ pub(super) struct Figures {
     p99_ms: f64,
     /// User and system time of the server's process per task.
     cpu_us_per_task: f64,
+    /// Context switches of the server's process per task.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     /// Seconds measured.
     secs: f64,
 }
@@ -165,25 +169,26 @@ fn start_client(trial: &Trial<Case>, port: u16) -> Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start the client")
 }
 
-/// Looks at the own CPU time when the client says so, and takes what it saw.
+/// Looks at what the own process has used when the client says so, and takes what it saw.
 fn figures(output: impl BufRead) -> Result<Figures> {
     let mut lines = output.lines();
     let mut line = || lines.next().context("the client ended early; see above")?.context("the client printed no text");
-    let mut cpu_at = |word: &str| -> Result<Duration> {
+    let mut usage_at = |word: &str| -> Result<Usage> {
         match line()? {
-            found if found == word => Ok(own_cpu()),
+            found if found == word => Ok(Usage::own()),
             other => bail!("the client said {other} instead of {word}"),
         }
     };
-    let begin = cpu_at("begin")?;
-    let cpu = cpu_at("end")? - begin;
+    let begin = usage_at("begin")?;
+    let usage = usage_at("end")?.since(begin);
     let seen: Seen = serde_json::from_str(&line()?).context("the client printed no result")?;
     ensure!(seen.tasks > 0, "no reply came while it was measured: pass more --secs");
     Ok(Figures {
         tasks_per_s: seen.tasks as f64 / seen.secs,
         p50_ms: seen.p50_ms,
         p99_ms: seen.p99_ms,
-        cpu_us_per_task: cpu.as_secs_f64() * 1e6 / seen.tasks as f64,
+        cpu_us_per_task: usage.cpu.as_secs_f64() * 1e6 / seen.tasks as f64,
+        switches: Some(usage.switches(seen.tasks)),
         secs: seen.secs,
     })
 }

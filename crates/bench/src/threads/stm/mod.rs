@@ -4,6 +4,7 @@ mod bank;
 mod peers;
 
 use crate::experiment::{Column, Experiment, Peer, Plot, Trial};
+use crate::usage::Switches;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -59,6 +60,9 @@ pub(super) struct Figures {
     sums_per_s: f64,
     /// User and system time of the whole process per transfer.
     cpu_ns_per_op: f64,
+    /// Context switches of the whole process per transfer.
+    #[serde(flatten)]
+    switches: Option<Switches>,
 }
 
 impl Experiment for Stm {

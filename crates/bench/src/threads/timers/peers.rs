@@ -2,6 +2,7 @@
 
 use super::Random;
 use crate::experiment::wait_until;
+use crate::machine::thread_cpu;
 use anyhow::{Context as _, Result};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -36,13 +37,15 @@ pub(super) struct Phases {
     phase: AtomicUsize,
     done: AtomicUsize,
     ns: AtomicU64,
+    /// Processor time of all of them, in nanoseconds.
+    cpu_ns: AtomicU64,
     pub(super) elapsed: AtomicU64,
 }
 
 impl Phases {
     pub(super) fn new(makers: usize) -> Phases {
         let (phase, done, ns) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU64::new(0));
-        Phases { makers, phase, done, ns, elapsed: AtomicU64::new(0) }
+        Phases { makers, phase, done, ns, cpu_ns: AtomicU64::new(0), elapsed: AtomicU64::new(0) }
     }
 
     /// What one maker does.
@@ -86,10 +89,12 @@ impl Phases {
         }
     }
 
+    /// The work waits for nothing, so it stays on its thread.
     async fn timed(&self, work: impl Future<Output = ()>) {
-        let begin = Instant::now();
+        let (cpu, begin) = (thread_cpu(), Instant::now());
         work.await;
         self.ns.fetch_add(begin.elapsed().as_nanos() as u64, Relaxed);
+        self.cpu_ns.fetch_add((thread_cpu() - cpu).as_nanos() as u64, Relaxed);
         self.done.fetch_add(1, Relaxed);
     }
 
@@ -109,6 +114,11 @@ impl Phases {
         let phase = self.phase.fetch_add(1, Relaxed) + 1;
         self.wait(phase + 1)?;
         Ok(self.ns.load(Relaxed) - before)
+    }
+
+    /// Processor time of all makers in all phases so far, without their waiting for the next one.
+    pub(super) fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.cpu_ns.load(Relaxed))
     }
 
     fn wait(&self, phases: usize) -> Result<()> {
