@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asio;
 mod chart;
 mod colors;
 mod experiment;
