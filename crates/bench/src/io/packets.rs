@@ -55,6 +55,8 @@ pub(super) enum Transport {
     Tcp,
     /// A pair of Unix sockets
     Unix,
+    /// Two pipes
+    Pipe,
 }
 
 /// The experiment.
