@@ -7,6 +7,7 @@ mod kameo;
 mod ledger;
 mod outside;
 mod plot;
+mod regret;
 mod report;
 mod spin;
 pub(crate) mod table2;
@@ -16,6 +17,7 @@ mod tokio_mutex;
 mod tokio_spawn_mutex;
 mod trial;
 
+pub(crate) use regret::regret_rows;
 pub(crate) use trial::{TrialArgs, run_trial};
 
 use crate::machine::{own_command, run_apart};

@@ -2,7 +2,7 @@
 
 mod peers;
 
-use crate::experiment::{Column, Experiment, Histogram, Peer, Plot, Trial, Window, workers_text};
+use crate::experiment::{Column, Experiment, Histogram, Peer, Plot, Seen, Trial, Window, workers_text};
 use crate::machine::pin_to_cores;
 use crate::usage::Switches;
 use crate::words::name;
@@ -57,6 +57,18 @@ pub(super) enum Transport {
     Unix,
     /// Two pipes
     Pipe,
+}
+
+/// The names and cases of the rows of `bench regret`, each by the number of workers.
+pub(super) fn regret_cases() -> Vec<(String, impl Fn(usize) -> Case + 'static)> {
+    let mut cases = Vec::new();
+    for &transport in Transport::value_variants() {
+        for in_flight in [1, 16] {
+            let case = move |workers| Case { transport, in_flight, packet_len: 100, workers };
+            cases.push((format!("packets-{}-{in_flight}", name(transport)), case));
+        }
+    }
+    cases
 }
 
 /// The experiment.
@@ -128,6 +140,11 @@ packet that comes back. pthreads with N workers: pinned to N cores.";
             switches: window.switches(),
             secs: window.secs,
         })
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.packets_per_s, of.cpu_us_per_packet);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: Some(of.p99_us), switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

@@ -5,7 +5,7 @@ use super::client::{Client, Load};
 use super::figures;
 use super::program::{Launch, Secrets};
 use super::server::{self, Server, Setting, any_port};
-use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Trial, workers_text};
+use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Seen, Trial, workers_text};
 use crate::machine::{About, Places};
 use crate::usage::Switches;
 use crate::web::dapple_program;
@@ -89,6 +89,11 @@ and server share the cores where there are not twice as many as workers, and the
 
     fn measure(trial: &Trial<Case>) -> Result<Figures> {
         measure(trial, &Launch::of_built()?)
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.throughput_per_s, of.server_cpu_us_per_task);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: Some(of.p99_ms * 1e3), switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

@@ -2,7 +2,7 @@
 
 mod fio;
 
-use crate::experiment::{BLOCK_LEN, Column, Experiment, Peer, Plot, Trial, workers_text};
+use crate::experiment::{BLOCK_LEN, Column, Experiment, Peer, Plot, Seen, Trial, workers_text};
 use crate::machine::pin_to_cores;
 use crate::reads::Reading;
 use crate::usage::Switches;
@@ -40,6 +40,11 @@ pub(super) struct Case {
     threads: usize,
     /// Threads of the kernel that run them; cores, where each is a thread of the kernel itself.
     workers: usize,
+}
+
+/// The case of the row of `bench regret`.
+pub(super) fn regret_case(workers: usize) -> Case {
+    Case { threads: 128, workers }
 }
 
 /// What is measured.
@@ -89,6 +94,11 @@ workers: pinned to N cores. fio: as many reads in flight as there are threads, a
             switches: window.switches(),
             secs: window.secs,
         })
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.reads as f64 / of.secs, of.cpu_us_per_read);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: of.p99_us, switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

@@ -4,7 +4,7 @@ mod floor;
 mod peers;
 mod talk;
 
-use crate::experiment::{Column, Experiment, Peer, Plot, Trial, Window, workers_text};
+use crate::experiment::{Column, Experiment, Peer, Plot, Seen, Trial, Window, workers_text};
 use crate::go;
 use crate::machine::{open_files_max, pin_to_cores};
 use crate::usage::Switches;
@@ -49,6 +49,11 @@ pub(super) struct Case {
     idle: usize,
     /// Threads of the kernel that run them; cores, where each is a thread of the kernel itself.
     workers: usize,
+}
+
+/// The case of the rows of `bench regret`, with so many idle threads.
+pub(super) fn regret_case(idle: usize, workers: usize) -> Case {
+    Case { pairs: 128, idle, workers }
 }
 
 /// What is measured.
@@ -98,6 +103,12 @@ and that all idle threads still waited and saw the end of their pipe afterwards.
                 })
             }
         }
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) =
+            (of.messages as f64 / of.secs, of.cpu_s_per_gb * talk::MESSAGE_LEN as f64 / 1e3);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: None, switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

@@ -9,11 +9,11 @@ mod record;
 
 pub(crate) use client::{ClientArgs, run_client};
 
-use crate::experiment::{Column, Experiment, Peer, Plot, Trial, workers_text};
+use crate::experiment::{Column, Experiment, Peer, Plot, Seen, Trial, workers_text};
 use crate::machine::{own_command, pin_to_cores};
 use crate::usage::{Switches, Usage};
 use anyhow::{Context, Result, bail, ensure};
-use client::Seen;
+use client::SeenByClient;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -61,6 +61,11 @@ pub(super) struct Case {
     workers: usize,
 }
 
+/// The case of the rows of `bench regret`: as many tasks as keep one worker busy.
+pub(super) fn regret_case(workers: usize) -> Case {
+    Case { in_flight: 100_000, pool: 65_536, workers }
+}
+
 /// What is measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
@@ -106,6 +111,11 @@ nothing but replies. Each run checks every reply, that none came twice, and that
         let status = client.wait()?;
         ensure!(status.success() || figures.is_err(), "the client failed: {status}");
         figures
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.tasks_per_s, of.cpu_us_per_task);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: Some(of.p99_ms * 1e3), switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {
@@ -181,7 +191,7 @@ fn figures(output: impl BufRead) -> Result<Figures> {
     };
     let begin = usage_at("begin")?;
     let usage = usage_at("end")?.since(begin);
-    let seen: Seen = serde_json::from_str(&line()?).context("the client printed no result")?;
+    let seen: SeenByClient = serde_json::from_str(&line()?).context("the client printed no result")?;
     ensure!(seen.tasks > 0, "no reply came while it was measured: pass more --secs");
     Ok(Figures {
         tasks_per_s: seen.tasks as f64 / seen.secs,

@@ -2,7 +2,7 @@
 
 mod peers;
 
-use crate::experiment::{Column, Experiment, Histogram, Peer, Plot, Trial, wait_until, workers_text};
+use crate::experiment::{Column, Experiment, Histogram, Peer, Plot, Seen, Trial, wait_until, workers_text};
 use crate::go;
 use crate::machine::own_memory_bytes;
 use crate::usage::{Switches, Usage};
@@ -44,6 +44,11 @@ pub(super) struct Case {
     workers: usize,
 }
 
+/// The case of the row of `bench regret`.
+pub(super) fn regret_case(workers: usize) -> Case {
+    Case { timers: 1_000_000, workers }
+}
+
 /// What is measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
@@ -53,6 +58,9 @@ pub(super) struct Figures {
     rearm_ns: f64,
     /// To take it back before its deadline.
     cancel_ns: f64,
+    /// Inserts, re-arms and cancels per second of wall-clock time, of all workers together; Go is not asked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ops_per_s: Option<f64>,
     /// User and system time of one insert, re-arm or cancel, on average; Go is not asked.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cpu_ns_per_op: Option<f64>,
@@ -89,6 +97,12 @@ over the seconds. Each run checks that none fired early, none twice, and all of 
             Peer::Dapple => measure::<peers::Dapple>(trial),
             _ => measure::<peers::Tokio>(trial),
         }
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let p99_us = of.late_ms_p99.map(|ms| ms * 1e3);
+        let (rate_per_s, cpu_us_per_op) = (of.ops_per_s?, of.cpu_ns_per_op? / 1e3);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us, switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {
@@ -150,11 +164,12 @@ fn measure<P: TimerPeer>(trial: &Trial<Case>) -> Result<Figures> {
     }
     phases.wait_ready()?;
     let (used, before) = (Usage::own(), own_memory_bytes()?);
-    let insert_ns = phases.next()?;
+    let (insert_ns, insert_span_ns) = phases.next()?;
     let grown = own_memory_bytes()?.saturating_sub(before);
-    let rearm_ns = phases.next()?;
-    let cancel_ns = phases.next()?;
+    let (rearm_ns, rearm_span_ns) = phases.next()?;
+    let (cancel_ns, cancel_span_ns) = phases.next()?;
     let (usage, ops) = (Usage::own().since(used), 3 * timers as u64);
+    let span_ns = insert_span_ns + rearm_span_ns + cancel_span_ns;
     let elapsed = phases.elapsed.load(Relaxed);
     ensure!(elapsed == 0, "{elapsed} timers elapsed a minute early");
     let late = lateness::<P>(&peer, timers, trial.secs * SPREAD)?;
@@ -165,6 +180,7 @@ fn measure<P: TimerPeer>(trial: &Trial<Case>) -> Result<Figures> {
         insert_ns: each(insert_ns),
         rearm_ns: each(rearm_ns),
         cancel_ns: each(cancel_ns),
+        ops_per_s: Some(ops as f64 * 1e9 / span_ns as f64),
         cpu_ns_per_op: Some(phases.cpu().as_nanos() as f64 / ops as f64),
         switches: Some(usage.switches(ops)),
         bytes_per_timer: grown as f64 / timers as f64,
