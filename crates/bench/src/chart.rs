@@ -91,7 +91,8 @@ const INK: RGBColor = RGBColor(40, 40, 40);
 const PALE: RGBColor = RGBColor(225, 225, 225);
 
 /// Okabe and Ito's palette, which the color-blind can tell apart; two shades of one where a peer has two placements.
-const PALETTE: [RGBColor; 9] = [
+/// The last ones are for peers that only `colors` has.
+const PALETTE: [RGBColor; 13] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
     RGBColor(213, 94, 0),
@@ -101,6 +102,10 @@ const PALETTE: [RGBColor; 9] = [
     RGBColor(214, 150, 190),
     RGBColor(153, 153, 51),
     RGBColor(90, 90, 90),
+    RGBColor(0, 95, 70),
+    RGBColor(120, 190, 90),
+    RGBColor(170, 170, 170),
+    RGBColor(140, 20, 40),
 ];
 
 impl Chart {

@@ -213,7 +213,16 @@ impl Drop for Guard {
 
 /// User and system time of this process so far, all its threads together.
 pub(crate) fn own_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    clock(rustix::time::ClockId::ProcessCPUTime)
+}
+
+/// User and system time of the calling thread so far.
+pub(crate) fn thread_cpu() -> Duration {
+    clock(rustix::time::ClockId::ThreadCPUTime)
+}
+
+fn clock(id: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(id);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
@@ -291,7 +300,7 @@ pub(crate) fn family_memory(id: u32) -> Result<(u64, u64)> {
 }
 
 /// A process and its descendants, by the children lists of its threads.
-fn family(id: u32) -> Vec<u32> {
+pub(crate) fn family(id: u32) -> Vec<u32> {
     let mut members = vec![id];
     let mut next = 0;
     while next < members.len() {

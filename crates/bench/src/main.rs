@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asio;
 mod chart;
 mod colors;
 mod experiment;
@@ -18,11 +19,13 @@ mod output;
 mod overload;
 mod proxy;
 mod reads;
+mod regret;
 mod rng;
 mod signserver;
 mod soak;
 mod stats;
 mod threads;
+mod usage;
 mod web;
 mod words;
 
@@ -43,6 +46,8 @@ enum Command {
     Colors(colors::Args),
     /// Table 2 of the libasync-smp paper: what each part of the scheduler brings
     Table2(colors::table2::Args),
+    /// Whether a second worker ever hurts: every row of the other commands with one worker and with more, and a verdict
+    Regret(regret::Args),
     /// Bytes per color, per handle and per waiting callback
     Memory(memory::Args),
     /// CPU time of a runtime that has nothing to do
@@ -114,6 +119,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Colors(args) => colors::run(&args),
         Command::Table2(args) => colors::table2::run(&args),
+        Command::Regret(args) => regret::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Idle(args) => idle::run(&args),
         Command::Web(args) => web::run(&args),

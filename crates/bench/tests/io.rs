@@ -8,7 +8,7 @@ use cli::{fails_naming, rows};
 fn packets() {
     let few = ["--packet-len", "10,100000", "--in-flight", "1,64", "--workers", "2", "--secs", "0.1"];
     let rows = rows(&[&["io", "--only", "packets"][..], &few].concat());
-    assert_eq!(rows.len(), 24, "three peers, two transports, two sizes, two depths: {rows:#?}");
+    assert_eq!(rows.len(), 36, "three peers, three transports, two sizes, two depths: {rows:#?}");
     for row in rows {
         for figure in ["packets_per_s", "mb_per_s", "p50_us", "p99_us", "cpu_us_per_packet"] {
             assert!(row[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {row}");

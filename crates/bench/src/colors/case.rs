@@ -1,5 +1,6 @@
 //! What is measured: workloads, peers, and the sizes of one case.
 
+use super::outside::Program;
 use crate::words::name;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -43,11 +44,19 @@ pub(crate) enum Peer {
     #[serde(rename = "parking_lot")]
     #[value(name = "parking_lot", alias = "parking-lot")]
     ParkingLot,
+    /// Go, a goroutine with a buffered channel per color, GOMAXPROCS as many as workers; needs `go`
+    GoChannel,
+    /// Go, a slice behind a mutex per color, and a goroutine while something waits in it; needs `go`
+    GoMailbox,
+    /// Go, a goroutine per poster or token and a mutex per account (W3 in line, W5); needs `go`
+    GoMutex,
+    /// Boost.Asio, a strand per color, `asio::post`, a recycling allocator, `-O3`; needs `g++` and Debian's `libboost-dev`
+    AsioStrand,
 }
 
 impl Peer {
     /// All peers, in the order of the table.
-    pub(crate) const ALL: [Peer; 7] = [
+    pub(crate) const ALL: [Peer; 11] = [
         Peer::Dapple,
         Peer::TokioMpsc,
         Peer::TokioSpawnMutex,
@@ -55,6 +64,10 @@ impl Peer {
         Peer::Actix,
         Peer::TokioMutex,
         Peer::ParkingLot,
+        Peer::GoChannel,
+        Peer::GoMailbox,
+        Peer::GoMutex,
+        Peer::AsioStrand,
     ];
 
     /// Whether the peer has a form of the workload. Threads that share mutexes have no queue, so they run only what runs
@@ -62,10 +75,23 @@ impl Peer {
     pub(crate) fn runs(self, workload: Workload) -> bool {
         match self {
             Peer::Dapple => true,
-            Peer::TokioMpsc | Peer::Kameo | Peer::Actix => !matches!(workload, Workload::W3InLine | Workload::W5),
+            Peer::TokioMpsc | Peer::Kameo | Peer::Actix | Peer::GoChannel | Peer::GoMailbox | Peer::AsioStrand => {
+                !matches!(workload, Workload::W3InLine | Workload::W5)
+            }
             Peer::TokioSpawnMutex => workload != Workload::W3InLine,
             Peer::TokioMutex => workload == Workload::W5,
-            Peer::ParkingLot => matches!(workload, Workload::W3InLine | Workload::W5),
+            Peer::ParkingLot | Peer::GoMutex => matches!(workload, Workload::W3InLine | Workload::W5),
+        }
+    }
+
+    /// The program of its own that holds the peer; none for peers in this one.
+    pub(crate) fn program(self) -> Option<Program> {
+        match self {
+            Peer::GoChannel => Some(Program::Go("channel")),
+            Peer::GoMailbox => Some(Program::Go("mailbox")),
+            Peer::GoMutex => Some(Program::Go("mutex")),
+            Peer::AsioStrand => Some(Program::Asio),
+            _ => None,
         }
     }
 

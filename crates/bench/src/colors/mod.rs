@@ -5,7 +5,9 @@ mod case;
 mod dapple;
 mod kameo;
 mod ledger;
+mod outside;
 mod plot;
+mod regret;
 mod report;
 mod spin;
 pub(crate) mod table2;
@@ -15,6 +17,7 @@ mod tokio_mutex;
 mod tokio_spawn_mutex;
 mod trial;
 
+pub(crate) use regret::regret_rows;
 pub(crate) use trial::{TrialArgs, run_trial};
 
 use crate::machine::{own_command, run_apart};
@@ -22,11 +25,13 @@ use crate::output::Output;
 use crate::words::{check_secs, name, verdict};
 use anyhow::{Result, ensure};
 use case::{Case, Peer, Placement, USUAL_IN_FLIGHT, Workload};
+use outside::Outside;
 use plot::Plots;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
-use trial::{Measured, SETTLE_LIMIT};
+use trial::{Measured, Outcome, SETTLE_LIMIT};
 
 /// Arguments of `bench colors`.
 #[derive(clap::Args)]
@@ -72,16 +77,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let cases = cases(args)?;
     let plots = args.plot.as_deref().map(Plots::in_folder).transpose()?;
     let about = args.output.begin();
-    eprintln!("{} runs, about {:.0} s", planned(args, &cases), planned(args, &cases) as f64 * (args.secs * 1.25 + 0.1));
+    let outside = Outside::build_for(&cases.iter().flat_map(|case| peers(args, case.workload)).collect::<Vec<Peer>>());
+    let trials = |case: Case, run, rounds_per_ns| trials(args, &outside, case, run, rounds_per_ns);
+    let planned = cases.iter().map(|case| trials(*case, 0, 0.0).len() * args.runs as usize).sum::<usize>();
+    ensure!(planned > 0, "nothing can be run: see above why everything was left out");
+    eprintln!("{planned} runs, about {:.0} s", planned as f64 * (args.secs * 1.25 + 0.1));
     let rounds_per_ns = spin::calibrate();
     let mut all = Vec::new();
     for (index, case) in cases.iter().enumerate() {
         eprintln!("[{}/{}] {}", index + 1, cases.len(), case.title());
         all.extend(args.output.repeat(
             args.runs,
-            |run| trials(args, *case, run, rounds_per_ns),
+            |run| trials(*case, run, rounds_per_ns),
             |trial| (String::new(), report::place_name(trial)),
-            |trial| apart(trial).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
+            |trial| apart(trial, &outside).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
         )?);
     }
     args.output.end(&about, &report::report(&all, args.runs, args.secs));
@@ -134,9 +143,10 @@ fn peers(args: &Args, workload: Workload) -> Vec<Peer> {
 
 /// The trials of one repetition. The peers take turns, and each repetition starts with another, so that neither a machine
 /// that drifts nor the place in the row favors one.
-fn trials(args: &Args, case: Case, run: usize, rounds_per_ns: f64) -> Vec<TrialArgs> {
+fn trials(args: &Args, outside: &Outside, case: Case, run: usize, rounds_per_ns: f64) -> Vec<TrialArgs> {
     let mut peers = peers(args, case.workload);
-    let first = run % peers.len();
+    peers.retain(|peer| outside.runs(*peer));
+    let first = run % peers.len().max(1);
     peers.rotate_left(first);
     let mut trials = Vec::new();
     for peer in peers {
@@ -157,11 +167,6 @@ fn trials(args: &Args, case: Case, run: usize, rounds_per_ns: f64) -> Vec<TrialA
     trials
 }
 
-/// How many runs are coming.
-fn planned(args: &Args, cases: &[Case]) -> usize {
-    cases.iter().map(|case| trials(args, *case, 0, 0.0).len() * args.runs as usize).sum()
-}
-
 /// The numbers, each once, from the smallest.
 fn in_order(numbers: &[u16]) -> BTreeSet<u16> {
     numbers.iter().copied().collect()
@@ -176,25 +181,37 @@ fn placements(args: &Args, peer: Peer, workers: u16) -> Vec<Option<Placement>> {
 }
 
 /// Runs a trial in a process of its own.
-fn apart(args: &TrialArgs) -> Result<Measured> {
-    let mut command = own_command("colors-trial")?;
+fn apart(args: &TrialArgs, outside: &Outside) -> Result<Measured> {
+    let limit = Duration::from_secs_f64(args.secs * 2.0) + SETTLE_LIMIT + Duration::from_secs(20);
     let Case { workload, colors, in_flight, work_ns } = args.case;
-    for (flag, value) in [
+    let sizes = [
         ("--workload", name(workload)),
         ("--colors", colors.to_string()),
         ("--in-flight", in_flight.to_string()),
+        ("--secs", args.secs.to_string()),
+        ("--spin-rounds", args.spin_rounds.to_string()),
+    ];
+    if let Some(mut command) = outside.command(args)? {
+        tell(&mut command, &sizes);
+        return Ok(run_apart::<Outcome>(command, limit)?.measured(args));
+    }
+    let mut command = own_command("colors-trial")?;
+    tell(&mut command, &sizes);
+    let others = [
         ("--work-ns", work_ns.to_string()),
         ("--peer", name(args.peer)),
         ("--workers", args.workers.to_string()),
         ("--run", args.run.to_string()),
-        ("--secs", args.secs.to_string()),
-        ("--spin-rounds", args.spin_rounds.to_string()),
-    ] {
-        command.arg(flag).arg(value);
-    }
+    ];
+    tell(&mut command, &others);
     if let Some(placement) = args.placement {
         command.arg("--placement").arg(name(placement));
     }
-    let limit = Duration::from_secs_f64(args.secs * 2.0) + SETTLE_LIMIT + Duration::from_secs(20);
     run_apart(command, limit)
+}
+
+fn tell(command: &mut Command, flags: &[(&str, String)]) {
+    for (flag, value) in flags {
+        command.arg(flag).arg(value);
+    }
 }

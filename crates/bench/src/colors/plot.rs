@@ -104,6 +104,10 @@ fn style(peer: Peer, placement: Option<Placement>) -> usize {
         (Peer::Actix, _) => 5,
         (Peer::TokioMutex, _) => 7,
         (Peer::ParkingLot, _) => 8,
+        (Peer::GoChannel, _) => 9,
+        (Peer::GoMailbox, _) => 10,
+        (Peer::GoMutex, _) => 11,
+        (Peer::AsioStrand, _) => 12,
     }
 }
 

@@ -226,17 +226,17 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     // One queue is that of worker 0.
     let shared = args.configuration == Configuration::SharedQueue;
     let started = start_on(runtime, run, &move |index| if shared { 0 } else { index % last })?;
-    let Outcome { secs, rate_per_s, cpu_ns_per_op, verdict } = watch(run, started, args.secs, true);
+    let Outcome { secs, rate_per_s, cpu_ns_per_op, problem, .. } = watch(run, started, args.secs, true);
 
     let callbacks: Vec<u64> = handle.stats().workers.iter().map(|worker| worker.callbacks).collect();
-    let verdict = verdict.and_then(|()| args.configuration.check_last_worker(callbacks[last]));
+    let problem = problem.or_else(|| args.configuration.check_last_worker(callbacks[last]).err());
     Ok(Measured {
         secs,
         rate_per_s,
         cpu_ns_per_op,
         last_worker_share: callbacks[last] as f64 / callbacks.iter().sum::<u64>().max(1) as f64,
-        checked: verdict.is_ok(),
-        problem: verdict.err(),
+        checked: problem.is_none(),
+        problem,
         ..failed(args, String::new())
     })
 }

@@ -7,8 +7,10 @@ use super::case::{Case, Peer, Placement};
 use super::ledger::Run;
 use super::spin::Spin;
 use super::{actix, dapple, kameo, threads, tokio_mpsc, tokio_mutex, tokio_spawn_mutex};
-use crate::machine::{end_with_parent, own_cpu};
-use anyhow::Result;
+use crate::machine::end_with_parent;
+use crate::usage::{Switches, Usage};
+use crate::words::name;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -60,6 +62,9 @@ pub(crate) struct Measured {
     pub(crate) rate_per_s: f64,
     /// User and system time of the whole process per callback.
     pub(crate) cpu_ns_per_op: f64,
+    /// Context switches of the whole process per callback.
+    #[serde(flatten)]
+    pub(crate) switches: Switches,
     /// Whether the run's own check of counts and order passed.
     pub(crate) checked: bool,
     /// Callbacks that met a count they did not expect; must be 0 for a peer that promises order.
@@ -81,6 +86,7 @@ impl Measured {
             secs: 0.0,
             rate_per_s: 0.0,
             cpu_ns_per_op: 0.0,
+            switches: Switches::default(),
             checked: false,
             order_breaks: 0,
             problem: Some(problem),
@@ -92,7 +98,7 @@ impl Measured {
 pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the check says of a run whose callbacks all ran before or after the time measured.
-const NOTHING_MEASURED: &str = "no callback ran while it was measured: is the machine busy, or --secs too short?";
+const NOTHING_MEASURED: &str = "no callback ran while it was measured: is the machine busy? pass more --secs";
 
 /// Runs one trial and prints its line.
 pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
@@ -112,35 +118,50 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
         Peer::Actix => actix::start(run, args.workers, placement),
         Peer::TokioMutex => tokio_mutex::start(run, args.workers),
         Peer::ParkingLot => threads::start(run, args.workers),
+        Peer::GoChannel | Peer::GoMailbox | Peer::GoMutex | Peer::AsioStrand => {
+            bail!("{} is a program of its own", name(args.peer))
+        }
     }?;
-
-    let Outcome { secs, rate_per_s, cpu_ns_per_op, verdict } = watch(run, started, args.secs, args.peer.keeps_order());
-    Ok(Measured {
-        secs,
-        rate_per_s,
-        cpu_ns_per_op,
-        checked: verdict.is_ok(),
-        order_breaks: run.order_breaks(),
-        problem: verdict.err(),
-        ..Measured::failed(args, String::new())
-    })
+    Ok(watch(run, started, args.secs, args.peer.keeps_order()).measured(args))
 }
 
-/// What one run did.
+/// What one run did. Programs in other languages print it.
+#[derive(Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) secs: f64,
     pub(crate) rate_per_s: f64,
     pub(crate) cpu_ns_per_op: f64,
-    pub(crate) verdict: Result<(), String>,
+    #[serde(flatten)]
+    pub(crate) switches: Switches,
+    pub(crate) order_breaks: u64,
+    /// What the check found.
+    pub(crate) problem: Option<String>,
+}
+
+impl Outcome {
+    /// The line of the run.
+    pub(crate) fn measured(self, args: &TrialArgs) -> Measured {
+        Measured {
+            secs: self.secs,
+            rate_per_s: self.rate_per_s,
+            cpu_ns_per_op: self.cpu_ns_per_op,
+            switches: self.switches,
+            checked: self.problem.is_none(),
+            order_breaks: self.order_breaks,
+            problem: self.problem,
+            ..Measured::failed(args, String::new())
+        }
+    }
 }
 
 /// Measures what has been started, stops it, and checks what it did.
 pub(crate) fn watch(run: &Run, started: Started, secs: f64, ordered: bool) -> Outcome {
     // Warm-up: threads are up, chains are in their stride, colors have moved where the scheduler wants them.
     std::thread::sleep(Duration::from_secs_f64((secs / 4.0).clamp(0.1, 0.5)));
-    let (ops, cpu, begin) = (run.ops(), own_cpu(), Instant::now());
+    let (before, ops, begin) = (Usage::own(), run.ops(), Instant::now());
     std::thread::sleep(Duration::from_secs_f64(secs));
-    let (ops, cpu, secs) = (run.ops() - ops, own_cpu() - cpu, begin.elapsed().as_secs_f64());
+    let (ops, secs) = (run.ops() - ops, begin.elapsed().as_secs_f64());
+    let usage = Usage::own().since(before);
 
     run.stop();
     let verdict = run.settle(started.tokens, SETTLE_LIMIT).and_then(|()| run.verify(ordered));
@@ -150,8 +171,9 @@ pub(crate) fn watch(run: &Run, started: Started, secs: f64, ordered: bool) -> Ou
     });
     // How a peer stops is not measured here, and one that cannot stop must not hide its verdict.
     std::mem::forget(started.keep);
-    let cpu_ns_per_op = if ops == 0 { 0.0 } else { cpu.as_nanos() as f64 / ops as f64 };
-    Outcome { secs, rate_per_s: ops as f64 / secs, cpu_ns_per_op, verdict }
+    let cpu_ns_per_op = if ops == 0 { 0.0 } else { usage.cpu.as_nanos() as f64 / ops as f64 };
+    let (rate_per_s, switches) = (ops as f64 / secs, usage.switches(ops));
+    Outcome { secs, rate_per_s, cpu_ns_per_op, switches, order_breaks: run.order_breaks(), problem: verdict.err() }
 }
 
 /// Runs a trial for longer and longer, until the machine gave it a turn while it was measured.
@@ -187,6 +209,10 @@ mod tests {
     fn every_peer_passes_its_check_on_every_workload() {
         for peer in Peer::ALL {
             for &workload in Workload::value_variants() {
+                // The others are programs of their own.
+                if peer.program().is_some() {
+                    continue;
+                }
                 if peer.runs(workload) {
                     // Two, as W5 on threads has one each.
                     check(peer, workload, None, 2);

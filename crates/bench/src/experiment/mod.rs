@@ -7,6 +7,7 @@ mod options;
 mod peer;
 mod plot;
 mod saved;
+mod seen;
 mod table;
 mod window;
 
@@ -16,6 +17,7 @@ pub(crate) use options::{Offer, Options};
 pub(crate) use peer::Peer;
 pub(crate) use plot::Plot;
 pub(crate) use saved::Saved;
+pub(crate) use seen::Seen;
 pub(crate) use table::Column;
 pub(crate) use window::{Window, wait_until};
 
@@ -69,6 +71,11 @@ pub(crate) trait Experiment {
 
     /// What is drawn.
     fn plots() -> Vec<Plot<Self::Case, Self::Figures>>;
+
+    /// What `bench regret` compares; none where it has no row of this experiment.
+    fn seen(_case: &Self::Case, _figures: &Self::Figures) -> Option<Seen> {
+        None
+    }
 
     /// What a paper says beside what was measured: more tables, and charts with the stems of their files' names.
     fn beside_paper(_rows: &[Row<Self::Case, Self::Figures>], _about: &About) -> BesidePaper {
@@ -235,12 +242,8 @@ impl Session<'_> {
     }
 
     fn apart<E: Experiment>(&self, trial: &Trial<E::Case>) -> Row<E::Case, E::Figures> {
-        let answer = || -> Result<Answer<E::Figures>> {
-            let mut command = own_command(self.trial_command)?;
-            command.arg(serde_json::to_string(trial)?);
-            run_apart(command, E::limit(trial))
-        };
-        let answer = answer().unwrap_or_else(|error| Answer { figures: None, problem: Some(format!("{error:#}")) });
+        let answer = apart::<E>(self.trial_command, trial);
+        let answer = answer.unwrap_or_else(|error| Answer { figures: None, problem: Some(format!("{error:#}")) });
         Row {
             experiment: trial.experiment.clone(),
             peer: trial.peer,
@@ -278,6 +281,13 @@ impl Session<'_> {
         self.output.end(&about, &Report { runs, tables, legend: E::LEGEND });
         Ok(())
     }
+}
+
+/// Runs a trial in a process of its own, by this hidden subcommand.
+pub(crate) fn apart<E: Experiment>(command: &str, trial: &Trial<E::Case>) -> Result<Answer<E::Figures>> {
+    let mut command = own_command(command)?;
+    command.arg(serde_json::to_string(trial)?);
+    run_apart(command, E::limit(trial))
 }
 
 /// Who cannot run which cases, and why.

@@ -1,6 +1,6 @@
 //! A look at something that runs, from one moment to another.
 
-use crate::machine::own_cpu;
+use crate::usage::{Switches, Usage};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ pub(crate) struct Window {
     pub(crate) secs: f64,
     /// What was counted.
     pub(crate) ops: u64,
-    /// User and system time of the whole process.
-    pub(crate) cpu: Duration,
+    /// User and system time of the whole process, and its context switches.
+    pub(crate) usage: Usage,
 }
 
 impl Window {
@@ -19,11 +19,11 @@ impl Window {
     /// something was done.
     pub(crate) fn of(secs: f64, count: impl Fn() -> u64) -> Result<Window> {
         std::thread::sleep(Duration::from_secs_f64((secs / 4.0).min(1.0)));
-        let (before, cpu, begin) = (count(), own_cpu(), Instant::now());
+        let (used, before, begin) = (Usage::own(), count(), Instant::now());
         std::thread::sleep(Duration::from_secs_f64(secs));
         wait_until("something is done while it is measured", || count() > before)?;
-        let (ops, cpu, secs) = (count() - before, own_cpu() - cpu, begin.elapsed().as_secs_f64());
-        Ok(Window { secs, ops, cpu })
+        let (ops, secs) = (count() - before, begin.elapsed().as_secs_f64());
+        Ok(Window { secs, ops, usage: Usage::own().since(used) })
     }
 
     /// Per second of wall-clock time.
@@ -33,7 +33,12 @@ impl Window {
 
     /// Nanoseconds of processor time for each.
     pub(crate) fn cpu_ns(&self) -> f64 {
-        self.cpu.as_nanos() as f64 / self.ops as f64
+        self.usage.cpu.as_nanos() as f64 / self.ops as f64
+    }
+
+    /// Context switches for each.
+    pub(crate) fn switches(&self) -> Option<Switches> {
+        Some(self.usage.switches(self.ops))
     }
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -46,6 +45,9 @@ func run() error {
 	if len(os.Args) > 1 && os.Args[1] == "spin" {
 		return serveSpin(os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == "colors" {
+		return runColors(os.Args[2:])
+	}
 	if len(os.Args) != 2 {
 		return fmt.Errorf("usage: %s TRIAL, which is JSON", os.Args[0])
 	}
@@ -66,10 +68,7 @@ func run() error {
 
 // ownCPU is the user and system time of this process so far.
 func ownCPU() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		panic(err)
-	}
+	usage := ownUsage()
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 

@@ -74,6 +74,7 @@ const PROGRAM: &str = "peers";
 const SOURCES: &[(&str, &str)] = &[
     ("go.mod", "module peers\n\ngo 1.22\n"),
     ("main.go", include_str!("main.go")),
+    ("colors.go", include_str!("colors.go")),
     ("fairness.go", include_str!("fairness.go")),
     ("fifo.go", include_str!("fifo.go")),
     ("memory.go", include_str!("memory.go")),

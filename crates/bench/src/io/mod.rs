@@ -4,6 +4,7 @@ mod files;
 mod packets;
 
 use crate::experiment::{Experiment, Offer, Options, Peer, answer, experiment_of};
+use crate::regret::{Row, Rule};
 use crate::words::name;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -58,6 +59,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         Ok(trials)
     })
+}
+
+/// The rows of `bench regret` that are about packets.
+pub(crate) fn regret_rows() -> Vec<Row> {
+    packets::regret_cases()
+        .into_iter()
+        .map(|(name, case)| Row::of::<Packets>(name, "io-trial", Peer::Dapple, Rule::SharedCores, case))
+        .collect()
 }
 
 /// Arguments of the hidden `io-trial` command.

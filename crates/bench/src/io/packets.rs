@@ -2,8 +2,9 @@
 
 mod peers;
 
-use crate::experiment::{Column, Experiment, Histogram, Peer, Plot, Trial, Window, workers_text};
+use crate::experiment::{Column, Experiment, Histogram, Peer, Plot, Seen, Trial, Window, workers_text};
 use crate::machine::pin_to_cores;
+use crate::usage::Switches;
 use crate::words::name;
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
@@ -54,6 +55,20 @@ pub(super) enum Transport {
     Tcp,
     /// A pair of Unix sockets
     Unix,
+    /// Two pipes
+    Pipe,
+}
+
+/// The names and cases of the rows of `bench regret`, each by the number of workers.
+pub(super) fn regret_cases() -> Vec<(String, impl Fn(usize) -> Case + 'static)> {
+    let mut cases = Vec::new();
+    for &transport in Transport::value_variants() {
+        for in_flight in [1, 16] {
+            let case = move |workers| Case { transport, in_flight, packet_len: 100, workers };
+            cases.push((format!("packets-{}-{in_flight}", name(transport)), case));
+        }
+    }
+    cases
 }
 
 /// The experiment.
@@ -85,6 +100,9 @@ pub(super) struct Figures {
     p99_us: f64,
     /// User and system time of the whole process, client and server, per packet there and back.
     cpu_us_per_packet: f64,
+    /// Context switches of the whole process per packet.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     /// Seconds measured.
     secs: f64,
 }
@@ -119,8 +137,14 @@ packet that comes back. pthreads with N workers: pinned to N cores.";
             p50_us: run.latencies.quantile_ns(0.5) / 1e3,
             p99_us: run.latencies.quantile_ns(0.99) / 1e3,
             cpu_us_per_packet: window.cpu_ns() / 1e3,
+            switches: window.switches(),
             secs: window.secs,
         })
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.packets_per_s, of.cpu_us_per_packet);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: Some(of.p99_us), switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

@@ -1,7 +1,8 @@
 //! One process with one cache against N copies with N caches, as an experiment of the shared frame.
 
 use super::trial;
-use crate::experiment::{Column, Experiment, Peer, Plot, Trial, workers_text};
+use crate::experiment::{Column, Experiment, Peer, Plot, Seen, Trial, workers_text};
+use crate::usage::Switches;
 use crate::web::dapple_program;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub(super) struct Figures {
     /// Resident memory of the proxies at the end, in 10^6 bytes.
     pub(super) resident_mb: f64,
     pub(super) errors: u64,
+    /// Context switches of the proxies, a request.
+    #[serde(flatten)]
+    pub(super) switches: Option<Switches>,
     pub(super) secs: f64,
 }
 
@@ -52,6 +56,11 @@ for byte. One worker: the proxy has core 0, load and origin core 1. Two share bo
 
     fn measure(trial: &Trial<Case>) -> Result<Figures> {
         trial::measure(trial)
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.rate_per_s, of.cpu_us_per_request);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: Some(of.p99_ms * 1e3), switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

@@ -6,10 +6,12 @@ mod objects;
 mod origin;
 mod trial;
 
-use crate::experiment::{Experiment, Options, answer};
+use crate::experiment::{Experiment, Options, Peer, answer};
+use crate::regret::{Files, Row, Rule};
 use anyhow::Result;
 use experiment::{Case, Shared};
 use objects::Objects;
+use tempfile::TempDir;
 
 /// Arguments of `bench proxy`.
 #[derive(clap::Args)]
@@ -34,14 +36,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut folder = None;
     let prepare = || {
-        let made = tempfile::tempdir()?;
-        Objects::write(made.path())?;
+        let made = write_objects()?;
         let path = made.path().to_owned();
         folder = Some(made);
         Ok(path)
     };
     let offered = [(Shared::NAME.to_owned(), Shared::PEERS)];
     args.options.run_with("proxy-trial", &offered, prepare, |session, failures| session.run::<Shared>(&cases, failures))
+}
+
+/// Writes what the origin has.
+pub(crate) fn write_objects() -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    Objects::write(folder.path())?;
+    Ok(folder)
+}
+
+/// The row of `bench regret`.
+pub(crate) fn regret_rows() -> Vec<Row> {
+    let case = |workers| Case { connections: 64, cache_mb: 32, workers };
+    vec![Row::of::<Shared>("proxy", "proxy-trial", Peer::Dapple, Rule::SharedCores, case).with(Files::Objects)]
 }
 
 /// Arguments of the hidden `proxy-trial` command.

@@ -5,7 +5,8 @@ use super::objects::Objects;
 use super::origin::Origin;
 use crate::experiment::{Peer, Trial};
 use crate::load::Summary;
-use crate::machine::{Guard, bound_to, family_cpu, family_memory, own_command, pin_to};
+use crate::machine::{Guard, bound_to, family_memory, own_command, pin_to};
+use crate::usage::Usage;
 use crate::web::{dapple_program, free_port};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader};
@@ -85,8 +86,8 @@ impl Proxies {
         self.ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect()
     }
 
-    fn cpu(&self) -> Result<Duration> {
-        self.guards.iter().map(|guard| family_cpu(guard.id())).sum()
+    fn usage(&self) -> Result<Usage> {
+        self.guards.iter().map(|guard| Usage::of_family(guard.id())).sum()
     }
 
     fn resident_bytes(&self) -> Result<u64> {
@@ -100,14 +101,14 @@ fn watch(mut load: Guard, proxies: &Proxies, origin: &Origin) -> Result<Figures>
     let mut lines = BufReader::new(output).lines();
     let mut line = || lines.next().context("the load ended early; see above")?.context("the load printed no text");
     let mut seen_at = |word: &str| match line()? {
-        found if found == word => Ok((proxies.cpu()?, origin.requests())),
+        found if found == word => Ok((proxies.usage()?, origin.requests())),
         other => bail!("the load said {other} instead of {word}"),
     };
-    let (cpu_before, origin_before) = seen_at("begin")?;
-    let (cpu, fetched) = seen_at("end")?;
+    let (used_before, origin_before) = seen_at("begin")?;
+    let (used, fetched) = seen_at("end")?;
     let resident = proxies.resident_bytes()?;
     let load: Summary = serde_json::from_str(&line()?).context("the load printed no result")?;
-    let (cpu, fetched) = (cpu.saturating_sub(cpu_before), fetched - origin_before);
+    let (usage, fetched) = (used.since(used_before), fetched - origin_before);
     check(&load)?;
     let known = |figure: Option<f64>| figure.context("the load printed no latency");
     Ok(Figures {
@@ -116,11 +117,12 @@ fn watch(mut load: Guard, proxies: &Proxies, origin: &Origin) -> Result<Figures>
         origin_per_s: fetched as f64 / load.secs,
         rate_per_s: load.rate_per_s,
         mb_per_s: load.mb_per_s,
-        cpu_us_per_request: cpu.as_secs_f64() * 1e6 / load.requests as f64,
+        cpu_us_per_request: usage.cpu.as_secs_f64() * 1e6 / load.requests as f64,
         p50_ms: known(load.p50_ms)?,
         p99_ms: known(load.p99_ms)?,
         resident_mb: resident as f64 / 1e6,
         errors: load.errors_total(),
+        switches: Some(usage.switches(load.requests)),
         secs: load.secs,
     })
 }

@@ -14,10 +14,12 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-use crate::experiment::{Experiment, Offer, Options, answer, experiment_of};
+use crate::experiment::{Experiment, Offer, Options, Peer, answer, experiment_of};
+use crate::regret::{Files, Row, Rule};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use failover::Failover;
+use std::path::Path;
 use sweep::{Case, Sweep};
 use tempfile::TempDir;
 
@@ -89,9 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     offered.extend((!kills.is_empty()).then(|| (Failover::NAME.to_owned(), server::PEERS)));
     let mut folder = None;
     let prepare = || {
-        let made: TempDir = tempfile::tempdir_in(args.options.folder()).with_context(|| {
-            format!("cannot write logs to {}: pass another --folder", args.options.folder().display())
-        })?;
+        let made = log_folder(args.options.folder())?;
         let path = made.path().to_owned();
         folder = Some(made);
         Ok(path)
@@ -109,6 +109,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         Ok(trials)
     })
+}
+
+/// A folder for logs, in this one.
+pub(crate) fn log_folder(folder: &Path) -> Result<TempDir> {
+    let problem = || format!("cannot write logs to {}: pass another --folder", folder.display());
+    tempfile::tempdir_in(folder).with_context(problem)
+}
+
+/// The row of `bench regret` that is about stages: three of them behind a server.
+pub(crate) fn regret_rows() -> Vec<Row> {
+    let case = |workers| Case { in_flight: 64, connections: 4, workers, sync: false, verified: false };
+    vec![Row::of::<Sweep>("stages", "signserver-trial", Peer::Pipelined, Rule::SharedCores, case).with(Files::Logs)]
 }
 
 /// A case for each combination; with so many connections at least.

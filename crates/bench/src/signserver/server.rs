@@ -3,7 +3,8 @@
 use super::log::count_records;
 use super::program::{Launch, Secrets};
 use crate::experiment::Peer;
-use crate::machine::{Guard, family_cpu, family_memory};
+use crate::machine::{Guard, family_memory};
+use crate::usage::Usage;
 use crate::words::name;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader};
@@ -69,9 +70,9 @@ impl Server {
         self.address
     }
 
-    /// User and system time so far.
-    pub(super) fn cpu(&self) -> Result<Duration> {
-        family_cpu(self.guard.id())
+    /// What it has used so far.
+    pub(super) fn usage(&self) -> Result<Usage> {
+        Usage::of_family(self.guard.id())
     }
 
     /// The most resident memory that it has had, in MB.

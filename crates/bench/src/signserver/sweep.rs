@@ -5,8 +5,9 @@ use super::client::{Client, Load};
 use super::figures;
 use super::program::{Launch, Secrets};
 use super::server::{self, Server, Setting, any_port};
-use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Trial, workers_text};
+use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Seen, Trial, workers_text};
 use crate::machine::{About, Places};
+use crate::usage::Switches;
 use crate::web::dapple_program;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,9 @@ pub(super) struct Figures {
     /// What is in the log.
     pub(super) records: u64,
     refused: u64,
+    /// Context switches of the server, a task.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     secs: f64,
 }
 
@@ -85,6 +89,11 @@ and server share the cores where there are not twice as many as workers, and the
 
     fn measure(trial: &Trial<Case>) -> Result<Figures> {
         measure(trial, &Launch::of_built()?)
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.throughput_per_s, of.server_cpu_us_per_task);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: Some(of.p99_ms * 1e3), switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {
@@ -160,9 +169,9 @@ pub(super) fn measure(trial: &Trial<Case>, launch: &Launch) -> Result<Figures> {
         Client::start(launch, &places.load, &load)?.finish()
     };
     let warm_up = load(warm_up_secs(trial.secs), Some(&secrets)).context("while it warmed up")?;
-    let before = server.cpu()?;
+    let before = server.usage()?;
     let report = load(trial.secs, case.verified.then_some(&secrets))?;
-    let cpu = server.cpu()?.saturating_sub(before);
+    let usage = server.usage()?.since(before);
     let resident_max_mb = server.resident_max_mb()?;
     let records = server.stop()?;
     let mut account = Account::default();
@@ -175,11 +184,12 @@ pub(super) fn measure(trial: &Trial<Case>, launch: &Launch) -> Result<Figures> {
         p50_ms: report.latency_us.p50 / 1e3,
         p99_ms: report.latency_us.p99 / 1e3,
         max_ms: report.latency_us.max / 1e3,
-        server_cpu_us_per_task: cpu.as_secs_f64() * 1e6 / report.signed as f64,
+        server_cpu_us_per_task: usage.cpu.as_secs_f64() * 1e6 / report.signed as f64,
         resident_max_mb,
         signed: account.signed,
         records,
         refused: warm_up.refused + report.refused,
+        switches: Some(usage.switches(report.signed)),
         secs: trial.secs,
     })
 }

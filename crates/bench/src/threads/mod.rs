@@ -9,6 +9,7 @@ mod stm;
 mod timers;
 
 use crate::experiment::{Experiment, Offer, Options, Peer, answer, experiment_of};
+use crate::regret::{Files, Row, Rule};
 use crate::words::name;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -99,6 +100,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         Ok(trials)
     })
+}
+
+/// The rows of `bench regret` that are about threads.
+pub(crate) fn regret_rows() -> Vec<Row> {
+    const TRIAL: &str = "threads-trial";
+    let spectrum = |name, peer| Row::of::<Spectrum>(name, TRIAL, peer, Rule::SharedCores, spectrum::regret_case);
+    let fifo = |name, idle| {
+        Row::of::<Fifo>(name, TRIAL, Peer::Dapple, Rule::InProcess, move |workers| fifo::regret_case(idle, workers))
+    };
+    vec![
+        fifo("fifo", 0),
+        fifo("fifo-19000-idle", 19_000),
+        Row::of::<Disk>("disk", TRIAL, Peer::Dapple, Rule::InProcess, disk::regret_case).with(Files::Blocks),
+        spectrum("spectrum-tasks", Peer::Dapple),
+        spectrum("spectrum-callbacks", Peer::DappleEvents),
+        Row::of::<Stm>("stm", TRIAL, Peer::Dapple, Rule::InProcess, stm::regret_case),
+        Row::of::<Timers>("timers", TRIAL, Peer::Dapple, Rule::InProcess, timers::regret_case),
+    ]
 }
 
 /// Runs one trial and prints its line.

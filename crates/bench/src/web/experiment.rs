@@ -5,8 +5,9 @@ use super::memory_limit::MemoryLimit;
 use super::server;
 use super::site::SiteKind;
 use super::trial;
-use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Trial};
-use crate::machine::About;
+use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Seen, Trial};
+use crate::machine::{About, open_files_max};
+use crate::usage::Switches;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
@@ -98,6 +99,9 @@ pub(super) struct Figures {
     pub(super) resident_max_mb: f64,
     /// User and system time of the load, a request.
     pub(super) load_cpu_us: f64,
+    /// Context switches of the server's processes, a request.
+    #[serde(flatten)]
+    pub(super) switches: Option<Switches>,
     /// Seconds measured.
     pub(super) secs: f64,
 }
@@ -119,6 +123,9 @@ impl<W: Workload> Web<W> {
     }
 }
 
+/// Open files of a server and of the load besides those of the connections.
+const FILES_BESIDE: usize = 256;
+
 impl<W: Workload> Experiment for Web<W> {
     const NAME: &'static str = W::NAME;
     const PEERS: &'static [Peer] = W::PEERS;
@@ -134,6 +141,11 @@ One worker: the server has core 0, the load core 1. Two share both cores with th
         trial::measure(&W::PLAN, trial)
     }
 
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.rate_per_s, of.cpu_us_per_request);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: Some(of.p99_ms * 1e3), switches: of.switches })
+    }
+
     fn limit(trial: &Trial<Case>) -> Duration {
         Duration::from_secs_f64(120.0 + trial.secs * 4.0)
     }
@@ -141,6 +153,11 @@ One worker: the server has core 0, the load core 1. Two share both cores with th
     fn obstacle(peer: Peer, case: &Case) -> Option<String> {
         match peer {
             Peer::DappleCopies if case.workers == 1 => Some("one copy is the program itself".to_owned()),
+            _ if case.connections + FILES_BESIDE > open_files_max() => Some(format!(
+                "{} connections take as many open files, and {} are allowed: raise `ulimit -n`",
+                case.connections,
+                open_files_max()
+            )),
             Peer::DappleSerial if case.workers > 1 => Some("everything in one color keeps one worker busy".to_owned()),
             _ if case.memory_mb.is_some() => server::obstacle(peer).or_else(MemoryLimit::obstacle),
             _ => server::obstacle(peer),

@@ -12,10 +12,11 @@ mod workloads;
 pub(crate) use server::{FloorArgs, HyperArgs, dapple_program, free_port, run_floor, run_hyper};
 
 use crate::experiment::{Offer, Options, Peer, Session, answer, experiment_of};
+use crate::regret::{Files, Row, Rule};
 use crate::words::name;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use experiment::{Web, Workload};
+use experiment::{Case, Web, Workload};
 use site::{Site, SiteKind};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -114,6 +115,25 @@ fn run_one<W: Workload>(
     failures: &mut Vec<String>,
 ) -> Result<usize> {
     session.run::<Web<W>>(&Web::<W>::cases(&args.connections, workers, &args.memory_mb), failures)
+}
+
+/// The rows of `bench regret` that are about web servers.
+pub(crate) fn regret_rows() -> Vec<Row> {
+    fn row<W: Workload>(name: &str, connections: usize) -> Row {
+        let case = move |workers| Case { connections, workers, memory_mb: None };
+        Row::of::<Web<W>>(name, "web-trial", Peer::Dapple, Rule::SharedCores, case).with(Files::Sites)
+    }
+    vec![
+        row::<Hello>("hello", 64),
+        row::<Small>("small", 800),
+        row::<Specweb>("specweb", 800),
+        row::<Overload>("clients-8000", 8_000),
+    ]
+}
+
+/// Writes what the web servers of these rows serve.
+pub(crate) fn write_regret_sites() -> Result<TempDir> {
+    write_sites(&[Only::Hello, Only::Small, Only::Specweb], 0)
 }
 
 /// Writes the files of all experiments that are run.

@@ -7,10 +7,10 @@ use super::site::Site;
 use crate::experiment::Trial;
 use crate::load::Summary;
 use crate::machine::{Guard, Places, own_command};
+use crate::usage::Usage;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::Duration;
 
 /// Starts the peer, loads it, and looks at both.
 pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
@@ -59,7 +59,7 @@ fn warm_up_secs(plan: &Plan, trial: &Trial<Case>) -> f64 {
 /// What was seen of a load and of the server meanwhile.
 struct Seen {
     load: Summary,
-    cpu: Duration,
+    usage: Usage,
     resident: (u64, u64),
 }
 
@@ -68,15 +68,15 @@ fn watch(mut load: Guard, running: &Running) -> Result<Seen> {
     let output = load.take_output().context("the load has no output")?;
     let mut lines = BufReader::new(output).lines();
     let mut line = || lines.next().context("the load ended early; see above")?.context("the load printed no text");
-    let mut cpu_at = |word: &str| match line()? {
-        found if found == word => running.cpu(),
+    let mut usage_at = |word: &str| match line()? {
+        found if found == word => running.usage(),
         other => bail!("the load said {other} instead of {word}"),
     };
-    let begin = cpu_at("begin")?;
-    let cpu = cpu_at("end")?.saturating_sub(begin);
+    let begin = usage_at("begin")?;
+    let usage = usage_at("end")?.since(begin);
     let resident = running.memory()?;
     let load: Summary = serde_json::from_str(&line()?).context("the load printed no result")?;
-    Ok(Seen { load, cpu, resident })
+    Ok(Seen { load, usage, resident })
 }
 
 fn figures(seen: &Seen) -> Result<Figures> {
@@ -88,7 +88,7 @@ fn figures(seen: &Seen) -> Result<Figures> {
         ensure!(count == 0, "{count} answers were wrong ({kind}): {}", example());
     }
     ensure!(load.compared == load.requests, "{} of {} bodies were compared", load.compared, load.requests);
-    let cpu_us = seen.cpu.as_secs_f64() * 1e6;
+    let cpu_us = seen.usage.cpu.as_secs_f64() * 1e6;
     let known = |figure: Option<f64>| figure.context("the load printed no latency");
     Ok(Figures {
         rate_per_s: load.rate_per_s,
@@ -108,6 +108,7 @@ fn figures(seen: &Seen) -> Result<Figures> {
         resident_mb: seen.resident.0 as f64 / 1e6,
         resident_max_mb: seen.resident.1 as f64 / 1e6,
         load_cpu_us: load.own_cpu_us,
+        switches: Some(seen.usage.switches(load.requests)),
         secs: load.secs,
     })
 }

@@ -4,8 +4,10 @@ use super::{End, Run, Transport};
 use crate::experiment::Peer;
 use anyhow::{Context, Result, bail};
 use std::any::Any;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -14,10 +16,21 @@ pub(super) fn start(peer: Peer, run: &Arc<Run>) -> Result<Box<dyn Any>> {
     match (peer, run.case.transport) {
         (Peer::Dapple, Transport::Tcp) => dapple(run, tcp_pair()?, dapple::net::TcpStream::from_std),
         (Peer::Dapple, Transport::Unix) => dapple(run, UnixStream::pair()?, dapple::net::UnixStream::from_std),
+        (Peer::Dapple, Transport::Pipe) => dapple(run, pipes()?, |(from, to)| {
+            Ok(Both(dapple::pipe::Receiver::from_fd(from)?, dapple::pipe::Sender::from_fd(to)?))
+        }),
         (Peer::Tokio, Transport::Tcp) => tokio(run, tcp_pair()?, tokio::net::TcpStream::from_std),
         (Peer::Tokio, Transport::Unix) => tokio(run, UnixStream::pair()?, tokio::net::UnixStream::from_std),
+        (Peer::Tokio, Transport::Pipe) => tokio(run, pipes()?, |(from, to)| {
+            use tokio::net::unix::pipe::{Receiver, Sender};
+            Ok(Both(Receiver::from_owned_fd(from)?, Sender::from_owned_fd(to)?))
+        }),
         (Peer::Pthreads, Transport::Tcp) => pthreads(run, tcp_pair()?),
         (Peer::Pthreads, Transport::Unix) => pthreads(run, UnixStream::pair()?),
+        (Peer::Pthreads, Transport::Pipe) => {
+            let [client, server] = pipes()?.into();
+            pthreads(run, (Both::blocking(client), Both::blocking(server)))
+        }
         (other, _) => bail!("{other:?} is not run here"),
     }
 }
@@ -31,7 +44,25 @@ fn tcp_pair() -> Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-/// Sockets of `std` of either kind.
+/// What a side reads from, and what it writes to.
+type PipeEnds = (OwnedFd, OwnedFd);
+
+/// The ends of the client and of the server.
+fn pipes() -> Result<(PipeEnds, PipeEnds)> {
+    let ((to_client, from_server), (to_server, from_client)) = (std::io::pipe()?, std::io::pipe()?);
+    Ok(((to_client.into(), from_client.into()), (to_server.into(), from_server.into())))
+}
+
+/// Two halves, as one end.
+struct Both<R, W>(R, W);
+
+impl Both<File, File> {
+    fn blocking((from, to): PipeEnds) -> Both<File, File> {
+        Both(from.into(), to.into())
+    }
+}
+
+/// Sockets of `std` of either kind, and pipes.
 trait Socket: Sized {
     fn nonblocking(self) -> io::Result<Self>;
 }
@@ -45,6 +76,14 @@ impl Socket for TcpStream {
 impl Socket for UnixStream {
     fn nonblocking(self) -> io::Result<Self> {
         self.set_nonblocking(true).map(|()| self)
+    }
+}
+
+impl Socket for PipeEnds {
+    fn nonblocking(self) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&self.0, true)?;
+        rustix::io::ioctl_fionbio(&self.1, true)?;
+        Ok(self)
     }
 }
 
@@ -64,6 +103,16 @@ macro_rules! dapple_end {
 
 dapple_end!(dapple::net::TcpStream);
 dapple_end!(dapple::net::UnixStream);
+
+impl End for Both<dapple::pipe::Receiver, dapple::pipe::Sender> {
+    async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        self.1.write_all(bytes).await
+    }
+
+    async fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf).await
+    }
+}
 
 fn dapple<S: Socket, E: End>(
     run: &Arc<Run>,
@@ -85,15 +134,16 @@ fn dapple<S: Socket, E: End>(
     Ok(Box::new(runtime))
 }
 
-/// By readiness, as its traits for reading and writing want the stream for themselves.
+/// By readiness, as its traits for reading and writing want the stream for themselves. The fields are the halves of what has
+/// two.
 macro_rules! tokio_end {
-    ($stream:ty) => {
+    ($stream:ty $(, $from:tt, $to:tt)?) => {
         impl End for $stream {
             async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
                 while !bytes.is_empty() {
-                    match self.try_write(bytes) {
+                    match self$(.$to)?.try_write(bytes) {
                         Ok(count) => bytes = &bytes[count..],
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => self$(.$to)?.writable().await?,
                         Err(error) => return Err(error),
                     }
                 }
@@ -102,8 +152,8 @@ macro_rules! tokio_end {
 
             async fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
                 loop {
-                    match self.try_read(buf) {
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
+                    match self$(.$from)?.try_read(buf) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => self$(.$from)?.readable().await?,
                         done => return done,
                     }
                 }
@@ -114,6 +164,7 @@ macro_rules! tokio_end {
 
 tokio_end!(tokio::net::TcpStream);
 tokio_end!(tokio::net::UnixStream);
+tokio_end!(Both<tokio::net::unix::pipe::Receiver, tokio::net::unix::pipe::Sender>, 0, 1);
 
 fn tokio<S: Socket, E: End>(
     run: &Arc<Run>,
@@ -136,15 +187,15 @@ fn tokio<S: Socket, E: End>(
 }
 
 macro_rules! blocking_end {
-    ($stream:ty) => {
+    ($stream:ty $(, $from:tt, $to:tt)?) => {
         impl End for $stream {
             async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-                let mut stream = self;
+                let mut stream = &(*self)$(.$to)?;
                 Write::write_all(&mut stream, bytes)
             }
 
             async fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-                let mut stream = self;
+                let mut stream = &(*self)$(.$from)?;
                 Read::read(&mut stream, buf)
             }
         }
@@ -153,6 +204,7 @@ macro_rules! blocking_end {
 
 blocking_end!(TcpStream);
 blocking_end!(UnixStream);
+blocking_end!(Both<File, File>, 0, 1);
 
 /// Calls that block, in threads of the kernel.
 fn pthreads<E: End>(run: &Arc<Run>, (client, server): (E, E)) -> Result<Box<dyn Any>> {

@@ -45,7 +45,9 @@ fn figures(text: &str) -> Result<Figures> {
     Ok(Figures {
         mb_per_s: job.read.bw_bytes / 1e6,
         cpu_us_per_read: cpu_ms * 1e3 / job.read.total_ios as f64,
+        p99_us: None,
         reads: job.read.total_ios,
+        switches: None,
         secs: job.read.runtime / 1e3,
     })
 }

@@ -2,9 +2,10 @@
 
 mod fio;
 
-use crate::experiment::{BLOCK_LEN, Column, Experiment, Peer, Plot, Trial, workers_text};
+use crate::experiment::{BLOCK_LEN, Column, Experiment, Peer, Plot, Seen, Trial, workers_text};
 use crate::machine::pin_to_cores;
 use crate::reads::Reading;
+use crate::usage::Switches;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -41,6 +42,11 @@ pub(super) struct Case {
     workers: usize,
 }
 
+/// The case of the row of `bench regret`.
+pub(super) fn regret_case(workers: usize) -> Case {
+    Case { threads: 128, workers }
+}
+
 /// What is measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
@@ -48,8 +54,14 @@ pub(super) struct Figures {
     mb_per_s: f64,
     /// User and system time of the whole process per read.
     cpu_us_per_read: f64,
+    /// 99 of 100 reads took no longer; fio is not asked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    p99_us: Option<f64>,
     /// Blocks read while it was measured.
     reads: u64,
+    /// Context switches of the whole process per read.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     /// Seconds measured.
     secs: f64,
 }
@@ -72,14 +84,21 @@ workers: pinned to N cores. fio: as many reads in flight as there are threads, a
             pin_to_cores(trial.case.workers)?;
         }
         let Case { threads, workers } = trial.case;
-        let reading = Reading { path: trial.file.clone(), threads, workers, direct: true, timed: false };
-        let (window, _) = reading.measure(trial.peer, trial.secs)?;
+        let reading = Reading { path: trial.file.clone(), threads, workers, direct: true, timed: true };
+        let (window, latencies) = reading.measure(trial.peer, trial.secs)?;
         Ok(Figures {
             mb_per_s: window.rate() * BLOCK_LEN as f64 / 1e6,
             cpu_us_per_read: window.cpu_ns() / 1e3,
+            p99_us: Some(latencies.quantile_ns(0.99) / 1e3),
             reads: window.ops,
+            switches: window.switches(),
             secs: window.secs,
         })
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.reads as f64 / of.secs, of.cpu_us_per_read);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: of.p99_us, switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

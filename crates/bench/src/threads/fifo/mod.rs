@@ -4,9 +4,10 @@ mod floor;
 mod peers;
 mod talk;
 
-use crate::experiment::{Column, Experiment, Peer, Plot, Trial, Window, workers_text};
+use crate::experiment::{Column, Experiment, Peer, Plot, Seen, Trial, Window, workers_text};
 use crate::go;
 use crate::machine::{open_files_max, pin_to_cores};
+use crate::usage::Switches;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -50,6 +51,11 @@ pub(super) struct Case {
     workers: usize,
 }
 
+/// The case of the rows of `bench regret`, with so many idle threads.
+pub(super) fn regret_case(idle: usize, workers: usize) -> Case {
+    Case { pairs: 128, idle, workers }
+}
+
 /// What is measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
@@ -59,6 +65,9 @@ pub(super) struct Figures {
     cpu_s_per_gb: f64,
     /// Messages received while it was measured.
     messages: u64,
+    /// Context switches of the whole process per message.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     /// Seconds measured.
     secs: f64,
 }
@@ -87,12 +96,19 @@ and that all idle threads still waited and saw the end of their pipe afterwards.
                 let mb = window.ops as f64 * talk::MESSAGE_LEN as f64 / 1e6;
                 Ok(Figures {
                     mb_per_s: mb / window.secs,
-                    cpu_s_per_gb: window.cpu.as_secs_f64() / (mb / 1e3),
+                    cpu_s_per_gb: window.usage.cpu.as_secs_f64() / (mb / 1e3),
                     messages: window.ops,
+                    switches: window.switches(),
                     secs: window.secs,
                 })
             }
         }
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) =
+            (of.messages as f64 / of.secs, of.cpu_s_per_gb * talk::MESSAGE_LEN as f64 / 1e3);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: None, switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

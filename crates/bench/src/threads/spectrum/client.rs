@@ -22,7 +22,7 @@ pub(crate) struct ClientArgs {
 
 /// What the client saw while it measured.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct SeenByClient {
     pub(super) secs: f64,
     pub(super) tasks: u64,
     pub(super) p50_ms: f64,
@@ -62,7 +62,7 @@ pub(crate) fn run_client(args: &ClientArgs) -> Result<()> {
     pipeline.drain()?;
     let latencies = &pipeline.latencies;
     let (p50_ms, p99_ms) = (latencies.quantile_ns(0.5) / 1e6, latencies.quantile_ns(0.99) / 1e6);
-    println!("{}", serde_json::to_string(&Seen { secs, tasks: latencies.count(), p50_ms, p99_ms })?);
+    println!("{}", serde_json::to_string(&SeenByClient { secs, tasks: latencies.count(), p50_ms, p99_ms })?);
     Ok(())
 }
 

@@ -9,10 +9,11 @@ mod record;
 
 pub(crate) use client::{ClientArgs, run_client};
 
-use crate::experiment::{Column, Experiment, Peer, Plot, Trial, workers_text};
-use crate::machine::{own_command, own_cpu, pin_to_cores};
+use crate::experiment::{Column, Experiment, Peer, Plot, Seen, Trial, workers_text};
+use crate::machine::{own_command, pin_to_cores};
+use crate::usage::{Switches, Usage};
 use anyhow::{Context, Result, bail, ensure};
-use client::Seen;
+use client::SeenByClient;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -60,6 +61,11 @@ pub(super) struct Case {
     workers: usize,
 }
 
+/// The case of the rows of `bench regret`: as many tasks as keep one worker busy.
+pub(super) fn regret_case(workers: usize) -> Case {
+    Case { in_flight: 100_000, pool: 65_536, workers }
+}
+
 /// What is measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
@@ -71,6 +77,9 @@ pub(super) struct Figures {
     p99_ms: f64,
     /// User and system time of the server's process per task.
     cpu_us_per_task: f64,
+    /// Context switches of the server's process per task.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     /// Seconds measured.
     secs: f64,
 }
@@ -102,6 +111,11 @@ nothing but replies. Each run checks every reply, that none came twice, and that
         let status = client.wait()?;
         ensure!(status.success() || figures.is_err(), "the client failed: {status}");
         figures
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.tasks_per_s, of.cpu_us_per_task);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: Some(of.p99_ms * 1e3), switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {
@@ -165,25 +179,26 @@ fn start_client(trial: &Trial<Case>, port: u16) -> Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start the client")
 }
 
-/// Looks at the own CPU time when the client says so, and takes what it saw.
+/// Looks at what the own process has used when the client says so, and takes what it saw.
 fn figures(output: impl BufRead) -> Result<Figures> {
     let mut lines = output.lines();
     let mut line = || lines.next().context("the client ended early; see above")?.context("the client printed no text");
-    let mut cpu_at = |word: &str| -> Result<Duration> {
+    let mut usage_at = |word: &str| -> Result<Usage> {
         match line()? {
-            found if found == word => Ok(own_cpu()),
+            found if found == word => Ok(Usage::own()),
             other => bail!("the client said {other} instead of {word}"),
         }
     };
-    let begin = cpu_at("begin")?;
-    let cpu = cpu_at("end")? - begin;
-    let seen: Seen = serde_json::from_str(&line()?).context("the client printed no result")?;
+    let begin = usage_at("begin")?;
+    let usage = usage_at("end")?.since(begin);
+    let seen: SeenByClient = serde_json::from_str(&line()?).context("the client printed no result")?;
     ensure!(seen.tasks > 0, "no reply came while it was measured: pass more --secs");
     Ok(Figures {
         tasks_per_s: seen.tasks as f64 / seen.secs,
         p50_ms: seen.p50_ms,
         p99_ms: seen.p99_ms,
-        cpu_us_per_task: cpu.as_secs_f64() * 1e6 / seen.tasks as f64,
+        cpu_us_per_task: usage.cpu.as_secs_f64() * 1e6 / seen.tasks as f64,
+        switches: Some(usage.switches(seen.tasks)),
         secs: seen.secs,
     })
 }

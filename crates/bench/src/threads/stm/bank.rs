@@ -2,7 +2,7 @@
 
 use super::{Case, Figures};
 use crate::experiment::Trial;
-use crate::machine::own_cpu;
+use crate::usage::Usage;
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -98,10 +98,11 @@ pub(super) fn watch<B: Bank, K>(
     }
     let keep = start(&run, &bank, workers)?;
     std::thread::sleep(Duration::from_secs_f64((trial.secs / 4.0).clamp(0.1, 0.5)));
-    let (ops, sums, cpu, begin) = (run.transfers(), run.sums.0.load(Relaxed), own_cpu(), Instant::now());
+    let (used, begin) = (Usage::own(), Instant::now());
+    let (ops, sums) = (run.transfers(), run.sums.0.load(Relaxed));
     std::thread::sleep(Duration::from_secs_f64(trial.secs));
     let (ops, sums) = (run.transfers() - ops, run.sums.0.load(Relaxed) - sums);
-    let (cpu, secs) = (own_cpu() - cpu, begin.elapsed().as_secs_f64());
+    let (secs, usage) = (begin.elapsed().as_secs_f64(), Usage::own().since(used));
     run.stop.0.store(true, Relaxed);
     let end = Instant::now() + Duration::from_secs(10);
     while run.running.0.load(std::sync::atomic::Ordering::Acquire) > 0 && Instant::now() < end {
@@ -114,7 +115,8 @@ pub(super) fn watch<B: Bank, K>(
         secs,
         rate_per_s: ops as f64 / secs,
         sums_per_s: sums as f64 / secs,
-        cpu_ns_per_op: cpu.as_nanos() as f64 / ops as f64,
+        cpu_ns_per_op: usage.cpu.as_nanos() as f64 / ops as f64,
+        switches: Some(usage.switches(ops)),
     })
 }
 

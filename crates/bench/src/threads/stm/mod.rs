@@ -3,7 +3,8 @@
 mod bank;
 mod peers;
 
-use crate::experiment::{Column, Experiment, Peer, Plot, Trial};
+use crate::experiment::{Column, Experiment, Peer, Plot, Seen, Trial};
+use crate::usage::Switches;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -48,6 +49,11 @@ pub(super) struct Case {
     readers: usize,
 }
 
+/// The case of the row of `bench regret`.
+pub(super) fn regret_case(workers: usize) -> Case {
+    Case { accounts: 100, workers, readers: 0 }
+}
+
 /// What is measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
@@ -59,6 +65,9 @@ pub(super) struct Figures {
     sums_per_s: f64,
     /// User and system time of the whole process per transfer.
     cpu_ns_per_op: f64,
+    /// Context switches of the whole process per transfer.
+    #[serde(flatten)]
+    switches: Option<Switches>,
 }
 
 impl Experiment for Stm {
@@ -73,6 +82,11 @@ checks that no unit came or went, and each sum that it is right.";
 
     fn measure(trial: &Trial<Case>) -> Result<Figures> {
         peers::with_bank(trial)
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let (rate_per_s, cpu_us_per_op) = (of.rate_per_s, of.cpu_ns_per_op / 1e3);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us: None, switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {

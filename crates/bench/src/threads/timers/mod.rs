@@ -2,9 +2,10 @@
 
 mod peers;
 
-use crate::experiment::{Column, Experiment, Peer, Plot, Trial, wait_until, workers_text};
+use crate::experiment::{Column, Experiment, Histogram, Peer, Plot, Seen, Trial, wait_until, workers_text};
 use crate::go;
 use crate::machine::own_memory_bytes;
+use crate::usage::{Switches, Usage};
 use anyhow::{Result, ensure};
 use peers::{Phases, TimerPeer, start};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,11 @@ pub(super) struct Case {
     workers: usize,
 }
 
+/// The case of the row of `bench regret`.
+pub(super) fn regret_case(workers: usize) -> Case {
+    Case { timers: 1_000_000, workers }
+}
+
 /// What is measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
@@ -52,10 +58,22 @@ pub(super) struct Figures {
     rearm_ns: f64,
     /// To take it back before its deadline.
     cancel_ns: f64,
+    /// Inserts, re-arms and cancels per second of wall-clock time, of all workers together; Go is not asked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ops_per_s: Option<f64>,
+    /// User and system time of one insert, re-arm or cancel, on average; Go is not asked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    cpu_ns_per_op: Option<f64>,
+    /// Context switches of the whole process, for each of these.
+    #[serde(flatten)]
+    switches: Option<Switches>,
     /// By how much the process's anonymous resident memory grew, over the number of timers; with the future or handle.
     bytes_per_timer: f64,
     /// How long after its deadline a thread ran that slept until then; the mean of all.
     late_ms_mean: f64,
+    /// 99 of 100 were no later; Go is not asked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    late_ms_p99: Option<f64>,
     /// The latest of all.
     late_ms_max: f64,
     /// Seconds over which those deadlines were spread.
@@ -79,6 +97,12 @@ over the seconds. Each run checks that none fired early, none twice, and all of 
             Peer::Dapple => measure::<peers::Dapple>(trial),
             _ => measure::<peers::Tokio>(trial),
         }
+    }
+
+    fn seen(_: &Case, of: &Figures) -> Option<Seen> {
+        let p99_us = of.late_ms_p99.map(|ms| ms * 1e3);
+        let (rate_per_s, cpu_us_per_op) = (of.ops_per_s?, of.cpu_ns_per_op? / 1e3);
+        Some(Seen { rate_per_s, cpu_us_per_op, p99_us, switches: of.switches })
     }
 
     fn limit(trial: &Trial<Case>) -> Duration {
@@ -139,11 +163,13 @@ fn measure<P: TimerPeer>(trial: &Trial<Case>) -> Result<Figures> {
         peer.spawn(phases.make::<P>(timers / workers + usize::from(maker < timers % workers), maker as u64 + 1));
     }
     phases.wait_ready()?;
-    let before = own_memory_bytes()?;
-    let insert_ns = phases.next()?;
+    let (used, before) = (Usage::own(), own_memory_bytes()?);
+    let (insert_ns, insert_span_ns) = phases.next()?;
     let grown = own_memory_bytes()?.saturating_sub(before);
-    let rearm_ns = phases.next()?;
-    let cancel_ns = phases.next()?;
+    let (rearm_ns, rearm_span_ns) = phases.next()?;
+    let (cancel_ns, cancel_span_ns) = phases.next()?;
+    let (usage, ops) = (Usage::own().since(used), 3 * timers as u64);
+    let span_ns = insert_span_ns + rearm_span_ns + cancel_span_ns;
     let elapsed = phases.elapsed.load(Relaxed);
     ensure!(elapsed == 0, "{elapsed} timers elapsed a minute early");
     let late = lateness::<P>(&peer, timers, trial.secs * SPREAD)?;
@@ -154,8 +180,12 @@ fn measure<P: TimerPeer>(trial: &Trial<Case>) -> Result<Figures> {
         insert_ns: each(insert_ns),
         rearm_ns: each(rearm_ns),
         cancel_ns: each(cancel_ns),
+        ops_per_s: Some(ops as f64 * 1e9 / span_ns as f64),
+        cpu_ns_per_op: Some(phases.cpu().as_nanos() as f64 / ops as f64),
+        switches: Some(usage.switches(ops)),
         bytes_per_timer: grown as f64 / timers as f64,
         late_ms_mean: late.sum_ns.load(Relaxed) as f64 / timers as f64 / 1e6,
+        late_ms_p99: Some(late.all.quantile_ns(0.99) / 1e6),
         late_ms_max: late.max_ns.load(Relaxed) as f64 / 1e6,
         secs: trial.secs * SPREAD,
     })
@@ -164,6 +194,7 @@ fn measure<P: TimerPeer>(trial: &Trial<Case>) -> Result<Figures> {
 /// What the threads say that slept.
 #[derive(Default)]
 struct Late {
+    all: Histogram,
     sum_ns: AtomicU64,
     max_ns: AtomicU64,
     fired: AtomicU64,
@@ -185,6 +216,7 @@ fn lateness<P: TimerPeer>(peer: &P, timers: usize, secs: f64) -> Result<&'static
             P::sleep_until(deadline).await;
             let now = Instant::now();
             let ns = now.saturating_duration_since(deadline).as_nanos() as u64;
+            late.all.add(ns);
             late.sum_ns.fetch_add(ns, Relaxed);
             late.max_ns.fetch_max(ns, Relaxed);
             late.early.fetch_add(u64::from(now < deadline), Relaxed);

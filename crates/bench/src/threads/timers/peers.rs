@@ -2,10 +2,11 @@
 
 use super::Random;
 use crate::experiment::wait_until;
+use crate::machine::thread_cpu;
 use anyhow::{Context as _, Result};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -36,13 +37,21 @@ pub(super) struct Phases {
     phase: AtomicUsize,
     done: AtomicUsize,
     ns: AtomicU64,
+    /// Processor time of all of them, in nanoseconds.
+    cpu_ns: AtomicU64,
+    /// When the first maker of this phase began and the last one ended, in nanoseconds since `start`.
+    begin_ns: AtomicU64,
+    end_ns: AtomicU64,
+    start: Instant,
     pub(super) elapsed: AtomicU64,
 }
 
 impl Phases {
     pub(super) fn new(makers: usize) -> Phases {
         let (phase, done, ns) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU64::new(0));
-        Phases { makers, phase, done, ns, elapsed: AtomicU64::new(0) }
+        let (cpu_ns, elapsed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (begin_ns, end_ns, start) = (AtomicU64::new(u64::MAX), AtomicU64::new(0), Instant::now());
+        Phases { makers, phase, done, ns, cpu_ns, begin_ns, end_ns, start, elapsed }
     }
 
     /// What one maker does.
@@ -81,16 +90,23 @@ impl Phases {
     }
 
     async fn told<P: TimerPeer>(&self, phase: usize) {
-        while self.phase.load(Relaxed) < phase {
+        // Pairs with `next`, which has made the span ready.
+        while self.phase.load(Acquire) < phase {
             P::yield_now().await;
         }
     }
 
+    /// The work waits for nothing, so it stays on its thread.
     async fn timed(&self, work: impl Future<Output = ()>) {
-        let begin = Instant::now();
+        let (cpu, begin) = (thread_cpu(), Instant::now());
         work.await;
-        self.ns.fetch_add(begin.elapsed().as_nanos() as u64, Relaxed);
-        self.done.fetch_add(1, Relaxed);
+        let end = Instant::now();
+        self.ns.fetch_add((end - begin).as_nanos() as u64, Relaxed);
+        self.begin_ns.fetch_min((begin - self.start).as_nanos() as u64, Relaxed);
+        self.end_ns.fetch_max((end - self.start).as_nanos() as u64, Relaxed);
+        self.cpu_ns.fetch_add((thread_cpu() - cpu).as_nanos() as u64, Relaxed);
+        // Pairs with `wait`.
+        self.done.fetch_add(1, Release);
     }
 
     fn note(&self, has_elapsed: bool) {
@@ -103,16 +119,25 @@ impl Phases {
         self.wait(1)
     }
 
-    /// Lets the makers go on to the next phase; yields the nanoseconds that all of them took together.
-    pub(super) fn next(&self) -> Result<u64> {
+    /// Lets the makers go on to the next phase; yields the nanoseconds that each of them took, added up, and those from when
+    /// the first began until the last ended.
+    pub(super) fn next(&self) -> Result<(u64, u64)> {
         let before = self.ns.load(Relaxed);
-        let phase = self.phase.fetch_add(1, Relaxed) + 1;
+        self.begin_ns.store(u64::MAX, Relaxed);
+        self.end_ns.store(0, Relaxed);
+        let phase = self.phase.fetch_add(1, Release) + 1;
         self.wait(phase + 1)?;
-        Ok(self.ns.load(Relaxed) - before)
+        let span_ns = self.end_ns.load(Relaxed).saturating_sub(self.begin_ns.load(Relaxed));
+        Ok((self.ns.load(Relaxed) - before, span_ns))
+    }
+
+    /// Processor time of all makers in all phases so far, without their waiting for the next one.
+    pub(super) fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.cpu_ns.load(Relaxed))
     }
 
     fn wait(&self, phases: usize) -> Result<()> {
-        wait_until("the timers are handled", || self.done.load(Relaxed) >= phases * self.makers)
+        wait_until("the timers are handled", || self.done.load(Acquire) >= phases * self.makers)
     }
 }
 

@@ -14,7 +14,8 @@ pub(crate) use hyper::{HyperArgs, run_hyper};
 
 use super::site::Site;
 use crate::experiment::Peer;
-use crate::machine::{Guard, bound_in, family_cpu, family_memory};
+use crate::machine::{Guard, bound_in, family_memory};
+use crate::usage::Usage;
 use anyhow::{Context, Result, bail, ensure};
 use certificate::Certificate;
 use std::net::{TcpListener, TcpStream};
@@ -115,9 +116,9 @@ impl Running {
         self.ports.iter().map(|port| format!("{}://127.0.0.1:{port}", self.scheme)).collect()
     }
 
-    /// User and system time of all its processes so far.
-    pub(super) fn cpu(&self) -> Result<Duration> {
-        self.guards.iter().map(|guard| family_cpu(guard.id())).sum()
+    /// What all its processes have used so far.
+    pub(super) fn usage(&self) -> Result<Usage> {
+        self.guards.iter().map(|guard| Usage::of_family(guard.id())).sum()
     }
 
     /// Resident memory of all its processes in bytes: now, and the most that there was.

@@ -1,0 +1,19 @@
+//! What all experiments can tell of a run in the same terms.
+
+use crate::usage::Switches;
+use serde::Serialize;
+
+/// What one run did.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(crate) struct Seen {
+    /// Operations per second of wall-clock time.
+    pub(crate) rate_per_s: f64,
+    /// User and system time per operation.
+    pub(crate) cpu_us_per_op: f64,
+    /// 99 of 100 operations took no longer; none where they are not timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99_us: Option<f64>,
+    /// Context switches per operation.
+    #[serde(flatten)]
+    pub(crate) switches: Option<Switches>,
+}

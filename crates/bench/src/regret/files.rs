@@ -1,0 +1,64 @@
+//! What rows read and write, made when the first of them is run.
+
+use crate::experiment::BlockFile;
+use crate::{proxy, signserver, web};
+use anyhow::Result;
+use std::any::Any;
+use std::path::{Path, PathBuf};
+
+/// What the trials of a row are told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Files {
+    None,
+    /// A file of numbered blocks
+    Blocks,
+    /// What the web servers serve
+    Sites,
+    /// What the origin of the proxies has
+    Objects,
+    /// A folder for logs
+    Logs,
+}
+
+/// All that was made; it goes with this value.
+pub(super) struct Prepared<'a> {
+    folder: &'a Path,
+    file_mb: u64,
+    /// Each, or why it cannot be made.
+    all: Vec<(Files, Result<Kept, String>)>,
+}
+
+/// Where something is, and what removes it when it goes.
+type Kept = (PathBuf, Box<dyn Any>);
+
+impl<'a> Prepared<'a> {
+    /// Nothing yet. Files of blocks go to this folder, and have so many megabytes; logs go there too.
+    pub(super) fn new(folder: &'a Path, file_mb: u64) -> Prepared<'a> {
+        Prepared { folder, file_mb, all: Vec::new() }
+    }
+
+    /// Where it is, or why it cannot be made, which is tried once.
+    pub(super) fn path(&mut self, files: Files) -> Result<PathBuf, String> {
+        if let Some((_, made)) = self.all.iter().find(|(other, _)| *other == files) {
+            return made.as_ref().map(|(path, _)| path.clone()).map_err(Clone::clone);
+        }
+        let made = self.make(files).map_err(|error| format!("{error:#}"));
+        let path = made.as_ref().map(|(path, _)| path.clone()).map_err(Clone::clone);
+        self.all.push((files, made));
+        path
+    }
+
+    fn make(&self, files: Files) -> Result<Kept> {
+        let in_folder = |folder: tempfile::TempDir| (folder.path().to_owned(), Box::new(folder) as Box<dyn Any>);
+        Ok(match files {
+            Files::None => (PathBuf::new(), Box::new(())),
+            Files::Blocks => {
+                let blocks = BlockFile::write(self.folder, self.file_mb)?;
+                (blocks.path(), Box::new(blocks))
+            }
+            Files::Sites => in_folder(web::write_regret_sites()?),
+            Files::Objects => in_folder(proxy::write_objects()?),
+            Files::Logs => in_folder(signserver::log_folder(self.folder)?),
+        })
+    }
+}
