@@ -39,6 +39,15 @@ impl Duty {
         began.ok().map(|holder| Waits { duty: self, holder })
     }
 
+    /// As `take_over`, whoever the holder is.
+    pub(super) fn take_over_from_any(&self, worker: u32) {
+        // Relaxed: the exchange decides.
+        let holder = self.0.load(Ordering::Relaxed);
+        if holder & WAITS == 0 {
+            self.take_over(holder, worker);
+        }
+    }
+
     /// `worker`, which is awake and the caller, takes over from a holder that does not come back soon. Nothing happens where
     /// that is not the holder, or waits.
     pub(super) fn take_over(&self, holder: u32, worker: u32) {

@@ -27,7 +27,7 @@ use super::slot::Slot;
 use super::table::{Table, Token};
 use super::wait::EVENTS_MAX;
 use super::{Shared, shut_down_error};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
 /// See the module's text.
@@ -38,6 +38,8 @@ pub(crate) struct Reactor {
     sources: Mutex<Table>,
     /// Sources in the table, read without the lock: the load of this reactor.
     source_count: AtomicUsize,
+    /// How often the kernel was asked, wrapping; a hint.
+    looks: AtomicU32,
     /// Whether there is something to report but sources.
     has_ring: AtomicBool,
     /// The slots of the workers that share it; set once, before the workers start.
@@ -68,6 +70,7 @@ impl Reactor {
             events: Mutex::new(Events { ready: Vec::with_capacity(EVENTS_MAX), completed: Vec::new() }),
             sources: Mutex::default(),
             source_count: AtomicUsize::new(0),
+            looks: AtomicU32::new(0),
             has_ring: AtomicBool::new(false),
             members: OnceLock::new(),
             shared,
@@ -139,6 +142,11 @@ impl Reactor {
         self.sources.lock().entries()
     }
 
+    pub(super) fn looks(&self) -> u32 {
+        // Relaxed: a hint.
+        self.looks.load(Ordering::Relaxed)
+    }
+
     /// For the holder of the duty, which is about to wait: `None` where `worker` is not it.
     pub(super) fn begin_wait(&self, worker: u32) -> Option<Look<'_>> {
         let waits = self.duty.begin_wait(worker)?;
@@ -175,6 +183,8 @@ impl Reactor {
 impl Look<'_> {
     /// Waits in epoll. Tokens become entries here; those of sources that are gone meet nobody.
     pub(super) fn collect(&mut self, timeout: Option<Duration>) {
+        // Relaxed: a hint. Under the lock, so a load and a store do.
+        self.reactor.looks.store(self.reactor.looks().wrapping_add(1), Ordering::Relaxed);
         let mut room = [const { MaybeUninit::uninit() }; EVENTS_MAX];
         let events = match self.reactor.poller.wait(&mut room, timeout) {
             Ok(events) => events,

@@ -47,6 +47,9 @@ pub(crate) struct Slot {
     /// The owner's number among those that share the reactor.
     member: u32,
     parking: AtomicU32,
+    /// Looks at the kernel, as last seen by a poll of the owner, and how many polls have seen no other number since.
+    looks_seen: AtomicU32,
+    polls_since: AtomicU32,
     /// Wakers that are to be called; the memory is used again.
     fired: Mutex<Vec<KeptWaker>>,
     timers: Lease,
@@ -60,6 +63,8 @@ impl Slot {
         let slot = Arc::new(Slot {
             member,
             parking: AtomicU32::new(AWAKE),
+            looks_seen: AtomicU32::new(0),
+            polls_since: AtomicU32::new(0),
             fired: Mutex::default(),
             timers: Lease::new(shared.clock, shared.standing.is_some())?,
             ring: OnceLock::new(),
@@ -170,9 +175,25 @@ impl Slot {
                 self.reactor.duty.take_over(self.member, helper.member);
                 helper.member
             }
-            _ => self.member,
+            Some(_) => self.member,
+            None => {
+                self.replace_a_holder_that_does_not_look();
+                self.member
+            }
         };
         self.reactor.poll(member) || served
+    }
+
+    /// Where no worker sleeps, none is sent to help a holder in a long callback: so one that has come by often, and has seen no
+    /// look at the kernel since the first time, takes the duty over.
+    fn replace_a_holder_that_does_not_look(&self) {
+        let looks = self.reactor.looks();
+        // Relaxed, all: the owner's own, and hints.
+        if looks != self.looks_seen.swap(looks, Ordering::Relaxed) {
+            self.polls_since.store(0, Ordering::Relaxed);
+        } else if self.polls_since.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
+            self.reactor.duty.take_over_from_any(self.member);
+        }
     }
 
     /// Turns the ring and fires due timers, if no other thread does just now; any thread. Returns whether there was anything.
@@ -271,6 +292,9 @@ const AWAKE: u32 = 0;
 const PARKED: u32 = 1;
 const NOTIFIED: u32 = 2;
 const ASIDE: u32 = 3;
+
+/// So many polls of a busy worker, which are 50 us apart at least, are about a millisecond.
+const PATIENCE: u32 = 16;
 
 /// When the kernel is asked again to take what it did not take: it was short of memory.
 const RETRY_AFTER: Duration = Duration::from_millis(1);

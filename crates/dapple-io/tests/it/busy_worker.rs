@@ -59,6 +59,51 @@ fn c6_event_of_busy_worker_is_served() {
     served.unwrap();
 }
 
+/// A color that posts to itself until told that the test is over.
+fn keep_going(color: Color, done: Arc<AtomicBool>) {
+    if !done.load(Ordering::Acquire) {
+        let next = color.clone();
+        color.post(move || keep_going(next, done));
+    }
+}
+
+// Nobody sleeps, so nobody is woken to help. Each of the two workers may be the one that looks at the kernel.
+#[test]
+fn c6_event_is_served_beside_a_busy_worker_where_none_sleeps() {
+    for stuck in [0, 1] {
+        let runtime = runtime(2);
+        let _entered = runtime.enter();
+        let (near, mut far) = StdUnixStream::pair().unwrap();
+        far.set_read_timeout(Some(LIMIT)).unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = done.clone();
+        let stream = UnixStream::from_std(near).unwrap();
+        let _echo = spawn(async move {
+            let mut buf = [0; 1];
+            for _ in 0..2 {
+                stream.read(&mut buf).await.unwrap();
+                stream.write_all(&buf).await.unwrap();
+            }
+        });
+        // It waits for the kernel from now on.
+        far.write_all(b"x").unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        runtime.handle().pinned_color(stuck).post(move || spin_until(&is_done));
+        let going = runtime.handle().pinned_color(1 - stuck);
+        let (tx, rx) = mpsc::channel();
+        let (next, is_done) = (going.clone(), done.clone());
+        going.post(move || {
+            keep_going(next, is_done);
+            tx.send(()).unwrap();
+        });
+        rx.recv_timeout(LIMIT).unwrap();
+        far.write_all(b"x").unwrap();
+        let served = far.read_exact(&mut [0]);
+        done.store(true, Ordering::Release);
+        served.unwrap();
+    }
+}
+
 #[test]
 fn c6_timer_of_busy_worker_fires() {
     let runtime = runtime(2);

@@ -87,7 +87,7 @@ fn a_foreign_descriptor_closed_by_its_owner_is_still_its_own() {
 }
 
 #[test]
-fn registrations_of_one_color_spread_over_the_workers() {
+fn registrations_of_all_workers_are_counted_together() {
     let runtime = runtime(2);
     let streams = runtime.block_on(async {
         let task = dapple_sched::spawn(async { (0..50).map(|_| UnixStream::pair().unwrap()).collect::<Vec<_>>() });
