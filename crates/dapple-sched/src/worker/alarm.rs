@@ -3,7 +3,8 @@
 //! A worker in a long callback cannot look around, and those that sleep must not tick. A thread that looks after them every
 //! millisecond takes a processor from a worker as often, which costs a busy server a tenth of its processor time. So time runs
 //! the other way: a timer of the kernel's calls the monitor unless the workers put it off, which they do where they look at the
-//! kernel anyway. While they do, the monitor sleeps.
+//! kernel anyway. While they do, the monitor sleeps. When the alarm goes off, the monitor looks twice, shortly one after the
+//! other: a worker that has ended no turn in between is in a long callback.
 //!
 //! | `put_off_at` | the timer | next |
 //! |---|---|---|
@@ -38,6 +39,8 @@ pub(crate) struct Alarm {
     changes: Mutex<Changes>,
     /// In nanoseconds since the runtime started.
     put_off_at: AtomicU64,
+    /// Until then callbacks that do not end are looked for more often: there was one lately.
+    wary_until: AtomicU64,
     /// It is far off, as there is no sleeper who could help.
     is_far: AtomicBool,
 }
@@ -55,6 +58,7 @@ impl Alarm {
             timer: Arc::new(Timer::new()?),
             changes: Mutex::new(Changes { is_over: false }),
             put_off_at,
+            wary_until: AtomicU64::new(0),
             is_far,
         })
     }
@@ -79,6 +83,11 @@ impl Alarm {
         self.timer.set(Some(after));
         self.is_far.store(is_far, SeqCst);
         self.put_off_at.store(shared.now_ns(), SeqCst);
+    }
+
+    fn is_wary(&self, now_ns: u64) -> bool {
+        // Relaxed: a hint.
+        now_ns < self.wary_until.load(Relaxed)
     }
 
     fn turn_off(&self) {
@@ -117,8 +126,9 @@ impl Shared {
         let helpers = self.sleepers() > 0;
         let every = match helpers {
             true if self.alarm.is_far.load(Relaxed) => 0,
-            true => PUT_OFF_EVERY_NS,
-            false => PUT_OFF_FAR_EVERY_NS,
+            true if self.alarm.is_wary(now) => NEAR_EVERY_NS,
+            true => CALM_EVERY_NS,
+            false => FAR_EVERY_NS,
         };
         let is_due = now.saturating_sub(put_off_at) >= every || cfg!(any(dapple_loom, dapple_shuttle));
         if !is_due || !self.slots.iter().all(|slot| slot.is_asleep() || slot.came_round.load(Relaxed)) {
@@ -137,15 +147,27 @@ impl Shared {
         let can_be_helped = || self.slots.len() > 1 && self.any_sleeps();
         match (soon, can_be_helped()) {
             (true, _) => self.alarm.set(self, SOON, false),
-            (false, true) => self.alarm.set(self, NEAR, false),
+            (false, true) => self.alarm.set(self, self.helped_after(), false),
             (false, false) => {
                 self.alarm.set(self, FAR, true);
                 // SeqCst, as in `bring_alarm_near`: whoever has fallen asleep meanwhile sees that it is far, or is seen here.
                 if can_be_helped() {
-                    self.alarm.set(self, NEAR, false);
+                    self.alarm.set(self, self.helped_after(), false);
                 }
             }
         }
+    }
+
+    /// When it goes off where a sleeper can help.
+    fn helped_after(&self) -> Duration {
+        if self.alarm.is_wary(self.now_ns()) { NEAR } else { CALM }
+    }
+
+    /// A callback took as long as others should not have to wait: for a while the alarm is a near one.
+    #[cold]
+    pub(super) fn be_wary(&self) {
+        // Relaxed: a hint.
+        self.alarm.wary_until.store(self.now_ns() + WARY_NS, Relaxed);
     }
 
     /// A worker has fallen asleep, and could help those that are awake: they may have no near alarm.
@@ -168,22 +190,35 @@ impl Shared {
 /// There is no alarm.
 const AT_REST: u64 = 0;
 
-/// How long after the workers came round it goes off, while some of them sleep. A worker that was put off and is stuck from then on is
-/// found by the first look; one that is stuck a little later, by the second. That is below the two milliseconds of C6.
-pub(super) const NEAR: Duration = Duration::from_micros(850);
+/// How long after the workers came round it goes off, while some of them sleep and could help, and callbacks were long lately.
+/// With the second look that is below the two milliseconds of C6.
+///
+/// To set a timer that goes off before the kernel's next tick takes a virtual machine out of itself: 20 us where this was measured, and
+/// half a microsecond for one that goes off later. So it is a near one only where there is something to find.
+const NEAR: Duration = Duration::from_micros(1_400);
 
-/// For the second look, where one cannot tell what became of the processor.
-const SOON: Duration = Duration::from_micros(200);
+/// The same where no callback was long lately: the first one is found a few milliseconds later than those that follow.
+const CALM: Duration = Duration::from_millis(5);
 
 /// The same while all are awake, or there is but one: then it is for reports of slow callbacks.
 const FAR: Duration = Duration::from_millis(10);
 
-/// It is put off about so often, as the call costs about a microsecond.
-const PUT_OFF_EVERY_NS: u64 = 400_000;
-const PUT_OFF_FAR_EVERY_NS: u64 = 5_000_000;
+/// For the second look: whether the worker still is where it was, and what became of the processor.
+const SOON: Duration = Duration::from_micros(400);
+
+/// It is put off about so often.
+const NEAR_EVERY_NS: u64 = 1_100_000;
+const CALM_EVERY_NS: u64 = 2_500_000;
+const FAR_EVERY_NS: u64 = 5_000_000;
+
+/// How long a long callback is remembered.
+const WARY_NS: u64 = 2_000_000_000;
+
+/// A callback that takes so long is a long one.
+pub(super) const LONG_NS: u64 = 1_000_000;
 
 /// A worker whose last sleep was longer turns the timer off when all sleep again; one that wakes more often puts it off instead.
-pub(super) const SELDOM_NS: u64 = 750_000;
+pub(super) const SELDOM_NS: u64 = 4_000_000;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 mod timer {

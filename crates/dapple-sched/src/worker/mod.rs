@@ -453,6 +453,9 @@ impl Worker {
             // SAFETY: this worker still runs the color, so it owns the fifo.
             unsafe { color.as_ref().record_time(mean_ns, away_share as u8) };
         }
+        if elapsed_ns > alarm::LONG_NS {
+            self.shared.be_wary();
+        }
         let passed_ns = if to_look == 0 { self.look(&slice, elapsed_ns, away_ns) } else { elapsed_ns };
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
     }

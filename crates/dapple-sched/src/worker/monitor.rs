@@ -123,6 +123,10 @@ struct Seen {
 }
 
 impl Seen {
+    fn note_cpu_time(&mut self, shared: &Shared, worker: usize) {
+        self.cpu_time = shared.driver.cpu_time(worker).map(|used| (used, Instant::now()));
+    }
+
     /// The callback that the worker was in has ended.
     fn forget_callback(&mut self, slot: &Slot) {
         if self.stuck_since.take().is_some() {
@@ -176,25 +180,31 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
         watch_callback(shared, worker, seen, ended);
         // Relaxed here and below: hints; who is woken looks under the locks.
         let waiting = slot.len.load(Relaxed) as u64;
-        let in_time = ended > 0 && waiting <= ended;
-        if in_time {
-            slot.behind.store(false, Relaxed);
-        }
-        if in_time || !help {
+        if !help {
             continue;
         }
         if ended > 0 {
+            // It may be in a long callback since the last of these turns.
+            soon |= !slot.came_round.load(Relaxed);
+            seen.note_cpu_time(shared, worker);
             // More colors than it gets through in time: the last one waits too long.
-            slot.behind.store(true, Relaxed);
-        } else {
-            match processor(shared, worker, seen) {
-                Processor::Unknown => {
-                    soon = true;
-                    continue;
-                }
-                Processor::Had => slot.mark.set_overdue(turns),
-                Processor::HadByOthers => slot.mark.set_preempted(turns),
+            let behind = waiting > ended;
+            slot.behind.store(behind, Relaxed);
+            if behind {
+                shared.kick_any(worker);
             }
+            continue;
+        }
+        match processor(shared, worker, seen) {
+            Processor::Unknown => {
+                soon = true;
+                continue;
+            }
+            Processor::Had => {
+                shared.be_wary();
+                slot.mark.set_overdue(turns);
+            }
+            Processor::HadByOthers => slot.mark.set_preempted(turns),
         }
         shared.kick_any(worker);
     }
@@ -214,8 +224,8 @@ enum Processor {
 
 fn processor(shared: &Shared, worker: usize, seen: &mut Seen) -> Processor {
     let Some(now) = shared.driver.cpu_time(worker).map(|used| (used, Instant::now())) else { return Processor::Had };
-    let Some((used_before, then)) = seen.cpu_time else {
-        seen.cpu_time = Some(now);
+    let Some((used_before, then)) = seen.cpu_time.filter(|(_, then)| now.1 - *then >= TELLING) else {
+        seen.cpu_time = seen.cpu_time.or(Some(now));
         return Processor::Unknown;
     };
     let (used, passed) = (now.0.saturating_sub(used_before), now.1 - then);
@@ -266,6 +276,9 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
         foreign::contain_for(shared, || (shared.slow_rule.handler)(&slow));
     }
 }
+
+/// What became of the processor tells itself after so long.
+const TELLING: Duration = Duration::from_micros(100);
 
 /// A worker that is preempted for longer (some 20 ms) is helped like one that is blocked. The kernel lets others run for three
 /// or four milliseconds at a time.
