@@ -8,8 +8,8 @@
 //! - **tasks**: [`net`], [`pipe`], [`time`], [`fs`], [`signal`], [`process`] and [`blocking`] are `async`, and wake the
 //!   task in the task's own color.
 //!
-//! Underneath is the [`EpollDriver`]: one epoll instance, one timer wheel and one wake-up descriptor per worker, and an io_uring
-//! for files.
+//! Underneath is the [`EpollDriver`]: an epoll instance, in which one worker at a time waits for all; a timer wheel per worker; and
+//! an io_uring for files.
 //!
 //! What never happens here, and has tests:
 //!

@@ -42,7 +42,7 @@ use crate::sync::lock::OwnedLock as QueueLock;
 use crate::task::TaskMemory;
 use crate::task::budget::Budget;
 use crate::task::light::{STRETCH_MAX, Stretch};
-use crate::worker::alarm::Alarm;
+use crate::worker::alarm::{AT_REST, Alarm, SLEEPERS};
 use crate::worker::mark::{Help, Mark};
 use crate::worker::monitor::SlowRule;
 use crate::worker::run_queue::RunQueue;
@@ -74,8 +74,8 @@ pub(crate) struct Shared {
     phase: AtomicU8,
     /// Workers that have not stopped yet.
     pub(crate) workers_alive: AtomicUsize,
-    /// Workers asleep. For the `SeqCst` of some accesses, see `worker::alarm`.
-    sleepers: AtomicUsize,
+    /// How many workers sleep, and what is with the alarm: see `worker::alarm`.
+    pub(crate) pulse: AtomicU32,
     /// Workers that were woken to look for work and have not found any yet.
     pub(crate) searching: AtomicU32,
     /// Searches in a row that saw colors waiting and found none that pays to move. A hint.
@@ -364,7 +364,7 @@ impl Shared {
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
             phase: AtomicU8::new(RUNNING),
             workers_alive: AtomicUsize::new(workers),
-            sleepers: AtomicUsize::new(0),
+            pulse: AtomicU32::new(AT_REST),
             searching: AtomicU32::new(0),
             futile_searches: AtomicU32::new(0),
             alarm,
@@ -462,24 +462,7 @@ impl Shared {
 
     pub(crate) fn sleepers(&self) -> usize {
         // Relaxed: a hint; who is woken decides by an exchange.
-        self.sleepers.load(Relaxed)
-    }
-
-    /// A worker counts as asleep from now on; how many do then.
-    pub(crate) fn fell_asleep(&self) -> usize {
-        self.sleepers.fetch_add(1, SeqCst) + 1
-    }
-
-    pub(crate) fn woke_up(&self) {
-        self.sleepers.fetch_sub(1, SeqCst);
-    }
-
-    pub(crate) fn any_sleeps(&self) -> bool {
-        self.sleepers.load(SeqCst) > 0
-    }
-
-    pub(crate) fn all_sleep(&self) -> bool {
-        self.sleepers.load(SeqCst) == self.slots.len()
+        (self.pulse.load(Relaxed) & SLEEPERS) as usize
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -6,16 +6,20 @@
 //! kernel anyway. While they do, the monitor sleeps. When the alarm goes off, the monitor looks twice, shortly one after the
 //! other: a worker that has ended no turn in between is in a long callback.
 //!
-//! | `put_off_at` | the timer | next |
-//! |---|---|---|
-//! | [`AT_REST`] | off; all workers sleep | set: the next worker that comes round, as it does when it wakes |
-//! | a time | on, or the monitor is about to look | put off: when each worker that is awake has come round since. At rest: all sleep, and the last of them, or the monitor, sees to it |
+//! One word, the *pulse*, has the number of workers that sleep and two bits about the timer:
 //!
-//! **Nobody is missed.** A worker that is stuck has not come round since the timer was put off for the last time but one, so
-//! the timer goes off. Only rest could leave a worker without an alarm: who rests stores [`AT_REST`], turns the timer off, and
-//! then counts the sleepers; who wakes counts itself awake, and then looks for [`AT_REST`] (all of it `SeqCst`). So either the
-//! one sees that the other is awake, and sets the timer again, or the other sees that there is no alarm, and sets it. The timer
-//! and the word change under one lock, so that the word never promises a timer that is not on.
+//! | bits | the timer | next |
+//! |---|---|---|
+//! | none | on, at a distance at which a sleeper can help in time; or the monitor is about to look | put off: when each worker that is awake has come round. `AT_REST`: all sleep, and the last of them, or the monitor, sees to it |
+//! | `FAR` | on, and far off, as none sleeps who could help | none: the first worker that falls asleep; or as above |
+//! | `AT_REST` | off | none: the first worker that wakes |
+//!
+//! **No worker is missed.** One that is stuck has not come round since the timer was put off for the last time but one, so the timer
+//! goes off. `AT_REST` is set only while all sleep, and `FAR` only while none does, by an exchange of the whole word; a worker that
+//! wakes or falls asleep changes the number in the same word, and so learns in the same step whether it has to see to
+//! the timer. The timer and the bits change under one lock, so that the bits never promise a timer that is not on.
+//!
+//! Orderings: all that changes the pulse is an `AcqRel` read-modify-write. The timer is under the lock; all else is a hint.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -29,7 +33,7 @@ use loom::sync::{Mutex, MutexGuard};
 use shuttle::sync::{Mutex, MutexGuard};
 
 use crate::runtime::shared::Shared;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use crate::sync::atomic::{AtomicU64, Ordering::*};
 pub(crate) use timer::Timer;
 
 /// See the module's text.
@@ -37,12 +41,10 @@ pub(crate) struct Alarm {
     timer: Arc<Timer>,
     /// Held while the timer and the word change.
     changes: Mutex<Changes>,
-    /// In nanoseconds since the runtime started.
+    /// When the timer was set, in nanoseconds since the runtime started. A hint, as is the next.
     put_off_at: AtomicU64,
     /// Until then callbacks that do not end are looked for more often: there was one lately.
     wary_until: AtomicU64,
-    /// It is far off, as there is no sleeper who could help.
-    is_far: AtomicBool,
 }
 
 /// Who has this may change the alarm.
@@ -53,13 +55,11 @@ struct Changes {
 
 impl Alarm {
     pub(crate) fn new() -> io::Result<Alarm> {
-        let (put_off_at, is_far) = (AtomicU64::new(AT_REST), AtomicBool::new(false));
         Ok(Alarm {
             timer: Arc::new(Timer::new()?),
             changes: Mutex::new(Changes { is_over: false }),
-            put_off_at,
+            put_off_at: AtomicU64::new(0),
             wary_until: AtomicU64::new(0),
-            is_far,
         })
     }
 
@@ -75,29 +75,9 @@ impl Alarm {
         self.timer.set(Some(Duration::from_nanos(1)));
     }
 
-    fn set(&self, shared: &Shared, after: Duration, is_far: bool) {
-        let changes = self.changes();
-        if changes.is_over {
-            return;
-        }
-        self.timer.set(Some(after));
-        self.is_far.store(is_far, SeqCst);
-        self.put_off_at.store(shared.now_ns(), SeqCst);
-    }
-
     fn is_wary(&self, now_ns: u64) -> bool {
         // Relaxed: a hint.
         now_ns < self.wary_until.load(Relaxed)
-    }
-
-    fn turn_off(&self) {
-        let changes = self.changes();
-        if changes.is_over {
-            return;
-        }
-        // SeqCst, with `all_sleep`: see the module's text.
-        self.put_off_at.store(AT_REST, SeqCst);
-        self.timer.set(None);
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {
@@ -106,31 +86,46 @@ impl Alarm {
 }
 
 impl Shared {
-    /// Nanoseconds since the runtime started; never [`AT_REST`].
+    /// Nanoseconds since the runtime started.
     pub(super) fn now_ns(&self) -> u64 {
         // A model has no clock.
-        if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { (self.started.elapsed().as_nanos() as u64).max(1) }
+        if cfg!(any(dapple_loom, dapple_shuttle)) { 0 } else { self.started.elapsed().as_nanos() as u64 }
     }
 
-    /// The worker, which is the caller, has come round, or wakes. Returns the time, and whether the alarm was put off or set.
+    /// A worker counts as asleep from now on.
+    pub(super) fn fell_asleep(&self, wakes_seldom: bool) {
+        let old = self.pulse.fetch_add(1, AcqRel);
+        if old & FAR != 0 && self.slots.len() > 1 {
+            // It could help those that are awake.
+            self.set_alarm(false);
+        } else if wakes_seldom && (old & SLEEPERS) as usize + 1 == self.slots.len() {
+            // It would only go off for nothing.
+            self.rest_alarm();
+        }
+    }
+
+    pub(super) fn woke_up(&self) {
+        self.pulse.fetch_sub(1, AcqRel);
+    }
+
+    /// The worker, which is the caller, has come round, or has just woken. Returns the time, and whether the alarm was put off or set.
     pub(super) fn come_round(&self, worker: usize) -> (u64, bool) {
         // Relaxed here and below: a mark that is seen late puts the alarm off late.
         self.slots[worker].came_round.store(true, Relaxed);
         let now = self.now_ns();
-        // SeqCst: see the module's text.
-        let put_off_at = self.alarm.put_off_at.load(SeqCst);
-        if put_off_at == AT_REST {
+        // Relaxed: the bit is not set while this worker is awake, and its own exchange has seen what came before.
+        let pulse = self.pulse.load(Relaxed);
+        if pulse & AT_REST != 0 {
             self.set_alarm(false);
             return (now, true);
         }
-        let helpers = self.sleepers() > 0;
-        let every = match helpers {
-            true if self.alarm.is_far.load(Relaxed) => 0,
+        let every = match pulse & SLEEPERS > 0 {
             true if self.alarm.is_wary(now) => NEAR_EVERY_NS,
             true => CALM_EVERY_NS,
             false => FAR_EVERY_NS,
         };
-        let is_due = now.saturating_sub(put_off_at) >= every || cfg!(any(dapple_loom, dapple_shuttle));
+        let since = now.saturating_sub(self.alarm.put_off_at.load(Relaxed));
+        let is_due = since >= every || cfg!(any(dapple_loom, dapple_shuttle));
         if !is_due || !self.slots.iter().all(|slot| slot.is_asleep() || slot.came_round.load(Relaxed)) {
             return (now, false);
         }
@@ -142,20 +137,43 @@ impl Shared {
         (now, true)
     }
 
-    /// Sets the alarm: far off where nobody could help; or `soon`.
+    /// Sets the alarm: far off where no worker could help; or `soon`.
     pub(super) fn set_alarm(&self, soon: bool) {
-        let can_be_helped = || self.slots.len() > 1 && self.any_sleeps();
-        match (soon, can_be_helped()) {
-            (true, _) => self.alarm.set(self, SOON, false),
-            (false, true) => self.alarm.set(self, self.helped_after(), false),
-            (false, false) => {
-                self.alarm.set(self, FAR, true);
-                // SeqCst, as in `bring_alarm_near`: whoever has fallen asleep meanwhile sees that it is far, or is seen here.
-                if can_be_helped() {
-                    self.alarm.set(self, self.helped_after(), false);
-                }
-            }
+        let changes = self.alarm.changes();
+        if changes.is_over {
+            return;
         }
+        // Relaxed: a hint.
+        self.alarm.put_off_at.store(self.now_ns(), Relaxed);
+        if !soon && self.set_far() {
+            return;
+        }
+        self.alarm.timer.set(Some(if soon { SOON } else { self.helped_after() }));
+        self.pulse.fetch_and(!(FAR | AT_REST), AcqRel);
+    }
+
+    /// Sets the alarm far off; false where a worker sleeps that could help. The caller may change the alarm.
+    fn set_far(&self) -> bool {
+        let can_be_helped = |pulse| self.slots.len() > 1 && pulse & SLEEPERS > 0;
+        // Relaxed: the exchange decides.
+        let pulse = self.pulse.load(Relaxed);
+        if can_be_helped(pulse) {
+            return false;
+        }
+        self.alarm.timer.set(Some(FAR_AFTER));
+        let far = |pulse: u32| (!can_be_helped(pulse)).then_some(pulse & !AT_REST | FAR);
+        self.pulse.fetch_update(AcqRel, Relaxed, far).is_ok()
+    }
+
+    /// Turns the alarm off; false where a worker is awake.
+    pub(super) fn rest_alarm(&self) -> bool {
+        let changes = self.alarm.changes();
+        let rest = |pulse: u32| ((pulse & SLEEPERS) as usize == self.slots.len()).then_some(pulse & !FAR | AT_REST);
+        let rests = self.pulse.fetch_update(AcqRel, Relaxed, rest).is_ok();
+        if rests && !changes.is_over {
+            self.alarm.timer.set(None);
+        }
+        rests
     }
 
     /// When it goes off where a sleeper can help.
@@ -169,26 +187,14 @@ impl Shared {
         // Relaxed: a hint.
         self.alarm.wary_until.store(self.now_ns() + WARY_NS, Relaxed);
     }
-
-    /// A worker has fallen asleep, and could help those that are awake: they may have no near alarm.
-    pub(super) fn bring_alarm_near(&self) {
-        if self.alarm.is_far.load(SeqCst) && self.slots.len() > 1 {
-            self.set_alarm(false);
-        }
-    }
-
-    /// All workers sleep: no alarm is needed, unless one of them wakes just now.
-    pub(super) fn rest_alarm(&self) {
-        self.alarm.turn_off();
-        // After that: see the module's text.
-        if !self.all_sleep() {
-            self.set_alarm(false);
-        }
-    }
 }
 
-/// There is no alarm.
-const AT_REST: u64 = 0;
+/// Bits of the pulse that count workers which sleep.
+pub(crate) const SLEEPERS: u32 = 0xffff;
+
+/// See the module's table.
+const FAR: u32 = 1 << 30;
+pub(crate) const AT_REST: u32 = 1 << 31;
 
 /// How long after the workers came round it goes off, while some of them sleep and could help, and callbacks were long lately.
 /// With the second look that is below the two milliseconds of C6.
@@ -201,7 +207,7 @@ const NEAR: Duration = Duration::from_micros(1_400);
 const CALM: Duration = Duration::from_millis(5);
 
 /// The same while all are awake, or there is but one: then it is for reports of slow callbacks.
-const FAR: Duration = Duration::from_millis(10);
+const FAR_AFTER: Duration = Duration::from_millis(10);
 
 /// For the second look: whether the worker still is where it was, and what became of the processor.
 const SOON: Duration = Duration::from_micros(400);
@@ -272,7 +278,7 @@ mod timer {
 
         /// One that is far off never goes off by itself, so that nothing can depend on it.
         pub(super) fn set(&self, after: Option<Duration>) {
-            *self.0.lock().unwrap() = after.is_some_and(|after| after < super::FAR);
+            *self.0.lock().unwrap() = after.is_some_and(|after| after < super::FAR_AFTER);
             self.1.notify_one();
         }
 

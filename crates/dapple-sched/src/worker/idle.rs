@@ -49,13 +49,7 @@ struct Sleep<'a> {
 impl Sleep<'_> {
     fn begin(worker: &Worker) -> Sleep<'_> {
         let shared = &worker.shared;
-        let asleep = shared.fell_asleep();
-        if asleep < shared.slots.len() {
-            shared.bring_alarm_near();
-        } else if worker.wakes_seldom.get() {
-            // It would only go off for nothing.
-            shared.rest_alarm();
-        }
+        shared.fell_asleep(worker.wakes_seldom.get());
         Sleep { worker, began_ns: shared.now_ns() }
     }
 }

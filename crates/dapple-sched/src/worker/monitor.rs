@@ -146,8 +146,7 @@ pub(crate) fn run(shared: Weak<Shared>, timer: Arc<Timer>) {
         if shared.is_stopping() {
             return;
         }
-        if shared.all_sleep() {
-            shared.rest_alarm();
+        if shared.rest_alarm() {
             continue;
         }
         seen.resize_with(shared.slots.len(), Seen::default);
