@@ -58,8 +58,18 @@ struct Events {
 pub(super) struct Look<'a> {
     reactor: &'a Reactor,
     events: MutexGuard<'a, Events>,
-    /// After the lock, when it is dropped: who takes the duty over finds the lock free.
-    _waits: Option<Waits<'a>>,
+    /// Until what was found is dispatched.
+    waits: Option<Waits<'a>>,
+}
+
+/// How a worker may sleep; see [`Reactor::begin_wait`].
+pub(super) enum Place<'a> {
+    /// In the kernel.
+    Kernel(Look<'a>),
+    /// Aside: another worker has the duty.
+    Aside,
+    /// Aside, for a moment only: it has the duty, and another worker takes in events just now.
+    AsideForNow,
 }
 
 impl Reactor {
@@ -147,11 +157,23 @@ impl Reactor {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// For the holder of the duty, which is about to wait: `None` where `worker` is not it.
-    pub(super) fn begin_wait(&self, worker: u32) -> Option<Look<'_>> {
-        let waits = self.duty.begin_wait(worker)?;
-        // Another worker may be looking: it does not wait in there, so neither does this one for long.
-        Some(Look { reactor: self, events: self.events.lock(), _waits: Some(waits) })
+    /// Where the worker is to sleep.
+    pub(super) fn begin_wait(&self, worker: u32) -> Place<'_> {
+        let Some(waits) = self.duty.begin_wait(worker) else { return Place::Aside };
+        // Not `lock`: whoever has it may have lost its processor, and nobody could wake this worker meanwhile.
+        match self.events.try_lock() {
+            Some(events) => Place::Kernel(Look { reactor: self, events, waits: Some(waits) }),
+            None => Place::AsideForNow,
+        }
+    }
+
+    /// A worker that does not come back soon has the duty, and its helper has another reactor: one that sleeps aside gets it.
+    pub(super) fn hand_over_from(&self, holder: u32) {
+        let members = self.members.get().into_iter().flatten().filter_map(Weak::upgrade);
+        if let Some(slot) = members.into_iter().find(|slot| slot.sleeps_aside()) {
+            self.duty.take_over(holder, slot.member());
+            slot.unpark();
+        }
     }
 
     /// Dispatches what is ready, without waiting, if `worker` holds the duty; any thread. Returns whether anything was.
@@ -166,7 +188,7 @@ impl Reactor {
         let Some(events) = self.events.try_lock() else {
             return false;
         };
-        let mut look = Look { reactor: self, events, _waits: None };
+        let mut look = Look { reactor: self, events, waits: None };
         look.collect(Some(Duration::ZERO));
         look.dispatch()
     }
@@ -191,6 +213,7 @@ impl Look<'_> {
             Err(Errno::INTR) => return,
             Err(error) => panic!("waiting on an epoll descriptor of our own failed: {error}"),
         };
+        self.waits = None;
         if events.is_empty() {
             return;
         }

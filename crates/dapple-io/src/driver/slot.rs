@@ -26,6 +26,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::task::RawWakerVTable;
 use std::time::Duration;
@@ -33,11 +34,11 @@ use std::time::Duration;
 use dapple_sched::TaskWait;
 use dapple_sched::foreign::KeptWaker;
 
-use super::Shared;
 use super::poller;
-use super::reactor::{Look, Reactor};
+use super::reactor::{Look, Place, Reactor};
 use super::timers::Lease;
 use super::uring::{Limits, Next, Refused, Ring};
+use super::{Shared, current};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -128,8 +129,11 @@ impl Slot {
         let timeout = self.turn_ring(&mut fired, timeout);
         drop(fired);
         match self.reactor.begin_wait(self.member) {
-            Some(look) => self.wait_in_kernel(look, timeout),
-            None => self.sleep_aside(timeout),
+            Place::Kernel(look) => self.wait_in_kernel(look, timeout),
+            Place::Aside => self.sleep_aside(timeout),
+            Place::AsideForNow => {
+                self.sleep_aside(Some(timeout.map_or(RETRY_AFTER, |timeout| timeout.min(RETRY_AFTER))))
+            }
         }
         self.finish(self.fired.lock());
     }
@@ -175,7 +179,10 @@ impl Slot {
                 self.reactor.duty.take_over(self.member, helper.member);
                 helper.member
             }
-            Some(_) => self.member,
+            Some(_) => {
+                self.reactor.hand_over_from(self.member);
+                self.member
+            }
             None => {
                 self.replace_a_holder_that_does_not_look();
                 self.member
@@ -201,8 +208,22 @@ impl Slot {
         self.fired.try_lock().is_some_and(|fired| self.finish(fired))
     }
 
+    pub(super) fn member(&self) -> u32 {
+        self.member
+    }
+
+    /// A hint.
+    pub(super) fn sleeps_aside(&self) -> bool {
+        // Relaxed: who wakes it decides by an exchange.
+        self.parking.load(Ordering::Relaxed) == ASIDE
+    }
+
     fn finish(&self, mut fired: MutexGuard<'_, Vec<KeptWaker>>) -> bool {
-        self.turn_ring(&mut fired, None);
+        let retry = self.ring().is_some_and(|ring| ring.turn(&mut fired) == Next::Retry);
+        if retry && !current::with_own_slot(|own| own.is_some_and(|own| ptr::eq(own, self))) {
+            // It is to be turned again soon, and its owner may sleep without a time-out.
+            self.unpark();
+        }
         self.timers.fire(self.shared().clock, &mut fired);
         let any = !fired.is_empty();
         fired.drain(..).for_each(KeptWaker::wake);
@@ -296,5 +317,5 @@ const ASIDE: u32 = 3;
 /// So many polls of a busy worker, which are 50 us apart at least, are about a millisecond.
 const PATIENCE: u32 = 16;
 
-/// When the kernel is asked again to take what it did not take: it was short of memory.
+/// When the kernel is asked again to take what it did not take, as it was short of memory; or a lock that another worker had.
 const RETRY_AFTER: Duration = Duration::from_millis(1);

@@ -116,7 +116,7 @@ impl Shared {
         // Relaxed: the bit is not set while this worker is awake, and its own exchange has seen what came before.
         let pulse = self.pulse.load(Relaxed);
         if pulse & AT_REST != 0 {
-            self.set_alarm(false);
+            self.begin_round();
             return (now, true);
         }
         let every = match pulse & SLEEPERS > 0 {
@@ -129,12 +129,17 @@ impl Shared {
         if !is_due || !self.slots.iter().all(|slot| slot.is_asleep() || slot.came_round.load(Relaxed)) {
             return (now, false);
         }
+        self.begin_round();
+        (now, true)
+    }
+
+    /// Sets the alarm, which each worker that is awake has to put off from now on.
+    fn begin_round(&self) {
         for slot in &self.slots {
             slot.came_round.store(false, Relaxed);
             slot.turns_then.store(slot.counters.turns(), Relaxed);
         }
         self.set_alarm(false);
-        (now, true)
     }
 
     /// Sets the alarm: far off where no worker could help; or `soon`.
