@@ -1,4 +1,4 @@
-//! The driver, taken apart for the models in `tests/`: one slot, threads that the model steps, and a system that takes the
+//! The driver, taken apart for the models in `tests/`: one slot or two, threads that the model steps, and a system that takes the
 //! kernel's place.
 //!
 //! Compiled only with `--cfg dapple_loom`. The system orders nothing: a system call is a place where loom tries the other threads,
@@ -18,33 +18,44 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::{Driver, EnterGuard};
 use loom::sync::atomic::AtomicUsize;
+use loom::thread::{self, Thread};
 use rustix::event::epoll::{Event, EventData, EventFlags};
 
 use crate::Config;
 use crate::driver::slot::Slot;
-use crate::driver::{self, Direction, EpollDriver, Source, Step, Timer, clock, uring};
+use crate::driver::{self, Direction, EpollDriver, Source, Step, Timer, WORKERS_MAX, clock, uring};
 
-/// A driver of one slot, whose worker is a thread of the model.
+/// One worker of a driver, and the driver itself. The worker is a thread of the model.
 #[derive(Clone)]
 pub struct Model {
+    worker: usize,
     runtime: dapple_sched::model::Model,
     driver: Arc<EpollDriver>,
 }
 
 impl Model {
-    /// A driver whose ring gives the kernel so many calls at a time. To be called once in each execution of a model.
+    /// A driver of one worker, whose ring gives the kernel so many calls at a time. An execution of a model makes one driver.
     pub fn new(calls_max: usize) -> Model {
+        let [model] = Model::with_workers(calls_max);
+        model
+    }
+
+    /// The workers of a driver, which share a reactor. Only the first may make calls on files. Sleepers block, as in
+    /// [`Model::block_sleepers`].
+    pub fn with_workers<const WORKERS: usize>(calls_max: usize) -> [Model; WORKERS] {
         CALLS.set(Some(Arc::new(AtomicUsize::new(0))));
         SYSTEM.take();
         TIME.set(START);
         let config = Config { file_calls_max: calls_max, ..Config::default() };
-        let driver = EpollDriver::with_config(1, config).expect("a model has all that a driver needs");
-        Model { runtime: dapple_sched::model::Model::new(1, driver.clone()), driver }
+        let driver = EpollDriver::with_config(WORKERS, config).expect("a model has all that a driver needs");
+        let runtime = dapple_sched::model::Model::new(WORKERS, driver.clone());
+        SYSTEM.with_borrow_mut(|system| system.blocks_sleepers = WORKERS > 1);
+        std::array::from_fn(|worker| Model { worker, runtime: runtime.clone(), driver: driver.clone() })
     }
 
     /// The calling thread is the worker from now on.
     pub fn own(&self) {
-        self.driver.attach(0);
+        self.driver.attach(self.worker);
     }
 
     /// The runtime of the calling thread, which so finds the driver.
@@ -54,17 +65,17 @@ impl Model {
 
     /// To be called by the worker: waits for events, timers or `unpark`, and dispatches.
     pub fn park(&self) {
-        self.driver.park(0, None);
+        self.driver.park(self.worker, None);
     }
 
-    /// Dispatches what is ready, as the worker between two turns or as a thief.
+    /// Dispatches what is ready, as the worker between two turns, as a thief, or as another worker that helps this one.
     pub fn poll(&self) -> bool {
-        self.driver.poll(0)
+        self.driver.poll(self.worker)
     }
 
     /// Makes the present or the next `park` return.
     pub fn unpark(&self) {
-        self.driver.unpark(0);
+        self.driver.unpark(self.worker);
     }
 
     /// Lets time pass.
@@ -87,8 +98,16 @@ impl Model {
         system(|system| {
             let oldest = system.begun.pop_front();
             system.completed.extend(oldest.map(|data| (data, 0)));
+            system.wake_sleepers();
             oldest.is_some()
         })
+    }
+
+    /// The same, once the kernel has a call.
+    pub fn complete_next_call(&self) {
+        while !self.complete_call() {
+            sleep_on();
+        }
     }
 
     /// Ends the driver, as a runtime does whose workers have stopped.
@@ -99,6 +118,13 @@ impl Model {
     /// From now on the kernel completes calls when it gets them.
     pub fn complete_at_once(&self) {
         system(|system| system.completes_at_once = true);
+    }
+
+    /// From now on a thread that sleeps in the kernel blocks, where it would spin: loom lets two of three threads that spin take
+    /// turns for ever. The kernel then orders what a waking thread did before what the sleeper does, which hides a missing
+    /// order of the driver. So models of orders have sleepers that spin.
+    pub fn block_sleepers(&self) {
+        system(|system| system.blocks_sleepers = true);
     }
 
     /// The end of an execution, when all other threads are through. Nothing may be left.
@@ -118,7 +144,7 @@ impl Model {
     }
 
     fn slot(&self) -> &Arc<Slot> {
-        self.driver.slot()
+        self.driver.slot(self.worker)
     }
 }
 
@@ -242,10 +268,15 @@ impl Future for Call {
 #[derive(Default)]
 pub(crate) struct System {
     /// The wake-up descriptor has an edge that was not reported.
-    pub(crate) is_woken: bool,
+    is_woken: bool,
+    blocks_sleepers: bool,
+    /// Those that block.
+    sleepers: Vec<Thread>,
     descriptors: BTreeMap<RawFd, State>,
     /// Descriptors with an edge that was not reported.
     edges: Vec<RawFd>,
+    /// Addresses of the words that a thread sleeps on.
+    asleep: Vec<usize>,
     /// Data of calls that are neither completed nor canceled.
     begun: VecDeque<u64>,
     completes_at_once: bool,
@@ -269,6 +300,7 @@ impl System {
         let state = self.of(fd);
         if state.bytes > 0 && state.data.is_some() && !self.edges.contains(&fd) {
             self.edges.push(fd);
+            self.wake_sleepers();
         }
     }
 
@@ -291,7 +323,34 @@ impl System {
         self.edges.retain(|other| *other != fd);
     }
 
+    /// A thread goes to sleep on a word.
+    pub(crate) fn fall_asleep(&mut self, word: usize) {
+        self.asleep.push(word);
+    }
+
+    pub(crate) fn is_asleep(&self, word: usize) -> bool {
+        self.asleep.contains(&word)
+    }
+
+    /// Ends the sleep on a word, if a thread sleeps there.
+    pub(crate) fn end_sleep(&mut self, word: usize) {
+        self.asleep.retain(|other| *other != word);
+        self.wake_sleepers();
+    }
+
+    /// Makes the present or the next wait return.
+    pub(crate) fn wake(&mut self) {
+        self.is_woken = true;
+        self.wake_sleepers();
+    }
+
+    /// Lets those that block look again.
+    fn wake_sleepers(&mut self) {
+        self.sleepers.drain(..).for_each(|sleeper| sleeper.unpark());
+    }
+
     pub(crate) fn begin_call(&mut self, data: u64, cancels: Option<u64>) {
+        self.wake_sleepers();
         let Some(target) = cancels else {
             return match self.completes_at_once {
                 true => self.completed.push_back((data, 0)),
@@ -333,6 +392,16 @@ pub(crate) fn system<R>(f: impl FnOnce(&mut System) -> R) -> R {
     SYSTEM.with_borrow_mut(f)
 }
 
+/// Where a thread gives way that sleeps in the kernel, and has just found that there is nothing for it.
+pub(crate) fn sleep_on() {
+    // No system call: loom must not try other threads between the look and the sleep.
+    let blocks = SYSTEM.with_borrow_mut(|system| {
+        system.sleepers.extend(system.blocks_sleepers.then(thread::current));
+        system.blocks_sleepers
+    });
+    if blocks { thread::park() } else { thread::yield_now() }
+}
+
 /// Now, in nanoseconds of the driver's clock.
 pub(crate) fn time() -> u64 {
     TIME.get()
@@ -356,8 +425,8 @@ thread_local! {
 
 /// The data of a waking.
 pub(crate) const WAKE_UP: u64 = u64::MAX;
-/// The data of completions.
-pub(crate) const COMPLETION: u64 = u64::MAX - 1;
+/// The data of the first member's ring. The rings of the others have nothing to report in a model.
+pub(crate) const COMPLETION: u64 = WAKE_UP - WORKERS_MAX as u64;
 /// No descriptor of the process has this number, or a higher one.
 const FIRST_FD: RawFd = 1 << 29;
 const START: u64 = 1 << 30;

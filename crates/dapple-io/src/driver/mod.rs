@@ -215,8 +215,8 @@ impl EpollDriver {
     }
 
     #[cfg(dapple_loom)]
-    pub(crate) fn slot(&self) -> &Arc<Slot> {
-        &self.slots[0]
+    pub(crate) fn slot(&self, worker: usize) -> &Arc<Slot> {
+        &self.slots[worker]
     }
 
     /// The reactor with the fewest sources, that of `preferred` among equals.

@@ -3,14 +3,14 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 use std::time::Duration;
 
 use rustix::event::epoll::{Event, EventData};
 use rustix::io::Errno;
 
-use crate::model::{pass_time, system};
+use crate::model::{pass_time, sleep_on, system};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::yield_now;
 
 pub(crate) struct Poller;
 
@@ -37,7 +37,7 @@ impl Poller {
     }
 
     pub(super) fn wake(&self) {
-        system(|system| system.is_woken = true);
+        system(|system| system.wake());
     }
 
     /// A timeout passes at once, where there is nothing to report. One that a model is not to see the end of is as good as none:
@@ -59,7 +59,7 @@ impl Poller {
                     pass_time(timeout);
                     return Ok(&[]);
                 }
-                _ => yield_now(),
+                _ => sleep_on(),
             }
         }
     }
@@ -69,17 +69,29 @@ impl Poller {
     }
 }
 
-/// As the kernel's, but for a timeout, which passes as one of `wait` does. Relaxed: it orders nothing.
+/// As the kernel's, but for a timeout, which passes as one of `wait` does. A sleeper sleeps until it is woken, even if the word
+/// changes meanwhile.
 pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-    while word.load(Ordering::Relaxed) == expected {
-        match timeout {
-            Some(timeout) if timeout < TIMEOUT_MAX => return pass_time(timeout),
-            _ => yield_now(),
-        }
+    let address = ptr::from_ref(word).addr();
+    // Asleep first: a waker that comes after the look ends the sleep. The look is a read-modify-write, which sees the newest
+    // value, as the kernel does. Relaxed: it orders nothing.
+    system(|system| system.fall_asleep(address));
+    let timeout = match word.fetch_add(0, Ordering::Relaxed) == expected {
+        true => timeout.filter(|timeout| *timeout < TIMEOUT_MAX),
+        false => Some(Duration::ZERO),
+    };
+    if let Some(timeout) = timeout {
+        pass_time(timeout);
+        return system(|system| system.end_sleep(address));
+    }
+    while system(|system| system.is_asleep(address)) {
+        sleep_on();
     }
 }
 
-pub(super) fn wake_sleeper(_word: &AtomicU32) {}
+pub(super) fn wake_sleeper(word: &AtomicU32) {
+    system(|system| system.end_sleep(ptr::from_ref(word).addr()));
+}
 
 pub(super) use crate::model::{COMPLETION, WAKE_UP};
 

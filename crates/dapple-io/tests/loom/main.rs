@@ -8,6 +8,7 @@
 
 #![cfg(dapple_loom)]
 
+mod duty;
 mod parking;
 mod readiness;
 mod ring;

@@ -1,6 +1,7 @@
 //! A ring that its worker and thieves turn.
 
-use std::task::Waker;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 
 use dapple_io::model::{Call, Model};
 use loom::thread::yield_now;
@@ -37,6 +38,16 @@ fn a_thief_turns_the_ring_of_a_busy_worker() {
     });
 }
 
+/// The waker of a task, which wakes the worker through the scheduler: a thief may call it while the worker sleeps.
+struct Task(Flag, Model);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.set();
+        self.1.unpark();
+    }
+}
+
 // The worker parks, and a thief turns its ring at the same time, when calls are completed; the limit lets the kernel have one at a time.
 //
 // Caught: a queued call that is not submitted when there is room again; a completion that wakes no task.
@@ -44,13 +55,14 @@ fn a_thief_turns_the_ring_of_a_busy_worker() {
 fn a_thief_turns_the_ring_of_a_worker_that_parks() {
     check(2, || {
         let model = Model::new(1);
+        model.block_sleepers();
         let [first, second] = [Flag::new(), Flag::new()];
         let worker = spawn({
             let (model, first, second) = (model.clone(), first.clone(), second.clone());
             move || {
                 model.own();
                 let mut calls = [Call::new(), Call::new()];
-                let wakers = [first.waker(), second.waker()];
+                let wakers = [&first, &second].map(|done| Waker::from(Arc::new(Task(done.clone(), model.clone()))));
                 calls.iter_mut().zip(&wakers).for_each(|(call, waker)| assert!(poll_once(call, waker).is_pending()));
                 while !(first.is_set() && second.is_set()) {
                     model.park();
@@ -64,19 +76,8 @@ fn a_thief_turns_the_ring_of_a_worker_that_parks() {
                 model.poll();
             }
         });
-        let mut completed = 0;
-        while completed < 2 {
-            match model.complete_call() {
-                true => completed += 1,
-                false => yield_now(),
-            }
-        }
+        (0..2).for_each(|_| model.complete_next_call());
         thief.join().unwrap();
-        // Woken by the thief, the worker may sleep: its tasks would wake it through the scheduler.
-        while !(first.is_set() && second.is_set()) {
-            yield_now();
-        }
-        model.unpark();
         worker.join().unwrap();
         assert_eq!(model.calls(), (0, 0));
         model.finish();

@@ -1,0 +1,143 @@
+//! Two workers that share a reactor, and the duty of waiting there.
+
+use std::task::Context;
+
+use dapple_io::model::{Model, Pipe};
+use loom::thread::JoinHandle;
+
+use crate::support::{Flag, Parcel, check, spawn};
+
+/// A pipe that a task waits for, which sets the flag.
+fn awaited_pipe(model: &Model, done: &Flag) -> Pipe {
+    let entered = model.enter();
+    let pipe = Pipe::new(true);
+    assert!(pipe.poll_read(&mut Context::from_waker(&done.waker())).is_pending());
+    drop(entered);
+    pipe
+}
+
+/// A worker that begins with `first`, then parks until the flag is set, and last wakes the other one.
+fn worker(model: &Model, other: &Model, done: &Flag, first: impl FnOnce(&Model) + 'static) -> JoinHandle<()> {
+    let (model, other, done) = (model.clone(), other.clone(), done.clone());
+    spawn(move || {
+        model.own();
+        first(&other);
+        while !done.is_set() {
+            model.park();
+        }
+        other.unpark();
+    })
+}
+
+// Two workers park while a byte comes: one of them wakes and dispatches it, in whatever order. The other is woken by the first.
+//
+// Caught: an unpark that does not wake the sleeper aside; a worker that goes aside although it was told not to; a worker that fails to
+// begin to wait and ends the wait of the holder (deadlocks).
+#[test]
+fn two_workers_park_while_a_byte_comes() {
+    check(4, || {
+        let [holder, aside] = Model::with_workers(1);
+        let done = Flag::new();
+        let pipe = awaited_pipe(&holder, &done);
+        let workers = [worker(&holder, &aside, &done, |_| ()), worker(&aside, &holder, &done, |_| ())];
+        pipe.put();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        drop((pipe, aside));
+        holder.finish();
+    });
+}
+
+// The holder is stuck in a callback. The other worker helps it, and parks: it takes the duty over, and finds the byte.
+//
+// Caught: a helper that does not take the duty over (deadlock).
+#[test]
+fn a_worker_helps_one_that_is_busy() {
+    check(4, || {
+        let [busy, helper] = Model::with_workers(1);
+        let done = Flag::new();
+        let pipe = awaited_pipe(&busy, &done);
+        let worker = worker(&helper, &busy, &done, |busy| drop(busy.poll()));
+        pipe.put();
+        worker.join().unwrap();
+        drop((pipe, helper));
+        busy.finish();
+    });
+}
+
+// A worker helps the holder while that goes to park, and parks, too; a byte comes: one of them dispatches it.
+//
+// Caught: the same as with two workers that park.
+#[test]
+fn a_worker_helps_one_that_parks() {
+    check(4, || {
+        let [holder, helper] = Model::with_workers(1);
+        let done = Flag::new();
+        let pipe = awaited_pipe(&holder, &done);
+        let workers =
+            [worker(&holder, &helper, &done, |_| ()), worker(&helper, &holder, &done, |holder| drop(holder.poll()))];
+        pipe.put();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        drop((pipe, helper));
+        holder.finish();
+    });
+}
+
+// The same without a byte, but with an unpark of the helper: its park returns wherever it waits, and it sees what the thread did
+// before.
+//
+// Caught: a duty that is taken over while the holder waits; a worker without the duty that waits for the lock of the events; an
+// unpark that does not wake the sleeper aside (deadlocks).
+#[test]
+fn an_unpark_meets_a_worker_that_has_helped() {
+    check(4, || {
+        let [holder, helper] = Model::with_workers(1);
+        let done = Flag::new();
+        let pipe = awaited_pipe(&holder, &done);
+        let parcel = Parcel::new();
+        let other = worker(&holder, &helper, &done, |_| ());
+        let unparked = spawn({
+            let (holder, helper, parcel) = (holder.clone(), helper.clone(), parcel.clone());
+            move || {
+                helper.own();
+                holder.poll();
+                helper.park();
+                assert_eq!(parcel.read(), 1);
+            }
+        });
+        parcel.write(1);
+        helper.unpark();
+        unparked.join().unwrap();
+        done.set();
+        holder.unpark();
+        other.join().unwrap();
+        drop((pipe, helper));
+        holder.finish();
+    });
+}
+
+// The holder polls, is unparked once, and parks again, while the other worker is aside and a byte comes.
+//
+// Caught: a holder that never ends its wait (deadlock).
+#[test]
+fn the_holder_parks_twice() {
+    check(4, || {
+        let [holder, aside] = Model::with_workers(1);
+        let done = Flag::new();
+        let pipe = awaited_pipe(&holder, &done);
+        let workers = [
+            worker(&holder, &aside, &done, {
+                let holder = holder.clone();
+                move |_| {
+                    holder.poll();
+                    holder.park();
+                }
+            }),
+            worker(&aside, &holder, &done, |_| ()),
+        ];
+        holder.unpark();
+        pipe.put();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        drop((pipe, aside));
+        holder.finish();
+    });
+}
