@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::model::{pass_time, sleep_on, system};
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::yield_now;
 
 pub(crate) struct Poller;
 
@@ -82,6 +83,10 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) 
     };
     if let Some(timeout) = timeout {
         pass_time(timeout);
+        if !timeout.is_zero() {
+            // The others run meanwhile.
+            yield_now();
+        }
         return system(|system| system.end_sleep(address));
     }
     while system(|system| system.is_asleep(address)) {
