@@ -7,11 +7,14 @@
 //! | duty | meaning | next |
 //! |---|---|---|
 //! | `holder` | the holder is awake: it looks at the kernel every now and then, and waits there when it has nothing to do | `holder + WAITS`: the holder begins to wait; `other`: another worker takes over from a holder that does not come back soon |
-//! | `holder + WAITS` | the holder waits in the kernel, or takes in what it has found there | `holder`: the holder is back |
+//! | `holder + WAITS` | the holder waits in the kernel | `holder`: the holder is back |
 //!
-//! Only the holder sets and clears `WAITS`, and a worker takes the duty over only for itself, while it is awake. So the holder
-//! is awake or in the kernel at any time, and never sleeps aside: there is always a worker that looks at the kernel next. One
-//! that is stuck in a long callback is found by the scheduler's monitor, which sends a worker to help it (C6).
+//! Only the holder sets and clears `WAITS`. A worker takes the duty over for itself, while it is awake; or it is given the duty by
+//! a helper that has another reactor, which then wakes it. So the holder is awake or in the kernel at any time, but for a
+//! millisecond where another worker takes in events: there is always a worker that looks at the kernel next.
+//!
+//! A holder that is stuck in a long callback loses the duty (C6): to the worker that the scheduler's monitor sends to help, or,
+//! where none sleeps, to one that has come by for about a millisecond and has seen no look at the kernel.
 //!
 //! Orderings: who takes the duty over acquires what the holder did before (`AcqRel` exchanges, a release store), though nothing
 //! but the duty itself rests on it. What waits for the kernel is under the reactor's lock.

@@ -126,7 +126,7 @@ pub struct RunningDump {
     pub posted_from: Option<&'static Location<'static>>,
     /// The name of the task, where it is one that was started by [`crate::named`].
     pub name: Option<Arc<str>>,
-    /// For how long it has kept the worker at least, as far as the monitor has noticed (which looks every 10 ms).
+    /// For how long it has kept the worker at least, as far as the monitor has noticed, which takes up to 10 ms.
     pub running_for: Option<Duration>,
 }
 

@@ -47,8 +47,8 @@ pub trait Driver: Any + Send + Sync {
 
     /// The processor time that the worker's thread has used so far, exact also while it runs; `None` where that is not known.
     ///
-    /// The monitor asks for it about every millisecond while some workers sleep, to tell a worker in a long callback from one
-    /// whose processor another thread of the machine has.
+    /// The monitor asks for it twice where a worker does not come round while others sleep, to tell a worker in a long callback
+    /// from one whose processor another thread of the machine has.
     fn cpu_time(&self, worker: usize) -> Option<Duration> {
         let _ = worker;
         None

@@ -1,11 +1,10 @@
 //! Keeps C6, nobody waits beside an idle core, and reports callbacks that run too long (C9).
 //!
-//! A worker in a long callback cannot look around, and those that sleep must not tick, so one thread watches. While some
-//! workers run and some sleep, it looks a little more often than every millisecond. A worker that has not ended a turn since the last look is
-//! marked overdue (`mark`), and a sleeper is woken to take over its colors, news, events and timers; one whose queue will take
-//! longer than a millisecond is marked as behind, and a sleeper takes half of it, whether that pays or not. While all workers run there is nobody to help, and it looks now and then, for
-//! callbacks that do not end. While all sleep it sleeps without a time-out. A single worker can be helped by no other: there it
-//! looks now and then only, and is not called when the worker wakes more often than that.
+//! The thread sleeps until the alarm calls it (`alarm`): some worker that is awake has not come round. Then it looks at all of
+//! them. One that has not ended a turn since it last came round is marked overdue (`mark`), and a sleeper is woken to take over its
+//! colors, news, events and timers; one that has is looked at again shortly after. One whose queue will take longer than it should is marked
+//! as behind, and a sleeper takes half of it, whether that pays or not. While all workers run, or there is but one, there is nobody to help,
+//! and it looks for callbacks that do not end.
 //!
 //! # Long, blocked, or preempted
 //!
@@ -15,7 +14,7 @@
 //!
 //! | its thread, since a turn was last seen to end | so it is |
 //! |---|---|
-//! | has used as much processor time as most of a look takes | in a long callback |
+//! | has used at least two thirds of the time that has passed | in a long callback |
 //! | has not, and waits in a system call | blocked in a callback: it uses no processor time, and may do so for as long as it likes |
 //! | has not, and is ready to run | preempted: a sleeper takes what is worth moving, its events and its timers |
 //! | the same for [`PREEMPTED_LOOKS_MAX`] looks | left without a processor: as good as blocked |
