@@ -66,8 +66,7 @@ impl Worker {
     /// Looks for work for a short while; true if there may be some now.
     pub(super) fn find_work(&self) -> bool {
         let _search = Search(&self.shared);
-        // Relaxed: as in `come_round`.
-        self.slot().came_round.store(true, Relaxed);
+        self.shared.mark_round(self.index);
         let rounds = self.spin_rounds.get();
         let mut found = self.poll_driver(self.index) || self.steal();
         let mut round = 0;
