@@ -92,6 +92,8 @@ const (
 	w2Bursts       = 16
 	w3Bursts       = 2
 	openingBalance = 1_000
+	// begin is the message that has a color post the first ones to itself.
+	begin = ^uint64(0)
 )
 
 // runColors is told what the process of a trial of Dapple is told too.
@@ -203,6 +205,10 @@ func (run *colorsRun) startW1(open opener[uint64]) {
 		own := &run.lanes[index]
 		var post func(uint64)
 		post = open(int(run.inFlight), func(expected uint64) {
+			if expected == begin {
+				run.postAll(post)
+				return
+			}
 			if run.stop.Load() {
 				own.owe(expected / run.inFlight)
 				run.finished.Add(1)
@@ -211,9 +217,7 @@ func (run *colorsRun) startW1(open opener[uint64]) {
 			own.step(expected, run.rounds)
 			post(expected + run.inFlight)
 		})
-		for token := range run.inFlight {
-			post(token)
-		}
+		post(begin)
 	}
 	run.tokens = uint64(run.colors) * run.inFlight
 }
@@ -291,6 +295,10 @@ func (run *colorsRun) startW4(open opener[uint64]) {
 	for side := range post {
 		own, onward := &run.lanes[side], uint64(side)*run.inFlight
 		post[side] = open(int(run.inFlight), func(expected uint64) {
+			if expected == begin {
+				run.postAll(post[0])
+				return
+			}
 			if run.stop.Load() {
 				visits := expected / run.inFlight
 				run.lanes[0].owe(visits + uint64(side))
@@ -302,10 +310,15 @@ func (run *colorsRun) startW4(open opener[uint64]) {
 			post[1-side](expected + onward)
 		})
 	}
-	for token := range run.inFlight {
-		post[0](token)
-	}
+	post[0](begin)
 	run.tokens = run.inFlight
+}
+
+// postAll posts the first messages to the color that calls it, none of which comes back before the last is there.
+func (run *colorsRun) postAll(post func(uint64)) {
+	for token := range run.inFlight {
+		post(token)
+	}
 }
 
 func (run *colorsRun) startInLine() {
