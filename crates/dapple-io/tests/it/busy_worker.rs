@@ -88,15 +88,20 @@ fn c6_event_is_served_beside_a_busy_worker_where_none_sleeps() {
         // It waits for the kernel from now on.
         far.write_all(b"x").unwrap();
         far.read_exact(&mut [0]).unwrap();
-        runtime.handle().pinned_color(stuck).post(move || spin_until(&is_done));
-        let going = runtime.handle().pinned_color(1 - stuck);
         let (tx, rx) = mpsc::channel();
+        let begun = tx.clone();
+        runtime.handle().pinned_color(stuck).post(move || {
+            begun.send(()).unwrap();
+            spin_until(&is_done);
+        });
+        let going = runtime.handle().pinned_color(1 - stuck);
         let (next, is_done) = (going.clone(), done.clone());
         going.post(move || {
             keep_going(next, is_done);
             tx.send(()).unwrap();
         });
-        rx.recv_timeout(LIMIT).unwrap();
+        // Both are there: no task can stand behind the one that is stuck.
+        (0..2).for_each(|_| rx.recv_timeout(LIMIT).unwrap());
         far.write_all(b"x").unwrap();
         let served = far.read_exact(&mut [0]);
         done.store(true, Ordering::Release);
