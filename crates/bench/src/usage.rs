@@ -1,4 +1,4 @@
-//! What processes have used: processor time, and how often their threads gave a core away.
+//! The use that processes made of the cores: processor time, and how often their threads gave a core away.
 
 use crate::machine::{family, family_cpu, own_cpu};
 use anyhow::Result;
@@ -7,7 +7,7 @@ use std::iter::Sum;
 use std::ops::Add;
 use std::time::Duration;
 
-/// What was used so far, or between two moments.
+/// The use so far, or between two moments.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Usage {
     /// User and system time.
@@ -29,7 +29,7 @@ impl Usage {
         Ok(Usage { cpu: family_cpu(id)?, ..family(id).into_iter().map(Usage::of_threads).sum() })
     }
 
-    /// What came since an earlier look. A thread that has ended meanwhile takes its switches along.
+    /// The use since an earlier look. A thread that has ended meanwhile takes its switches along.
     pub(crate) fn since(self, earlier: Usage) -> Usage {
         Usage {
             cpu: self.cpu.saturating_sub(earlier.cpu),

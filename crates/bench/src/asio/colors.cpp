@@ -226,7 +226,7 @@ struct Run {
         return sum;
     }
 
-    // What the final positions of posters say that each color must have run.
+    // Sets what each color must have run, from the final positions of the posters.
     void settle_posted() {
         for (u64 index = 0; index < colors; ++index) {
             if (workload == "w2") {

@@ -69,7 +69,7 @@ pub(crate) struct Measured {
     pub(crate) checked: bool,
     /// Callbacks that met a count they did not expect; must be 0 for a peer that promises order.
     pub(crate) order_breaks: u64,
-    /// What the check found.
+    /// The finding of the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
 }
@@ -125,7 +125,7 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     Ok(watch(run, started, args.secs, args.peer.keeps_order()).measured(args))
 }
 
-/// What one run did. Programs in other languages print it.
+/// The outcome of one run. Programs in other languages print it.
 #[derive(Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) secs: f64,
@@ -134,7 +134,7 @@ pub(crate) struct Outcome {
     #[serde(flatten)]
     pub(crate) switches: Switches,
     pub(crate) order_breaks: u64,
-    /// What the check found.
+    /// The finding of the check.
     pub(crate) problem: Option<String>,
 }
 

@@ -1,9 +1,9 @@
-//! What all experiments can tell of a run in the same terms.
+//! Figures of a run that all experiments tell in the same terms.
 
 use crate::usage::Switches;
 use serde::Serialize;
 
-/// What one run did.
+/// The outcome of one run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Seen {
     /// Operations per second of wall-clock time.

@@ -1,4 +1,4 @@
-//! What rows read and write, made when the first of them is run.
+//! The files that rows read and write, made when the first of the rows is run.
 
 use crate::experiment::BlockFile;
 use crate::{proxy, signserver, web};
@@ -6,15 +6,15 @@ use anyhow::Result;
 use std::any::Any;
 use std::path::{Path, PathBuf};
 
-/// What the trials of a row are told of.
+/// The kinds of files that the trials of a row need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Files {
     None,
     /// A file of numbered blocks
     Blocks,
-    /// What the web servers serve
+    /// The files that the web servers serve
     Sites,
-    /// What the origin of the proxies has
+    /// The files that the origin of the proxies has
     Objects,
     /// A folder for logs
     Logs,

@@ -10,14 +10,14 @@ pub(crate) struct Row {
     /// One line for people.
     pub(super) what: String,
     pub(super) rule: Rule,
-    /// What its trials are told of.
+    /// The files that its trials need.
     pub(super) files: Files,
     /// Whether as many uncolored copies can be run beside it.
     pub(super) copies: bool,
     make: Box<dyn Fn(&Ask) -> Made>,
 }
 
-/// What a second worker must not cost.
+/// The rule for the cost of a second worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     /// All work is in the process: another worker may take its share of a core, and must not slow the others down
@@ -34,7 +34,7 @@ pub(crate) struct Ask<'a> {
     /// Number of the repetition, from 0.
     pub(crate) run: usize,
     pub(crate) secs: f64,
-    /// What was made for the row; empty where nothing was.
+    /// The files that were made for the row; empty where none were.
     pub(crate) file: &'a Path,
 }
 
@@ -70,7 +70,7 @@ impl Row {
         Row { copies, ..Row::new(name.into(), what, rule, make) }
     }
 
-    /// The row, whose trials are told of these files.
+    /// The row, with these files for its trials.
     pub(crate) fn with(self, files: Files) -> Row {
         Row { files, ..self }
     }

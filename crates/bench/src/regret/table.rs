@@ -26,14 +26,14 @@ const CPU_SHARED_MAX: f64 = 1.1;
 const P99_SHARED_MAX: f64 = 1.1;
 
 impl Rule {
-    /// What breaks it, as in "CPU 1.31x".
+    /// The figure that breaks it, as in "CPU 1.31x".
     fn breaches(self, ratios: &Ratios) -> Vec<String> {
         let least = |what, ratio: Option<f64>, least| (what, ratio.filter(|ratio| *ratio < least));
         let most = |what, ratio: Option<f64>, most| (what, ratio.filter(|ratio| *ratio > most));
         let checks = match self {
             Rule::InProcess => vec![least("rate", ratios.rate, RATE_MIN), most("CPU", ratios.cpu, CPU_MAX)],
             Rule::SharedCores => vec![
-                // Who gets the cores decides the rate: the load or the server. Copies share them with the same load.
+                // The rate depends on which of them gets the cores, the load or the server. Copies share the cores with the same load.
                 match ratios.copies {
                     Some(_) => least("rate, to copies", ratios.copies, RATE_MIN),
                     None => least("rate", ratios.rate, RATE_MIN),

@@ -70,7 +70,7 @@ impl Server {
         self.address
     }
 
-    /// What it has used so far.
+    /// The processor time and switches of the process so far.
     pub(super) fn usage(&self) -> Result<Usage> {
         Usage::of_family(self.guard.id())
     }

@@ -9,15 +9,15 @@
 //! | `holder` | the holder is awake: it looks at the kernel every now and then, and waits there when it has nothing to do | `holder + WAITS`: the holder begins to wait; `other`: another worker takes over from a holder that does not come back soon |
 //! | `holder + WAITS` | the holder waits in the kernel | `holder`: the holder is back |
 //!
-//! Only the holder sets and clears `WAITS`. A worker takes the duty over for itself, while it is awake; or it is given the duty by
-//! a helper that has another reactor, which then wakes it. So the holder is awake or in the kernel at any time, but for a
-//! millisecond where another worker takes in events: there is always a worker that looks at the kernel next.
+//! Only the holder sets and clears `WAITS`. A worker takes the duty over for itself, while it is awake; or it is given the
+//! duty by a helper that has another reactor, which then wakes it. So the holder is awake or in the kernel at any time, but for
+//! a millisecond where another worker takes in events: there is always a worker that looks at the kernel next.
 //!
 //! A holder that is stuck in a long callback loses the duty (C6): to the worker that the scheduler's monitor sends to help, or,
 //! where none sleeps, to one that has come by for about a millisecond and has seen no look at the kernel.
 //!
-//! Orderings: who takes the duty over acquires what the holder did before (`AcqRel` exchanges, a release store), though nothing
-//! but the duty itself rests on it. What waits for the kernel is under the reactor's lock.
+//! Orderings: a worker that takes the duty over acquires what the holder did before (`AcqRel` exchanges, a release store),
+//! though nothing but the duty itself rests on it. The reactor's lock guards what is collected from the kernel.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,7 +42,7 @@ impl Duty {
         began.ok().map(|holder| Waits { duty: self, holder })
     }
 
-    /// As `take_over`, whoever the holder is.
+    /// As `take_over`, from any holder.
     pub(super) fn take_over_from_any(&self, worker: u32) {
         // Relaxed: the exchange decides.
         let holder = self.0.load(Ordering::Relaxed);

@@ -101,7 +101,7 @@ impl Default for Config {
 ///
 /// Up to eight workers share one epoll instance, of which one at a time waits there: an event wakes the worker that also takes
 /// the next one, and the others sleep until there is work for them. Any worker may look at the kernel for any other, so a
-/// worker in a long callback delays nobody's events (C6).
+/// worker in a long callback delays no events (C6).
 pub struct EpollDriver {
     reactors: Box<[Arc<Reactor>]>,
     slots: Box<[Arc<Slot>]>,

@@ -1,11 +1,12 @@
-//! What workers wait in together: an epoll instance, the sources that are registered there, and the duty of waiting.
+//! The reactor, in which workers wait together: an epoll instance, the sources that are registered there, and the duty of
+//! waiting.
 //!
-//! Who may touch what:
+//! Access:
 //!
-//! | part | who |
+//! | part | threads |
 //! |---|---|
 //! | `duty` | see [`super::duty`] |
-//! | `events` | whoever collects events: the holder of the duty for as long as it waits, other workers only if they get the lock at once |
+//! | `events` | the worker that collects events: the holder of the duty for as long as it waits, other workers only if they get the lock at once |
 //! | `sources` | anyone, for a moment; never while waiting, so that registering never waits for a sleeper |
 //!
 //! A worker that waits takes the lock of `events` before it counts as parked, and keeps it until it is back. So no other worker
@@ -47,7 +48,7 @@ pub(crate) struct Reactor {
     shared: Arc<Shared>,
 }
 
-/// What was collected; the memory is used again.
+/// The events of one collection; the memory is used again.
 struct Events {
     ready: Vec<(Arc<Entry>, EventFlags)>,
     /// Members whose ring has something.
@@ -95,7 +96,7 @@ impl Reactor {
         &self.shared
     }
 
-    /// Registered sources; only a hint to whoever spreads them.
+    /// Registered sources; only a hint for the choice of a reactor.
     pub(crate) fn load(&self) -> usize {
         // Relaxed: a number that guards nothing.
         self.source_count.load(Ordering::Relaxed)
@@ -105,7 +106,7 @@ impl Reactor {
     pub(crate) fn place(&self, entry: Arc<Entry>) -> io::Result<Token> {
         let token = self.sources.lock().insert(entry).ok_or_else(shut_down_error)?;
         // Counted before the kernel may report: a poll that sees no source skips the call. Relaxed, here and elsewhere: the
-        // number guards nothing. Who sees an old one comes back, and a park looks at the kernel in any case.
+        // number guards nothing. A worker that sees an old one comes back, and a park looks at the kernel in any case.
         self.source_count.fetch_add(1, Ordering::Relaxed);
         Ok(token)
     }
@@ -113,7 +114,7 @@ impl Reactor {
     /// Starts to report what happens on the descriptor, beginning with what is ready already. Again it changes nothing.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         match self.poller.watch(fd, token.data()) {
-            // Whoever waits for the other direction was here first.
+            // A task that waits for the other direction was here first.
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -125,7 +126,7 @@ impl Reactor {
     }
 
     /// Stops reporting; to be called before the descriptor is closed. An event that is already on its way finds the
-    /// token of nobody.
+    /// token of no source.
     pub(crate) fn deregister(&self, fd: BorrowedFd<'_>, token: Token) {
         self.poller.unwatch(fd);
         self.forget(token);
@@ -160,7 +161,7 @@ impl Reactor {
     /// Where the worker is to sleep.
     pub(super) fn begin_wait(&self, worker: u32) -> Place<'_> {
         let Some(waits) = self.duty.begin_wait(worker) else { return Place::Aside };
-        // Not `lock`: whoever has it may have lost its processor, and nobody could wake this worker meanwhile.
+        // Not `lock`: the thread that has it may have lost its processor, and an unpark could not wake this worker meanwhile.
         match self.events.try_lock() {
             Some(events) => Place::Kernel(Look { reactor: self, events, waits: Some(waits) }),
             None => Place::AsideForNow,
@@ -193,7 +194,7 @@ impl Reactor {
         look.dispatch()
     }
 
-    /// Drops all registrations. Whoever waits for a source is told.
+    /// Drops all registrations, and wakes the tasks that wait for a source.
     pub(super) fn shut_down(&self) {
         let entries = self.sources.lock().close();
         // Relaxed: see `place`.
@@ -203,7 +204,7 @@ impl Reactor {
 }
 
 impl Look<'_> {
-    /// Waits in epoll. Tokens become entries here; those of sources that are gone meet nobody.
+    /// Waits in epoll. Tokens become entries here; those of sources that are gone find none.
     pub(super) fn collect(&mut self, timeout: Option<Duration>) {
         // Relaxed: a hint. Under the lock, so a load and a store do.
         self.reactor.looks.store(self.reactor.looks().wrapping_add(1), Ordering::Relaxed);

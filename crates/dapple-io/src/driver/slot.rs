@@ -1,12 +1,12 @@
 //! One worker's share of the driver: how it sleeps, a timer wheel, a ring for files.
 //!
-//! Who may touch what:
+//! Access:
 //!
-//! | part | who |
+//! | part | threads |
 //! |---|---|
-//! | `fired` | whoever serves the slot: its owner, another worker only if it gets the lock at once. Nobody sleeps under it |
-//! | `timers` | anyone, as its own table says |
-//! | `ring` | made by the owner; then anyone, as its own table says. Turned by whoever has `fired` |
+//! | `fired` | the worker that serves the slot: its owner, another one only if it gets the lock at once. No worker sleeps with this lock, but under a standing clock |
+//! | `timers` | any, as its own table says |
+//! | `ring` | made by the owner; then any, as its own table says. Turned with the lock of `fired` |
 //! | `parking` | see below |
 //!
 //! States of `parking`, changed by read-modify-write only:
@@ -17,7 +17,7 @@
 //! | `AWAKE` | `ASIDE` | the owner, about to sleep on this word: another worker has the duty |
 //! | `AWAKE` | `NOTIFIED` | `unpark`: the next park returns at once |
 //! | `PARKED` | `NOTIFIED` | `unpark`, which then wakes the poller |
-//! | `ASIDE` | `NOTIFIED` | `unpark`, which then wakes whoever sleeps on the word |
+//! | `ASIDE` | `NOTIFIED` | `unpark`, which then wakes the thread that sleeps on the word |
 //! | `PARKED` | `AWAKE` | the owner under a standing clock, before it takes in events (see `standing`) |
 //! | any | `AWAKE` | the owner, when it has waited or need not |
 //!
@@ -51,7 +51,7 @@ pub(crate) struct Slot {
     /// Looks at the kernel, as last seen by a poll of the owner, and how many polls have seen no other number since.
     looks_seen: AtomicU32,
     polls_since: AtomicU32,
-    /// Wakers that are to be called; the memory is used again.
+    /// Wakers to call; the memory is used again.
     fired: Mutex<Vec<KeptWaker>>,
     timers: Lease,
     /// For calls on files; empty until there is one, `None` where the kernel refuses.
@@ -214,7 +214,7 @@ impl Slot {
 
     /// A hint.
     pub(super) fn sleeps_aside(&self) -> bool {
-        // Relaxed: who wakes it decides by an exchange.
+        // Relaxed: `unpark` decides by an exchange.
         self.parking.load(Ordering::Relaxed) == ASIDE
     }
 
@@ -257,7 +257,7 @@ impl Slot {
         self.swap_notified() == PARKED
     }
 
-    /// The owner is awake before it takes events. False: somebody has unparked it.
+    /// The owner is awake before it takes events. False: another thread has unparked it.
     pub(super) fn leave_parked(&self) -> bool {
         // AcqRel: as in `park`.
         self.parking.compare_exchange(PARKED, AWAKE, Ordering::AcqRel, Ordering::Acquire).is_ok()

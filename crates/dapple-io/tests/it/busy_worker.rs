@@ -67,7 +67,7 @@ fn keep_going(color: Color, done: Arc<AtomicBool>) {
     }
 }
 
-// Nobody sleeps, so nobody is woken to help. Each of the two workers may be the one that looks at the kernel.
+// No worker sleeps, so none is woken to help. Each of the two workers may be the one that looks at the kernel.
 #[test]
 fn c6_event_is_served_beside_a_busy_worker_where_none_sleeps() {
     for stuck in [0, 1] {

@@ -1,4 +1,4 @@
-//! What can be seen of a running program: counters, traces, dumps, and the names of tasks in them.
+//! Views of a running program: counters, traces, dumps, and the names of tasks in them.
 //!
 //! Nothing in here decides what runs. Imports from below: `sync`, `memory`, `color`, `runtime`. From above: run queues and tasks, which
 //! a dump shows. Begin with `stats` for numbers, `trace` for single callbacks, `dump` for the whole; `inspect` gathers a dump.

@@ -1,4 +1,4 @@
-//! What threads meet in: atomics, the spin lock (`lock`), the lock that has an owner (`lock/owned.rs`), the barrier, counts of
+//! The means by which threads synchronize: atomics, the spin lock (`lock`), the lock that has an owner (`lock/owned.rs`), the barrier, counts of
 //! references. This file is the one place that knows whether atomics come from `std`, from loom or from shuttle.
 //!
 //! Lies below all other modules. Imports from above only the trait of a driver and the token of the current thread, both for

@@ -47,7 +47,7 @@ pub(crate) struct Alarm {
     wary_until: AtomicU64,
 }
 
-/// Who has this may change the alarm.
+/// The right to change the alarm.
 struct Changes {
     /// The runtime ends.
     is_over: bool,
@@ -242,7 +242,7 @@ const WARY_NS: u64 = 2_000_000_000;
 /// A callback that takes so long is a long one.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-/// A worker whose last sleep was longer turns the timer off when all sleep again; one that wakes more often puts it off instead.
+/// A worker that slept longer than this the last time turns the timer off when all sleep again; one that wakes more often puts it off instead.
 pub(super) const SELDOM_NS: u64 = 4_000_000;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -264,7 +264,7 @@ mod timer {
             Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?))
         }
 
-        /// It goes off once so long after now; `None`: not at all. What was set before is void.
+        /// Makes it go off once, so long after now; `None`: not at all. An earlier setting is void.
         pub(super) fn set(&self, after: Option<Duration>) {
             let nanos = after.map_or(0, |after| after.as_nanos() as i64);
             let value = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };

@@ -3,7 +3,7 @@
 //! The thread sleeps until the alarm calls it (`alarm`): some worker that is awake has not come round. Then it looks at all of
 //! them. One that has not ended a turn since it last came round is marked overdue (`mark`), and a sleeper is woken to take over its
 //! colors, news, events and timers; one that has is looked at again shortly after. One whose queue will take longer than it should is marked
-//! as behind, and a sleeper takes half of it, whether that pays or not. While all workers run, or there is but one, there is nobody to help,
+//! as behind, and a sleeper takes half of it, whether that pays or not. While all workers run, or there is but one, none could help,
 //! and it looks for callbacks that do not end.
 //!
 //! # Long, blocked, or preempted
@@ -136,7 +136,7 @@ impl Seen {
     }
 }
 
-/// What the monitor's thread does, which waits for the timer of the alarm. It does not keep the runtime alive.
+/// The body of the monitor's thread, which waits for the timer of the alarm. It does not keep the runtime alive.
 pub(crate) fn run(shared: Weak<Shared>, timer: Arc<Timer>) {
     let mut seen = Vec::new();
     ask_for_short_slices();
@@ -174,8 +174,8 @@ fn ask_for_short_slices() {
     }
 }
 
-/// Looks at every worker; `help`: somebody sleeps who could help. Returns whether the next look is to be at once, as one has to
-/// be told from another.
+/// Looks at every worker; `help`: a worker sleeps that could help. Returns whether the next look is to come soon, as one look cannot
+/// tell what a worker does.
 fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
     let mut soon = false;
     for (worker, seen) in seen.iter_mut().enumerate() {
@@ -184,7 +184,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
         // Relaxed: written where the alarm was put off, and seen late it counts too many turns.
         let ended = turns - seen.turns.max(slot.turns_then.load(Relaxed)).min(turns);
         if turns != seen.turns {
-            // What is remembered is about an earlier turn.
+            // The memory is of an earlier turn.
             seen.forget_callback(slot);
             (seen.cpu_time, seen.preempted) = (None, 0);
         }
@@ -229,10 +229,10 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
     soon
 }
 
-/// What became of the processor since a worker's turn was first seen not to end.
+/// The use of a processor since a worker's turn was first seen not to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processor {
-    /// The worker's thread had it, or blocks, or nobody can tell: it is as busy as it seems.
+    /// The worker's thread had it, or blocks, or the driver does not know: the worker is as busy as it seems.
     Had,
     /// The thread is ready to run, and other threads had it.
     HadByOthers,
@@ -295,7 +295,7 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     }
 }
 
-/// What became of the processor tells itself after so long.
+/// Two looks that are this far apart tell how the processor was used.
 const TELLING: Duration = Duration::from_micros(100);
 
 /// A worker that is preempted for longer (some 20 ms) is helped like one that is blocked. The kernel lets others run for three

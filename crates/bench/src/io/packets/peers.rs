@@ -44,7 +44,7 @@ fn tcp_pair() -> Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-/// What a side reads from, and what it writes to.
+/// The descriptors that a side reads from and writes to.
 type PipeEnds = (OwnedFd, OwnedFd);
 
 /// The ends of the client and of the server.

@@ -116,7 +116,7 @@ impl Running {
         self.ports.iter().map(|port| format!("{}://127.0.0.1:{port}", self.scheme)).collect()
     }
 
-    /// What all its processes have used so far.
+    /// The processor time and switches of all its processes so far.
     pub(super) fn usage(&self) -> Result<Usage> {
         self.guards.iter().map(|guard| Usage::of_family(guard.id())).sum()
     }
