@@ -24,17 +24,22 @@ fn spin_until(done: &AtomicBool) {
 /// Longer than the test waits: what is not served beside the busy worker is not served at all.
 const BUSY_MAX: Duration = Duration::from_secs(2 * LIMIT.as_secs());
 
+/// Two ends of a connection; a read of the second gives up after as long as only a bug takes.
+fn connection() -> (StdUnixStream, StdUnixStream) {
+    let (near, far) = StdUnixStream::pair().unwrap();
+    far.set_read_timeout(Some(LIMIT)).unwrap();
+    (near, far)
+}
+
 #[test]
 fn c6_event_of_busy_worker_is_served() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
-    let (near, mut far) = StdUnixStream::pair().unwrap();
-    far.set_read_timeout(Some(LIMIT)).unwrap();
+    let (near, mut far) = connection();
     let done = Arc::new(AtomicBool::new(false));
     let is_done = done.clone();
     let (tx, rx) = mpsc::channel();
     Color::new().post(move || {
-        // The loads are equal, so this goes to the worker that is about to be busy.
         let stream = UnixStream::from_std(near).unwrap();
         let _echo = spawn(async move {
             let mut buf = [0; 1];
@@ -73,8 +78,7 @@ fn c6_event_is_served_beside_a_busy_worker_where_none_sleeps() {
     for stuck in [0, 1] {
         let runtime = runtime(2);
         let _entered = runtime.enter();
-        let (near, mut far) = StdUnixStream::pair().unwrap();
-        far.set_read_timeout(Some(LIMIT)).unwrap();
+        let (near, mut far) = connection();
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
         let stream = UnixStream::from_std(near).unwrap();
