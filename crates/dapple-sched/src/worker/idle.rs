@@ -284,12 +284,15 @@ impl Worker {
         let shared = &*self.shared;
         // Relaxed: a hint.
         let (slot, waiting) = (self.slot(), self.slot().len.load(Relaxed) as u64);
+        let behind = waiting * u64::from(slot.turn_ns.load(Relaxed)) > BEHIND_NS;
+        if !behind {
+            slot.behind.store(false, Relaxed);
+        }
         if shared.sleepers() == 0 || waiting == 0 {
             return self.backlog.set(0);
         }
-        let behind = waiting * u64::from(slot.turn_ns.load(Relaxed)) > BEHIND_NS;
-        slot.behind.store(behind, Relaxed);
         if behind {
+            slot.behind.store(true, Relaxed);
             shared.kick_any(self.index);
             return;
         }
