@@ -1,0 +1,224 @@
+//! One turn of a color: how many of its callbacks run, what of that is timed, and how it ends.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use super::{Cut, Ending, LONG_CALLBACK_NS, LOOKS_TO_POLL, POLL_EVERY_NS, TINY_CALLBACK_NS, Worker, alarm, clock};
+use crate::color::cell::ColorCell;
+use crate::color::node::Node;
+use crate::observe::trace;
+use crate::runtime::context::Frame;
+use crate::sync::atomic::Ordering::*;
+use crate::worker::clock::Slice;
+
+impl Worker {
+    /// Runs the turn of a color that this worker has set to `Running`. A panic of a callback passes through.
+    #[inline(always)]
+    pub(super) fn turn(&self, color: NonNull<ColorCell>) {
+        // SAFETY: `Running` keeps the cell alive.
+        let (batch, mean_ns) = unsafe { (color.as_ref().len(), color.as_ref().mean_ns()) };
+        let to_look = self.turns_to_look.get();
+        self.ran.set(0);
+        self.interrupted.set(false);
+        self.frame.enter(color);
+        let short = if mean_ns < clock::TINY_NS { SHORT_TURN_TINY } else { SHORT_TURN };
+        if batch <= short && to_look > 0 && self.wary.get() == 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns) {
+            self.run_few(color, batch, mean_ns);
+            self.turns_to_look.set(to_look.saturating_sub(self.ran.get()));
+            if self.ran.get() >= batch && self.handoff.get().is_null() {
+                self.slot().counters.turn(self.ran.get());
+                if self.frame.leave() {
+                    self.ended.set(color.as_ptr());
+                }
+            } else {
+                // It has not used up its time slice.
+                self.conclude(color, if self.ran.get() < batch { Cut::Early } else { Cut::No }, false);
+            }
+        } else {
+            self.run_many(color, batch, mean_ns);
+            self.conclude(color, Cut::slice_if(self.ran.get() < batch), to_look == 0);
+        }
+        // A callback may have counted what it took.
+        self.poll_if_due();
+    }
+
+    /// A turn is over; the next step requeues its color.
+    pub(super) fn conclude(&self, color: NonNull<ColorCell>, cut: Cut, looked: bool) {
+        self.slot().counters.turn(self.ran.get());
+        if self.frame.leave() {
+            self.ended.set(color.as_ptr());
+            self.ending.set(Some(Ending { handoff: self.handoff.replace(ptr::null_mut()), cut, looked }));
+        }
+    }
+
+    /// Runs a few callbacks of a color that this worker has set to `Running`, which are known to be short: those that were
+    /// queued when the turn began, and if they are tiny, what the color posts to itself meanwhile, up to [`SHORT_TURN`] in all.
+    /// The end of a turn costs as much as a callback.
+    ///
+    /// A color that posts to others lets them run first, as does a task that yields; and so does any for what came from
+    /// outside.
+    #[inline]
+    fn run_few(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) {
+        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
+        unsafe {
+            let cell = color.as_ref();
+            let most = if self.goes_on.get() && u32::from(mean_ns) < TINY_CALLBACK_NS { SHORT_TURN } else { batch };
+            // Where it counts no further, it says nothing.
+            let posts_out = cell.fifo(|fifo| fifo.posts_out);
+            let most = if posts_out == u16::MAX { batch } else { most };
+            let mut ran = 0;
+            while let Some(node) = cell.take_for_run() {
+                ran += 1;
+                self.ran.set(ran);
+                self.run_node(color, node);
+                // First of all: a color that was released may be gone.
+                let ends = self.interrupted.get()
+                    || ran >= batch
+                        && (ran >= most
+                            || self.slot().remote_waits()
+                            || !cell.fifo(|fifo| fifo.posts_out == posts_out && fifo.has_plain_next()));
+                if ends {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown.
+    fn run_many(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) {
+        let to_look = self.turns_to_look.get();
+        let wary = self.wary.get();
+        let timed = to_look == 0 || wary > 0 || !(1..LONG_CALLBACK_NS).contains(&mean_ns);
+        let slice = Slice::start(timed, if wary > 0 { 0 } else { mean_ns });
+        self.away_ns.set(timed.then_some(0));
+        // SAFETY: this worker runs the color.
+        let away_posts = || unsafe { color.as_ref().fifo(|fifo| fifo.posts_away) };
+        let away_before = away_posts();
+        // SAFETY: as above.
+        unsafe { self.run_callbacks(&self.frame, color, batch, &slice, &self.ran) };
+        self.turns_to_look.set(to_look.saturating_sub(1));
+        if !slice.is_timed() {
+            return;
+        }
+        let ran = self.ran.get();
+        let elapsed_ns = slice.elapsed_ns();
+        let surprises = elapsed_ns > u64::from(mean_ns) * u64::from(ran) * SURPRISE + SURPRISE_MIN_NS;
+        self.wary.set(if surprises && mean_ns > 0 { WARY_CALLBACKS } else { wary.saturating_sub(ran) });
+        let mut away_ns = self.away_ns.take().unwrap_or_default();
+        if timed && !self.frame.is_released() {
+            // A post to another worker costs more than what was measured of it: its block comes back from there, cold.
+            away_ns += u64::from(away_posts().saturating_sub(away_before)) * COLD_BLOCK_NS;
+            let mean_ns = elapsed_ns / u64::from(ran.max(1));
+            let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
+            // SAFETY: this worker still runs the color, so it owns the fifo.
+            unsafe { color.as_ref().record_time(mean_ns, away_share as u8) };
+        }
+        if elapsed_ns > alarm::LONG_NS {
+            self.shared.be_wary();
+        }
+        let passed_ns = if to_look == 0 { self.look(&slice, elapsed_ns, away_ns) } else { elapsed_ns };
+        self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
+    }
+
+    /// Once in a while: records how long a turn took, without what was traffic with other workers, which sets how often
+    /// we look. Returns how much time has passed since the last look.
+    fn look(&self, slice: &Slice, turn_ns: u64, away_ns: u64) -> u64 {
+        let slot = self.slot();
+        // Relaxed: a hint for others; this worker alone writes it.
+        let old = slot.turn_ns.load(Relaxed);
+        let sample = turn_ns.saturating_sub(away_ns).min(u64::from(u32::MAX / 8)) as u32;
+        let mean = clock::smooth(old, sample);
+        slot.turn_ns.store(mean, Relaxed);
+        // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
+        let turns = (LOOK_EVERY_NS / mean.max(1)).clamp(TURNS_BETWEEN_LOOKS_MIN, TURNS_BETWEEN_LOOKS_MAX);
+        self.turns_to_look.set(turns - 1);
+        let before = self.looked_at.replace(slice.started());
+        slice.ns_since(before).max(POLL_EVERY_NS / LOOKS_TO_POLL)
+    }
+
+    /// Runs up to `batch` callbacks of a color, and counts them in `ran`. A panic passes through.
+    ///
+    /// # Safety
+    /// The color is `Running` by this worker, and `frame` is its frame.
+    #[inline]
+    unsafe fn run_callbacks(
+        &self,
+        frame: &Frame,
+        color: NonNull<ColorCell>,
+        batch: u32,
+        slice: &Slice,
+        ran: &Cell<u32>,
+    ) {
+        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended or released; what is
+        // popped is ours.
+        unsafe {
+            let cell = color.as_ref();
+            while let Some(node) = cell.take_for_run() {
+                ran.set(ran.get() + 1);
+                self.run_node(color, node);
+                let mean_ns = || if self.wary.get() > 0 { 0 } else { cell.mean_ns() };
+                let stops =
+                    frame.is_released() || self.interrupted.get() || ran.get() >= batch || slice.is_over(mean_ns);
+                if stops {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Runs one callback.
+    ///
+    /// # Safety
+    /// The node is the caller's, who runs the color.
+    #[inline]
+    pub(super) unsafe fn run_node(&self, color: NonNull<ColorCell>, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let Some(origin) = node.as_ref().plain_origin() else { return self.run_marked(color, node) };
+            self.slot().set_origin(origin);
+            (node.as_ref().vtable().run)(node);
+        }
+    }
+
+    /// Runs one callback that is traced, or counted against a capacity.
+    ///
+    /// # Safety
+    /// As [`Worker::run_node`].
+    #[cold]
+    unsafe fn run_marked(&self, color: NonNull<ColorCell>, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            if node.as_ref().counted() {
+                color.as_ref().count_off();
+            }
+            if let Some(record) = trace::take_from(node) {
+                return self.run_traced(Some(color), &record, || (node.as_ref().vtable().run)(node));
+            }
+            if let Ok(origin) = node.as_ref().origin() {
+                self.slot().set_origin(origin);
+            }
+            (node.as_ref().vtable().run)(node);
+        }
+    }
+}
+
+/// The cost of a post to another worker that its poster pays later, in nanoseconds.
+const COLD_BLOCK_NS: u64 = 100;
+
+/// ... of which there is at least one in so many.
+const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
+const TURNS_BETWEEN_LOOKS_MIN: u32 = 4;
+
+/// A turn that takes so many times what it should, and so much more, is a surprise: of the next callbacks, so many are watched.
+const SURPRISE: u64 = 10;
+const SURPRISE_MIN_NS: u64 = 50_000;
+const WARY_CALLBACKS: u32 = 256;
+
+/// Turns are timed about this often.
+const LOOK_EVERY_NS: u32 = 32_000;
+
+/// A turn of so few short callbacks never looks at the clock,
+const SHORT_TURN: u32 = 8;
+
+/// and one of so many that are hardly longer than a look.
+const SHORT_TURN_TINY: u32 = 64;
