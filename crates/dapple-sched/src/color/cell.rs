@@ -29,6 +29,7 @@ use std::mem;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
+use crate::color::Priority;
 use crate::color::ext::{Ext, ExtPtr};
 use crate::color::holder::Holder;
 use crate::color::node::{self, Chain, Node, Origin};
@@ -132,6 +133,7 @@ impl Links {
     }
 
     /// See [`ColorCell::set_held`].
+    #[inline]
     pub(crate) fn set_held(&mut self, holder: Holder, origin: Option<Origin>) {
         self.state = State::Held;
         self.prev = ptr::without_provenance_mut(holder.code());
@@ -184,12 +186,12 @@ impl Fifo {
         }
     }
 
-    /// Takes the oldest node.
+    /// Takes the oldest node, which keeps its link.
     #[inline]
     fn pop(&mut self) -> Option<NonNull<Node>> {
         let node = NonNull::new(self.head)?;
         // SAFETY: the fifo owns its nodes.
-        self.head = unsafe { node.as_ref() }.next.replace(ptr::null_mut());
+        self.head = unsafe { node.as_ref() }.next.get();
         if self.head.is_null() {
             self.tail = ptr::null_mut();
         }
@@ -278,12 +280,9 @@ impl Fifo {
         Some(from.min(to)).filter(|partner| *partner != NO_WORKER)
     }
 
-    /// Lets the past count for less, unless there is too little of it.
+    /// Lets the past count for less.
     #[cold]
-    fn halve_history(&mut self, ran: u64) {
-        if ran == HISTORY_CALLBACKS {
-            return;
-        }
+    fn halve_history(&mut self) {
         self.posts_in /= 2;
         self.posts_out /= 2;
         self.posts_foreign /= 2;
@@ -396,9 +395,20 @@ impl ColorCell {
     /// As [`ColorCell::fifo`]; the node is the caller's to give, and in no list.
     #[inline]
     pub(crate) unsafe fn push(&self, node: NonNull<Node>) {
+        // SAFETY: promised by the caller.
+        unsafe { self.push_as(node, Priority::new(node.as_ref().priority())) };
+    }
+
+    /// As [`ColorCell::push`], where the priority is known.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub(crate) unsafe fn push_as(&self, node: NonNull<Node>, priority: Priority) {
         // SAFETY: promised by the caller; a fifo owns its tail.
         unsafe {
-            let priority = node.as_ref().priority();
+            let priority = priority.level();
+            node.as_ref().next.set(ptr::null_mut());
             self.fifo(|fifo| {
                 match NonNull::new(fifo.tail) {
                     Some(tail) => tail.as_ref().next.set(node.as_ptr()),
@@ -481,27 +491,38 @@ impl ColorCell {
     pub(crate) unsafe fn pop(&self) -> Option<NonNull<Node>> {
         // SAFETY: promised by the caller.
         let node = unsafe { self.fifo(Fifo::pop) }?;
+        // SAFETY: popped, hence ours.
+        unsafe { node.as_ref() }.next.set(ptr::null_mut());
         // Relaxed: see `len`.
         self.len.store(self.len() - 1, Relaxed);
         Some(node)
     }
 
-    /// Takes the oldest node in order to run it, and keeps the counters about the recent past.
+    /// Takes the oldest node in order to run it, as the callback with that number. Its link is not cleared.
     ///
     /// # Safety
     /// As [`ColorCell::fifo`].
     #[inline]
-    pub(crate) unsafe fn take_for_run(&self) -> Option<NonNull<Node>> {
+    pub(crate) unsafe fn take_for_run(&self, ran: u64) -> Option<NonNull<Node>> {
         // SAFETY: promised by the caller.
-        unsafe {
-            let node = self.pop()?;
-            let ran = self.ran() + 1;
-            // Relaxed: see `len`.
-            self.ran.store(ran, Relaxed);
-            if ran.is_multiple_of(HISTORY_CALLBACKS) {
-                self.fifo(|fifo| fifo.halve_history(ran));
-            }
-            Some(node)
+        let node = unsafe { self.fifo(Fifo::pop) }?;
+        // Relaxed, both: see `len`.
+        self.len.store(self.len() - 1, Relaxed);
+        self.ran.store(ran, Relaxed);
+        Some(node)
+    }
+
+    /// Keeps the counters about the recent past: to be called after [`HISTORY_CALLBACKS`] callbacks at the latest. `before`: how
+    /// many had run when it was called last.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`].
+    #[inline]
+    pub(crate) unsafe fn age_history(&self, before: u64) {
+        let ran = self.ran();
+        if before / HISTORY_CALLBACKS != ran / HISTORY_CALLBACKS && ran >= 2 * HISTORY_CALLBACKS {
+            // SAFETY: promised by the caller.
+            unsafe { self.fifo(Fifo::halve_history) };
         }
     }
 
@@ -621,6 +642,7 @@ impl ColorCell {
     ///
     /// # Safety
     /// The caller holds the home lock.
+    #[inline]
     pub(crate) unsafe fn set_held(&self, holder: Holder, origin: Option<Origin>) {
         // SAFETY: promised by the caller.
         unsafe { self.links(|links| links.set_held(holder, origin)) };

@@ -20,10 +20,12 @@ pub(crate) enum Holder {
 
 impl Holder {
     /// This thread, in line.
+    #[inline]
     pub(crate) fn here() -> Holder {
         Holder::InLine(context::with_worker(|worker| worker.index))
     }
 
+    #[inline]
     pub(crate) fn code(self) -> usize {
         match self {
             Holder::InLine(None) => 1,

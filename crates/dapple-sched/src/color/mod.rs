@@ -18,10 +18,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::color::cell::{ColorCell, Kind};
 use crate::color::ext::Ext;
-use crate::color::node::{Origin, closure_node};
+use crate::color::node::{Origin, closure_node, try_closure_node};
 use crate::hold;
 use crate::post::callback::{Callback, Posted};
-use crate::post::{accept, accept_in_default, place};
+use crate::post::{accept_callback, place};
 use crate::runtime::Handle;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
@@ -324,14 +324,21 @@ impl Color {
     #[inline]
     pub(crate) fn accept_closure<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
         // First of all, so that the closure is put together where it stays. One that is copied there from elsewhere is read
-        // back before its parts have left the processor's store buffer: 7 ns.
-        let node = closure_node(priority, origin, f);
-        match self.cell {
+        // back before its parts have left the processor's store buffer: 7 ns. All that is seldom needed is called last: then
+        // a callback that ends with a post need not keep anything for later.
+        match try_closure_node(priority, origin, f) {
             // SAFETY: the handle keeps the cell alive; the node is fresh.
-            Some(color) => unsafe { accept(color, node) },
-            // SAFETY: the node is fresh.
-            None => unsafe { accept_in_default(node) },
+            Ok(node) => unsafe { accept_callback(self.cell, node, priority) },
+            Err(f) => self.accept_slowly(origin, priority, f),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn accept_slowly<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
+        let node = closure_node(priority, origin, f);
+        // SAFETY: as in `accept_closure`.
+        unsafe { accept_callback(self.cell, node, priority) };
     }
 
     /// As [`Color::post`], but refuses where as many callbacks wait as the capacity allows, or where the runtime has
@@ -505,6 +512,7 @@ impl Color {
     /// ```
     pub fn set_capacity(&self, capacity: Option<usize>) {
         let capacity = capacity.map(|capacity| u32::try_from(capacity).unwrap_or(u32::MAX));
+        context::end_direct();
         // SAFETY: the handle keeps the cell alive.
         self.with_cell(|color| unsafe { color.as_ref() }.ext.set_capacity(capacity));
     }

@@ -5,7 +5,7 @@
 //! live in 64-byte blocks from the worker's free list (`block.rs`).
 
 use std::cell::Cell;
-use std::mem::{self, ManuallyDrop};
+use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
@@ -15,6 +15,7 @@ use crate::memory::block;
 use crate::observe::trace::Record;
 use crate::sync::atomic::{AtomicPtr, Ordering::*};
 use crate::task::Side;
+use crate::worker::Worker;
 
 /// The header of every queued callback.
 #[repr(C)]
@@ -37,8 +38,8 @@ pub(crate) type Origin = &'static Location<'static>;
 /// What a node does. Both functions consume the node.
 #[repr(align(32))]
 pub(crate) struct VTable {
-    /// Runs the callback. May unwind; the node is consumed all the same.
-    pub(crate) run: unsafe fn(NonNull<Node>),
+    /// Runs the callback, on this worker. May unwind; the node is consumed all the same.
+    pub(crate) run: unsafe fn(NonNull<Node>, &Worker),
     /// Drops the callback without running it. May unwind.
     pub(crate) drop: unsafe fn(NonNull<Node>),
     /// For nodes that wait for the color rather than run in it.
@@ -228,9 +229,14 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
 
     /// # Safety
     /// As [`ClosureNode::take`].
-    unsafe fn run(node: NonNull<Node>) {
-        // SAFETY: the caller passes on its ownership of the node.
-        let closure = unsafe { Self::take(node) };
+    unsafe fn run(node: NonNull<Node>, worker: &Worker) {
+        let mut this = node.cast::<ClosureNode<F>>();
+        // SAFETY: as in `take`. The worker's thread is this one.
+        let closure = unsafe {
+            let closure = ManuallyDrop::take(&mut this.as_mut().closure);
+            block::free_at(worker, this);
+            closure
+        };
         closure();
     }
 
@@ -248,7 +254,37 @@ pub(super) fn closure_node<F>(priority: Priority, origin: Origin, closure: F) ->
 where
     F: FnOnce() + Send + 'static,
 {
-    let block = block::alloc_uninit::<ClosureNode<F>>().cast::<ClosureNode<F>>();
+    let block = block::alloc_uninit::<ClosureNode<F>>();
+    // SAFETY: fresh.
+    unsafe { fill(block, priority, origin, closure) }
+}
+
+/// As [`closure_node`], where that needs no call: otherwise the closure comes back.
+#[inline]
+pub(super) fn try_closure_node<F>(priority: Priority, origin: Origin, closure: F) -> Result<NonNull<Node>, F>
+where
+    F: FnOnce() + Send + 'static,
+{
+    match block::try_alloc_uninit::<ClosureNode<F>>() {
+        // SAFETY: fresh.
+        Some(block) => Ok(unsafe { fill(block, priority, origin, closure) }),
+        None => Err(closure),
+    }
+}
+
+/// # Safety
+/// The block is the caller's to give.
+#[inline]
+unsafe fn fill<F>(
+    block: NonNull<MaybeUninit<ClosureNode<F>>>,
+    priority: Priority,
+    origin: Origin,
+    closure: F,
+) -> NonNull<Node>
+where
+    F: FnOnce() + Send + 'static,
+{
+    let block = block.cast::<ClosureNode<F>>();
     // Field by field: a closure that is put together elsewhere and then copied is read back before its parts have left the
     // processor's store buffer, for 5 ns.
     // SAFETY: memory for a `ClosureNode<F>`, owned by us.

@@ -49,6 +49,7 @@ use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::sync::lock::Lock;
 use crate::task::TaskRef;
+use crate::worker::Worker;
 
 /// One wait, shared by the future and by the node in the fifo.
 #[repr(C)]
@@ -184,7 +185,7 @@ impl Ticket {
     ///
     /// # Safety
     /// As [`Ticket::from_node`]; called by a turn of the color.
-    unsafe fn run(node: NonNull<Node>) {
+    unsafe fn run(node: NonNull<Node>, _: &Worker) {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };
         let reads = ticket.node_reads;
@@ -331,7 +332,7 @@ impl Ticket {
     ///
     /// # Safety
     /// As [`Ticket::from_node`]; called by a turn of the task's color.
-    unsafe fn run_poll(node: NonNull<Node>) {
+    unsafe fn run_poll(node: NonNull<Node>, _: &Worker) {
         // SAFETY: promised by the caller.
         let ticket = unsafe { Ticket::from_node(node) };
         // Acquire pairs with `change`.

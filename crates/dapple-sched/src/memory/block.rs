@@ -18,10 +18,13 @@ use std::ptr::{self, NonNull};
 
 use crate::runtime::context;
 use crate::runtime::switches;
+use crate::worker::Worker;
 
 /// A free block; the link is stored in the block itself.
 pub(crate) struct Free {
     pub(crate) next: *mut Free,
+    /// Of the first block of a chain: how many blocks the chain has.
+    pub(crate) chain_len: usize,
 }
 
 /// The free blocks of one worker. Only its own thread touches them.
@@ -32,9 +35,9 @@ pub(crate) struct Blocks {
 /// Those of one size: up to two chains, so that a worker which frees and takes around a chain's length needs the store for
 /// neither (the magazines of Bonwick's slab allocator).
 struct FreeList {
-    /// Blocks are taken from this one, and put here.
+    /// Blocks are taken from here, and put here.
     head: Cell<*mut Free>,
-    /// Its length, at most [`CHAIN_LEN`].
+    /// Its length: [`CHAIN_LEN`], and what a few callbacks add.
     len: Cell<usize>,
     /// A whole chain, or null.
     spare: Cell<*mut Free>,
@@ -52,33 +55,52 @@ impl FreeList {
         }
     }
 
+    /// A block of this list, if it has one.
     #[inline]
-    fn pop(&self, class: usize) -> NonNull<Free> {
-        let block = NonNull::new(self.head.get()).unwrap_or_else(|| self.refill(class));
+    fn take(&self) -> Option<NonNull<Free>> {
+        let block = NonNull::new(self.head.get())?;
         // SAFETY: blocks on the list are free and owned by this worker's thread, which is the caller.
         self.head.set(unsafe { block.as_ref().next });
         self.len.set(self.len.get() - 1);
-        block
+        Some(block)
     }
 
     #[inline]
-    fn push(&self, class: usize, block: NonNull<Free>) {
-        if self.len.get() == CHAIN_LEN {
-            self.spill(class);
-        }
+    fn pop(&self, class: usize) -> NonNull<Free> {
+        self.take().unwrap_or_else(|| self.refill(class))
+    }
+
+    /// Puts a block on the list, which may grow longer than it should: [`FreeList::trim`] is called soon.
+    #[inline]
+    fn keep(&self, block: NonNull<Free>) {
         // SAFETY: the caller gives up the block, which is large enough and aligned for a link.
-        unsafe { block.write(Free { next: self.head.get() }) };
+        unsafe { (&raw mut (*block.as_ptr()).next).write(self.head.get()) };
         self.head.set(block.as_ptr());
         self.len.set(self.len.get() + 1);
     }
 
-    /// Goes on with a whole chain, the spare one or one from the store; returns its head.
+    #[inline]
+    fn push(&self, class: usize, block: NonNull<Free>) {
+        self.keep(block);
+        self.trim(class);
+    }
+
+    /// Makes room where the list is a whole chain.
+    #[inline]
+    fn trim(&self, class: usize) {
+        if self.len.get() >= CHAIN_LEN {
+            self.spill(class);
+        }
+    }
+
+    /// Goes on with a whole chain, the spare one or one from the store; returns the first block of it.
     #[cold]
     fn refill(&self, class: usize) -> NonNull<Free> {
         let spare = self.spare.replace(ptr::null_mut());
         self.head.set(if spare.is_null() { store::take_chain(class) } else { spare });
-        self.len.set(CHAIN_LEN);
-        NonNull::new(self.head.get()).expect("a chain has a head")
+        // SAFETY: a chain is this worker's, and knows its length.
+        self.len.set(unsafe { &*self.head.get() }.chain_len);
+        self.take().expect("a chain has a head")
     }
 
     /// After a burst, gives some of what is kept here or in the store back to its slabs. False: there was no burst, or
@@ -101,11 +123,13 @@ impl FreeList {
         true
     }
 
-    /// Makes room: the chain that is full becomes the spare one, and what that was goes to the store.
+    /// Makes room: what is in the list becomes the spare chain, and what that was goes to the store.
     #[cold]
     fn spill(&self, class: usize) {
-        let spare = self.spare.replace(self.head.replace(ptr::null_mut()));
-        self.len.set(0);
+        let head = self.head.replace(ptr::null_mut());
+        // SAFETY: the list has blocks, which are this worker's.
+        unsafe { (*head).chain_len = self.len.replace(0) };
+        let spare = self.spare.replace(head);
         if !spare.is_null() {
             self.spilled.set(self.spilled.get() + 1);
             // SAFETY: a whole chain of free blocks, which the list gives up.
@@ -117,6 +141,12 @@ impl FreeList {
 impl Blocks {
     pub(crate) const fn new() -> Blocks {
         Blocks { lists: [const { FreeList::new() }; CLASSES.len()] }
+    }
+
+    /// After callbacks have run: gives to the store what is too much.
+    #[inline]
+    pub(crate) fn trim(&self) {
+        self.lists[SMALL].trim(SMALL);
     }
 
     /// For a worker without work: after a burst, gives memory back, a chain of blocks at a time. True: there may be more.
@@ -171,6 +201,17 @@ pub(crate) fn alloc_uninit<T>() -> NonNull<mem::MaybeUninit<T>> {
     }
 }
 
+/// As [`alloc_uninit`], where that needs nothing but a block from this worker's list.
+#[inline]
+pub(crate) fn try_alloc_uninit<T>() -> Option<NonNull<mem::MaybeUninit<T>>> {
+    match const { class_of::<T>() } {
+        Some(class) if switches::free_lists() => {
+            context::with_worker(|worker| worker.blocks.lists[class].take()).flatten().map(NonNull::cast)
+        }
+        _ => None,
+    }
+}
+
 /// Frees what [`alloc`] returned, without dropping the contents.
 ///
 /// # Safety
@@ -190,6 +231,20 @@ pub(crate) unsafe fn free<T>(value: NonNull<T>) {
     if kept.is_none() {
         // SAFETY: a block of this class (`alloc`), given up by the caller.
         unsafe { store::give(class, value.cast()) };
+    }
+}
+
+/// As [`free`], for the worker of this thread, which calls [`Blocks::trim`] after a few of them.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub(crate) unsafe fn free_at<T>(worker: &Worker, value: NonNull<T>) {
+    if const { matches!(class_of::<T>(), Some(SMALL)) } && switches::free_lists() {
+        worker.blocks.lists[SMALL].keep(value.cast());
+    } else {
+        // SAFETY: promised by the caller.
+        unsafe { free(value) };
     }
 }
 
@@ -270,7 +325,7 @@ mod store {
         for _ in 0..CHAIN_LEN {
             let block = take(class);
             // SAFETY: just made.
-            unsafe { block.write(Free { next: head }) };
+            unsafe { block.write(Free { next: head, chain_len: CHAIN_LEN }) };
             head = block.as_ptr();
         }
         head
@@ -312,7 +367,10 @@ mod store {
 /// neighbors, and both write to theirs for every callback.
 const CLASSES: [usize; 2] = [64, 256];
 
-/// Blocks that move between workers at a time.
+/// The class of most callbacks.
+const SMALL: usize = 0;
+
+/// Blocks that move between workers at a time, at least.
 pub(super) const CHAIN_LEN: usize = 64;
 
 /// A worker that has given away so many chains, as many as a store keeps, has seen a burst.

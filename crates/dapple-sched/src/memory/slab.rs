@@ -71,7 +71,7 @@ impl Store {
         }
     }
 
-    /// A chain of [`CHAIN_LEN`] free blocks.
+    /// A chain of free blocks: one that a worker gave, or a fresh one of [`CHAIN_LEN`].
     ///
     /// Not in the order of their addresses. A color's callbacks go round through its blocks, and whoever walks through
     /// memory in equal steps has the processor fetch what is behind the last one, which may be what another worker is
@@ -101,7 +101,7 @@ impl Store {
         (0..CHAIN_LEN).fold(ptr::null_mut(), |next, at| {
             let block: *mut Free = blocks[at * CHAIN_STEP % CHAIN_LEN];
             // SAFETY: free, and ours; each of them once, as the step has no factor in common with the length.
-            unsafe { block.write(Free { next }) };
+            unsafe { block.write(Free { next, chain_len: CHAIN_LEN }) };
             block
         })
     }
@@ -227,7 +227,7 @@ impl State {
         unsafe {
             let header = slab.as_mut();
             let was_full = header.prev.is_null() && header.next.is_null() && !ptr::eq(self.partial, slab.as_ptr());
-            block.write(Free { next: header.free });
+            (&raw mut (*block.as_ptr()).next).write(header.free);
             header.free = block.as_ptr();
             header.used -= 1;
             if header.used == 0 && self.slabs > 1 {

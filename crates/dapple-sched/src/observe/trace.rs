@@ -160,6 +160,7 @@ impl Watch {
     }
 
     pub(crate) fn set_measures(&self, on: bool) {
+        context::end_direct();
         match (self.measures.swap(on, Relaxed), on) {
             (false, true) => drop(WATCHES.fetch_add(1, Relaxed)),
             (true, false) => drop(WATCHES.fetch_sub(1, Relaxed)),

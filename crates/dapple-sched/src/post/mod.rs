@@ -22,10 +22,10 @@ pub(crate) mod sweep;
 use std::mem;
 use std::ptr::{self, NonNull};
 
-use crate::color::Color;
 use crate::color::cell::{ColorCell, State};
 use crate::color::ext::Ext;
 use crate::color::node::Node;
+use crate::color::{Color, Priority};
 use crate::observe::trace;
 use crate::runtime::context;
 use crate::runtime::shared::Linked;
@@ -33,6 +33,53 @@ use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::run_queue::{EXPRESS, RunQueue};
 use crate::worker::{self, Worker};
+
+/// Accepts a callback into a color; `None` is the default color.
+///
+/// # Panics
+/// As [`accept_in_default`].
+///
+/// # Safety
+/// As [`place`]; the node is fresh, and has that priority.
+#[inline]
+pub(crate) unsafe fn accept_callback(color: Option<NonNull<ColorCell>>, node: NonNull<Node>, priority: Priority) {
+    let cell = color.map_or(ptr::null(), |color| color.as_ptr().cast_const());
+    // SAFETY: promised by the caller; as this thread runs the color, it owns the fifo. It is not the default color, which has
+    // no cell here.
+    unsafe {
+        if context::is_direct(cell) && !(*cell).inbox_waits() {
+            (*cell).push_as(node, priority);
+        } else {
+            accept_any(color, node);
+        }
+    }
+}
+
+/// As [`accept_callback`], with all that there may be to see to.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn accept_any(color: Option<NonNull<ColorCell>>, node: NonNull<Node>) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match color {
+            Some(color) if trace::is_on() || color.as_ref().ext.is_limited() => accept_watched(color, node),
+            Some(color) => place_unwatched(color, node),
+            None => accept_in_default(node),
+        }
+    }
+}
+
+/// As [`accept`], where the callback may be traced or counted.
+///
+/// # Safety
+/// As there.
+#[cold]
+unsafe fn accept_watched(color: NonNull<ColorCell>, node: NonNull<Node>) {
+    // SAFETY: promised by the caller.
+    unsafe { accept(color, node) };
+}
 
 /// Accepts a node into a color, and counts it where the color has a capacity.
 ///
@@ -56,7 +103,6 @@ pub(crate) unsafe fn accept(color: NonNull<ColorCell>, node: NonNull<Node>) {
 ///
 /// # Safety
 /// The node is the caller's to give.
-#[inline(never)]
 pub(crate) unsafe fn accept_in_default(node: NonNull<Node>) {
     struct Unplaced(NonNull<Node>);
     impl Drop for Unplaced {
@@ -90,6 +136,16 @@ pub(crate) unsafe fn place(color: NonNull<ColorCell>, node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         unsafe { trace::accepted(color.as_ref(), node.as_ref()) };
     }
+    // SAFETY: promised by the caller.
+    unsafe { place_unwatched(color, node) };
+}
+
+/// As [`place`], for what nothing traces.
+///
+/// # Safety
+/// As there.
+#[inline]
+unsafe fn place_unwatched(color: NonNull<ColorCell>, node: NonNull<Node>) {
     if context::running_color() == Some(color) {
         // SAFETY: this thread runs the color, so it owns the fifo.
         unsafe {
@@ -106,7 +162,7 @@ pub(crate) unsafe fn place(color: NonNull<ColorCell>, node: NonNull<Node>) {
 ///
 /// # Safety
 /// As [`place`].
-#[inline(never)]
+#[inline]
 unsafe fn place_in_other(color: NonNull<ColorCell>, node: NonNull<Node>) {
     // SAFETY: promised by the caller.
     let cell = unsafe { color.as_ref() };

@@ -33,7 +33,17 @@ pub(crate) struct Frame {
     task: Cell<*const Header>,
     /// That is a light one, which this frame has for itself; there is no color in it then.
     light: Cell<bool>,
+    /// The color, where what it posts to itself needs only a place in its fifo; see [`is_direct`].
+    direct: Cell<*const ColorCell>,
 }
+
+/// What stands for a frame where there is none. Never written to.
+static NO_FRAME: NoFrame = NoFrame(Frame::none());
+
+struct NoFrame(Frame);
+
+// SAFETY: nothing writes to it (`top` leaves it out, and a frame is otherwise known to its owner only).
+unsafe impl Sync for NoFrame {}
 
 struct Context {
     worker: Cell<*const Worker>,
@@ -47,7 +57,7 @@ impl Context {
     const fn new() -> Context {
         Context {
             worker: Cell::new(ptr::null()),
-            frame: Cell::new(ptr::null()),
+            frame: Cell::new(&raw const NO_FRAME.0),
             entered: Cell::new(ptr::null_mut()),
             budget: Cell::new(NO_BUDGET),
         }
@@ -181,13 +191,14 @@ fn in_new_frame<R>(
 ) -> R {
     struct Restore(*const Frame);
     impl Drop for Restore {
+        #[inline]
         fn drop(&mut self) {
             CONTEXT.with(|context| context.frame.set(self.0));
         }
     }
     let parent = CONTEXT.with(|context| context.frame.get());
-    let (task, light) = (Cell::new(ptr::null()), Cell::new(false));
-    let frame = Frame { color: Cell::new(color), runs, reads, request: Cell::new(request), parent, task, light };
+    let (request, color) = (Cell::new(request), Cell::new(color));
+    let frame = Frame { color, runs, reads, request, parent, ..Frame::none() };
     CONTEXT.with(|context| context.frame.set(&frame));
     let _restore = Restore(parent);
     f(&frame)
@@ -203,17 +214,24 @@ pub(crate) fn in_light_frame<R>(task: NonNull<Header>, f: impl FnOnce() -> R) ->
 }
 
 impl Frame {
-    /// The frame of a worker's turns, which none has yet.
-    pub(crate) fn of_worker() -> Frame {
+    /// That of nothing.
+    #[inline]
+    const fn none() -> Frame {
         Frame {
             color: Cell::new(None),
-            runs: true,
+            runs: false,
             reads: false,
             request: Cell::new(ptr::null()),
             parent: ptr::null(),
             task: Cell::new(ptr::null()),
             light: Cell::new(false),
+            direct: Cell::new(NOT_DIRECT),
         }
+    }
+
+    /// The frame of a worker's turns, which none has yet.
+    pub(crate) fn of_worker() -> Frame {
+        Frame { runs: true, ..Frame::none() }
     }
 
     /// What is polled from here on are light tasks.
@@ -256,19 +274,22 @@ impl Frame {
     }
 
     /// The light task, if there is one.
+    #[inline]
     fn light_task(&self) -> Option<NonNull<Header>> {
         NonNull::new(self.task.get().cast_mut()).filter(|_| self.light.get())
     }
 
-    /// A turn of `color` begins in a worker's frame.
+    /// A turn of `color` begins in a worker's frame, which is on top. `plain`: no post to the color is traced or counted.
     #[inline]
-    pub(crate) fn enter(&self, color: NonNull<ColorCell>) {
+    pub(crate) fn enter(&self, color: NonNull<ColorCell>, plain: bool) {
         self.color.set(Some(color));
+        self.direct.set(if plain { color.as_ptr() } else { NOT_DIRECT });
     }
 
     /// The turn is over. False: its color was released before.
     #[inline]
     pub(crate) fn leave(&self) -> bool {
+        self.direct.set(NOT_DIRECT);
         self.color.replace(None).is_some()
     }
 
@@ -310,6 +331,7 @@ pub(crate) fn release_turn_of(color: NonNull<ColorCell>) -> bool {
     for frame in frames() {
         if frame.runs && frame.color.get() == Some(color) {
             frame.color.set(None);
+            frame.direct.set(NOT_DIRECT);
             return true;
         }
         if frame.has(color, true) {
@@ -368,6 +390,7 @@ pub(crate) fn wake_polled(task: *const ()) -> bool {
 pub(crate) fn in_state<R>(made_from: Origin, f: impl FnOnce() -> R) -> R {
     struct Restore<'a>(&'a Slot, *const Location<'static>);
     impl Drop for Restore<'_> {
+        #[inline]
         fn drop(&mut self) {
             self.0.replace_state(self.1);
         }
@@ -390,6 +413,23 @@ pub(crate) fn is_woken() -> bool {
 #[inline]
 pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {
     top().filter(|frame| frame.runs).and_then(|frame| frame.color.get())
+}
+
+/// Whether this thread runs a turn of the color, and what it posts there needs only a place in the fifo: most posts, and one
+/// look tells them from all others.
+///
+/// The turn has asked once whether such posts are traced or counted. Where another thread begins to trace, or sets a capacity,
+/// what the color posts to itself is not traced or counted before its next turn.
+#[inline]
+pub(crate) fn is_direct(color: *const ColorCell) -> bool {
+    let frame = CONTEXT.with(|context| context.frame.get());
+    // SAFETY: as in `top`; where there is no frame, this is `NO_FRAME`.
+    ptr::eq(unsafe { &*frame }.direct.get(), color)
+}
+
+/// Posts from here to the color that runs are looked at in full, as long as its turn lasts.
+pub(crate) fn end_direct() {
+    frames().for_each(|frame| frame.direct.set(NOT_DIRECT));
 }
 
 /// The color whose turn this worker is in, whatever it holds besides: its fifo is the worker's.
@@ -425,6 +465,7 @@ pub(crate) fn depth() -> usize {
 pub(crate) fn in_task<R>(task: *const Header, f: impl FnOnce() -> R) -> R {
     struct Restore<'a>(&'a Frame, *const Header);
     impl Drop for Restore<'_> {
+        #[inline]
         fn drop(&mut self) {
             self.0.task.set(self.1);
         }
@@ -474,13 +515,16 @@ fn top<'a>() -> Option<&'a Frame> {
     let frame = CONTEXT.with(|context| context.frame.get());
     // SAFETY: frames live on this thread's stack, deeper than every caller of this private function, and unlink
     // themselves when they end, also when unwinding.
-    unsafe { frame.as_ref() }
+    if ptr::eq(frame, &raw const NO_FRAME.0) { None } else { unsafe { frame.as_ref() } }
 }
 
 #[inline]
 fn frames<'a>() -> impl Iterator<Item = &'a Frame> {
     std::iter::successors(top(), |frame| {
         // SAFETY: a parent outlives its child on the stack.
-        unsafe { frame.parent.as_ref() }
+        unsafe { frame.parent.as_ref() }.filter(|frame| !ptr::eq(*frame, &raw const NO_FRAME.0))
     })
 }
+
+/// No color: not null, as the handle of the default color is.
+const NOT_DIRECT: *const ColorCell = ptr::dangling();

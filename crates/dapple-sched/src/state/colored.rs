@@ -319,9 +319,11 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Safety
     /// The caller holds the color for itself.
+    #[inline]
     unsafe fn access<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         struct Poison<'a, T: Send + 'static>(&'a Colored<T>, bool);
         impl<T: Send + 'static> Drop for Poison<'_, T> {
+            #[inline]
             fn drop(&mut self) {
                 // SAFETY: still inside `access`.
                 unsafe { self.0.borrows().end_writing() };
@@ -348,6 +350,7 @@ impl<T: Send + 'static> Colored<T> {
 }
 
 impl<T> Colored<T> {
+    #[inline]
     pub(super) fn assert_sound(&self) {
         if self.is_poisoned() {
             panic_poisoned(self.color());

@@ -318,7 +318,7 @@ impl Worker {
         let mean_ns = self.light_ns.get();
         let timed = to_look == 0 || mean_ns >= LONG_POLL_NS;
         self.stretches_to_look.set(if timed { LOOK_EVERY } else { to_look - 1 });
-        let slice = Slice::start(timed, 0);
+        let slice = Slice::start(timed);
         let slot = self.slot();
         slot.running.set(Running::LightTasks);
         self.frame.begin_light();

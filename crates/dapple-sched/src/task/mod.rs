@@ -83,6 +83,7 @@ use crate::runtime::foreign::KeptWaker;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::sync::refs;
+use crate::worker::Worker;
 
 pub(crate) use body::spawn;
 pub use handle::JoinHandle;
@@ -249,7 +250,7 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
 ///
 /// # Safety
 /// The node is a task's, with its count the caller's to give; called by a turn of the task's color.
-unsafe fn run_node(node: NonNull<Node>) {
+unsafe fn run_node(node: NonNull<Node>, _: &Worker) {
     let task = TaskRef(node.cast());
     let header = task.header();
     // AcqRel: acquires what the waker did before it woke; what it does from here on schedules anew.

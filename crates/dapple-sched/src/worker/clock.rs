@@ -7,16 +7,13 @@ use std::time::Instant;
 pub(crate) struct Slice {
     /// Not set until the first look, where the callbacks are known to be short.
     started: Cell<Option<Instant>>,
-    /// Callbacks until the next look at the clock.
-    countdown: Cell<u32>,
 }
 
 impl Slice {
-    /// A slice for a turn of a color whose callbacks take `mean_ns`, 0 if that is not known. `timed`: from the start
-    /// on, because the turn is a sample.
+    /// `timed`: from the start on, because the turn is a sample.
     #[inline]
-    pub(crate) fn start(timed: bool, mean_ns: u16) -> Slice {
-        Slice { started: Cell::new(timed.then(Instant::now)), countdown: Cell::new(until_look(mean_ns)) }
+    pub(crate) fn start(timed: bool) -> Slice {
+        Slice { started: Cell::new(timed.then(Instant::now)) }
     }
 
     /// Whether the clock was started.
@@ -24,16 +21,8 @@ impl Slice {
         self.started.get().is_some()
     }
 
-    /// Called after each callback but the last.
-    #[inline]
-    pub(crate) fn is_over(&self, mean_ns: impl FnOnce() -> u16) -> bool {
-        let left = self.countdown.get() - 1;
-        self.countdown.set(left);
-        left == 0 && self.look(mean_ns())
-    }
-
-    fn look(&self, mean_ns: u16) -> bool {
-        self.countdown.set(until_look(mean_ns));
+    /// Whether it is over, to be asked after as many callbacks as [`until_look`] says.
+    pub(super) fn is_over(&self) -> bool {
         if self.started.get().is_none() {
             self.started.set(Some(Instant::now()));
         }
@@ -77,9 +66,9 @@ pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
 
 /// How many callbacks may run until the clock is looked at: sixteen short ones at most, so that a callback that
 /// suddenly takes a millisecond delays the end of the turn by sixteen; 64 where sixteen take less time than half a dozen looks;
-/// and each one while nothing is known of them.
+/// and each one while nothing is known of them (`mean_ns` is 0).
 #[inline]
-fn until_look(mean_ns: u16) -> u32 {
+pub(super) fn until_look(mean_ns: u16) -> u32 {
     match mean_ns {
         0 => 1,
         1..TINY_NS => 64,

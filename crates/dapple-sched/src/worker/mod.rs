@@ -64,12 +64,14 @@ pub(crate) struct Worker {
     ending: Cell<Option<Ending>>,
     /// A waiter's node that the current turn has reached, and to which the color must be handed.
     handoff: Cell<*mut Node>,
-    /// The current turn is to end after this callback: it has reached a waiter, its color was released, or the kernel is to be
-    /// looked at.
-    interrupted: Cell<bool>,
+    /// The current turn goes on until its color has run so many callbacks in all. 0: it is to end after this callback, as it has
+    /// reached a waiter, its color was released, or the kernel is to be looked at.
+    stop: Cell<u64>,
     /// Turns until one is timed; of short turns, callbacks.
     turns_to_look: Cell<u32>,
-    /// When the last one that was timed for this had ended.
+    /// So many times, the time that has passed is enough to know; see [`Worker::glance`].
+    glances: Cell<u32>,
+    /// When the clock was last looked at for this.
     looked_at: Cell<Option<Instant>>,
     /// So many callbacks are watched one by one, as some have taken far longer than their colors' did before.
     wary: Cell<u32>,
@@ -77,7 +79,9 @@ pub(crate) struct Worker {
     ns_to_poll: Cell<u64>,
     /// The turn that begins may go on with what its color posts to itself meanwhile.
     goes_on: Cell<bool>,
-    /// Callbacks that the current turn has run.
+    /// How many callbacks the color had run when the current turn began.
+    began: Cell<u64>,
+    /// Callbacks that a turn had run when its color was released, which ended it.
     ran: Cell<u32>,
     /// While a turn is timed: what it has spent on traffic with other workers. See [`away`].
     away_ns: Cell<Option<u64>>,
@@ -155,12 +159,14 @@ impl Worker {
             ended: Cell::new(ptr::null_mut()),
             ending: Cell::new(None),
             handoff: Cell::new(ptr::null_mut()),
-            interrupted: Cell::new(false),
+            stop: Cell::new(0),
             turns_to_look: Cell::new(0),
+            glances: Cell::new(0),
             looked_at: Cell::new(None),
             wary: Cell::new(0),
             ns_to_poll: Cell::new(POLL_EVERY_NS),
             goes_on: Cell::new(false),
+            began: Cell::new(0),
             ran: Cell::new(0),
             away_ns: Cell::new(None),
             stretch: Cell::new(0),
@@ -363,7 +369,7 @@ impl Worker {
     pub(crate) fn count_time(&self, ns: u64) {
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(ns));
         if self.ns_to_poll.get() == 0 {
-            self.interrupted.set(true);
+            self.interrupt();
         }
     }
 
@@ -380,8 +386,10 @@ impl Worker {
     /// The current turn has reached a waiter: it ends here, and the color is handed over.
     pub(crate) fn hand_off_after_turn(&self, node: NonNull<Node>) {
         debug_assert!(self.handoff.get().is_null());
+        // SAFETY: the node is the caller's, who gives it.
+        unsafe { node.as_ref() }.next.set(ptr::null_mut());
         self.handoff.set(node.as_ptr());
-        self.interrupted.set(true);
+        self.interrupt();
     }
 
     /// Gives the color of an ended turn its next state.
@@ -523,7 +531,7 @@ pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
     if !timed {
         return traffic();
     }
-    let slice = Slice::start(true, 0);
+    let slice = Slice::start(true);
     let done = traffic();
     context::with_worker(|worker| {
         // `None`: a panic of a destructor has passed, or the turn that was timed is over.

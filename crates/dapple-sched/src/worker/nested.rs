@@ -19,12 +19,15 @@ impl Worker {
     /// # Safety
     /// The color is alive and `Running` here.
     pub(crate) unsafe fn release_turn(&self, color: NonNull<ColorCell>) {
+        // It may be a turn inside the worker's own.
+        let own = self.frame.color() == Some(color);
         if !context::release_turn_of(color) {
             return;
         }
-        // It may have been a turn inside the worker's own.
-        if self.frame.is_released() {
-            self.interrupted.set(true);
+        if own && self.frame.is_released() {
+            // SAFETY: promised by the caller; its turn ends below.
+            self.ran.set((unsafe { color.as_ref() }.ran() - self.began.get()) as u32);
+            self.interrupt();
         }
         let mut afterwards = Afterwards::new();
         let mut queue = self.slot().lock();
@@ -78,8 +81,9 @@ impl Worker {
             let run = || unsafe {
                 cell.drain_inbox();
                 if cell.is_next(task.node())
-                    && let Some(node) = cell.take_for_run()
+                    && let Some(node) = cell.take_for_run(cell.ran() + 1)
                 {
+                    cell.age_history(cell.ran() - 1);
                     self.run_node(color, node);
                 } else {
                     task.poll_here();

@@ -1,50 +1,62 @@
 //! One turn of a color: how many of its callbacks run, what of that is timed, and how it ends.
 
-use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use super::{Cut, Ending, LONG_CALLBACK_NS, LOOKS_TO_POLL, POLL_EVERY_NS, TINY_CALLBACK_NS, Worker, alarm, clock};
 use crate::color::cell::ColorCell;
 use crate::color::node::Node;
 use crate::observe::trace;
-use crate::runtime::context::Frame;
 use crate::sync::atomic::Ordering::*;
-use crate::worker::clock::Slice;
+use crate::worker::clock::{Slice, until_look};
 
 impl Worker {
     /// Runs the turn of a color that this worker has set to `Running`. A panic of a callback passes through.
     #[inline(always)]
     pub(super) fn turn(&self, color: NonNull<ColorCell>) {
         // SAFETY: `Running` keeps the cell alive.
-        let (batch, mean_ns) = unsafe { (color.as_ref().len(), color.as_ref().mean_ns()) };
-        let to_look = self.turns_to_look.get();
-        self.ran.set(0);
-        self.interrupted.set(false);
-        self.frame.enter(color);
+        let cell = unsafe { color.as_ref() };
+        let (batch, mean_ns) = (cell.len(), cell.mean_ns());
         let short = if mean_ns < clock::TINY_NS { SHORT_TURN_TINY } else { SHORT_TURN };
-        if batch <= short && to_look > 0 && self.wary.get() == 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns) {
-            self.run_few(color, batch, mean_ns);
-            self.turns_to_look.set(to_look.saturating_sub(self.ran.get()));
-            if self.ran.get() >= batch && self.handoff.get().is_null() {
-                self.slot().counters.turn(self.ran.get());
+        let short = batch <= short && self.wary.get() == 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns);
+        if short && self.turns_to_look.get() == 0 {
+            self.glance(cell);
+        }
+        let to_look = self.turns_to_look.get();
+        self.began.set(cell.ran());
+        self.frame.enter(color, !trace::is_on() && !cell.ext.is_limited());
+        if short && to_look > 0 {
+            let ran = self.run_few(color, batch, mean_ns);
+            self.turns_to_look.set(to_look.saturating_sub(ran));
+            if ran >= batch && self.handoff.get().is_null() {
+                self.slot().counters.turn(ran);
                 if self.frame.leave() {
                     self.ended.set(color.as_ptr());
                 }
             } else {
                 // It has not used up its time slice.
-                self.conclude(color, if self.ran.get() < batch { Cut::Early } else { Cut::No }, false);
+                self.conclude(color, if ran < batch { Cut::Early } else { Cut::No }, false);
             }
         } else {
-            self.run_many(color, batch, mean_ns);
-            self.conclude(color, Cut::slice_if(self.ran.get() < batch), to_look == 0);
+            let ran = self.run_many(color, batch, mean_ns);
+            self.conclude(color, Cut::slice_if(ran < batch), to_look == 0);
         }
         // A callback may have counted what it took.
         self.poll_if_due();
     }
 
+    /// Callbacks that the current turn, which is one of this color, has run.
+    #[inline]
+    fn ran(&self, color: NonNull<ColorCell>) -> u32 {
+        if self.frame.is_released() {
+            return self.ran.get();
+        }
+        // SAFETY: this worker still runs the color.
+        (unsafe { color.as_ref() }.ran() - self.began.get()) as u32
+    }
+
     /// A turn is over; the next step requeues its color.
     pub(super) fn conclude(&self, color: NonNull<ColorCell>, cut: Cut, looked: bool) {
-        self.slot().counters.turn(self.ran.get());
+        self.slot().counters.turn(self.ran(color));
         if self.frame.leave() {
             self.ended.set(color.as_ptr());
             self.ending.set(Some(Ending { handoff: self.handoff.replace(ptr::null_mut()), cut, looked }));
@@ -56,9 +68,9 @@ impl Worker {
     /// The end of a turn costs as much as a callback.
     ///
     /// A color that posts to others lets them run first, as does a task that yields; and so does any for what came from
-    /// outside.
+    /// outside. Returns how many have run.
     #[inline]
-    fn run_few(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) {
+    fn run_few(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) -> u32 {
         // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
         unsafe {
             let cell = color.as_ref();
@@ -66,41 +78,49 @@ impl Worker {
             // Where it counts no further, it says nothing.
             let posts_out = cell.fifo(|fifo| fifo.posts_out);
             let most = if posts_out == u16::MAX { batch } else { most };
-            let mut ran = 0;
-            while let Some(node) = cell.take_for_run() {
+            let began = cell.ran();
+            self.stop.set(began + u64::from(batch));
+            let mut ran = began;
+            while let Some(node) = cell.take_for_run(ran + 1) {
                 ran += 1;
-                self.ran.set(ran);
                 self.run_node(color, node);
-                // First of all: a color that was released may be gone.
-                let ends = self.interrupted.get()
-                    || ran >= batch
-                        && (ran >= most
-                            || self.slot().remote_waits()
-                            || !cell.fifo(|fifo| fifo.posts_out == posts_out && fifo.has_plain_next()));
-                if ends {
+                if ran < self.stop.get() {
+                    continue;
+                }
+                if self.stop.get() == 0 {
+                    // A color that was released may be gone.
+                    return self.ran(color);
+                }
+                if ran - began >= u64::from(most)
+                    || self.slot().remote_waits()
+                    || !cell.fifo(|fifo| fifo.posts_out == posts_out && fifo.has_plain_next())
+                {
                     break;
                 }
             }
+            cell.age_history(began);
+            (ran - began) as u32
         }
     }
 
-    /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown.
-    fn run_many(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) {
+    /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown. Returns
+    /// how many have run.
+    fn run_many(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) -> u32 {
         let to_look = self.turns_to_look.get();
         let wary = self.wary.get();
         let timed = to_look == 0 || wary > 0 || !(1..LONG_CALLBACK_NS).contains(&mean_ns);
-        let slice = Slice::start(timed, if wary > 0 { 0 } else { mean_ns });
+        let slice = Slice::start(timed);
         self.away_ns.set(timed.then_some(0));
         // SAFETY: this worker runs the color.
         let away_posts = || unsafe { color.as_ref().fifo(|fifo| fifo.posts_away) };
         let away_before = away_posts();
         // SAFETY: as above.
-        unsafe { self.run_callbacks(&self.frame, color, batch, &slice, &self.ran) };
+        unsafe { self.run_callbacks(color, batch, &slice) };
         self.turns_to_look.set(to_look.saturating_sub(1));
+        let ran = self.ran(color);
         if !slice.is_timed() {
-            return;
+            return ran;
         }
-        let ran = self.ran.get();
         let elapsed_ns = slice.elapsed_ns();
         let surprises = elapsed_ns > u64::from(mean_ns) * u64::from(ran) * SURPRISE + SURPRISE_MIN_NS;
         self.wary.set(if surprises && mean_ns > 0 { WARY_CALLBACKS } else { wary.saturating_sub(ran) });
@@ -118,6 +138,27 @@ impl Worker {
         }
         let passed_ns = if to_look == 0 { self.look(&slice, elapsed_ns, away_ns) } else { elapsed_ns };
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
+        ran
+    }
+
+    /// In place of a timed turn of a color that is known to be short and talks to nothing on another worker: one look at the
+    /// clock, where a sample takes two and looks at the color's home.
+    #[cold]
+    fn glance(&self, cell: &ColorCell) {
+        self.blocks.trim();
+        let glances = self.glances.get();
+        // SAFETY: this worker runs the color.
+        let alone = unsafe { cell.fifo(|fifo| fifo.posts_foreign == 0 && fifo.posts_away == 0) };
+        if glances == 0 || !alone || cfg!(any(dapple_loom, dapple_shuttle)) {
+            self.glances.set(GLANCES);
+            return;
+        }
+        let slice = Slice::start(true);
+        let passed_ns = slice.ns_since(self.looked_at.replace(slice.started()));
+        self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
+        // Longer than short callbacks take: what runs here is to be measured.
+        self.glances.set(if passed_ns > LOOK_EVERY_NS.into() { 0 } else { glances - 1 });
+        self.turns_to_look.set(GLANCE_EVERY);
     }
 
     /// Once in a while: records how long a turn took, without what was traffic with other workers, which sets how often
@@ -136,33 +177,42 @@ impl Worker {
         slice.ns_since(before).max(POLL_EVERY_NS / LOOKS_TO_POLL)
     }
 
-    /// Runs up to `batch` callbacks of a color, and counts them in `ran`. A panic passes through.
+    /// Runs up to `batch` callbacks of a color. A panic passes through.
     ///
     /// # Safety
-    /// The color is `Running` by this worker, and `frame` is its frame.
-    #[inline]
-    unsafe fn run_callbacks(
-        &self,
-        frame: &Frame,
-        color: NonNull<ColorCell>,
-        batch: u32,
-        slice: &Slice,
-        ran: &Cell<u32>,
-    ) {
+    /// The color is `Running` by this worker, as its own turn.
+    unsafe fn run_callbacks(&self, color: NonNull<ColorCell>, batch: u32, slice: &Slice) {
         // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended or released; what is
         // popped is ours.
         unsafe {
             let cell = color.as_ref();
-            while let Some(node) = cell.take_for_run() {
-                ran.set(ran.get() + 1);
+            let mut before = cell.ran();
+            let end = before + u64::from(batch);
+            let next_look = || {
+                let mean_ns = if self.wary.get() > 0 { 0 } else { cell.mean_ns() };
+                end.min(cell.ran() + u64::from(until_look(mean_ns)))
+            };
+            self.stop.set(next_look());
+            let mut ran = before;
+            while let Some(node) = cell.take_for_run(ran + 1) {
+                ran += 1;
                 self.run_node(color, node);
-                let mean_ns = || if self.wary.get() > 0 { 0 } else { cell.mean_ns() };
-                let stops =
-                    frame.is_released() || self.interrupted.get() || ran.get() >= batch || slice.is_over(mean_ns);
-                if stops {
-                    break;
+                if ran < self.stop.get() {
+                    continue;
                 }
+                if self.stop.get() == 0 {
+                    // A color that was released may be gone.
+                    return;
+                }
+                cell.age_history(before);
+                self.blocks.trim();
+                if ran == end || slice.is_over() {
+                    return;
+                }
+                before = ran;
+                self.stop.set(next_look());
             }
+            cell.age_history(before);
         }
     }
 
@@ -176,7 +226,7 @@ impl Worker {
         unsafe {
             let Some(origin) = node.as_ref().plain_origin() else { return self.run_marked(color, node) };
             self.slot().set_origin(origin);
-            (node.as_ref().vtable().run)(node);
+            (node.as_ref().vtable().run)(node, self);
         }
     }
 
@@ -192,13 +242,18 @@ impl Worker {
                 color.as_ref().count_off();
             }
             if let Some(record) = trace::take_from(node) {
-                return self.run_traced(Some(color), &record, || (node.as_ref().vtable().run)(node));
+                return self.run_traced(Some(color), &record, || (node.as_ref().vtable().run)(node, self));
             }
             if let Ok(origin) = node.as_ref().origin() {
                 self.slot().set_origin(origin);
             }
-            (node.as_ref().vtable().run)(node);
+            (node.as_ref().vtable().run)(node, self);
         }
+    }
+
+    /// The current turn is to end after this callback.
+    pub(crate) fn interrupt(&self) {
+        self.stop.set(0);
     }
 }
 
@@ -208,6 +263,12 @@ const COLD_BLOCK_NS: u64 = 100;
 /// ... of which there is at least one in so many.
 const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
 const TURNS_BETWEEN_LOOKS_MIN: u32 = 4;
+
+/// Callbacks from one glance to the next.
+const GLANCE_EVERY: u32 = 128;
+
+/// Of so many and one, one is a sample, where the others have nothing to tell.
+const GLANCES: u32 = 7;
 
 /// A turn that takes so many times what it should, and so much more, is a surprise: of the next callbacks, so many are watched.
 const SURPRISE: u64 = 10;

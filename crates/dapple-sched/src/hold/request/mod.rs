@@ -48,8 +48,8 @@ use crate::runtime::context;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::sync::lock::Guard;
-use crate::worker;
 use crate::worker::run_queue::RunQueue;
+use crate::worker::{self, Worker};
 
 /// What several colors are to be held for.
 pub(crate) struct Request {
@@ -227,7 +227,7 @@ impl Member {
     /// # Safety
     /// The node is a member's, and the caller's to give; called by a turn of its color (or, for a request that only
     /// reads, of the color that it runs in).
-    unsafe fn run(node: NonNull<Node>) {
+    unsafe fn run(node: NonNull<Node>, _: &Worker) {
         // SAFETY: promised by the caller.
         let (request, reads) = unsafe { (node.cast::<Member>().as_ref().request(), node.as_ref().reads()) };
         // Acquire pairs with `grant`: the other colors are held.
