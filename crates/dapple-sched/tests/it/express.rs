@@ -256,6 +256,25 @@ fn an_event_waits_for_few_turns() {
     }
 }
 
+#[test]
+fn an_event_reaches_the_color_that_ran_last() {
+    let driver = Arc::new(Events::default());
+    let given = driver.clone();
+    let runtime = Runtime::builder().workers(1).driver(move |_| Ok(given)).build().unwrap();
+    let _entered = runtime.enter();
+    let color = Color::new();
+    for round in 0..100 {
+        let (tx, seen) = collector();
+        let (event, driver) = (color.clone(), driver.clone());
+        // The event is there when the turn is over, and the worker looks for events before it has another one.
+        color.post(move || {
+            let posts = move || event.post(move || tx.send(round).unwrap());
+            *driver.0.lock().unwrap() = Some(Box::new(posts));
+        });
+        assert_eq!(seen.next(), round);
+    }
+}
+
 /// A driver that counts how often it is looked at.
 #[derive(Default)]
 struct Looks(AtomicUsize);
