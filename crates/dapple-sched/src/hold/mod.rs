@@ -129,7 +129,14 @@ unsafe fn try_take(color: NonNull<ColorCell>, reads: bool, origin: Origin) -> bo
             free
         })
     };
-    if here.is_none_or(|here| here == home) { attempt() } else { worker::away(attempt) }
+    if here.is_none_or(|here| here == home) {
+        return attempt();
+    }
+    let held = worker::away(attempt);
+    if !held {
+        placement::note_attempt(home);
+    }
+    held
 }
 
 /// Whether a color can be held at once: nothing waits in it, and nobody has it, but readers where one reader more asks.

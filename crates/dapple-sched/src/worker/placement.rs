@@ -161,6 +161,15 @@ pub(crate) unsafe fn note_hold(cell: &ColorCell, home: usize, here: Option<usize
     }
 }
 
+/// Counts that a callback has asked in vain to hold a color in line that is at home on another worker: the lock and the color
+/// have crossed all the same.
+pub(crate) fn note_attempt(home: usize) {
+    if let Some(sender) = context::turn_color() {
+        // SAFETY: this thread runs the sender, so it owns its fifo.
+        unsafe { sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, Some(home))) };
+    }
+}
+
 /// As [`note_hold`], for a color that is at home on the worker that holds it.
 ///
 /// # Safety
