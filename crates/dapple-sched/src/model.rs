@@ -14,6 +14,7 @@ use crate::runtime::panics::PanicInfo;
 use crate::runtime::shared::Shared;
 use crate::worker::Worker;
 use crate::worker::monitor::{self, SlowRule};
+use crate::worker::tuning::Tuning;
 
 #[cfg(dapple_loom)]
 pub use crate::task::model_blocks::{Block, Blocks, Keeper};
@@ -31,7 +32,7 @@ impl Model {
         let quiet = Some(Box::new(|_: &PanicInfo<'_>| ()) as _);
         // What is reported depends on the time, of which models have none.
         let never_slow = SlowRule { after: Duration::MAX, ..SlowRule::default() };
-        let shared = Shared::new(workers, driver, quiet, never_slow, Watch::new(None, false), false);
+        let shared = Shared::new(workers, driver, quiet, never_slow, Watch::new(None, false), Tuning::default(), false);
         Model { shared: shared.expect("a model's alarm needs nothing") }
     }
 

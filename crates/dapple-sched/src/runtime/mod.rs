@@ -41,6 +41,7 @@ use crate::task::{self, JoinHandle, Start};
 use crate::worker::Worker;
 use crate::worker::monitor::{self, SlowCallback, SlowRule};
 use crate::worker::policy::Policy;
+use crate::worker::tuning::Asked;
 
 pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
 type MakePolicy = Arc<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>;
@@ -322,6 +323,7 @@ pub struct Builder {
     measure_times: bool,
     driver: Option<MakeDriver>,
     policy: Option<MakePolicy>,
+    tuning: Asked,
 }
 
 impl Builder {
@@ -336,6 +338,7 @@ impl Builder {
             measure_times: false,
             driver: None,
             policy: None,
+            tuning: Asked::default(),
         }
     }
 
@@ -417,10 +420,56 @@ impl Builder {
         self
     }
 
+    /// How often a worker that always has something to run looks at the kernel, for events and due timers: from 10 us to 1 ms.
+    /// Default: 50 us.
+    ///
+    /// An event that comes while all workers are busy waits for that long at most, and for the callback that runs. Each look
+    /// costs a system call, about half a microsecond: one percent of the worker's time at 50 us, a tenth of that at 1 ms. The
+    /// interval is kept to about 32 us, by which turns are timed. `docs/scheduler.md` has the measurements.
+    ///
+    /// ```
+    /// use dapple_sched::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// // Computes a lot, and its few events may wait.
+    /// let runtime = Runtime::builder()
+    ///     .poll_interval(Duration::from_millis(1))
+    ///     .time_slice(Duration::from_micros(200))
+    ///     .event_share(25)
+    ///     .build()?;
+    /// # assert!(runtime.block_on(runtime.spawn(async {})).is_ok());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn poll_interval(mut self, interval: Duration) -> Builder {
+        self.tuning.poll_interval = Some(interval);
+        self
+    }
+
+    /// How long one color runs before other colors, events and timers have their turn, if it has as much to do: from 50 us to
+    /// 1 ms. Default: 500 us.
+    ///
+    /// A callback that runs longer is not interrupted. The slice ends between two callbacks, up to 32 us late, as the clock
+    /// is read no more often. Tasks without a color of their own making share stretches of 20 us, which this does not change.
+    pub fn time_slice(mut self, slice: Duration) -> Builder {
+        self.tuning.time_slice = Some(slice);
+        self
+    }
+
+    /// How much of a worker's picks goes to colors and tasks in which something waits that came from outside (another thread,
+    /// an I/O event, a timer), while others of the same priority wait as well: from 1 to 99 percent. Default: 50.
+    ///
+    /// A share, and not a limit: where only one of the two kinds waits, it has all picks. A small share serves a flood of
+    /// requests later than the work that has begun; a large one begins it sooner. Which color or task of a kind goes is the oldest
+    /// one's right in any case, and neither starves. A [`Policy`] picks in place of this.
+    pub fn event_share(mut self, percent: u8) -> Builder {
+        self.tuning.event_share_percent = Some(percent);
+        self
+    }
+
     /// Starts the workers.
     ///
     /// # Errors
-    /// If the number of workers is out of range, the driver cannot be made, or a thread cannot be started.
+    /// If a setting is out of its range, the driver cannot be made, or a thread cannot be started.
     pub fn build(self) -> io::Result<Runtime> {
         self.build_by(|thread, run| thread.spawn(run))
     }
@@ -438,13 +487,15 @@ impl Builder {
             let message = format!("{workers} workers: choose a number from 1 to {WORKERS_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        let tuning = self.tuning.check()?;
         fork::watch();
         let driver = match self.driver {
             Some(make) => make(workers)?,
             None => Arc::new(ThreadDriver::new(workers)),
         };
         let watch = Watch::new(self.observer, self.measure_times);
-        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, self.policy.is_some())?;
+        let policed = self.policy.is_some();
+        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, tuning, policed)?;
         let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
         for index in 0..workers {
             let (shared, policy) = (shared.clone(), self.policy.clone());

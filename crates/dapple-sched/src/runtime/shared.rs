@@ -46,6 +46,7 @@ use crate::worker::alarm::{AT_REST, Alarm, SLEEPERS};
 use crate::worker::mark::{Help, Mark};
 use crate::worker::monitor::SlowRule;
 use crate::worker::run_queue::RunQueue;
+use crate::worker::tuning::{Share, Tuning};
 
 /// One runtime.
 pub(crate) struct Shared {
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub(super) panic_handler: Option<PanicHandler>,
     pub(crate) slow_rule: SlowRule,
     pub(crate) watch: Watch,
+    pub(crate) tuning: Tuning,
     /// The program has a policy of its own.
     pub(crate) policed: bool,
     /// Light tasks that a worker takes at once.
@@ -183,9 +185,9 @@ pub(crate) enum Linked {
 }
 
 impl Slot {
-    fn new(driver: &Arc<dyn Driver>) -> Slot {
+    fn new(driver: &Arc<dyn Driver>, event_share: Share) -> Slot {
         Slot {
-            queue: QueueLock::new(driver, RunQueue::new()),
+            queue: QueueLock::new(driver, RunQueue::new(event_share)),
             remote: AtomicPtr::new(ptr::null_mut()),
             len: AtomicUsize::new(0),
             mark: Mark::default(),
@@ -340,12 +342,13 @@ impl Shared {
         panic_handler: Option<PanicHandler>,
         slow_rule: SlowRule,
         watch: Watch,
+        tuning: Tuning,
         policed: bool,
     ) -> io::Result<Arc<Shared>> {
         let alarm = Alarm::new()?;
         let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
         Ok(Arc::new_cyclic(|weak| Shared {
-            slots: (0..workers).map(|_| Slot::new(&driver)).collect(),
+            slots: (0..workers).map(|_| Slot::new(&driver, tuning.event_share)).collect(),
             driver,
             #[cfg(not(any(dapple_loom, dapple_shuttle)))]
             pool: crate::memory::pool::Pool::new(),
@@ -357,6 +360,7 @@ impl Shared {
             panic_handler,
             slow_rule,
             watch,
+            tuning,
             policed,
             stretch_max,
             started: Instant::now(),

@@ -271,7 +271,8 @@ impl Worker {
         }
         let stretch = &self.slot().stretch;
         // Relaxed, all of them: under the lock, which every thief takes.
-        let len = queue.light.take(max, |at, task| stretch.tasks[at].store(task.as_ptr(), Relaxed));
+        let len =
+            queue.light.take(max, self.tuning.event_share, |at, task| stretch.tasks[at].store(task.as_ptr(), Relaxed));
         queue.note_taken(len);
         stretch.at.store(0, Relaxed);
         stretch.len.store(len, Relaxed);

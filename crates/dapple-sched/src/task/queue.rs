@@ -2,7 +2,7 @@
 //!
 //! Tasks are linked through their nodes, in chunks of up to [`CHUNK`], so that a thief takes half of ten million by moving
 //! some thousand chunks. Like the levels of the run queue there are two lists: what was woken from outside (other threads,
-//! I/O events, timers) stands in the express one, and has half of each stretch, so that it starts soon also where millions
+//! I/O events, timers) stands in the express one, and has a share of the polls, half of them by default, so that it starts soon also where millions
 //! of tasks always have more to do.
 
 use std::collections::VecDeque;
@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 
 use super::Header;
 use crate::worker::TINY_CALLBACK_NS;
+use crate::worker::tuning::{Credit, Share};
 
 /// Light tasks that are to be polled.
 #[derive(Default)]
@@ -22,8 +23,10 @@ pub(crate) struct LightQueue {
     wakes: u32,
     /// Mean time of a poll, sampled; 0: not known.
     pub(crate) mean_ns: u32,
-    /// How often colors went first since tasks from outside did.
-    pub(crate) passed: u32,
+    /// Beside colors where one of the two is from outside: whether tasks go next.
+    pub(crate) turn: Credit,
+    /// Whether the next task is one from outside, where others wait as well.
+    express_turn: Credit,
     /// Beside colors: how many polls tasks are to have before the next color, times the number of colors.
     pub(crate) credit: usize,
 }
@@ -70,16 +73,21 @@ impl LightQueue {
         unsafe { list.push(task) };
     }
 
-    /// Takes up to `max` tasks, which `to` is given with their place: of both lists in turn. Returns how many.
+    /// Takes up to `max` tasks, which `to` is given with their place: of both lists, the express one having its share. Returns
+    /// how many.
     #[inline]
-    pub(crate) fn take(&mut self, max: usize, mut to: impl FnMut(usize, NonNull<Header>)) -> usize {
+    pub(crate) fn take(&mut self, max: usize, event_share: Share, mut to: impl FnMut(usize, NonNull<Header>)) -> usize {
         let mut taken = 0;
         while self.express.len > 0 && taken < max {
-            let list =
-                if taken.is_multiple_of(2) || self.ordinary.len == 0 { &mut self.express } else { &mut self.ordinary };
+            let takes_express = self.ordinary.len == 0 || self.express_turn.goes(event_share);
+            let list = if takes_express { &mut self.express } else { &mut self.ordinary };
             let Some(task) = list.pop() else { break };
             to(taken, task);
             taken += 1;
+        }
+        if taken < max {
+            // What comes from outside next does not wait.
+            self.express_turn.alone(false);
         }
         while taken < max && self.ordinary.len > 0 {
             taken += self.ordinary.take_run(max - taken, |at, task| to(taken + at, task));
@@ -237,3 +245,48 @@ const STEAL_SINGLY: usize = 64;
 
 /// When so many polls were counted, the counters about the recent past are halved.
 const HISTORY_POLLS: u32 = 4_096;
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+    use crate::color::node::Node;
+    use crate::sync::atomic::AtomicU32;
+
+    /// So many places of stretches of `max` tasks, each of which is queued again where it was: those that were from outside.
+    fn from_outside(share: Share, max: usize, places: usize) -> usize {
+        let task = || Header {
+            node: Node::of_task(ptr::null(), ptr::null_mut()),
+            state: AtomicU32::new(0),
+            refs: AtomicU32::new(0),
+        };
+        let tasks: Vec<Header> = (0..2 * max).map(|_| task()).collect();
+        let mut queue = LightQueue::default();
+        // SAFETY: this thread alone has the tasks, and each is in no queue when it is queued.
+        let push = |queue: &mut LightQueue, at: usize| unsafe { queue.push(NonNull::from(&tasks[at]), at < max) };
+        (0..tasks.len()).for_each(|at| push(&mut queue, at));
+        let mut outside = 0;
+        for _ in 0..places / max {
+            let mut taken = Vec::new();
+            queue.take(max, share, |_, task| taken.push(task));
+            assert_eq!(taken.len(), max);
+            for task in taken {
+                let at = tasks.iter().position(|known| ptr::eq(known, task.as_ptr())).expect("it is one of them");
+                outside += usize::from(at < max);
+                push(&mut queue, at);
+            }
+        }
+        outside
+    }
+
+    #[test]
+    fn what_is_from_outside_has_its_share_of_stretches_of_any_length() {
+        for max in [1, 2, 3, 32] {
+            for (share, one_of) in [(Share::HALF, 2), (Share::one_of(8), 8)] {
+                let outside = from_outside(share, max, 960);
+                assert!(outside.abs_diff(960 / one_of) <= 1, "stretches of {max}, one of {one_of}: {outside} of 960");
+            }
+        }
+    }
+}

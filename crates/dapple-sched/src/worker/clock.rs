@@ -22,26 +22,16 @@ impl Slice {
     }
 
     /// Whether it is over, to be asked after as many callbacks as [`until_look`] says.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self, slice_ns: u64) -> bool {
         if self.started.get().is_none() {
             self.started.set(Some(Instant::now()));
         }
-        self.elapsed_ns() > SLICE_NS
+        self.elapsed_ns() > slice_ns
     }
 
     /// When the clock was started.
     pub(crate) fn started(&self) -> Option<Instant> {
         self.started.get()
-    }
-
-    /// From then until it was started, and until now where there is no then; zero in a model.
-    pub(super) fn ns_since(&self, then: Option<Instant>) -> u64 {
-        match self.started.get().zip(then) {
-            Some((started, then)) if cfg!(not(any(dapple_loom, dapple_shuttle))) => {
-                started.saturating_duration_since(then).as_nanos() as u64
-            }
-            _ => self.elapsed_ns(),
-        }
     }
 
     /// Time since the start; zero where the clock was not started.
@@ -76,7 +66,7 @@ pub(super) fn until_look(mean_ns: u16) -> u32 {
     }
 }
 
-/// How long one color may run while others wait.
+/// How long one color may run while others wait, if the program has not set it otherwise.
 pub(super) const SLICE_NS: u64 = 500_000;
 
 /// A callback that is shorter costs no more than a look at the clock.

@@ -19,6 +19,7 @@ pub(crate) mod placement;
 mod policed;
 pub(crate) mod policy;
 pub(crate) mod run_queue;
+pub(crate) mod tuning;
 mod turn;
 
 use std::cell::Cell;
@@ -47,6 +48,7 @@ use crate::worker::local::Locals;
 use crate::worker::placement::REQUEST_POSTS;
 use crate::worker::policed::Policed;
 use crate::worker::run_queue::{EXPRESS, RunQueue};
+use crate::worker::tuning::Tuning;
 
 /// The private half of a worker; only its own thread touches it.
 pub(crate) struct Worker {
@@ -77,6 +79,8 @@ pub(crate) struct Worker {
     wary: Cell<u32>,
     /// Time until the kernel is looked at, as far as turns are timed.
     ns_to_poll: Cell<u64>,
+    /// How often that is to be, and how long a turn may take: a copy of the runtime's.
+    pub(crate) tuning: Tuning,
     /// The turn that begins may go on with what its color posts to itself meanwhile.
     goes_on: Cell<bool>,
     /// How many callbacks the color had run when the current turn began.
@@ -151,6 +155,8 @@ impl Worker {
         let index = if switches::shared_queue() { 0 } else { index };
         Worker {
             slot: NonNull::from(&shared.slots[index]),
+            tuning: shared.tuning,
+            ns_to_poll: Cell::new(shared.tuning.poll_every_ns),
             shared,
             index,
             blocks: Blocks::new(),
@@ -164,7 +170,6 @@ impl Worker {
             glances: Cell::new(0),
             looked_at: Cell::new(None),
             wary: Cell::new(0),
-            ns_to_poll: Cell::new(POLL_EVERY_NS),
             goes_on: Cell::new(false),
             began: Cell::new(0),
             ran: Cell::new(0),
@@ -377,7 +382,7 @@ impl Worker {
     #[inline]
     fn poll_if_due(&self) {
         if self.ns_to_poll.get() == 0 {
-            self.ns_to_poll.set(POLL_EVERY_NS);
+            self.ns_to_poll.set(self.tuning.poll_every_ns);
             self.comes_round();
             self.poll_driver(self.index);
         }
@@ -553,12 +558,6 @@ pub(crate) unsafe fn begin_turn(cell: &ColorCell) {
         cell.fifo(|fifo| fifo.rank = 0);
     }
 }
-
-/// A busy worker looks at the kernel about this often.
-const POLL_EVERY_NS: u64 = 50_000;
-
-/// ... and at the latest when it has timed so many turns,
-const LOOKS_TO_POLL: u64 = 16;
 
 /// Callbacks that are longer than this are timed in every turn: it is little beside them, and what was measured while other
 /// threads had the core, or while colors were apart, is soon set right. As long as that, they may keep a set apart.

@@ -9,11 +9,12 @@
 //!
 //! Nobody starves, because
 //!
-//! - of the two lists of a priority, each has every other pick of that priority while both have colors,
+//! - of the two lists of a priority, each has its share of the picks of that priority while both have colors: every other one,
+//!   if the program has not set it otherwise ([`Share`]),
 //! - every [`FAIR_PICK`]-th pick goes to one of the priorities in turn.
 //!
 //! So a color with `k` others in front of it in its list starts after `2 (k + 1)` picks at most where all have the same
-//! priority, and otherwise after `2 LEVELS FAIR_PICK (k + 1)`.
+//! priority, and otherwise after `2 LEVELS FAIR_PICK (k + 1)`; with another share, of one pick in `n`, read `n` for 2.
 
 use std::ptr::{self, NonNull};
 
@@ -21,6 +22,7 @@ use crate::color::cell::{ColorCell, State};
 use crate::task::LightQueue;
 use crate::task::light::STRETCH_MAX;
 use crate::worker::policed::Board;
+use crate::worker::tuning::{Credit, Share};
 
 /// Runnable colors, by rank.
 pub(crate) struct RunQueue {
@@ -34,8 +36,9 @@ pub(crate) struct RunQueue {
     len: usize,
     /// Counts picks where several lists have colors, for the share of the lower levels.
     picks: u32,
-    /// Bit `2 n` is set where the last pick of priority `n` went to its express list.
-    express_last: u32,
+    /// The part of the picks of one priority that its express list has, and of each whether that is next.
+    event_share: Share,
+    express_credits: [Credit; LEVELS],
     /// The worker has stopped for good: nothing may be queued here again.
     pub(crate) closed: bool,
     /// Light tasks; colors and they take turns.
@@ -54,7 +57,7 @@ struct List {
 unsafe impl Send for RunQueue {}
 
 impl RunQueue {
-    pub(crate) fn new() -> RunQueue {
+    pub(crate) fn new(event_share: Share) -> RunQueue {
         let empty = List { head: ptr::null_mut(), tail: ptr::null_mut() };
         RunQueue {
             lists: [empty; RANKS],
@@ -63,7 +66,8 @@ impl RunQueue {
             raise_always: 0,
             len: 0,
             picks: 0,
-            express_last: 0,
+            event_share,
+            express_credits: [Credit::DUE; LEVELS],
             closed: false,
             light: LightQueue::default(),
             board: None,
@@ -77,7 +81,7 @@ impl RunQueue {
 
     /// How many light tasks, of which there are some, go next; 0: a color does. Beside colors of their priority, the lowest,
     /// each task has as many polls as each color has turns; beside colors of a higher one they have one pick in
-    /// [`FAIR_PICK`]. What was woken from outside has every other pick.
+    /// [`FAIR_PICK`]. What was woken from outside has its share of the picks, on either side.
     #[inline]
     pub(crate) fn tasks_next(&mut self) -> usize {
         if self.len == 0 { self.light.len() } else { self.tasks_beside_colors() }
@@ -90,14 +94,22 @@ impl RunQueue {
         let express_color = self.occupied & u32::from(EXPRESS) << 1 != 0;
         // What is from outside, on either side, does not wait for a whole round of the other one.
         let alternates = higher || express_color || self.light.has_express();
-        let picks_between = if higher { FAIR_PICK - 1 } else { 1 };
         let polls = (self.light.credit / colors).min(tasks);
-        let tasks_go = if alternates { self.light.passed >= picks_between } else { polls > 0 };
+        let tasks_go = if alternates {
+            let share = match (self.light.has_express(), express_color) {
+                _ if higher => Share::one_of(FAIR_PICK),
+                (true, false) => self.event_share,
+                (false, true) => self.event_share.rest(),
+                _ => Share::HALF,
+            };
+            self.light.turn.goes(share)
+        } else {
+            self.light.turn.alone(polls > 0);
+            polls > 0
+        };
         if tasks_go {
-            self.light.passed = 0;
             return if express_color { 1 } else { polls.max(1) };
         }
-        self.light.passed += 1;
         self.light.credit = (self.light.credit + tasks).min(tasks.saturating_mul(colors));
         0
     }
@@ -234,7 +246,7 @@ impl RunQueue {
         }
     }
 
-    /// Takes the next color: of the highest priority the oldest, in turn of those from outside and of the others; but
+    /// Takes the next color: of the highest priority the oldest, of those from outside and of the others as they share; but
     /// every [`FAIR_PICK`]-th time that of another priority in turn. `None` also where a policy is to be asked.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<NonNull<ColorCell>> {
@@ -283,9 +295,13 @@ impl RunQueue {
         }
         let ordinary = self.occupied >> level_bit & 1 != 0;
         let express = self.occupied >> level_bit & 2 != 0;
-        let express_last = self.express_last >> level_bit & 1 != 0;
-        let takes_express = express && !(ordinary && express_last);
-        self.express_last = self.express_last & !(1 << level_bit) | u32::from(takes_express) << level_bit;
+        let credit = &mut self.express_credits[level_bit as usize / 2 % LEVELS];
+        let takes_express = if ordinary && express {
+            credit.goes(self.event_share)
+        } else {
+            credit.alone(express);
+            express
+        };
         level_bit as usize + usize::from(takes_express)
     }
 
@@ -389,8 +405,12 @@ mod tests {
 
     /// One color of each of the given ranks, which are queued again as soon as they are picked.
     fn flood(ranks: &[u8], picks: usize) -> Vec<u8> {
+        flood_with(Share::HALF, ranks, picks)
+    }
+
+    fn flood_with(share: Share, ranks: &[u8], picks: usize) -> Vec<u8> {
         let cells: Vec<_> = ranks.iter().map(|_| ColorCell::new(ptr::null(), Kind::Fresh, 1, 0)).collect();
-        let mut queue = RunQueue::new();
+        let mut queue = RunQueue::new(share);
         let push = |queue: &mut RunQueue, at: usize| {
             // SAFETY: this thread alone has the cells, and this one is in no queue.
             unsafe {
@@ -436,5 +456,18 @@ mod tests {
         assert_eq!(flood(&[1, 0, 1], 6), [1, 0, 1, 0, 1, 0]);
         // The highest priority first, whoever it is from.
         assert_eq!(flood(&[1, 2], 6), [2; 6]);
+    }
+
+    #[test]
+    fn what_is_from_outside_has_the_share_that_was_set() {
+        let of = |share, ranks: &[u8]| flood_with(share, ranks, 800).iter().filter(|&&rank| rank == 1).count();
+        for (one_of, expected) in [(2, 400), (8, 100), (64, 13)] {
+            assert_eq!(of(Share::one_of(one_of), &[0, 1]), expected);
+            assert!(of(Share::one_of(one_of).rest(), &[0, 1]).abs_diff(800 - expected) <= 1);
+            // The share is that of the kind, however many colors it has.
+            assert_eq!(of(Share::one_of(one_of), &[1, 0, 1, 1]), expected);
+        }
+        assert_eq!(of(Share::one_of(8), &[1]), 800);
+        assert_eq!(of(Share::one_of(8).rest(), &[0]), 0);
     }
 }

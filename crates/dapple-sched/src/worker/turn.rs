@@ -1,8 +1,9 @@
 //! One turn of a color: how many of its callbacks run, what of that is timed, and how it ends.
 
 use std::ptr::{self, NonNull};
+use std::time::{Duration, Instant};
 
-use super::{Cut, Ending, LONG_CALLBACK_NS, LOOKS_TO_POLL, POLL_EVERY_NS, TINY_CALLBACK_NS, Worker, alarm, clock};
+use super::{Cut, Ending, LONG_CALLBACK_NS, TINY_CALLBACK_NS, Worker, alarm, clock};
 use crate::color::cell::ColorCell;
 use crate::color::node::Node;
 use crate::observe::trace;
@@ -136,7 +137,11 @@ impl Worker {
         if elapsed_ns > alarm::LONG_NS {
             self.shared.be_wary();
         }
-        let passed_ns = if to_look == 0 { self.look(&slice, elapsed_ns, away_ns) } else { elapsed_ns };
+        if to_look == 0 {
+            self.look(elapsed_ns, away_ns);
+        }
+        let ended = slice.started().map(|started| started + Duration::from_nanos(elapsed_ns));
+        let passed_ns = self.passed_ns(ended).unwrap_or(elapsed_ns);
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
         ran
     }
@@ -153,17 +158,24 @@ impl Worker {
             self.glances.set(GLANCES);
             return;
         }
-        let slice = Slice::start(true);
-        let passed_ns = slice.ns_since(self.looked_at.replace(slice.started()));
+        let passed_ns = self.passed_ns(Some(Instant::now())).unwrap_or_default();
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
         // Longer than short callbacks take: what runs here is to be measured.
         self.glances.set(if passed_ns > LOOK_EVERY_NS.into() { 0 } else { glances - 1 });
         self.turns_to_look.set(GLANCE_EVERY);
     }
 
+    /// How much time has passed since the clock was last looked at for this, so that no time counts twice.
+    fn passed_ns(&self, now: Option<Instant>) -> Option<u64> {
+        let (now, before) = now.zip(self.looked_at.replace(now))?;
+        // A model has no clock.
+        let model = cfg!(any(dapple_loom, dapple_shuttle)).then_some(self.tuning.poll_every_ns / MODEL_LOOKS_TO_POLL);
+        Some(model.unwrap_or_else(|| now.saturating_duration_since(before).as_nanos() as u64))
+    }
+
     /// Once in a while: records how long a turn took, without what was traffic with other workers, which sets how often
-    /// we look. Returns how much time has passed since the last look.
-    fn look(&self, slice: &Slice, turn_ns: u64, away_ns: u64) -> u64 {
+    /// we look.
+    fn look(&self, turn_ns: u64, away_ns: u64) {
         let slot = self.slot();
         // Relaxed: a hint for others; this worker alone writes it.
         let old = slot.turn_ns.load(Relaxed);
@@ -173,8 +185,6 @@ impl Worker {
         // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
         let turns = (LOOK_EVERY_NS / mean.max(1)).clamp(TURNS_BETWEEN_LOOKS_MIN, TURNS_BETWEEN_LOOKS_MAX);
         self.turns_to_look.set(turns - 1);
-        let before = self.looked_at.replace(slice.started());
-        slice.ns_since(before).max(POLL_EVERY_NS / LOOKS_TO_POLL)
     }
 
     /// Runs up to `batch` callbacks of a color. A panic passes through.
@@ -206,7 +216,7 @@ impl Worker {
                 }
                 cell.age_history(before);
                 self.blocks.trim();
-                if ran == end || slice.is_over() {
+                if ran == end || slice.is_over(self.tuning.slice_ns) {
                     return;
                 }
                 before = ran;
@@ -260,7 +270,10 @@ impl Worker {
 /// The cost of a post to another worker that its poster pays later, in nanoseconds.
 const COLD_BLOCK_NS: u64 = 100;
 
-/// ... of which there is at least one in so many.
+/// In a model, a worker looks at the kernel when it has timed so many turns.
+const MODEL_LOOKS_TO_POLL: u64 = 16;
+
+/// Of so many turns one is timed at least.
 const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
 const TURNS_BETWEEN_LOOKS_MIN: u32 = 4;
 

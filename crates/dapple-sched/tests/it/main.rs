@@ -37,6 +37,7 @@ mod policy;
 mod preempted;
 mod priority;
 mod random_nesting;
+mod settings;
 mod shutdown;
 mod state;
 mod stats;
