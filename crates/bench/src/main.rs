@@ -21,6 +21,7 @@ mod proxy;
 mod reads;
 mod regret;
 mod rng;
+mod settings;
 mod signserver;
 mod soak;
 mod stats;
@@ -60,6 +61,8 @@ enum Command {
     Overload(Box<overload::Args>),
     /// `dapple sign`, built four times: throughput and latency by load, and while one of two servers is killed and comes back
     Signserver(signserver::Args),
+    /// What the runtime's settings of time buy and cost: poll interval, time slice, share of events
+    Settings(settings::Args),
     /// A load generator: closed and open loop, latency from when a request was due, every body compared
     Load(Box<load::Args>),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         Command::OverloadHyper(args) => overload::run_hyper(&args),
         Command::Signserver(args) => signserver::run(&args),
         Command::SignserverTrial(args) => signserver::run_trial(&args),
+        Command::Settings(args) => settings::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Threads(args) => threads::run(&args),
         Command::ThreadsTrial(args) => threads::run_trial(&args),

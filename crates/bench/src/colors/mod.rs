@@ -9,7 +9,7 @@ mod outside;
 mod plot;
 mod regret;
 mod report;
-mod spin;
+pub(crate) mod spin;
 pub(crate) mod table2;
 mod threads;
 mod tokio_mpsc;
