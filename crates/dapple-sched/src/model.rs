@@ -9,12 +9,12 @@ use crate::color::Color;
 use crate::observe::trace::Watch;
 use crate::runtime::Handle;
 use crate::runtime::context::WorkerScope;
+use crate::runtime::cpus::Cpus;
 use crate::runtime::driver::Driver;
 use crate::runtime::panics::PanicInfo;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::{Setup, Shared};
 use crate::worker::Worker;
 use crate::worker::monitor::{self, SlowRule};
-use crate::worker::tuning::Tuning;
 
 #[cfg(dapple_loom)]
 pub use crate::task::model_blocks::{Block, Blocks, Keeper};
@@ -29,10 +29,36 @@ impl Model {
     /// A runtime of so many workers, none of which runs yet. Panics are counted and not reported: the hook that prints
     /// them, and fails models, has seen them already.
     pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
+        Model::make(workers, driver, None)
+    }
+
+    /// As `new`; workers come and go by [`Model::set_active`]. At first all work.
+    pub fn with_rests(workers: usize, driver: Arc<dyn Driver>) -> Model {
+        Model::make(workers, driver, Some(Cpus::new(workers, Default::default())))
+    }
+
+    /// From now on so many workers work, and the others rest; as the monitor does.
+    pub fn set_active(&self, active: usize) {
+        self.shared.set_active(active);
+    }
+
+    /// Workers that count as asleep and able to help.
+    pub fn sleepers(&self) -> usize {
+        self.shared.sleepers()
+    }
+
+    fn make(workers: usize, driver: Arc<dyn Driver>, cpus: Option<Cpus>) -> Model {
         let quiet = Some(Box::new(|_: &PanicInfo<'_>| ()) as _);
         // What is reported depends on the time, of which models have none.
         let never_slow = SlowRule { after: Duration::MAX, ..SlowRule::default() };
-        let shared = Shared::new(workers, driver, quiet, never_slow, Watch::new(None, false), Tuning::default(), false);
+        let shared = Shared::new(
+            workers,
+            driver,
+            quiet,
+            never_slow,
+            Watch::new(None, false),
+            Setup { cpus, ..Setup::default() },
+        );
         Model { shared: shared.expect("a model's alarm needs nothing") }
     }
 

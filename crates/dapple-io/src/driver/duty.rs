@@ -10,7 +10,7 @@
 //! | `holder + WAITS` | the holder waits in the kernel | `holder`: the holder is back |
 //!
 //! Only the holder sets and clears `WAITS`. A worker takes the duty over for itself, while it is awake; or it is given the
-//! duty by a helper that has another reactor, which then wakes it. So the holder is awake or in the kernel at any time, but for
+//! duty by a helper that has another reactor, or by a holder that goes to rest, which then wakes it. So the holder is awake or in the kernel at any time, but for
 //! a millisecond where another worker takes in events: there is always a worker that looks at the kernel next.
 //!
 //! A holder that is stuck in a long callback loses the duty (C6): to the worker that the scheduler's monitor sends to help, or,

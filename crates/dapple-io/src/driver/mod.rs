@@ -256,6 +256,10 @@ impl Driver for EpollDriver {
         current::with_own_slot(|own| slot.poll(own.filter(|own| !ptr::eq(*own, &**slot))))
     }
 
+    fn rest(&self, worker: usize, active: usize) {
+        self.slots[worker].rest(worker, active);
+    }
+
     fn unpark(&self, worker: usize) {
         self.slots[worker].unpark();
     }

@@ -177,6 +177,21 @@ impl Reactor {
         }
     }
 
+    /// `holder` rests, and is the caller: if it has the duty, one of the first `working` members gets it, best one that sleeps
+    /// aside. One that is awake looks at the kernel when it comes round, and does not go to sleep without having done so.
+    pub(super) fn hand_over_to_first(&self, working: u32, holder: u32) {
+        if !self.duty.is_held_by(holder) {
+            return;
+        }
+        let members = self.members.get().into_iter().flatten().take(working as usize);
+        let members: Vec<_> = members.filter_map(Weak::upgrade).collect();
+        let aside = members.iter().find(|slot| slot.sleeps_aside());
+        if let Some(slot) = aside.or(members.first()) {
+            self.duty.take_over(holder, slot.member());
+            slot.unpark();
+        }
+    }
+
     /// Dispatches what is ready, without waiting, if `worker` holds the duty; any thread. Returns whether anything was.
     pub(super) fn poll(&self, worker: u32) -> bool {
         if !self.duty.is_held_by(worker) {

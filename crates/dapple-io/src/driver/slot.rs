@@ -208,6 +208,12 @@ impl Slot {
         self.fired.try_lock().is_some_and(|fired| self.finish(fired))
     }
 
+    /// The owner, which is the caller, rests, as do the owners of all slots from `active` on; this one is number `own`.
+    pub(super) fn rest(&self, own: usize, active: usize) {
+        let first = own - self.member as usize;
+        self.reactor.hand_over_to_first(active.saturating_sub(first) as u32, self.member);
+    }
+
     pub(super) fn member(&self) -> u32 {
         self.member
     }

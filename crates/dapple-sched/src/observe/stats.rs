@@ -108,6 +108,8 @@ impl Counters {
 pub struct RuntimeStats {
     /// One entry per worker.
     pub workers: Vec<WorkerStats>,
+    /// The workers that work, the first ones; the others rest. See [`crate::Builder::follow_cpus`].
+    pub workers_active: usize,
     /// Tasks that have started and not ended.
     pub tasks_live: u64,
     /// Callbacks that threads other than workers have posted, wakes of tasks included.

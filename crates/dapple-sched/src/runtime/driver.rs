@@ -34,6 +34,12 @@ pub trait Driver: Any + Send + Sync {
     /// must be safe from any worker at any time, and skip rather than wait when somebody else is in the slot.
     fn poll(&self, worker: usize) -> bool;
 
+    /// The calling worker rests, as do all from number `active` on, and is about to park. If it waits for events on behalf of others,
+    /// one of those that work is to do that from now on. Default: nothing.
+    fn rest(&self, worker: usize, active: usize) {
+        let _ = (worker, active);
+    }
+
     /// Makes `park(worker)` return. Called from any thread.
     fn unpark(&self, worker: usize);
 

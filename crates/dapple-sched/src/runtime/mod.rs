@@ -7,6 +7,7 @@
 pub(crate) mod block_on;
 pub(crate) mod closing;
 pub(crate) mod context;
+pub(crate) mod cpus;
 pub(crate) mod driver;
 pub(crate) mod enter;
 pub mod foreign;
@@ -21,6 +22,7 @@ use std::io;
 use std::mem;
 use std::ops::Range;
 use std::panic::Location;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,10 +33,11 @@ use crate::observe::stats::RuntimeStats;
 use crate::observe::trace::{Observer, Watch};
 use crate::runtime::closing::Closed;
 use crate::runtime::context::WorkerScope;
+use crate::runtime::cpus::Cpus;
 use crate::runtime::driver::{Driver, ThreadDriver};
 use crate::runtime::enter::EnterGuard;
 use crate::runtime::panics::PanicInfo;
-use crate::runtime::shared::Shared;
+use crate::runtime::shared::{Setup, Shared};
 use crate::sync::atomic::Ordering::*;
 use crate::task::light;
 use crate::task::{self, JoinHandle, Start};
@@ -144,7 +147,7 @@ impl Handle {
         context::index_in(&self.shared)
     }
 
-    /// How many workers there are.
+    /// How many workers there are, those that rest included; see [`Builder::follow_cpus`].
     pub fn workers(&self) -> usize {
         self.shared.slots.len()
     }
@@ -242,6 +245,7 @@ impl Handle {
         RuntimeStats {
             // Relaxed: numbers to show.
             workers: slots.map(|(slot, queued)| slot.counters.snapshot(slot.len.load(Relaxed), queued)).collect(),
+            workers_active: self.shared.active(),
             tasks_live: self.shared.tasks_live.load(Relaxed) as u64,
             posts_outside: self.shared.posts_outside.load(Relaxed),
         }
@@ -324,6 +328,8 @@ pub struct Builder {
     driver: Option<MakeDriver>,
     policy: Option<MakePolicy>,
     tuning: Asked,
+    follow_cpus: Option<bool>,
+    system_root: PathBuf,
 }
 
 impl Builder {
@@ -339,13 +345,40 @@ impl Builder {
             driver: None,
             policy: None,
             tuning: Asked::default(),
+            follow_cpus: None,
+            system_root: PathBuf::from("/"),
         }
     }
 
-    /// How many workers, from 1 to 1,024. Default: one per core that CPU affinity and the cgroup's quota leave to the
-    /// process.
+    /// How many workers, from 1 to 1,024. Default: one per processor that CPU affinity and the quotas of the control groups leave
+    /// to the process, a quota rounded up; these follow what changes later, as [`Builder::follow_cpus`] tells.
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = Some(workers);
+        self
+    }
+
+    /// Whether workers come and go while the runtime runs, with the processors that CPU affinity and the quotas of the control
+    /// groups leave to the process. Default: yes where [`Builder::workers`] is not set, no where it is.
+    ///
+    /// About once a second, while there is something to do, the runtime looks how many processors there are. Where there are
+    /// fewer than workers, the last workers rest: they hand their colors over to the others, and sleep. Where there are more again,
+    /// they go on. There never are more workers than the runtime was built with: set `workers` to the most that may be useful
+    /// where a quota may grow beyond what it is at the start.
+    ///
+    /// Colors that are pinned to a worker that rests still run there. The affinity that counts is that of the runtime's own
+    /// threads: `taskset -a -p` changes it, and so does a `cpuset`. At most 1,024 processors are told apart.
+    ///
+    /// ```
+    /// use dapple_sched::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(8).follow_cpus(true).build()?;
+    /// let stats = runtime.handle().stats();
+    /// assert_eq!(stats.workers.len(), 8);
+    /// assert!((1..=8).contains(&stats.workers_active));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn follow_cpus(mut self, on: bool) -> Builder {
+        self.follow_cpus = Some(on);
         self
     }
 
@@ -466,6 +499,13 @@ impl Builder {
         self
     }
 
+    /// Where the files of the system are by which quotas are known; elsewhere than at `/` in tests only.
+    #[doc(hidden)]
+    pub fn system_root(mut self, root: impl Into<PathBuf>) -> Builder {
+        self.system_root = root.into();
+        self
+    }
+
     /// Starts the workers.
     ///
     /// # Errors
@@ -479,10 +519,8 @@ impl Builder {
         self,
         start: impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>>,
     ) -> io::Result<Runtime> {
-        let workers = match self.workers {
-            Some(workers) => workers,
-            None => thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
-        };
+        let available = cpus::available(&self.system_root);
+        let workers = self.workers.unwrap_or(available.min(WORKERS_MAX));
         if !(1..=WORKERS_MAX).contains(&workers) {
             let message = format!("{workers} workers: choose a number from 1 to {WORKERS_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -494,8 +532,10 @@ impl Builder {
             None => Arc::new(ThreadDriver::new(workers)),
         };
         let watch = Watch::new(self.observer, self.measure_times);
-        let policed = self.policy.is_some();
-        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, tuning, policed)?;
+        let follows = self.follow_cpus.unwrap_or(self.workers.is_none()) && workers > 1;
+        let cpus = follows.then(|| Cpus::new(available.min(workers), self.system_root));
+        let setup = Setup { tuning, cpus, policed: self.policy.is_some() };
+        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, setup)?;
         let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
         for index in 0..workers {
             let (shared, policy) = (shared.clone(), self.policy.clone());

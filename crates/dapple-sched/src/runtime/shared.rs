@@ -31,6 +31,7 @@ use crate::observe::stats::Counters;
 use crate::observe::trace::Watch;
 use crate::runtime::PanicHandler;
 use crate::runtime::closing::Closing;
+use crate::runtime::cpus::Cpus;
 use crate::runtime::driver::{Barrier, Driver};
 use crate::runtime::foreign;
 use crate::runtime::fork;
@@ -42,11 +43,19 @@ use crate::sync::lock::OwnedLock as QueueLock;
 use crate::task::TaskMemory;
 use crate::task::budget::Budget;
 use crate::task::light::{STRETCH_MAX, Stretch};
-use crate::worker::alarm::{AT_REST, Alarm, SLEEPERS};
+use crate::worker::alarm::{self, AT_REST, Alarm};
 use crate::worker::mark::{Help, Mark};
 use crate::worker::monitor::SlowRule;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::tuning::{Share, Tuning};
+
+/// What the builder of a runtime decides of its workers.
+#[derive(Default)]
+pub(crate) struct Setup {
+    pub(crate) tuning: Tuning,
+    pub(crate) cpus: Option<Cpus>,
+    pub(crate) policed: bool,
+}
 
 /// One runtime.
 pub(crate) struct Shared {
@@ -63,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) slow_rule: SlowRule,
     pub(crate) watch: Watch,
     pub(crate) tuning: Tuning,
+    /// Where workers come and go: how many there are to be.
+    pub(crate) cpus: Option<Cpus>,
     /// The program has a policy of its own.
     pub(crate) policed: bool,
     /// Light tasks that a worker takes at once.
@@ -342,9 +353,9 @@ impl Shared {
         panic_handler: Option<PanicHandler>,
         slow_rule: SlowRule,
         watch: Watch,
-        tuning: Tuning,
-        policed: bool,
+        setup: Setup,
     ) -> io::Result<Arc<Shared>> {
+        let Setup { tuning, cpus, policed } = setup;
         let alarm = Alarm::new()?;
         let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
         Ok(Arc::new_cyclic(|weak| Shared {
@@ -361,6 +372,7 @@ impl Shared {
             slow_rule,
             watch,
             tuning,
+            cpus,
             policed,
             stretch_max,
             started: Instant::now(),
@@ -459,14 +471,15 @@ impl Shared {
         foreign::contain_for(self, || self.driver.unpark(worker));
     }
 
-    /// Wakes one sleeping worker to look for work. False: nobody sleeps.
+    /// Wakes one sleeping worker to look for work. False: none sleeps that does not rest.
     pub(crate) fn kick_any(&self, except: usize) -> bool {
-        (0..self.slots.len()).any(|worker| worker != except && self.slots[worker].is_asleep() && self.kick(worker))
+        (0..self.active()).any(|worker| worker != except && self.slots[worker].is_asleep() && self.kick(worker))
     }
 
+    /// Workers that sleep and could be woken to help.
     pub(crate) fn sleepers(&self) -> usize {
         // Relaxed: a hint; who is woken decides by an exchange.
-        (self.pulse.load(Relaxed) & SLEEPERS) as usize
+        alarm::helpers(self.pulse.load(Relaxed)) as usize
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

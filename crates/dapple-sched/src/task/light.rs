@@ -121,9 +121,10 @@ unsafe fn enqueue_from_outside(task: NonNull<Header>) {
     shared.check_process();
     // Relaxed: a number to show.
     shared.posts_outside.fetch_add(1, Relaxed);
-    let mut target = home % shared.slots.len();
+    let active = shared.active();
+    let mut target = home % active;
     if !shared.slots[target].is_asleep() && shared.sleepers() > 0 {
-        target = (0..shared.slots.len()).find(|&worker| shared.slots[worker].is_asleep()).unwrap_or(target);
+        target = (0..active).find(|&worker| shared.slots[worker].is_asleep()).unwrap_or(target);
     }
     let mut queue = shared.slots[target].lock();
     if queue.closed {

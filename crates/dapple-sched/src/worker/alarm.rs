@@ -6,7 +6,8 @@
 //! kernel anyway. While they do, the monitor sleeps. When the alarm goes off, the monitor looks twice, shortly one after the
 //! other: a worker that has ended no turn in between is in a long callback.
 //!
-//! One word, the *pulse*, has the number of workers that sleep and two bits about the timer:
+//! One word, the *pulse*, has the number of workers that sleep, of these the number of those that rest (`rest`) and so cannot help, and two
+//! bits about the timer:
 //!
 //! | bits | the timer | next |
 //! |---|---|---|
@@ -93,9 +94,9 @@ impl Shared {
     }
 
     /// A worker counts as asleep from now on.
-    pub(super) fn fell_asleep(&self, wakes_seldom: bool) {
-        let old = self.pulse.fetch_add(1, AcqRel);
-        if old & FAR != 0 && self.slots.len() > 1 {
+    pub(super) fn fell_asleep(&self, wakes_seldom: bool, rests: bool) {
+        let old = self.pulse.fetch_add(sleeper(rests), AcqRel);
+        if old & FAR != 0 && self.slots.len() > 1 && !rests {
             // It could help those that are awake.
             self.set_alarm(false);
         } else if wakes_seldom && (old & SLEEPERS) as usize + 1 == self.slots.len() {
@@ -104,8 +105,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn woke_up(&self) {
-        self.pulse.fetch_sub(1, AcqRel);
+    pub(super) fn woke_up(&self, rested: bool) {
+        self.pulse.fetch_sub(sleeper(rested), AcqRel);
     }
 
     /// The worker, which is the caller, has come round, though it does not see to the alarm.
@@ -130,7 +131,7 @@ impl Shared {
             self.begin_round();
             return (now, true);
         }
-        let every = match pulse & SLEEPERS > 0 {
+        let every = match helpers(pulse) > 0 {
             true if self.alarm.is_wary(now) => NEAR_EVERY_NS,
             true => CALM_EVERY_NS,
             false => FAR_EVERY_NS,
@@ -150,7 +151,8 @@ impl Shared {
             slot.came_round.store(false, Relaxed);
             slot.turns_then.store(slot.counters.turns(), Relaxed);
         }
-        self.set_alarm(false);
+        // The monitor is also to look how many processors there are.
+        self.set_alarm(self.cpus.as_ref().is_some_and(|cpus| cpus.is_due(self.now_ns())));
     }
 
     /// Sets the alarm: far off where no worker could help; or `soon`.
@@ -170,7 +172,7 @@ impl Shared {
 
     /// Sets the alarm far off; false where a worker sleeps that could help. The caller may change the alarm.
     fn set_far(&self) -> bool {
-        let can_be_helped = |pulse| self.slots.len() > 1 && pulse & SLEEPERS > 0;
+        let can_be_helped = |pulse| self.slots.len() > 1 && helpers(pulse) > 0;
         // Relaxed: the exchange decides.
         let pulse = self.pulse.load(Relaxed);
         if can_be_helped(pulse) {
@@ -208,8 +210,22 @@ impl Shared {
     }
 }
 
+/// Workers that sleep and do not rest.
+pub(crate) fn helpers(pulse: u32) -> u32 {
+    (pulse & SLEEPERS) - (pulse >> RESTING_SHIFT & RESTING_MAX)
+}
+
+/// What a worker that sleeps adds to the pulse.
+fn sleeper(rests: bool) -> u32 {
+    1 + (u32::from(rests) << RESTING_SHIFT)
+}
+
 /// Bits of the pulse that count workers which sleep.
-pub(crate) const SLEEPERS: u32 = 0xffff;
+const SLEEPERS: u32 = 0xffff;
+
+/// Above these are the bits that count those of them which rest: of 1,024 workers one does not.
+const RESTING_SHIFT: u32 = 16;
+const RESTING_MAX: u32 = 0x3ff;
 
 /// See the module's table.
 const FAR: u32 = 1 << 30;

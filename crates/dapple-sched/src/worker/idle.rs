@@ -43,21 +43,23 @@ impl Drop for Search<'_> {
 /// A worker counts as asleep. Ends as [`Search`]: a worker that counted as asleep for good would switch C6 off.
 struct Sleep<'a> {
     worker: &'a Worker,
+    /// It counts among those that rest.
+    rests: bool,
     began_ns: u64,
 }
 
 impl Sleep<'_> {
-    fn begin(worker: &Worker) -> Sleep<'_> {
+    fn begin(worker: &Worker, rests: bool) -> Sleep<'_> {
         let shared = &worker.shared;
-        shared.fell_asleep(worker.wakes_seldom.get());
-        Sleep { worker, began_ns: shared.now_ns() }
+        shared.fell_asleep(worker.wakes_seldom.get(), rests);
+        Sleep { worker, rests, began_ns: shared.now_ns() }
     }
 }
 
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
         self.worker.slot().wake_up();
-        self.worker.shared.woke_up();
+        self.worker.shared.woke_up(self.rests);
         self.worker.wakes(self.began_ns);
     }
 }
@@ -67,6 +69,10 @@ impl Worker {
     pub(super) fn find_work(&self) -> bool {
         let _search = Search(&self.shared);
         self.shared.mark_round(self.index);
+        if self.rests() {
+            self.poll_driver(self.index);
+            return self.hand_over();
+        }
         let rounds = self.spin_rounds.get();
         let mut found = self.poll_driver(self.index) || self.steal();
         let mut round = 0;
@@ -92,13 +98,24 @@ impl Worker {
         }
         let slot = self.slot();
         let queue = slot.lock();
+        // Under the lock: see `rest`.
+        let rests = self.rests();
         if queue.turns_waiting() > 0 || self.shared.is_stopping() || !slot.fall_asleep(&queue) {
             return;
         }
         drop(queue);
-        let _sleep = Sleep::begin(self);
+        let sleep = Sleep::begin(self, rests);
         slot.counters.park();
-        self.dispatching(|| self.shared.park(self.index, None));
+        self.dispatching(|| {
+            if rests {
+                self.shared.driver.rest(self.index, self.shared.active());
+            }
+            self.shared.park(self.index, None);
+        });
+        drop(sleep);
+        if self.rests() {
+            self.hand_over();
+        }
     }
 
     /// Takes colors from other workers. True: some were taken, or events of another worker were dispatched.

@@ -18,6 +18,7 @@ mod nested;
 pub(crate) mod placement;
 mod policed;
 pub(crate) mod policy;
+mod rest;
 pub(crate) mod run_queue;
 pub(crate) mod tuning;
 mod turn;
@@ -385,6 +386,9 @@ impl Worker {
             self.ns_to_poll.set(self.tuning.poll_every_ns);
             self.comes_round();
             self.poll_driver(self.index);
+            if self.rests() {
+                self.hand_over();
+            }
         }
     }
 

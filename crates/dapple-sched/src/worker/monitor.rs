@@ -149,6 +149,7 @@ pub(crate) fn run(shared: Weak<Shared>, timer: Arc<Timer>) {
         if shared.rest_alarm() {
             continue;
         }
+        shared.follow_cpus();
         seen.resize_with(shared.slots.len(), Seen::default);
         let soon = look(&shared, &mut seen, shared.sleepers() > 0);
         shared.set_alarm(soon);

@@ -49,6 +49,7 @@ impl Worker {
         let rescued = unsafe { cell.fifo(|fifo| fifo.rescued) };
         let slot = &self.shared.slots[usize::from(target)];
         if usize::from(target) == self.index
+            || usize::from(target) >= self.shared.active()
             || (usize::from(target) > self.index && !rescued)
             || slot.wait_ns() > LONG_WAIT_NS
             || slot.is_overdue()

@@ -36,7 +36,11 @@ mod pinned;
 mod policy;
 mod preempted;
 mod priority;
+#[cfg(not(miri))]
+mod quota;
 mod random_nesting;
+#[cfg(not(miri))]
+mod rest;
 mod settings;
 mod shutdown;
 mod state;

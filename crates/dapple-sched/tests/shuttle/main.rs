@@ -14,6 +14,7 @@ mod nested;
 mod nesting;
 mod programs;
 mod pulse;
+mod rest;
 mod scenes;
 #[allow(dead_code, reason = "some of it is for the models of crates above")]
 mod support;

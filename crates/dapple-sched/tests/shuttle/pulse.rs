@@ -90,7 +90,7 @@ struct Scene {
 impl Scene {
     fn start() -> Scene {
         let driver = Arc::new(Watched::default());
-        let model = Model::new(2, driver.clone());
+        let model = Model::with_rests(2, driver.clone());
         let monitor = thread::spawn(model.monitor());
         Scene { model, driver, monitor }
     }
@@ -153,6 +153,49 @@ fn a_worker_that_stays_busy_is_not_missed() {
                 done.fetch_add(1, SeqCst);
             });
         }
+        busy.join().unwrap();
+        stopped.store(true, SeqCst);
+        scene.model.stop();
+        helper.join().unwrap();
+        scene.monitor.join().unwrap();
+        drop(color);
+        finish(&scene.model);
+    });
+}
+
+// The helper rests at first, so that the monitor may have found that none could help. It counts again when it works again.
+//
+// Caught: a number of workers that rises and wakes none of them (deadlock); a worker that goes on counting as one that rests (deadlock).
+#[test]
+fn a_worker_that_works_again_helps() {
+    check(3_000, || {
+        let scene = Scene::start();
+        let (stopped, served) = (Arc::new(AtomicBool::new(false)), Arc::new(Signal::default()));
+        scene.model.set_active(1);
+        let helper = scene.helper(&stopped, &served);
+        let done = Arc::new(AtomicBool::new(false));
+        let color = scene.model.handle().new_color_at(BUSY);
+        let busy = thread::spawn({
+            let (model, done) = (scene.model.clone(), done.clone());
+            move || {
+                model.worker(BUSY, |worker| {
+                    while !done.load(SeqCst) {
+                        if !worker.step() {
+                            worker.sleep();
+                        }
+                    }
+                    worker.drain();
+                });
+            }
+        });
+        let (driver, let_go) = (scene.driver.clone(), served.clone());
+        color.post(move || {
+            driver.busy.store(true, SeqCst);
+            let_go.wait(|| ());
+            driver.busy.store(false, SeqCst);
+            done.store(true, SeqCst);
+        });
+        scene.model.set_active(2);
         busy.join().unwrap();
         stopped.store(true, SeqCst);
         scene.model.stop();

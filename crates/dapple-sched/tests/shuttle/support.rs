@@ -85,7 +85,16 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn start(workers: usize) -> Running {
         let parker = Parker((0..workers).map(|_| (Mutex::new(false), Condvar::new())).collect());
-        let model = Model::new(workers, Arc::new(parker));
+        Running::of(workers, Model::new(workers, Arc::new(parker)))
+    }
+
+    /// Workers that come and go.
+    pub(crate) fn with_rests(workers: usize) -> Running {
+        let parker = Parker((0..workers).map(|_| (Mutex::new(false), Condvar::new())).collect());
+        Running::of(workers, Model::with_rests(workers, Arc::new(parker)))
+    }
+
+    fn of(workers: usize, model: Model) -> Running {
         let threads = (0..workers)
             .map(|index| {
                 let model = model.clone();

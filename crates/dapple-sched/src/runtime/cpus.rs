@@ -1,0 +1,198 @@
+//! How many processors the process may use: by the affinity of its threads, and by the quotas of its control groups.
+//!
+//! The standard library's `available_parallelism` looks at both, but rounds a quota down: with one of 1.9 processors a runtime
+//! would have a single worker, and leave nearly half of them unused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use crate::sync::atomic::AtomicUsize;
+
+/// For a runtime whose workers follow the number of processors. How they rest is in `worker::rest`.
+pub(crate) struct Cpus {
+    /// The number of workers that work; the others rest.
+    pub(crate) active: AtomicUsize,
+    /// Where the files of the system are; elsewhere in tests only.
+    root: PathBuf,
+    /// When the monitor is to look again, in nanoseconds since the runtime started. A hint.
+    look_at_ns: AtomicU64,
+}
+
+impl Cpus {
+    pub(crate) fn new(active: usize, root: PathBuf) -> Cpus {
+        Cpus { active: AtomicUsize::new(active), root, look_at_ns: AtomicU64::new(LOOK_EVERY_NS) }
+    }
+
+    /// Whether it is time to look again.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        // Relaxed, here and below: a hint. Only the monitor changes it.
+        now_ns >= self.look_at_ns.load(Relaxed)
+    }
+
+    /// Looks again. Reads files, which takes some 50 us.
+    pub(crate) fn look(&self, now_ns: u64) -> usize {
+        self.look_at_ns.store(now_ns + LOOK_EVERY_NS, Relaxed);
+        available(&self.root)
+    }
+}
+
+/// The number of processors that the calling thread may use, and no more than the quota of its process allows, rounded up; at
+/// least 1.
+pub(crate) fn available(root: &Path) -> usize {
+    let by_affinity = match rustix::thread::sched_getaffinity(None) {
+        Ok(set) => set.count() as usize,
+        // A machine with more processors than the set has room for.
+        Err(_) => thread::available_parallelism().map_or(1, usize::from),
+    };
+    by_affinity.min(quota(root).unwrap_or(usize::MAX)).max(1)
+}
+
+/// The smallest quota of the process's control groups and of those that they are in, in processors, rounded up; `None` where
+/// there is none.
+fn quota(root: &Path) -> Option<usize> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let quotas = groups.lines().filter_map(|line| {
+        let [_, controllers, group] = fields(line.splitn(3, ':'))?;
+        // Version 2 has one hierarchy, without a name.
+        let version = match controllers {
+            "" => Version::Two,
+            _ if controllers.split(',').any(|name| name == "cpu") => Version::One,
+            _ => return None,
+        };
+        let (mounted_at, path) = mounts.lines().find_map(|line| version.place(line, group))?;
+        smallest_up_to(&root.join(mounted_at.trim_start_matches('/')), &path, version)
+    });
+    quotas.min()
+}
+
+/// The smallest quota from a group to where its hierarchy is mounted.
+fn smallest_up_to(mounted_at: &Path, group: &Path, version: Version) -> Option<usize> {
+    group.ancestors().filter_map(|group| version.quota_of(&mounted_at.join(group))).min()
+}
+
+/// Of control groups.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    /// Where a line of `mountinfo` mounts the hierarchy, and the path of the group below that; `None` if it mounts something else.
+    fn place<'a>(self, line: &'a str, group: &str) -> Option<(&'a str, PathBuf)> {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let [kind, _, options] = fields(file_system.split(' '))?;
+        let is_it = match self {
+            Version::One => kind == "cgroup" && options.split(',').any(|option| option == "cpu"),
+            Version::Two => kind == "cgroup2",
+        };
+        let [_, _, _, mounted_group, mounted_at] = fields(mount.split(' '))?;
+        // In a container the group that is mounted may be the process's own, or one that it does not see.
+        let below = Path::new(group).strip_prefix(mounted_group).unwrap_or(Path::new(""));
+        is_it.then(|| (mounted_at, below.to_owned()))
+    }
+
+    /// The quota of one group.
+    fn quota_of(self, group: &Path) -> Option<usize> {
+        let read = |name: &str| fs::read_to_string(group.join(name)).ok();
+        let (quota_us, period_us) = match self {
+            Version::One => (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?),
+            Version::Two => {
+                let both = read("cpu.max")?;
+                let (quota_us, period_us) = both.trim().split_once(' ')?;
+                (quota_us.to_owned(), period_us.to_owned())
+            }
+        };
+        // "max" and -1 are no numbers of this kind: there is no quota.
+        let (quota_us, period_us) = (quota_us.trim().parse::<u64>().ok()?, period_us.trim().parse::<u64>().ok()?);
+        (period_us > 0).then(|| usize::try_from(quota_us.div_ceil(period_us)).unwrap_or(usize::MAX))
+    }
+}
+
+/// The first fields of a line, if there are as many.
+fn fields<'a, const N: usize>(mut all: impl Iterator<Item = &'a str>) -> Option<[&'a str; N]> {
+    let mut first = [""; N];
+    for field in &mut first {
+        *field = all.next()?;
+    }
+    Some(first)
+}
+
+const LOOK_EVERY_NS: u64 = Duration::from_secs(1).as_nanos() as u64;
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// A folder that stands for the system's root.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str) -> Root {
+            let path = std::env::temp_dir().join(format!("dapple-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).expect("there is a folder for temporary files");
+            Root(path)
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().expect("it is in the root")).expect("a folder can be made");
+            fs::write(&path, text).expect("a file can be written");
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_quota_of_version_two_is_the_smallest_on_the_way_up_and_rounded_up() {
+        let root = Root::new("v2");
+        root.write("proc/self/cgroup", "0::/a/b\n");
+        let mounts =
+            "20 1 0:5 / /proc rw - proc proc rw\n30 1 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
+        root.write("proc/self/mountinfo", mounts);
+        assert_eq!(quota(&root.0), None);
+        root.write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+        assert_eq!(quota(&root.0), None);
+        root.write("sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+        assert_eq!(quota(&root.0), Some(3));
+        root.write("sys/fs/cgroup/a/b/cpu.max", "10000 100000\n");
+        assert_eq!(quota(&root.0), Some(1));
+        assert_eq!(available(&root.0), 1);
+        // What is no quota counts as none.
+        for text in ["", "x 100000", "100000", "100000 0", "-1 100000"] {
+            root.write("sys/fs/cgroup/a/b/cpu.max", text);
+            assert_eq!(quota(&root.0), Some(3), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_quota_of_version_one_is_found_where_the_controller_is_mounted() {
+        let root = Root::new("v1");
+        root.write("proc/self/cgroup", "4:memory:/m\n3:cpu,cpuacct:/docker/x/y\n1:cpuset:/\n0::/\n");
+        // The container sees its own group as the root of what is mounted.
+        let mounts = "40 1 0:30 /docker/x /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      41 1 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n";
+        root.write("proc/self/mountinfo", mounts);
+        root.write("sys/fs/cgroup/cpu,cpuacct/y/cpu.cfs_period_us", "100000\n");
+        root.write("sys/fs/cgroup/cpu,cpuacct/y/cpu.cfs_quota_us", "-1\n");
+        assert_eq!(quota(&root.0), None);
+        root.write("sys/fs/cgroup/cpu,cpuacct/y/cpu.cfs_quota_us", "150000\n");
+        assert_eq!(quota(&root.0), Some(2));
+    }
+
+    #[test]
+    fn without_control_groups_the_affinity_decides() {
+        let root = Root::new("none");
+        assert_eq!(quota(&root.0), None);
+        assert!(available(&root.0) >= 1);
+        assert!(available(Path::new("/")) <= available(&root.0));
+    }
+}
