@@ -68,6 +68,11 @@ impl Model {
         self.driver.park(self.worker, None);
     }
 
+    /// To be called by the worker: it is about to park and rests, as do all from number `active` on.
+    pub fn rest(&self, active: usize) {
+        self.driver.rest(self.worker, active);
+    }
+
     /// Dispatches what is ready, as the worker between two turns, as a thief, or as another worker that helps this one.
     pub fn poll(&self) -> bool {
         self.driver.poll(self.worker)

@@ -32,6 +32,9 @@ mod futures;
 mod happy_eyeballs;
 mod idle_descriptors;
 mod process;
+#[path = "../../../dapple-sched/tests/it/quota.rs"]
+mod quota;
+mod rest;
 mod shortage;
 mod shutdown;
 mod signal;

@@ -141,3 +141,29 @@ fn the_holder_parks_twice() {
         holder.finish();
     });
 }
+
+// The second worker has the duty, and rests: it gives the duty to the first one, which parks meanwhile, and sleeps aside itself. A byte
+// comes: one of them dispatches it.
+//
+// Caught: a duty that is given away without an unpark (deadlock).
+#[test]
+fn a_holder_gives_the_duty_away_to_rest() {
+    check(4, || {
+        let [working, resting] = Model::with_workers(1);
+        let done = Flag::new();
+        let pipe = awaited_pipe(&working, &done);
+        let rests = resting.clone();
+        let workers = [
+            worker(&resting, &working, &done, move |working| {
+                // As a helper does.
+                working.poll();
+                rests.rest(1);
+            }),
+            worker(&working, &resting, &done, |_| ()),
+        ];
+        pipe.put();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        drop((pipe, resting));
+        working.finish();
+    });
+}
