@@ -4,76 +4,147 @@
 //! cargo run --example policy_longest
 //! ```
 //!
-//! Twelve colors with one callback each, and one color with twelve, on two workers. Oldest first, the short ones are
-//! through after six units of time, and then one worker alone has twelve to go. Longest first, both end after twelve.
+//! Twelve colors with one callback each, then two with six and one with twelve, on two workers. Oldest first, the long ones begin
+//! last, and in the end one worker has callbacks to go and the other one none. Longest first, both end after 18 units of time.
+//!
+//! A [`Policy`] picks among the colors of its own worker: a longer one that waits at another worker is passed over. [`AllWorkers`] looks
+//! at all of them, with nothing but pinned colors and states: the program keeps one table of what waits, from which each worker takes
+//! the longest color of all, and runs it in line.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dapple::{Color, Policy, Runnable, RunnableKey};
+use dapple::{Builder, Color, Colored, Handle, Policy, Runnable, RunnableKey};
 
 fn main() -> io::Result<()> {
-    let by_default = run(dapple::builder())?;
-    let by_length = run(dapple::builder().policy(|_| Box::new(Longest::default())))?;
-    println!("units of time by the default, oldest first: {by_default:.1}");
-    println!("units of time by the longest color first:   {by_length:.1}");
+    for (name, by_length) in [("oldest first", false), ("longest of each worker first", true)] {
+        let all = Arc::new(Published::default());
+        let lengths = all.clone();
+        let policy = move |worker| {
+            let all = lengths.clone();
+            Box::new(PerWorker { worker, by_length, all }) as Box<dyn Policy>
+        };
+        report(name, run(dapple::builder().policy(policy), post_all)?, all.passed.load(Relaxed));
+    }
+    let passed = Arc::new(AtomicUsize::new(0));
+    let counter = passed.clone();
+    let units = run(dapple::builder(), move |alive| AllWorkers::start(alive, counter))?;
+    report("longest of all workers first", units, passed.load(Relaxed));
+    assert_eq!(passed.load(Relaxed), 0, "no worker ran a color while a longer one waited anywhere");
     Ok(())
 }
 
-/// Of the colors that wait, takes the one with most callbacks. It looks at all of them: enough for a few hundred.
-#[derive(Default)]
-struct Longest {
-    queued: HashMap<RunnableKey, usize>,
+fn report(name: &str, units: f64, passed: usize) {
+    println!("{name}: {units:.1} units of time; {passed} times a worker passed over a longer color");
 }
 
-impl Policy for Longest {
+/// What the policies of all workers know, and how often one of them took a color while a longer one waited somewhere.
+#[derive(Default)]
+struct Published {
+    lengths: Mutex<HashMap<(usize, RunnableKey), usize>>,
+    passed: AtomicUsize,
+}
+
+/// Picks among the colors of one worker: the longest, or the oldest. It looks at all of them: enough for a few hundred.
+struct PerWorker {
+    worker: usize,
+    by_length: bool,
+    all: Arc<Published>,
+}
+
+impl Policy for PerWorker {
     fn queued(&mut self, color: &Runnable) {
-        self.queued.insert(color.key, color.queued);
+        self.all.lengths.lock().expect("no policy panics").insert((self.worker, color.key), color.queued);
     }
 
     fn changed(&mut self, color: &Runnable) {
-        self.queued.insert(color.key, color.queued);
+        self.queued(color);
     }
 
     fn removed(&mut self, key: RunnableKey) {
-        self.queued.remove(&key);
+        self.all.lengths.lock().expect("no policy panics").remove(&(self.worker, key));
     }
 
     fn pick(&mut self) -> Option<RunnableKey> {
-        // Of equally long ones the oldest, which has the smallest key.
-        let longest = self.queued.iter().max_by_key(|&(key, queued)| (queued, std::cmp::Reverse(key)));
-        let key = *longest?.0;
-        self.queued.remove(&key);
+        let mut lengths = self.all.lengths.lock().expect("no policy panics");
+        let own = lengths.iter().filter(|((worker, _), _)| *worker == self.worker);
+        // The smallest key is the oldest color.
+        let rank = |length: usize, key| (if self.by_length { length } else { 0 }, Reverse(key));
+        let (&(_, key), &length) = own.max_by_key(|&(&(_, key), &length)| rank(length, key))?;
+        self.all.passed.fetch_add(usize::from(lengths.values().any(|&other| other > length)), Relaxed);
+        lengths.remove(&(self.worker, key));
         Some(key)
     }
 }
 
+/// Stands for one callback's work, so that the example needs no two cores. Never block a worker otherwise.
+fn work(alive: Sender<()>) {
+    thread::sleep(UNIT);
+    drop(alive);
+}
+
+/// Leaves it to the runtime where the callbacks run, and to its policy when.
+fn post_all(alive: &Sender<()>) {
+    for length in LENGTHS {
+        let color = Color::new();
+        for alive in vec![alive.clone(); length] {
+            color.post(move || work(alive));
+        }
+    }
+}
+
+/// What waits in the whole program: the length of each color, the number of the color, and the color's own callbacks. A color that
+/// a worker runs is not in the table, so that no other worker waits for it.
+struct AllWorkers {
+    waiting: Mutex<BinaryHeap<(usize, Reverse<usize>)>>,
+    colors: Vec<Colored<Vec<Sender<()>>>>,
+    passed: Arc<AtomicUsize>,
+}
+
+impl AllWorkers {
+    fn start(alive: &Sender<()>, passed: Arc<AtomicUsize>) {
+        let waiting = LENGTHS.iter().enumerate().map(|(number, &length)| (length, Reverse(number)));
+        let waiting = Mutex::new(waiting.collect());
+        let colors = LENGTHS.iter().map(|&length| Colored::new(vec![alive.clone(); length])).collect();
+        let all = Arc::new(AllWorkers { waiting, colors, passed });
+        for worker in 0..Handle::current().workers() {
+            all.clone().post_next(Color::pinned(worker));
+        }
+    }
+
+    /// Makes the worker that the color is pinned to run one callback of the longest color, again and again.
+    fn post_next(self: Arc<Self>, worker: Color) {
+        worker.clone().post(move || {
+            let mut waiting = self.waiting.lock().expect("no callback panics in it");
+            let Some((length, Reverse(number))) = waiting.pop() else { return };
+            self.passed.fetch_add(usize::from(waiting.iter().any(|&(other, _)| other > length)), Relaxed);
+            drop(waiting);
+            self.colors[number].try_with(|callbacks| callbacks.pop().map(work)).expect("no other worker has the color");
+            if length > 1 {
+                self.waiting.lock().expect("no callback panics in it").push((length - 1, Reverse(number)));
+            }
+            self.post_next(worker);
+        });
+    }
+}
+
 /// How many units of time all callbacks take on two workers.
-fn run(builder: dapple::Builder) -> io::Result<f64> {
+fn run(builder: Builder, start: impl FnOnce(&Sender<()>) + Send + 'static) -> io::Result<f64> {
     let runtime = builder.workers(2).build()?;
     let _entered = runtime.enter();
-    let (alive, all_done) = mpsc::channel::<()>();
+    let (alive, all_done) = channel();
     let started = Instant::now();
-    Color::new().post(move || {
-        let short: Vec<_> = (0..COUNT).map(|_| Color::new()).collect();
-        let long = Color::new();
-        for color in short.iter().chain([&long; COUNT]) {
-            let alive = alive.clone();
-            color.post(move || {
-                // Stands for work, so that the example needs no two cores. Never block a worker otherwise.
-                thread::sleep(UNIT);
-                drop(alive);
-            });
-        }
-    });
+    Color::new().post(move || start(&alive));
     // An error: the last callback has dropped its end.
     let _ = all_done.recv();
     Ok(started.elapsed().as_secs_f64() / UNIT.as_secs_f64())
 }
 
-const COUNT: usize = 12;
-
+const LENGTHS: [usize; 15] = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 6, 6, 12];
 const UNIT: Duration = Duration::from_millis(5);
