@@ -32,7 +32,7 @@ use std::ptr::{self, NonNull};
 use crate::color::Priority;
 use crate::color::ext::{Ext, ExtPtr};
 use crate::color::holder::Holder;
-use crate::color::node::{self, Chain, Node, Origin};
+use crate::color::node::{self, Chain, Granted, Node, NodeList, Origin, OwnedNode};
 use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
@@ -458,7 +458,7 @@ impl ColorCell {
     ///
     /// # Safety
     /// As [`ColorCell::fifo`].
-    pub(crate) unsafe fn unlink_dropped(&self) -> *mut Node {
+    pub(crate) unsafe fn unlink_dropped(&self) -> NodeList {
         // SAFETY: promised by the caller; the fifo owns its nodes.
         let (removed, count) = unsafe {
             self.fifo(|fifo| {
@@ -659,29 +659,31 @@ impl ColorCell {
         }
     }
 
-    /// Lets the requests to read at the front of the fifo, and `first` before them, hold the color together. Returns
-    /// them as a chain, to be granted once the lock is released.
+    /// Lets the requests to read at the front of the fifo, and `first` before them, hold the color together.
     ///
     /// # Safety
     /// The caller holds the home lock; the color is `Reading`, or the caller's to make so. `first` is the caller's.
     #[cold]
-    pub(crate) unsafe fn admit_readers(&self, first: Option<NonNull<Node>>) -> *mut Node {
-        let mut chain = first.map_or(ptr::null_mut(), NonNull::as_ptr);
-        let mut admitted = u32::from(first.is_some());
+    pub(crate) unsafe fn admit_readers(&self, first: Option<NonNull<Node>>) -> Granted {
+        let mut readers = NodeList::new();
+        let mut admitted = 0;
         // SAFETY: promised by the caller; popped nodes are ours.
         unsafe {
+            if let Some(first) = first {
+                readers.push(OwnedNode::from_raw(first));
+                admitted = 1;
+            }
             while let Some(node) = self.fifo(Fifo::pop_reader) {
                 // Relaxed: see `len`.
                 self.len.store(self.len() - 1, Relaxed);
-                node.as_ref().next.set(chain);
-                chain = node.as_ptr();
+                readers.push(OwnedNode::from_raw(node));
                 admitted += 1;
             }
             if admitted > 0 {
                 self.links(|links| links.add_readers(admitted));
             }
+            Granted::new(readers)
         }
-        chain
     }
 
     /// Another worker takes the color over.

@@ -1,13 +1,14 @@
 //! Colors: the public handle (in this file), what a color is in memory (`cell`), and what its queues consist of (`node`).
 //!
 //! Imports from below: `sync`, `memory`. The handle has functions that post, hold and spawn, and imports what they need from above.
-//! Begin with the tables in `cell`; then read `node`.
+//! Begin with the tables in `cell`; then read `node`, and `rights`: what a thread may do with a color, as types.
 
 pub(crate) mod cell;
 pub(crate) mod ext;
 pub(crate) mod holder;
 pub(crate) mod node;
 pub(crate) mod registry;
+pub(crate) mod rights;
 
 use std::fmt;
 use std::future::Future;
@@ -19,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use crate::color::cell::{ColorCell, Kind};
 use crate::color::ext::Ext;
 use crate::color::node::{Origin, closure_node, try_closure_node};
+use crate::color::rights::ColorRef;
 use crate::hold;
 use crate::post::callback::{Callback, Posted};
 use crate::post::{accept_callback, place};
@@ -327,8 +329,7 @@ impl Color {
         // back before its parts have left the processor's store buffer: 7 ns. All that is seldom needed is called last: then
         // a callback that ends with a post need not keep anything for later.
         match try_closure_node(priority, origin, f) {
-            // SAFETY: the handle keeps the cell alive; the node is fresh.
-            Ok(node) => unsafe { accept_callback(self.cell, node, priority) },
+            Ok(node) => accept_callback(self.alive_cell(), node, priority),
             Err(f) => self.accept_slowly(origin, priority, f),
         }
     }
@@ -337,8 +338,14 @@ impl Color {
     #[inline(never)]
     fn accept_slowly<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
         let node = closure_node(priority, origin, f);
-        // SAFETY: as in `accept_closure`.
-        unsafe { accept_callback(self.cell, node, priority) };
+        accept_callback(self.alive_cell(), node, priority);
+    }
+
+    /// The cell; that of the default color is not looked up.
+    #[inline]
+    fn alive_cell(&self) -> Option<ColorRef<'_>> {
+        // SAFETY: the handle keeps the cell alive.
+        self.cell.map(|cell| unsafe { ColorRef::new(cell) })
     }
 
     /// As [`Color::post`], but refuses where as many callbacks wait as the capacity allows, or where the runtime has
@@ -374,22 +381,17 @@ impl Color {
     pub fn try_post<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), PostError<F>> {
         let origin = Location::caller();
         self.with_cell(|color| {
-            // SAFETY: the handle keeps the cell alive.
-            let cell = unsafe { color.as_ref() };
-            if cell.shared().is_stopping() {
+            if color.shared().is_stopping() {
                 return Err(PostError::ShutDown(f));
             }
-            let Some(counted) = cell.ext.get().map_or(Some(false), Ext::try_count) else {
+            let Some(counted) = color.ext.get().map_or(Some(false), Ext::try_count) else {
                 return Err(PostError::Full(f));
             };
             let node = closure_node(Priority::NORMAL, origin, f);
-            // SAFETY: the handle keeps the cell alive; the node is fresh.
-            unsafe {
-                if counted {
-                    node.as_ref().set_counted();
-                }
-                place(color, node);
+            if counted {
+                node.set_counted();
             }
+            place(color, node);
             Ok(())
         })
     }
@@ -513,8 +515,7 @@ impl Color {
     pub fn set_capacity(&self, capacity: Option<usize>) {
         let capacity = capacity.map(|capacity| u32::try_from(capacity).unwrap_or(u32::MAX));
         context::end_direct();
-        // SAFETY: the handle keeps the cell alive.
-        self.with_cell(|color| unsafe { color.as_ref() }.ext.set_capacity(capacity));
+        self.with_cell(|color| color.ext.set_capacity(capacity));
     }
 
     /// The most callbacks that waited in this color at one time: in its queue, or, while one that runs for long kept its
@@ -533,19 +534,24 @@ impl Color {
     /// ```
     pub fn queue_len_max(&self) -> usize {
         // Relaxed: a number to show.
-        // SAFETY: the handle keeps the cell alive.
-        self.with_cell(|color| unsafe { color.as_ref() }.len_max.load(Relaxed)) as usize
+        self.with_cell(|color| color.len_max.load(Relaxed)) as usize
     }
 
     /// Calls `f` with the cell, which is alive meanwhile.
     #[inline]
-    pub(crate) fn with_cell<R>(&self, f: impl FnOnce(NonNull<ColorCell>) -> R) -> R {
+    pub(crate) fn with_cell<R>(&self, f: impl FnOnce(ColorRef<'_>) -> R) -> R {
         match self.cell {
-            Some(cell) => f(cell),
+            // SAFETY: the handle keeps the cell alive.
+            Some(cell) => f(unsafe { ColorRef::new(cell) }),
             // A worker keeps its runtime alive; no other thread gets away without a count.
             None => match context::with_worker(|worker| worker.shared.default_color()) {
-                Some(cell) => f(cell),
-                None => f(Handle::current().shared().default_color()),
+                // SAFETY: as above.
+                Some(cell) => f(unsafe { ColorRef::new(cell) }),
+                None => {
+                    let current = Handle::current();
+                    // SAFETY: it is a part of its runtime.
+                    f(unsafe { ColorRef::new(current.shared().default_color()) })
+                }
             },
         }
     }
@@ -556,6 +562,13 @@ impl Color {
             Some(_) => self.clone(),
             None => Handle::current().default_color(),
         }
+    }
+
+    /// The cell of a resolved color, alive as long as the handle.
+    #[inline]
+    pub(crate) fn alive(&self) -> ColorRef<'_> {
+        // SAFETY: a handle keeps its cell alive.
+        unsafe { ColorRef::new(self.cell()) }
     }
 
     /// The cell of a resolved color.
@@ -572,8 +585,7 @@ impl Color {
 
     /// The runtime of a resolved color.
     pub(crate) fn shared(&self) -> &Shared {
-        // SAFETY: a handle keeps its cell alive.
-        unsafe { self.cell().as_ref() }.shared()
+        self.alive().runtime()
     }
 
     /// Makes an idle cell with its first handle.
@@ -670,14 +682,13 @@ impl Color {
             return;
         }
         // From 1 to 0 only under the home lock, so that the end of a turn can tell whether to free the cell.
-        let (_, queue) = cell.shared().lock_home(cell);
-        let dead = cell.refs.fetch_sub(1, AcqRel) == 1
-            // SAFETY: we hold the home lock.
-            && unsafe { hold::is_dead(color) };
-        drop(queue);
-        if dead {
-            // SAFETY: `is_dead` said so.
-            unsafe { hold::free(color) };
+        // SAFETY: under its home lock no color is freed.
+        let mut home = unsafe { ColorRef::new(color) }.lock_home();
+        let dead = if cell.refs.fetch_sub(1, AcqRel) == 1 { home.dead() } else { None };
+        drop(home);
+        if let Some(dead) = dead {
+            // SAFETY: no lock is held.
+            unsafe { hold::free(dead) };
         }
     }
 }

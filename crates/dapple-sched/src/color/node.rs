@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::mem::{self, ManuallyDrop, MaybeUninit};
+use std::ops::Deref;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
@@ -250,7 +251,7 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
 
 /// Puts a closure into a node. Costs one block: from the worker's free list, or from the allocator.
 #[inline]
-pub(super) fn closure_node<F>(priority: Priority, origin: Origin, closure: F) -> NonNull<Node>
+pub(super) fn closure_node<F>(priority: Priority, origin: Origin, closure: F) -> OwnedNode
 where
     F: FnOnce() + Send + 'static,
 {
@@ -261,7 +262,7 @@ where
 
 /// As [`closure_node`], where that needs no call: otherwise the closure comes back.
 #[inline]
-pub(super) fn try_closure_node<F>(priority: Priority, origin: Origin, closure: F) -> Result<NonNull<Node>, F>
+pub(super) fn try_closure_node<F>(priority: Priority, origin: Origin, closure: F) -> Result<OwnedNode, F>
 where
     F: FnOnce() + Send + 'static,
 {
@@ -280,7 +281,7 @@ unsafe fn fill<F>(
     priority: Priority,
     origin: Origin,
     closure: F,
-) -> NonNull<Node>
+) -> OwnedNode
 where
     F: FnOnce() + Send + 'static,
 {
@@ -292,7 +293,106 @@ where
         (&raw mut (*block.as_ptr()).closure).write(ManuallyDrop::new(closure));
         (&raw mut (*block.as_ptr()).node).write(Node::new(ClosureNode::<F>::VTABLE, priority, origin));
     }
-    block.cast()
+    OwnedNode(block.cast())
+}
+
+/// A node, and the right to do with it what a node is for: to give it to a color, or to run or drop it.
+///
+/// One that goes out of scope is leaked, with what hangs on it.
+#[must_use]
+pub(crate) struct OwnedNode(NonNull<Node>);
+
+impl OwnedNode {
+    /// # Safety
+    /// The node is the caller's, which gives it up; it is in no list.
+    #[inline]
+    pub(crate) unsafe fn from_raw(node: NonNull<Node>) -> OwnedNode {
+        OwnedNode(node)
+    }
+
+    /// Gives up the node without consuming it.
+    #[inline]
+    pub(crate) fn into_raw(self) -> NonNull<Node> {
+        self.0
+    }
+}
+
+impl Deref for OwnedNode {
+    type Target = Node;
+
+    #[inline]
+    fn deref(&self) -> &Node {
+        // SAFETY: it is there until its owner consumes it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// Nodes in a list of their own, the last one first.
+pub(crate) struct NodeList(*mut Node);
+
+impl NodeList {
+    #[inline]
+    pub(crate) const fn new() -> NodeList {
+        NodeList(ptr::null_mut())
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(crate) fn push(&mut self, node: OwnedNode) {
+        node.next.set(self.0);
+        self.0 = node.into_raw().as_ptr();
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<OwnedNode> {
+        // SAFETY: the list owns its nodes.
+        let node = unsafe { OwnedNode::from_raw(NonNull::new(self.0)?) };
+        self.0 = node.next.replace(ptr::null_mut());
+        Some(node)
+    }
+}
+
+/// Waiters for each of whom a color is held: to be told by [`crate::post::grant_all`], with no lock held.
+#[must_use]
+pub(crate) struct Granted(NodeList);
+
+impl Granted {
+    #[inline]
+    pub(crate) const fn none() -> Granted {
+        Granted(NodeList::new())
+    }
+
+    /// # Safety
+    /// The color of each of these nodes is held for it.
+    pub(super) unsafe fn new(nodes: NodeList) -> Granted {
+        Granted(nodes)
+    }
+
+    /// # Safety
+    /// The color of the node, which waits, is held for it.
+    pub(crate) unsafe fn one(node: OwnedNode) -> Granted {
+        let mut nodes = NodeList::new();
+        nodes.push(node);
+        Granted(nodes)
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds others.
+    pub(crate) fn append(&mut self, mut others: Granted) {
+        while let Some(node) = others.0.pop() {
+            self.0.push(node);
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<OwnedNode> {
+        self.0.pop()
+    }
 }
 
 /// Takes the nodes of waits that were dropped out of a list, in whatever order that is; returns its new last node, those
@@ -300,16 +400,16 @@ where
 ///
 /// # Safety
 /// The caller owns the list that begins at `head`.
-pub(crate) unsafe fn unlink_dropped(head: &mut *mut Node) -> (*mut Node, *mut Node, u32) {
+pub(crate) unsafe fn unlink_dropped(head: &mut *mut Node) -> (*mut Node, NodeList, u32) {
     let (mut rest, mut last) = (mem::replace(head, ptr::null_mut()), ptr::null_mut::<Node>());
-    let (mut removed, mut count) = (ptr::null_mut(), 0);
+    let (mut removed, mut count) = (NodeList::new(), 0);
     while let Some(node) = NonNull::new(rest) {
         // SAFETY: promised by the caller; `last` is a node of the list, too.
         unsafe {
             rest = node.as_ref().next.replace(ptr::null_mut());
             if node.as_ref().vtable().waits.is_some_and(|waits| (waits.is_dropped)(node)) {
-                node.as_ref().next.set(removed);
-                (removed, count) = (node.as_ptr(), count + 1);
+                removed.push(OwnedNode(node));
+                count += 1;
             } else {
                 match last.as_ref() {
                     Some(last) => last.next.set(node.as_ptr()),

@@ -37,9 +37,12 @@ use std::task::Waker;
 use crate::Priority;
 use crate::color::cell::ColorCell;
 use crate::color::holder::Holder;
-use crate::color::node::{Node, Origin, VTable, Waits};
+use crate::color::node::{Node, Origin, OwnedNode, VTable, Waits};
+use crate::color::rights::{ColorRef, Hold};
 use crate::hold;
-use crate::hold::request::{self, Request};
+use crate::hold::held::Held;
+use crate::hold::request::{OwnRequest, Request};
+use crate::memory::alive::Alive;
 use crate::observe::trace;
 use crate::post;
 use crate::post::sweep;
@@ -49,7 +52,6 @@ use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::sync::lock::Lock;
 use crate::task::TaskRef;
-use crate::worker::Worker;
 
 /// One wait, shared by the future and by the node in the fifo.
 #[repr(C)]
@@ -85,59 +87,136 @@ enum Wanted {
     Many(NonNull<Request>),
 }
 
+/// What a ticket waited for, held for the owner of this value.
+#[must_use]
+pub(crate) enum Grant {
+    One(Hold),
+    Many(OwnRequest),
+}
+
+/// What a ticket waited for, held by the turn that polls the task which waits; whether for reading.
+#[must_use]
+pub(crate) struct Turn(Wanted, bool);
+
 /// What a waiter finds when it is polled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Chance {
     /// Not yet; the waker is stored.
     Wait,
-    /// The color is held by this thread's frame; the ticket is used up.
-    InTurn,
+    /// The color is held by this thread's turn; the ticket is used up.
+    InTurn(Turn),
     /// The color is `Held` for the caller; the ticket is used up.
-    Granted,
+    Granted(Grant),
     /// Ask anew.
     Missed,
     /// Ask anew, for the task's own color with the others.
     Outrun,
 }
 
+impl Grant {
+    /// Runs `f` with what was granted, and lets go of it.
+    pub(crate) fn with<R>(self, f: impl FnOnce(Held<'_>) -> R) -> R {
+        match self {
+            Grant::One(hold) if hold.reads() => hold::reading(hold, f),
+            Grant::One(hold) => hold::holding(hold, f),
+            Grant::Many(request) => request.holding(f),
+        }
+    }
+
+    pub(crate) fn release(self) {
+        match self {
+            Grant::One(hold) => hold::release(hold),
+            Grant::Many(request) => request.finish(),
+        }
+    }
+}
+
+impl Turn {
+    /// Runs `f`, and lets go of what is held: what else the task does in this poll is not to keep others from it.
+    pub(crate) fn with<R>(self, f: impl FnOnce(Held<'_>) -> R) -> R {
+        struct Release(Wanted);
+        impl Drop for Release {
+            fn drop(&mut self) {
+                // SAFETY: the turn holds what was wanted, and is further down on this thread's stack.
+                unsafe {
+                    match self.0 {
+                        Wanted::One(color) => _ = context::with_worker(|worker| worker.release_turn(color)),
+                        Wanted::Many(request) => OwnRequest::release_in_turn(Alive::new(request)),
+                    }
+                }
+            }
+        }
+        let _release = Release(self.0);
+        // SAFETY: what was wanted is held until `_release` is dropped.
+        unsafe {
+            match self.0 {
+                Wanted::One(color) => {
+                    let cell = ColorRef::new(color);
+                    let run = || f(Held::by_turn(cell, self.1));
+                    context::in_frame(color, false, |_| trace::in_line(iter::once(cell), run))
+                }
+                Wanted::Many(request) => {
+                    let request = Alive::new(request);
+                    trace::in_line(request.get().colors(), || f(Held::by_request(request)))
+                }
+            }
+        }
+    }
+}
+
 impl Ticket {
     const VTABLE: &'static VTable = &VTable {
-        run: Ticket::run,
-        drop: Ticket::drop_node,
+        // SAFETY: here and below the node is a ticket's; where the function consumes it, it is the caller's.
+        run: |node, _| Ticket::run(unsafe { Ticket::from_node(node) }, node),
+        // SAFETY: dropped with the fifo of a stopped runtime.
+        drop: |node| unsafe { Ticket::from_node(node) }.miss(),
         waits: Some(&Waits {
-            grant: Ticket::grant,
-            holder: Ticket::holder,
+            // SAFETY: the color is held for the ticket.
+            grant: |node| unsafe {
+                let ticket = Ticket::from_node(node);
+                ticket.hand_over(ticket.granted());
+            },
+            // SAFETY: as above.
+            holder: |node| unsafe { node.cast::<Ticket>().as_ref() }.holder(),
             granted_when_stopped: false,
-            is_dropped: Ticket::is_canceled,
-            remove: Ticket::drop_node,
+            // SAFETY: as above.
+            is_dropped: |node| unsafe { node.cast::<Ticket>().as_ref() }.is_over(),
+            // SAFETY: taken out of the fifo because the future is gone.
+            remove: |node| unsafe { Ticket::from_node(node) }.miss(),
         }),
     };
 
     /// Queues a wait for `color`, for reading or for oneself, on behalf of whoever polls, who is woken through `waker`.
-    ///
-    /// # Safety
-    /// `color` is alive for the call.
-    pub(crate) unsafe fn queue(color: NonNull<ColorCell>, reads: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
-        // SAFETY: promised by the caller.
-        let shared = unsafe { color.as_ref() }.shared;
-        let ticket = Arc::new(Ticket::new(Wanted::One(color), reads, shared, origin, waker));
-        let node = Arc::into_raw(ticket.clone()).cast_mut().cast::<Node>();
-        // SAFETY: `Arc::into_raw` is not null; the node carries a count of its own and is given to the color.
-        unsafe { post::place(color, NonNull::new_unchecked(node)) };
+    pub(crate) fn queue(color: ColorRef<'_>, reads: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket::new(Wanted::One(color.ptr()), reads, color.shared, origin, waker));
+        ticket.note_wait(Some(color.id));
+        post::place(color, ticket.clone().into_node());
         ticket
     }
 
     /// The wait of whoever polls for all colors of a request.
-    ///
-    /// # Safety
-    /// `request` is alive until it has been released through the ticket.
-    pub(super) unsafe fn for_request(
-        request: NonNull<Request>,
+    pub(super) fn for_request(
+        request: &OwnRequest,
         shared: *const Shared,
         origin: Origin,
         waker: &Waker,
     ) -> Arc<Ticket> {
-        Arc::new(Ticket::new(Wanted::Many(request), false, shared, origin, waker))
+        let ticket = Arc::new(Ticket::new(Wanted::Many(request.alive().ptr()), false, shared, origin, waker));
+        ticket.note_wait(None);
+        ticket
+    }
+
+    /// The node, which carries this count.
+    fn into_node(self: Arc<Ticket>) -> OwnedNode {
+        let node = Arc::into_raw(self).cast_mut().cast::<Node>();
+        // SAFETY: not null, and in no list.
+        unsafe { OwnedNode::from_raw(NonNull::new_unchecked(node)) }
+    }
+
+    /// The task waits, for that color or for several.
+    fn note_wait(&self, color_id: Option<u64>) {
+        if let Some(task) = &self.task {
+            task.note_wait(color_id, self.origin);
+        }
     }
 
     fn new(wanted: Wanted, reads: bool, shared: *const Shared, origin: Origin, waker: &Waker) -> Ticket {
@@ -146,12 +225,6 @@ impl Ticket {
         // he needs one.
         if let Some(task) = &task {
             task.color();
-            let color_id = match wanted {
-                // SAFETY: promised by the caller of `queue`.
-                Wanted::One(color) => Some(unsafe { color.as_ref() }.id),
-                Wanted::Many(_) => None,
-            };
-            task.note_wait(color_id, origin);
         }
         let node = Node::new(Ticket::VTABLE, Priority::NORMAL, origin);
         if reads {
@@ -182,15 +255,9 @@ impl Ticket {
     }
 
     /// The color's turn has reached the ticket.
-    ///
-    /// # Safety
-    /// As [`Ticket::from_node`]; called by a turn of the color.
-    unsafe fn run(node: NonNull<Node>, _: &Worker) {
-        // SAFETY: promised by the caller.
-        let ticket = unsafe { Ticket::from_node(node) };
-        let reads = ticket.node_reads;
+    fn run(ticket: Arc<Ticket>, node: NonNull<Node>) {
         // Acquire pairs with `change`: what came before the ticket was canceled.
-        if ticket.state.load(Acquire) != QUEUED || (!reads && ticket.poll_in_turn()) {
+        if ticket.state.load(Acquire) != QUEUED || (!ticket.node_reads && ticket.poll_in_turn()) {
             return;
         }
         // The pointer that was posted, with the count: a later `from_node` may free the ticket through it.
@@ -200,39 +267,34 @@ impl Ticket {
     }
 
     /// Who has the color once it is held for the ticket.
-    ///
-    /// # Safety
-    /// The node is a ticket's, and alive.
-    unsafe fn holder(node: NonNull<Node>) -> Holder {
-        // SAFETY: promised by the caller.
-        let ticket = unsafe { node.cast::<Ticket>().as_ref() };
-        if ticket.task.is_some() { Holder::Task } else { Holder::Foreign }
+    fn holder(&self) -> Holder {
+        if self.task.is_some() { Holder::Task } else { Holder::Foreign }
     }
 
-    /// Whether the future is gone.
+    /// What was wanted.
     ///
     /// # Safety
-    /// The node is a ticket's, and alive.
-    unsafe fn is_canceled(node: NonNull<Node>) -> bool {
+    /// It is held for the ticket, and the caller gives that up.
+    unsafe fn granted(&self) -> Grant {
         // SAFETY: promised by the caller.
-        unsafe { node.cast::<Ticket>().as_ref() }.is_over()
+        unsafe {
+            match self.wanted {
+                Wanted::One(color) => Grant::One(Hold::new(color, self.node_reads)),
+                Wanted::Many(request) => Grant::Many(OwnRequest::new(Alive::new(request))),
+            }
+        }
+    }
+
+    /// Takes what is held for the ticket, if it was handed over and not used.
+    fn take_grant(&self, to: u8) -> Option<Grant> {
+        // SAFETY: `hand_over` has left what is held to the thread that makes this change.
+        self.change(GRANTED, to).then(|| unsafe { self.granted() })
     }
 
     /// Whether the future is gone, and what it waited for is its business no longer.
     pub(crate) fn is_over(&self) -> bool {
         // Acquire pairs with `change`.
         self.state.load(Acquire) == CANCELED
-    }
-
-    /// The color is held for the ticket.
-    ///
-    /// # Safety
-    /// As [`Ticket::from_node`].
-    unsafe fn grant(node: NonNull<Node>) {
-        // SAFETY: promised by the caller.
-        let ticket = unsafe { Ticket::from_node(node) };
-        // SAFETY: as above; what was wanted is held for the ticket.
-        unsafe { ticket.hand_over() };
     }
 
     /// Polls the waiting task inside this turn. False: its color is not free, or it is not a task of ours.
@@ -292,13 +354,10 @@ impl Ticket {
     }
 
     /// Hands what is held for this ticket to the waiter.
-    ///
-    /// # Safety
-    /// All that was wanted is held by the caller, who gives it up.
-    pub(super) unsafe fn hand_over(self: &Arc<Ticket>) {
+    pub(super) fn hand_over(self: &Arc<Ticket>, grant: Grant) {
         if !self.change(QUEUED, GRANTED) {
-            // SAFETY: promised by the caller; the waiter has gone.
-            return unsafe { self.release() };
+            // The waiter has gone.
+            return grant.release();
         }
         let Some(task) = &self.task else { return self.wake() };
         task.note_grant(self.clone());
@@ -306,61 +365,42 @@ impl Ticket {
         // Whatever its waker does: the end of this poll sees to it that the grant is used or given back. It goes before
         // all else in the task's color, as others wait for what is held.
         self.node.become_urgent(Ticket::POLL);
-        let node = Arc::into_raw(self.clone()).cast_mut().cast::<Node>();
-        // SAFETY: the task keeps its color alive; the node is in no list, and carries a count.
-        unsafe {
-            let node = NonNull::new_unchecked(node);
-            if !post::place_urgent(task.color_cell(), node) {
-                Ticket::from_node(node).be_outrun();
-            }
+        if let Some(left) = post::place_urgent(task.color().alive(), self.clone().into_node()) {
+            // SAFETY: it is a ticket's, and ours again.
+            unsafe { Ticket::from_node(left.into_raw()) }.be_outrun();
         }
     }
 
     /// Somebody holds the task's color, and may wait for what is held here: a circle. The task is to ask anew, for its
     /// own color with the others.
     fn be_outrun(&self) {
-        if self.change(GRANTED, OUTRUN) {
-            // SAFETY: the exchange makes the hold ours.
-            unsafe { self.release() };
+        if let Some(grant) = self.take_grant(OUTRUN) {
+            grant.release();
             self.wake();
         }
     }
 
-    const POLL: &'static VTable = &VTable { run: Ticket::run_poll, drop: Ticket::drop_poll, waits: None };
-
-    /// A turn of the task's color, after the grant.
-    ///
-    /// # Safety
-    /// As [`Ticket::from_node`]; called by a turn of the task's color.
-    unsafe fn run_poll(node: NonNull<Node>, _: &Worker) {
-        // SAFETY: promised by the caller.
-        let ticket = unsafe { Ticket::from_node(node) };
-        // Acquire pairs with `change`.
-        if let Some(task) = ticket.task.as_ref().filter(|_| ticket.state.load(Acquire) == GRANTED) {
-            // SAFETY: a turn of the task's color holds it.
-            unsafe { task.poll_here() };
-        }
-        // SAFETY: it was handed over; if the poll, or an earlier one, has not used it, it is given back.
-        unsafe { ticket.revoke() };
-    }
-
-    /// The task will not be polled.
-    ///
-    /// # Safety
-    /// As [`Ticket::from_node`]; the ticket was handed what it wanted.
-    unsafe fn drop_poll(node: NonNull<Node>) {
-        // SAFETY: promised by the caller.
-        unsafe { Ticket::from_node(node).revoke() };
-    }
+    /// What goes before all else in the task's color, after the grant. If the poll, or an earlier one, does not use that, it is
+    /// given back.
+    const POLL: &'static VTable = &VTable {
+        // SAFETY: the node is a ticket's, and the caller's; a turn of the task's color holds it.
+        run: |node, _| unsafe {
+            let ticket = Ticket::from_node(node);
+            // Acquire pairs with `change`.
+            if let Some(task) = ticket.task.as_ref().filter(|_| ticket.state.load(Acquire) == GRANTED) {
+                task.poll_here();
+            }
+            ticket.revoke();
+        },
+        // SAFETY: as above; the task will not be polled.
+        drop: |node| unsafe { Ticket::from_node(node) }.revoke(),
+        waits: None,
+    };
 
     /// Takes back a grant that the task was polled for and did not use.
-    ///
-    /// # Safety
-    /// The ticket was handed its color.
-    pub(crate) unsafe fn revoke(&self) {
-        if self.change(GRANTED, MISSED) {
-            // SAFETY: the exchange makes the hold ours.
-            unsafe { self.release() };
+    pub(crate) fn revoke(&self) {
+        if let Some(grant) = self.take_grant(MISSED) {
+            grant.release();
             self.wake();
         }
     }
@@ -372,64 +412,6 @@ impl Ticket {
         }
     }
 
-    /// Lets go of what was wanted.
-    ///
-    /// # Safety
-    /// It is held by the caller, who forgets it; a request is gone afterwards.
-    pub(crate) unsafe fn release(&self) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            match self.wanted {
-                Wanted::One(color) if self.node_reads => hold::release_read(color),
-                Wanted::One(color) => hold::release(color),
-                Wanted::Many(request) => Request::finish(request),
-            }
-        }
-    }
-
-    /// Runs `f` with what was granted, and lets go of it.
-    ///
-    /// # Safety
-    /// The ticket's future was told [`Chance::Granted`].
-    pub(crate) unsafe fn with_granted<R>(&self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: promised by the caller: it is held for us.
-        unsafe {
-            match self.wanted {
-                Wanted::One(color) if self.node_reads => hold::reading(color, f),
-                Wanted::One(color) => hold::holding(color, f),
-                Wanted::Many(request) => request::holding_all(request, f),
-            }
-        }
-    }
-
-    /// Runs `f` in the turn that polls the waiter, and lets go of what is held: what else the task does in this poll is
-    /// not to keep others from it.
-    ///
-    /// # Safety
-    /// The ticket's future was told [`Chance::InTurn`], in this poll.
-    pub(crate) unsafe fn with_turn<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Release(Wanted);
-        impl Drop for Release {
-            fn drop(&mut self) {
-                // SAFETY: promised by the caller of `with_turn`.
-                unsafe {
-                    match self.0 {
-                        Wanted::One(color) => _ = context::with_worker(|worker| worker.release_turn(color)),
-                        Wanted::Many(request) => Request::release_in_turn(request),
-                    }
-                }
-            }
-        }
-        let _release = Release(self.wanted);
-        // SAFETY: what was wanted is held until `_release` is dropped.
-        unsafe {
-            match self.wanted {
-                Wanted::One(color) => context::in_frame(color, false, |_| trace::in_line(iter::once(color), f)),
-                Wanted::Many(request) => trace::in_line(request.as_ref().colors(), f),
-            }
-        }
-    }
-
     /// Whether this thread holds what was wanted, which is not the case where the future is polled on another thread
     /// than the one that polls its task in a turn.
     fn held_here(&self) -> bool {
@@ -437,16 +419,6 @@ impl Ticket {
             Wanted::One(color) => context::holds(color),
             Wanted::Many(request) => context::frame_of_request(request).is_some(),
         }
-    }
-
-    /// Dropped with the fifo of a stopped runtime, or taken out of it because the future is gone.
-    ///
-    /// # Safety
-    /// As [`Ticket::from_node`].
-    unsafe fn drop_node(node: NonNull<Node>) {
-        // SAFETY: promised by the caller.
-        let ticket = unsafe { Ticket::from_node(node) };
-        ticket.miss();
     }
 
     /// Called by the future's poll.
@@ -465,8 +437,10 @@ impl Ticket {
     fn try_use(&self) -> Option<Chance> {
         // Acquire pairs with `change`: that the color is held, before it is used.
         let chance = match self.state.load(Acquire) {
-            GRANTED if self.change(GRANTED, USED) => Some(Chance::Granted),
-            IN_TURN if self.held_here() && self.change(IN_TURN, USED) => Some(Chance::InTurn),
+            GRANTED => self.take_grant(USED).map(Chance::Granted),
+            IN_TURN if self.held_here() && self.change(IN_TURN, USED) => {
+                Some(Chance::InTurn(Turn(self.wanted, self.node_reads)))
+            }
             MISSED => Some(Chance::Missed),
             OUTRUN => Some(Chance::Outrun),
             _ => None,
@@ -505,13 +479,14 @@ impl Ticket {
         // while the state is `DROPPING` only this thread frees the request.
         unsafe {
             match (state, self.wanted) {
-                (GRANTED, _) => self.release(),
-                (QUEUED, Wanted::One(color)) => sweep::one(color),
+                (GRANTED, _) => self.granted().release(),
+                (QUEUED, Wanted::One(color)) => sweep::one(ColorRef::new(color)),
                 (QUEUED, Wanted::Many(request)) => {
-                    let crowded = request.as_ref().crowded();
-                    Request::give_back(request);
+                    let alive: Alive<'_, Request> = Alive::new(request);
+                    let crowded = alive.crowded();
+                    alive.give_back();
                     if self.change(DROPPING, CANCELED) {
-                        sweep::each(&crowded);
+                        crowded.into_iter().for_each(sweep::sweep);
                     } else {
                         Request::free(request);
                     }
@@ -528,10 +503,10 @@ impl Ticket {
         matches!(self.state.fetch_or(0, AcqRel), DROPPING | CANCELED)
     }
 
-    /// Whether the wait is being dropped at this moment, by this thread or another one.
-    pub(super) fn is_being_dropped(&self) -> bool {
+    /// Whether the wait may be dropped at this moment, by this thread or another one, which lets go of what is held then.
+    pub(super) fn may_be_dropping(&self) -> bool {
         // Acquire pairs with `change`: what the drop has let go of, if it is through.
-        self.state.load(Acquire) == DROPPING
+        matches!(self.state.load(Acquire), QUEUED | DROPPING)
     }
 
     /// Whether the caller, which has a request that is over, frees it; otherwise the thread does that drops the wait.

@@ -4,6 +4,7 @@
 //! `region` of what is given back when; then read `slab`, which cuts regions into slabs, and `block`, the lists of a worker. Colors
 //! have slabs of their own (`pool`), and so have tasks (`task/blocks.rs`).
 
+pub(crate) mod alive;
 pub(crate) mod block;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 pub(crate) mod pool;

@@ -204,8 +204,7 @@ impl Color {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stats(&self) -> ColorStats {
-        // SAFETY: `with_cell` keeps it alive.
-        self.with_cell(|color| unsafe { color.as_ref() }.stats())
+        self.with_cell(|color| color.stats())
     }
 }
 

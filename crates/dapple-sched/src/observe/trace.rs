@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use crate::color::Color;
 use crate::color::cell::ColorCell;
-use crate::color::node::{Node, Origin};
+use crate::color::node::{Node, Origin, OwnedNode};
+use crate::color::rights::ColorRef;
 use crate::memory::block;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
@@ -242,44 +243,28 @@ pub(crate) fn untraced<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// A callback is dropped without having run.
-///
-/// # Safety
-/// The node is the caller's, and the runtime alive.
-pub(crate) unsafe fn dropped(node: NonNull<Node>) {
-    // SAFETY: promised by the caller.
-    if let Some(record) = unsafe { take_from(node) } {
-        // SAFETY: as above.
-        unsafe { record.tell_dropped() };
-    }
+pub(crate) fn dropped(node: &OwnedNode) {
+    take_from(node).into_iter().for_each(Record::tell_dropped);
 }
 
 /// A wait has been reached without a turn: its color is held for it now.
-///
-/// # Safety
-/// As [`dropped`].
-pub(crate) unsafe fn reached(node: NonNull<Node>) {
-    // SAFETY: promised by the caller.
-    if let Some(record) = unsafe { take_from(node) } {
+pub(crate) fn reached(node: &OwnedNode) {
+    if let Some(record) = take_from(node) {
         let now = Instant::now();
-        // SAFETY: as above.
-        let watch = unsafe { &(*record.shared).watch };
+        let watch = record.watch();
         watch.tell(TraceKind::Started, &record, now);
         watch.tell(TraceKind::Ended { panicked: false }, &record, now);
     }
 }
 
 /// Takes a node's record, if it is traced.
-///
-/// # Safety
-/// The node is the caller's.
-pub(crate) unsafe fn take_from(node: NonNull<Node>) -> Option<Record> {
-    // SAFETY: promised by the caller; a record was put there by `accepted`, and is taken out once, as the origin that
-    // it held replaces it.
-    unsafe {
-        let record = take(node.as_ref().origin().err()?);
-        node.as_ref().set_origin(Ok(record.origin));
-        Some(Record { waits: node.as_ref().vtable().waits.is_some(), ..record })
-    }
+pub(crate) fn take_from(node: &OwnedNode) -> Option<Record> {
+    let record = node.origin().err()?;
+    // SAFETY: the node is its owner's; a record was put there by `accepted`, and is taken out once, as the origin that it
+    // held replaces it.
+    let record = unsafe { take(record) };
+    node.set_origin(Ok(record.origin));
+    Some(Record { waits: node.vtable().waits.is_some(), ..record })
 }
 
 /// Takes a record out of its memory.
@@ -301,25 +286,22 @@ impl Record {
     }
 
     /// What it stands for will not run.
-    ///
-    /// # Safety
-    /// The runtime is alive.
-    pub(crate) unsafe fn tell_dropped(self) {
-        // SAFETY: promised by the caller.
-        let watch = unsafe { &(*self.shared).watch };
-        watch.tell(TraceKind::Dropped, &self, Instant::now());
+    pub(crate) fn tell_dropped(self) {
+        self.watch().tell(TraceKind::Dropped, &self, Instant::now());
+    }
+
+    fn watch(&self) -> &Watch {
+        // SAFETY: what was accepted keeps its color until it has run or was dropped, and that the runtime.
+        unsafe { &(*self.shared).watch }
     }
 }
 
 impl Worker {
     /// Runs what is traced, in a color that this worker runs.
-    ///
-    /// # Safety
-    /// The color is `Running` here.
-    pub(crate) unsafe fn run_traced(&self, color: Option<NonNull<ColorCell>>, record: &Record, run: impl FnOnce()) {
+    pub(crate) fn run_traced(&self, color: Option<ColorRef<'_>>, record: &Record, run: impl FnOnce()) {
         // The turn may be over before the callback is, and the color forgotten.
-        // SAFETY: `Running` keeps the cell alive so far.
-        let color = color.map(|color| unsafe { Color::retain(color) });
+        // SAFETY: the turn keeps the cell alive so far.
+        let color = color.map(|color| unsafe { Color::retain(color.ptr()) });
         self.slot().set_origin(record.origin);
         let watch = &self.shared.watch;
         let started = Instant::now();
@@ -334,9 +316,7 @@ impl Worker {
             let run_ns = took_ns.saturating_sub(nested_ns);
             let count = u64::from(!record.waits);
             self.slot().counters.measured(count, wait_ns, run_ns);
-            // SAFETY: the handle keeps the cell alive.
-            let cell = color.as_ref().map(|color| unsafe { color.cell().as_ref() });
-            cell.inspect(|cell| cell.ext.get_or_make().times.add(count, wait_ns, run_ns));
+            color.iter().for_each(|color| color.alive().ext.get_or_make().times.add(count, wait_ns, run_ns));
         }
         watch.tell(TraceKind::Ended { panicked: panicked || result.is_err() }, record, ended);
         drop(color);
@@ -348,40 +328,30 @@ impl Worker {
 
 /// Runs a closure in line. While times are measured, what it takes counts for each color that it holds, and not for the
 /// callback that it is called in.
-///
-/// # Safety
-/// The thread holds the colors until `f` is over.
 #[inline]
-pub(crate) unsafe fn in_line<R>(colors: impl Iterator<Item = NonNull<ColorCell>> + Clone, f: impl FnOnce() -> R) -> R {
-    // SAFETY: promised by the caller.
-    if is_on() { unsafe { in_line_watched(colors, f) } } else { f() }
+pub(crate) fn in_line<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f: impl FnOnce() -> R) -> R {
+    if is_on() { in_line_watched(colors, f) } else { f() }
 }
 
-/// # Safety
-/// As [`in_line`].
 #[cold]
-unsafe fn in_line_watched<R>(colors: impl Iterator<Item = NonNull<ColorCell>> + Clone, f: impl FnOnce() -> R) -> R {
-    struct Measured<I: Iterator<Item = NonNull<ColorCell>> + Clone> {
+fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f: impl FnOnce() -> R) -> R {
+    struct Measured<'c, I: Iterator<Item = ColorRef<'c>> + Clone> {
         colors: I,
         started: Instant,
         /// What has been nested in the callback further out before.
         outer_ns: u64,
     }
-    impl<I: Iterator<Item = NonNull<ColorCell>> + Clone> Drop for Measured<I> {
+    impl<'c, I: Iterator<Item = ColorRef<'c>> + Clone> Drop for Measured<'c, I> {
         fn drop(&mut self) {
             let took_ns = self.started.elapsed().as_nanos() as u64;
             let nested_ns = CURRENT.with(|current| current.nested_ns.replace(self.outer_ns.saturating_add(took_ns)));
             let run_ns = took_ns.saturating_sub(nested_ns);
             context::with_worker(|worker| worker.slot().counters.measured(1, 0, run_ns));
-            for color in self.colors.clone() {
-                // SAFETY: promised by the caller of `in_line`: what is held is alive.
-                unsafe { color.as_ref() }.ext.get_or_make().times.add(1, 0, run_ns);
-            }
+            self.colors.clone().for_each(|color| color.ext.get_or_make().times.add(1, 0, run_ns));
         }
     }
-    // SAFETY: as above. All colors of a set are of one runtime.
-    let measures =
-        colors.clone().next().is_some_and(|color| unsafe { color.as_ref() }.shared().watch.measures.load(Relaxed));
+    // All colors of a set are of one runtime.
+    let measures = colors.clone().next().is_some_and(|color| color.shared().watch.measures.load(Relaxed));
     if !measures {
         return f();
     }

@@ -10,92 +10,54 @@
 //! it only when the callback posts to its own color. While it is `Queued`, it gets there soon.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::{self, NonNull};
 
-use crate::color::cell::{ColorCell, State};
-use crate::color::node::Node;
+use crate::color::cell::State;
+use crate::color::node::NodeList;
+use crate::color::rights::ColorRef;
 use crate::observe::trace;
 use crate::post;
+use crate::runtime::panics;
 use crate::runtime::shared::Shared;
 
-/// A wait in this color was dropped.
-///
-/// # Safety
-/// The color is alive for the call, and no lock is held.
-pub(crate) unsafe fn one(color: NonNull<ColorCell>) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        if is_due(color) {
-            sweep(color);
-        }
+/// A wait in this color was dropped. No lock is held.
+pub(crate) fn one(color: ColorRef<'_>) {
+    if is_due(color) {
+        sweep(color);
     }
-}
-
-/// Sweeps each of these colors.
-///
-/// # Safety
-/// As [`one`].
-pub(crate) unsafe fn each(colors: &[NonNull<ColorCell>]) {
-    // SAFETY: promised by the caller.
-    colors.iter().for_each(|color| unsafe { sweep(*color) });
 }
 
 /// Counts a wait that was dropped. Whether so many were by now that the color is to be swept.
-///
-/// # Safety
-/// The color is alive for the call.
-pub(crate) unsafe fn is_due(color: NonNull<ColorCell>) -> bool {
-    // SAFETY: promised by the caller.
-    let cell = unsafe { color.as_ref() };
-    cell.ext.get_or_make().count_dropped_wait(cell.queued())
+pub(crate) fn is_due(color: ColorRef<'_>) -> bool {
+    color.ext.get_or_make().count_dropped_wait(color.queued())
 }
 
-/// # Safety
-/// As [`one`].
+/// Sweeps a color. No lock is held.
 #[cold]
-unsafe fn sweep(color: NonNull<ColorCell>) {
-    // SAFETY: promised by the caller.
-    let cell = unsafe { color.as_ref() };
-    let shared = cell.shared();
-    let (_, queue) = shared.lock_home(cell);
-    let (mut from_fifo, mut admitted) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: we hold the home lock, which owns the fifo in these two states.
-    let from_inbox = unsafe {
-        let state = cell.state();
-        if matches!(state, State::Held | State::Reading) {
-            from_fifo = cell.unlink_dropped();
-            if state == State::Reading {
-                // A writer that was dropped may have stood before them.
-                admitted = cell.admit_readers(None);
-            }
-        }
-        cell.unlink_dropped_from_inbox()
-    };
-    drop(queue);
-    // SAFETY: both lists are ours; the readers were let in, and no lock is held.
-    unsafe {
-        remove_all(shared, from_fifo);
-        remove_all(shared, from_inbox);
-        post::grant_all(admitted);
+pub(crate) fn sweep(color: ColorRef<'_>) {
+    let shared = color.runtime();
+    let mut home = color.lock_home();
+    let mut from_fifo = NodeList::new();
+    if matches!(home.state(), State::Held | State::Reading) {
+        from_fifo = home.fifo().expect("it does not run").unlink_dropped();
     }
+    // A writer that was dropped may have stood before them.
+    let admitted = home.admit_readers();
+    let from_inbox = home.unlink_dropped_from_inbox();
+    drop(home);
+    remove_all(shared, from_fifo);
+    remove_all(shared, from_inbox);
+    post::grant_all(admitted);
 }
 
 /// Drops nodes of waits that were dropped.
-///
-/// # Safety
-/// They are, the list is the caller's, and no lock is held.
-unsafe fn remove_all(shared: &Shared, list: *mut Node) {
-    let mut rest = list;
-    while let Some(node) = NonNull::new(rest) {
-        // SAFETY: promised by the caller; the node is consumed once its link was read.
-        unsafe {
-            rest = node.as_ref().next.replace(ptr::null_mut());
-            trace::dropped(node);
-            let Some(waits) = node.as_ref().vtable().waits else { continue };
-            // The last handle to a waker goes with it, which may be anybody's code.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (waits.remove)(node))) {
-                crate::runtime::panics::report(shared, None, payload);
-            }
+fn remove_all(shared: &Shared, mut list: NodeList) {
+    while let Some(node) = list.pop() {
+        trace::dropped(&node);
+        let Some(waits) = node.vtable().waits else { continue };
+        // The last handle to a waker goes with it, which may be anybody's code.
+        // SAFETY: `is_dropped` said so, and this consumes the node; no lock is held.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (waits.remove)(node.into_raw()) })) {
+            panics::report(shared, None, payload);
         }
     }
 }

@@ -5,8 +5,9 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use crate::color::cell::ColorCell;
+use crate::color::cell::{ColorCell, Fifo};
 use crate::color::node::Origin;
+use crate::color::rights::{ColorRef, FifoGuard};
 use crate::hold::request::Request;
 use crate::runtime::enter::Entry;
 use crate::runtime::shared::{Shared, Slot};
@@ -83,9 +84,21 @@ pub(crate) fn thread_token() -> usize {
 /// Calls `f` with this thread's worker; `None` where the thread is none.
 #[inline]
 pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
+    with_own_worker(|worker| worker.map(f))
+}
+
+/// As [`with_worker`], where `f` is to be called in any case.
+#[inline]
+pub(crate) fn with_own_worker<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
     let worker = CONTEXT.with(|context| context.worker.get());
     // SAFETY: set by `WorkerScope`, which outlives the worker's use of this thread; only this thread reads it.
-    unsafe { worker.as_ref() }.map(f)
+    f(unsafe { worker.as_ref() })
+}
+
+/// Calls `f` with this thread's worker, if it is one of that runtime.
+#[inline]
+pub(crate) fn with_worker_of<R>(shared: *const Shared, f: impl FnOnce(Option<&Worker>) -> R) -> R {
+    with_own_worker(|worker| f(worker.filter(|worker| ptr::eq(&*worker.shared, shared))))
 }
 
 /// Which worker of a runtime the current thread is, if it is one.
@@ -415,16 +428,19 @@ pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {
     top().filter(|frame| frame.runs).and_then(|frame| frame.color.get())
 }
 
-/// Whether this thread runs a turn of the color, and what it posts there needs only a place in the fifo: most posts, and one
-/// look tells them from all others.
+/// The fifo of the color, if this thread runs a turn of it and what it posts there needs only a place in the fifo: most posts, and
+/// one look tells them from all others. `None` is the default color, whose cell is not looked up for this.
 ///
 /// The turn has asked once whether such posts are traced or counted. Where another thread begins to trace, or sets a capacity,
 /// what the color posts to itself is not traced or counted before its next turn.
 #[inline]
-pub(crate) fn is_direct(color: *const ColorCell) -> bool {
+pub(crate) fn direct_fifo<'a>(color: Option<ColorRef<'a>>) -> Option<FifoGuard<'a>> {
     let frame = CONTEXT.with(|context| context.frame.get());
     // SAFETY: as in `top`; where there is no frame, this is `NO_FRAME`.
-    ptr::eq(unsafe { &*frame }.direct.get(), color)
+    let direct = unsafe { &*frame }.direct.get();
+    let cell = color.map_or(ptr::null(), |color| color.ptr().as_ptr().cast_const());
+    // SAFETY: the thread runs the color, so it owns the fifo; the caller posts, and no more.
+    if ptr::eq(direct, cell) { color.map(|color| unsafe { FifoGuard::new(color) }) } else { None }
 }
 
 /// Posts from here to the color that runs are looked at in full, as long as its turn lasts.
@@ -432,10 +448,30 @@ pub(crate) fn end_direct() {
     frames().for_each(|frame| frame.direct.set(NOT_DIRECT));
 }
 
-/// The color whose turn this worker is in, whatever it holds besides: its fifo is the worker's.
+/// Calls `f` with the fifo of that color if it is on top, and the thread runs its turn.
 #[inline]
-pub(crate) fn turn_color() -> Option<NonNull<ColorCell>> {
-    with_worker(|worker| worker.frame.color()).flatten()
+pub(crate) fn with_turn_of<R>(color: ColorRef<'_>, f: impl FnOnce(Option<FifoGuard<'_>>) -> R) -> R {
+    // Two calls, as one with either costs a test more.
+    if running_color() == Some(color.ptr()) {
+        // SAFETY: the turn owns the fifo, and ends no earlier than `f`, which posts only.
+        f(Some(unsafe { FifoGuard::new(color) }))
+    } else {
+        f(None)
+    }
+}
+
+/// Notes something in the fifo of the color on top, if the thread runs its turn; false: it does not.
+#[inline]
+pub(crate) fn note_running(f: impl FnOnce(&mut Fifo)) -> bool {
+    // SAFETY: the thread runs the color, which is alive meanwhile, and owns its fifo.
+    running_color().map(|color| unsafe { color.as_ref().fifo(f) }).is_some()
+}
+
+/// As [`note_running`], for the color whose turn this worker is in, whatever it holds besides.
+#[inline]
+pub(crate) fn note_turn(f: impl FnOnce(&mut Fifo)) -> bool {
+    // SAFETY: as in `note_running`.
+    with_worker(|worker| worker.frame.color().map(|color| unsafe { color.as_ref().fifo(f) })).flatten().is_some()
 }
 
 /// Whether this thread holds `color` for itself, at whatever depth.

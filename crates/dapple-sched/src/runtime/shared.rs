@@ -196,9 +196,9 @@ pub(crate) enum Linked {
 }
 
 impl Slot {
-    fn new(driver: &Arc<dyn Driver>, event_share: Share) -> Slot {
+    fn new(driver: &Arc<dyn Driver>, event_share: Share, shared: *const Shared, worker: usize) -> Slot {
         Slot {
-            queue: QueueLock::new(driver, RunQueue::new(event_share)),
+            queue: QueueLock::new(driver, RunQueue::new(event_share, shared, worker)),
             remote: AtomicPtr::new(ptr::null_mut()),
             len: AtomicUsize::new(0),
             mark: Mark::default(),
@@ -359,7 +359,7 @@ impl Shared {
         let alarm = Alarm::new()?;
         let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
         Ok(Arc::new_cyclic(|weak| Shared {
-            slots: (0..workers).map(|_| Slot::new(&driver, tuning.event_share)).collect(),
+            slots: (0..workers).map(|at| Slot::new(&driver, tuning.event_share, weak.as_ptr(), at)).collect(),
             driver,
             #[cfg(not(any(dapple_loom, dapple_shuttle)))]
             pool: crate::memory::pool::Pool::new(),

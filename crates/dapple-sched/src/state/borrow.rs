@@ -1,4 +1,4 @@
-//! How closures have borrowed a state: counted as `RefCell` counts.
+//! A state's value, with a count of the closures that have borrowed it: counted as `RefCell` counts.
 //!
 //! The count is touched only by the one thread that holds the state's color for writing, so it needs no atomics.
 //! Readers that hold the color for reading leave no mark: as long as they do, no thread holds it for writing, and so no
@@ -11,15 +11,35 @@
 //! | n > 0 | n that read, on the thread that holds the color for writing | n + 1, n - 1 |
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 
 use crate::sync::UnsafeCell;
 
-/// See the table. All methods: the caller holds the state's color for writing.
-pub(crate) struct Borrows(UnsafeCell<Cell<isize>>);
+/// See the table.
+pub(super) struct Lent<T> {
+    closures: UnsafeCell<Cell<isize>>,
+    /// Touched while the color is held.
+    value: UnsafeCell<ManuallyDrop<T>>,
+}
 
-impl Borrows {
-    pub(super) fn none() -> Borrows {
-        Borrows(UnsafeCell::new(Cell::new(0)))
+/// A closure that writes is inside.
+pub struct Writer<'a, T> {
+    lent: &'a Lent<T>,
+    value: *mut T,
+}
+
+/// A closure that reads is inside.
+pub struct Reader<'a, T> {
+    lent: &'a Lent<T>,
+    value: *const T,
+    /// It is counted.
+    counts: bool,
+}
+
+impl<T> Lent<T> {
+    pub(super) fn new(value: T) -> Lent<T> {
+        Lent { closures: UnsafeCell::new(Cell::new(0)), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
 
     /// # Safety
@@ -27,64 +47,89 @@ impl Borrows {
     #[inline]
     unsafe fn count<R>(&self, f: impl FnOnce(&Cell<isize>) -> R) -> R {
         // SAFETY: promised by the caller; no other thread touches the cell.
-        self.0.with_mut(|count| f(unsafe { &*count }))
+        self.closures.with_mut(|count| f(unsafe { &*count }))
     }
 
-    /// Whether a closure is inside, if only to read.
+    /// A closure that writes enters, unless another one is inside.
     ///
     /// # Safety
-    /// The caller holds the state's color for writing.
+    /// The caller holds the state's color for writing until the writer is dropped.
     #[inline]
-    pub(crate) unsafe fn any(&self) -> bool {
+    pub(super) unsafe fn write(&self) -> Option<Writer<'_, T>> {
         // SAFETY: promised by the caller.
-        unsafe { self.count(|count| count.get() != 0) }
+        let enters = unsafe {
+            self.count(|count| {
+                let free = count.get() == 0;
+                if free {
+                    count.set(-1);
+                }
+                free
+            })
+        };
+        enters.then(|| Writer { lent: self, value: self.value.with_mut(|value| value).cast() })
     }
 
-    /// Whether a closure is inside that writes.
+    /// A closure that reads enters, unless one that writes is inside.
     ///
     /// # Safety
-    /// The caller holds the state's color for writing.
-    #[inline]
-    pub(super) unsafe fn written(&self) -> bool {
-        // SAFETY: promised by the caller.
-        unsafe { self.count(|count| count.get() < 0) }
-    }
-
-    /// A closure that writes enters.
-    ///
-    /// # Safety
-    /// The caller holds the state's color for writing, and [`Borrows::any`] is false.
-    #[inline]
-    pub(super) unsafe fn enter_to_write(&self) {
-        // SAFETY: promised by the caller.
-        unsafe { self.count(|count| count.set(-1)) }
-    }
-
-    /// It ends.
-    ///
-    /// # Safety
-    /// The caller holds the state's color for writing, and its closure writes.
-    #[inline]
-    pub(super) unsafe fn end_writing(&self) {
-        // SAFETY: promised by the caller.
-        unsafe { self.count(|count| count.set(0)) }
-    }
-
-    /// A closure that reads enters.
-    ///
-    /// # Safety
-    /// The caller holds the state's color for writing, and [`Borrows::written`] is false.
-    pub(super) unsafe fn enter_to_read(&self) {
+    /// The caller holds the state's color until the reader is dropped; for reading only, unless it `counts`.
+    pub(super) unsafe fn read(&self, counts: bool) -> Option<Reader<'_, T>> {
         // SAFETY: promised by the caller. The frames of as many closures as an `isize` counts fit into no stack.
-        unsafe { self.count(|count| count.set(count.get() + 1)) }
+        let enters = !counts || unsafe { self.count(|count| count.get() >= 0 && count.replace(count.get() + 1) >= 0) };
+        enters.then(|| Reader { lent: self, value: self.value.with(|value| value).cast(), counts })
     }
 
-    /// It ends.
+    /// The value, for the last handle to drop.
     ///
     /// # Safety
-    /// The caller holds the state's color for writing, and one of the closures that read is its own.
-    pub(super) unsafe fn end_reading(&self) {
+    /// Called once; nothing else is called afterwards.
+    pub(super) unsafe fn take(&mut self) -> T {
         // SAFETY: promised by the caller.
-        unsafe { self.count(|count| count.set(count.get() - 1)) }
+        self.value.with_mut(|value| unsafe { ManuallyDrop::take(&mut *value) })
+    }
+}
+
+impl<T> Deref for Writer<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: no other closure is inside, and the color is held.
+        unsafe { &*self.value }
+    }
+}
+
+impl<T> DerefMut for Writer<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.value }
+    }
+}
+
+impl<T> Drop for Writer<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the color is still held, as promised to `write`.
+        unsafe { self.lent.count(|count| count.set(0)) };
+    }
+}
+
+impl<T> Deref for Reader<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: a closure that writes holds the color for writing, and finds the count where this thread does so, too.
+        unsafe { &*self.value }
+    }
+}
+
+impl<T> Drop for Reader<'_, T> {
+    fn drop(&mut self) {
+        if self.counts {
+            // SAFETY: the color is still held, as promised to `read`.
+            unsafe { self.lent.count(|count| count.set(count.get() - 1)) };
+        }
     }
 }

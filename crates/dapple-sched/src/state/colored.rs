@@ -3,24 +3,18 @@
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll};
 
-use crate::color::cell::ColorCell;
+use crate::color::Color;
 use crate::color::node::Origin;
-use crate::color::{Color, Priority};
-use crate::hold;
-use crate::hold::request::{self, Member};
-use crate::hold::ticket::{Chance, Ticket};
+use crate::hold::held::Held;
 use crate::runtime::context;
-use crate::state::borrow::Borrows;
-use crate::sync::UnsafeCell;
+use crate::state::borrow::{Lent, Reader, Writer};
+use crate::state::wait::{self, Wait};
 use crate::sync::atomic::{AtomicBool, Ordering::*};
-use crate::task::budget::poll_budget;
 
 /// A value that belongs to a color, and can be touched only while that color is held. No lock to forget, no data race
 /// to chase: the compiler leaves no other way in.
@@ -87,10 +81,8 @@ struct Inner<T> {
     drop_value: fn(&Color, T),
     /// A closure has panicked.
     poisoned: AtomicBool,
-    /// The closures that are inside.
-    borrows: Borrows,
     /// Touched while the color is held.
-    value: UnsafeCell<ManuallyDrop<T>>,
+    value: Lent<T>,
 }
 
 // SAFETY: `T` is `Send`, and only whoever holds the color touches the value, one at a time (C1).
@@ -169,8 +161,7 @@ impl<T: Send + 'static> Colored<T> {
                 made_from: Location::caller(),
                 drop_value: Color::drop_in_color::<T>,
                 poisoned: AtomicBool::new(false),
-                borrows: Borrows::none(),
-                value: UnsafeCell::new(ManuallyDrop::new(value)),
+                value: Lent::new(value),
             }),
         }
     }
@@ -220,7 +211,7 @@ impl<T: Send + 'static> Colored<T> {
     /// ```
     #[track_caller]
     pub fn with<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> With<'_, T, F, R> {
-        With { state: self, closure: Some(f), ticket: None, origin: Location::caller(), result: PhantomData }
+        With { state: self, closure: Some(f), wait: Wait::new(), result: PhantomData }
     }
 
     /// Queues a closure to run on the value. Eager; yields no result. After shutdown it is dropped instead.
@@ -241,8 +232,10 @@ impl<T: Send + 'static> Colored<T> {
     #[track_caller]
     pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, f: F) {
         let state = self.clone();
-        // SAFETY: a callback of the color holds it.
-        self.inner.color.post(move || unsafe { state.access(f) });
+        self.inner.color.post(move || {
+            let ran = Held::by_callback(state.color().alive(), |held| state.access(held, f));
+            ran.expect("a callback of the color holds it");
+        });
     }
 
     /// Runs a closure on the value now, if the color is free and nothing waits in it, or is held by the running
@@ -268,25 +261,8 @@ impl<T: Send + 'static> Colored<T> {
         if self.is_poisoned() {
             return Err(TryWithError::Poisoned);
         }
-        let color = self.inner.color.cell();
-        if context::holds(color) {
-            // SAFETY: this thread holds the color.
-            return unsafe {
-                if self.borrows().any() {
-                    Err(TryWithError::Busy)
-                } else {
-                    Ok(context::in_frame(color, false, |_| self.access(f)))
-                }
-            };
-        }
-        // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
-        unsafe {
-            if hold::try_hold(color, Location::caller()) {
-                Ok(hold::holding(color, || self.access(f)))
-            } else {
-                Err(TryWithError::Busy)
-            }
-        }
+        let run = |held: Held<'_>| Ok(self.lend_to(self.write(held)?, f));
+        wait::hold_now(self.color().alive(), false, Location::caller(), run).unwrap_or(Err(TryWithError::Busy))
     }
 
     /// As [`Colored::with`], for plain threads: blocks until the color reaches the request.
@@ -316,61 +292,56 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     /// Runs the closure on the value.
-    ///
-    /// # Safety
-    /// The caller holds the color for itself.
     #[inline]
-    unsafe fn access<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        struct Poison<'a, T: Send + 'static>(&'a Colored<T>, bool);
-        impl<T: Send + 'static> Drop for Poison<'_, T> {
+    fn access<R>(&self, held: Held<'_>, f: impl FnOnce(&mut T) -> R) -> R {
+        match self.write(held) {
+            Ok(writer) => self.lend_to(writer, f),
+            Err(error) => panic_refused(self.color(), error),
+        }
+    }
+
+    /// Runs the closure on the value, which it poisons if it panics.
+    #[inline]
+    fn lend_to<R>(&self, mut writer: Writer<'_, T>, f: impl FnOnce(&mut T) -> R) -> R {
+        struct Poison<'a, T>(&'a Colored<T>, bool);
+        impl<T> Drop for Poison<'_, T> {
             #[inline]
             fn drop(&mut self) {
-                // SAFETY: still inside `access`.
-                unsafe { self.0.borrows().end_writing() };
                 if self.1 {
-                    // Release pairs with `is_poisoned`.
-                    self.0.inner.poisoned.store(true, Release);
+                    self.0.poison();
                 }
             }
         }
-        self.assert_sound();
-        // SAFETY: promised by the caller; one closure at a time is inside, which the assertion keeps.
-        unsafe {
-            if self.borrows().any() {
-                panic_borrowed(self.color());
-            }
-            self.borrows().enter_to_write();
-            let mut poison = Poison(self, true);
-            let value = self.inner.value.with_mut(|value| value);
-            let result = context::in_state(self.inner.made_from, || f(&mut *value));
-            poison.1 = false;
-            result
-        }
+        let mut poison = Poison(self, true);
+        let result = context::in_state(self.made_from(), || f(&mut writer));
+        poison.1 = false;
+        result
     }
 }
 
 impl<T> Colored<T> {
+    /// Lets a closure write the value.
     #[inline]
-    pub(super) fn assert_sound(&self) {
+    pub(super) fn write<'x>(&'x self, held: Held<'x>) -> Result<Writer<'x, T>, TryWithError> {
+        assert!(held.covers(self.color().alive(), false), "a state is written while its color is held");
         if self.is_poisoned() {
-            panic_poisoned(self.color());
+            return Err(TryWithError::Poisoned);
         }
+        // SAFETY: the color is held for writing, as asserted, for longer than the writer lives.
+        unsafe { self.inner.value.write() }.ok_or(TryWithError::Busy)
     }
 
-    /// The value itself.
-    ///
-    /// # Safety
-    /// The pointer is used while the caller holds the color for himself.
-    pub(crate) unsafe fn value(&self) -> *mut T {
-        self.inner.value.with_mut(|value| value).cast()
-    }
-
-    /// As [`Colored::value`]; the models take this for reading.
-    ///
-    /// # Safety
-    /// The pointer is used while the caller holds the color, for reading or for himself.
-    pub(super) unsafe fn value_to_read(&self) -> *const T {
-        self.inner.value.with(|value| value).cast()
+    /// Lets a closure read the value.
+    pub(super) fn view<'x>(&'x self, held: Held<'x>) -> Result<Reader<'x, T>, TryWithError> {
+        let color = self.color().alive();
+        assert!(held.covers(color, true), "a state is read while its color is held");
+        if self.is_poisoned() {
+            return Err(TryWithError::Poisoned);
+        }
+        // A thread that holds the color for writing could write inside of the closure: the count keeps it from that.
+        let counts = held.may_write(color);
+        // SAFETY: the color is held, as asserted, for longer than the reader lives; for writing only if it is counted.
+        unsafe { self.inner.value.read(counts) }.ok_or(TryWithError::Busy)
     }
 
     /// Where the value is: equal for handles to the same one only.
@@ -386,11 +357,6 @@ impl<T> Colored<T> {
     pub(super) fn poison(&self) {
         // Release pairs with `is_poisoned`.
         self.inner.poisoned.store(true, Release);
-    }
-
-    /// The closures that are inside.
-    pub(super) fn borrows(&self) -> &Borrows {
-        &self.inner.borrows
     }
 
     /// The color of the value.
@@ -444,7 +410,7 @@ impl<T> fmt::Debug for Colored<T> {
 impl<T> Drop for Inner<T> {
     fn drop(&mut self) {
         // SAFETY: dropped once, here, with the last handle gone; the value is not used again.
-        let value = self.value.with_mut(|value| unsafe { ManuallyDrop::take(&mut *value) });
+        let value = unsafe { self.value.take() };
         if std::mem::needs_drop::<T>() {
             // Dropping counts as running (C1).
             (self.drop_value)(&self.color, value);
@@ -452,39 +418,14 @@ impl<T> Drop for Inner<T> {
     }
 }
 
-/// Queues a wait for `color`; `outrun`: together with the color of the task that waits.
-///
-/// # Safety
-/// `color` is alive for the call.
-pub(crate) unsafe fn queue(
-    color: NonNull<ColorCell>,
-    reads: bool,
-    outrun: bool,
-    origin: Origin,
-    waker: &Waker,
-) -> Arc<Ticket> {
-    // SAFETY: promised by the caller; the task that is polled keeps its color alive.
-    unsafe {
-        let shared = color.as_ref().shared;
-        match context::current_task_color().filter(|own| outrun && ptr::eq(own.as_ref().shared, shared)) {
-            Some(own) => {
-                let member = |color, reads| Member::new(color, reads, Priority::NORMAL);
-                request::wait_for_all(shared, [member(color, reads), member(own, false)], origin, waker)
-            }
-            None => Ticket::queue(color, reads, origin, waker),
-        }
+/// Panics because a closure cannot have a state.
+#[cold]
+pub(super) fn panic_refused(color: &Color, error: TryWithError) -> ! {
+    if error == TryWithError::Poisoned {
+        panic!(
+            "the state of color {color} is poisoned: a closure panicked while it had it; clear_poison() makes it accessible"
+        )
     }
-}
-
-#[cold]
-pub(super) fn panic_poisoned(color: &Color) -> ! {
-    panic!(
-        "the state of color {color} is poisoned: a closure panicked while it had it; clear_poison() makes it accessible"
-    )
-}
-
-#[cold]
-pub(super) fn panic_borrowed(color: &Color) -> ! {
     panic!("a closure is already inside this state of color {color}: use what it was given")
 }
 
@@ -506,79 +447,26 @@ pub(super) fn may_block() {
 pub struct With<'a, T, F, R> {
     state: &'a Colored<T>,
     closure: Option<F>,
-    ticket: Option<Arc<Ticket>>,
-    origin: Origin,
+    wait: Wait,
     result: PhantomData<fn() -> R>,
 }
 
 // The closure is never pinned: it is moved out when it is called.
 impl<T, F, R> Unpin for With<'_, T, F, R> {}
 
-impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> With<'_, T, F, R> {
-    fn take_closure(&mut self) -> F {
-        self.closure.take().expect("a `with` is not polled again after it was ready")
-    }
-}
-
 impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
-        if self.ticket.is_none() {
-            ready!(poll_budget(cx));
-        }
-        let state = self.state;
-        let color = state.inner.color.cell();
-        let mut outrun = false;
-        if let Some(ticket) = &self.ticket {
-            let chance = ticket.poll(cx.waker());
-            if chance == Chance::Wait {
-                return Poll::Pending;
-            }
-            let ticket = self.ticket.take().expect("it was just polled");
-            outrun = chance == Chance::Outrun;
-            // SAFETY: our handle keeps the color alive; the chance says who holds it.
-            unsafe {
-                match chance {
-                    Chance::InTurn => {
-                        let closure = self.take_closure();
-                        return Poll::Ready(ticket.with_turn(|| state.access(closure)));
-                    }
-                    Chance::Granted => {
-                        let closure = self.take_closure();
-                        return Poll::Ready(ticket.with_granted(|| state.access(closure)));
-                    }
-                    Chance::Missed | Chance::Outrun | Chance::Wait => {}
-                }
-            }
-        }
-        // SAFETY: our handle keeps the color alive; each branch holds the color as it says.
-        unsafe {
-            if context::holds(color) {
-                let closure = self.take_closure();
-                return Poll::Ready(context::in_frame(color, false, |_| state.access(closure)));
-            }
-            if hold::try_hold(color, self.origin) {
-                let closure = self.take_closure();
-                return Poll::Ready(hold::holding(color, || state.access(closure)));
-            }
-            self.ticket = Some(queue(color, false, outrun, self.origin, cx.waker()));
-        }
-        Poll::Pending
-    }
-}
-
-impl<T, F, R> Drop for With<'_, T, F, R> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            ticket.give_up();
-        }
+        let With { state, closure, wait, .. } = &mut *self;
+        let mut closure = || closure.take().expect("a `with` is not polled again after it was ready");
+        wait.poll_one(state.color().alive(), false, cx, |held| state.access(held, closure()))
     }
 }
 
 impl<T, F, R> fmt::Debug for With<'_, T, F, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("With").field("color", self.state.color()).field("queued", &self.ticket.is_some()).finish()
+        f.debug_struct("With").field("color", self.state.color()).field("queued", &self.wait.is_queued()).finish()
     }
 }
 

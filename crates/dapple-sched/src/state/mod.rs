@@ -8,4 +8,5 @@ pub(crate) mod colored;
 pub(crate) mod pinned;
 pub(crate) mod reading;
 pub(crate) mod set;
+mod wait;
 pub(crate) mod when;

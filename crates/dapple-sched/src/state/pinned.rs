@@ -16,6 +16,7 @@ use crate::hold;
 use crate::runtime::Handle;
 use crate::runtime::context;
 use crate::state::colored::TryWithError;
+use crate::state::wait;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 use crate::task::budget::poll_budget;
 use crate::task::{self, JoinHandle, Start};
@@ -341,18 +342,7 @@ impl<T: 'static> Pinned<T> {
             Presence::Free => Ok(()),
         });
         state.unwrap_or(Err(TryWithError::Elsewhere))?;
-        let color = self.color().cell();
-        if context::holds(color) {
-            return Ok(context::in_frame(color, false, |_| self.access(f)));
-        }
-        // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
-        unsafe {
-            if hold::try_hold(color, origin) {
-                Ok(hold::holding(color, || self.access(f)))
-            } else {
-                Err(TryWithError::Busy)
-            }
-        }
+        wait::hold_now(self.color().alive(), false, origin, |_| self.access(f)).map_err(|_| TryWithError::Busy)
     }
 
     /// Whether this is the worker's thread, and it holds the color.
@@ -509,15 +499,13 @@ where
         }
         if let Some(closure) = self.closure.take() {
             let state = self.state.clone();
-            let color = state.color().cell();
             if state.is_held_here() {
-                return Poll::Ready(context::in_frame(color, false, |_| state.access(closure)));
+                return Poll::Ready(context::in_frame(state.color().cell(), false, |_| state.access(closure)));
             }
-            // SAFETY: our handle keeps the color alive; `try_hold` makes the hold ours.
-            unsafe {
-                if state.inner.place.here(|_| hold::try_hold(color, self.origin)) == Some(true) {
-                    return Poll::Ready(hold::holding(color, || state.access(closure)));
-                }
+            if let Some(hold) =
+                state.inner.place.here(|_| hold::try_hold(state.color().alive(), false, self.origin)).flatten()
+            {
+                return Poll::Ready(hold::holding(hold, |_| state.access(closure)));
             }
             let own = state.clone();
             let run = async move { own.access(closure) };

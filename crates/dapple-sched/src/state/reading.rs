@@ -5,18 +5,14 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use crate::color::Priority;
-use crate::color::node::Origin;
-use crate::hold;
+use crate::hold::held::Held;
 use crate::hold::request::{self, Member};
-use crate::hold::ticket::{Chance, Ticket};
 use crate::runtime::context;
-use crate::state::borrow::Borrows;
-use crate::state::colored::{Colored, TryWithError, may_block, panic_borrowed, queue};
-use crate::task::budget::poll_budget;
+use crate::state::colored::{Colored, TryWithError, may_block, panic_refused};
+use crate::state::wait::{self, Wait};
 
 /// A state that takes part in a [`when`](crate::when()) for reading; see [`Colored::reading`].
 pub struct Reading<'a, T> {
@@ -76,7 +72,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// ```
     #[track_caller]
     pub fn read<R, F: FnOnce(&T) -> R>(&self, f: F) -> Read<'_, T, F, R> {
-        Read { state: self, closure: Some(f), ticket: None, origin: Location::caller(), result: PhantomData }
+        Read { state: self, closure: Some(f), wait: Wait::new(), result: PhantomData }
     }
 
     /// Queues a closure to run on the value while its color is held for reading. Eager; yields no result. It has a place
@@ -99,11 +95,11 @@ impl<T: Send + Sync + 'static> Colored<T> {
     #[track_caller]
     pub fn post_read<F: FnOnce(&T) + Send + 'static>(&self, f: F) {
         let state = self.clone();
-        let color = self.color().cell();
-        let origin = Location::caller();
-        let member = Member::new(color, true, Priority::NORMAL);
-        // SAFETY: our handle keeps the color alive; the request holds it for reading.
-        unsafe { request::submit_closure([member], origin, move || state.access_read(f), |_| color.as_ref().shared) };
+        let color = self.color();
+        let member = Member::new(color.alive(), true, Priority::NORMAL);
+        let closure = move |held: Held<'_>| state.access_read(held, f);
+        // SAFETY: our handle keeps the color alive.
+        unsafe { request::submit_closure([member], Location::caller(), closure, |_| color.shared()) };
     }
 
     /// Runs a closure on the value now, if the color is free or only read and nothing waits in it, or is held by the
@@ -128,18 +124,11 @@ impl<T: Send + Sync + 'static> Colored<T> {
         if self.is_poisoned() {
             return Err(TryWithError::Poisoned);
         }
-        let color = self.color().cell();
-        // SAFETY: our handle keeps the color alive; each branch holds it as it says.
-        unsafe {
-            if context::reads(color) {
-                return self.read_in_line(f).ok_or(TryWithError::Busy);
-            }
-            if hold::try_read(color, Location::caller()) {
-                Ok(hold::reading(color, || self.access_read(f)))
-            } else {
-                Err(TryWithError::Busy)
-            }
-        }
+        let run = |held: Held<'_>| {
+            let value = self.view(held)?;
+            Ok(context::in_state(self.made_from(), || f(&value)))
+        };
+        wait::hold_now(self.color().alive(), true, Location::caller(), run).unwrap_or(Err(TryWithError::Busy))
     }
 
     /// As [`Colored::read`], for plain threads: blocks until the color reaches the request.
@@ -178,48 +167,10 @@ impl<T: Send + Sync + 'static> Colored<T> {
         Reading { state: self }
     }
 
-    /// Runs the closure on the value as a part of a closure or callback of this thread that has the color, for reading or
-    /// for itself. `None`: a closure that writes is inside this very value.
-    ///
-    /// # Safety
-    /// This thread has the color.
-    unsafe fn read_in_line<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
-        struct Reader<'a>(&'a Borrows);
-        impl Drop for Reader<'_> {
-            fn drop(&mut self) {
-                // SAFETY: the thread still holds the color for writing, by frames further out than this call.
-                unsafe { self.0.end_reading() };
-            }
-        }
-        let color = self.color().cell();
-        let mut reader = None;
-        if context::holds(color) {
-            // The thread could write inside of this closure: the count keeps it from that.
-            let borrows = self.borrows();
-            // SAFETY: just asked.
-            unsafe {
-                if borrows.written() {
-                    return None;
-                }
-                borrows.enter_to_read();
-            }
-            reader = Some(Reader(borrows));
-        }
-        // SAFETY: promised by the caller.
-        let result = context::in_read_frame(color, || unsafe { self.access_read(f) });
-        drop(reader);
-        Some(result)
-    }
-
     /// Runs the closure on the value, without changing anything.
-    ///
-    /// # Safety
-    /// The caller holds the color for reading; or for itself, and its closure is counted in [`Colored::borrows`].
-    pub(super) unsafe fn access_read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
-        self.assert_sound();
-        // SAFETY: promised by the caller; a closure that changes the value runs while its color is held for writing.
-        let value = unsafe { &*self.value_to_read() };
-        context::in_state(self.made_from(), || f(value))
+    fn access_read<R>(&self, held: Held<'_>, f: impl FnOnce(&T) -> R) -> R {
+        let value = self.view(held).unwrap_or_else(|error| panic_refused(self.color(), error));
+        context::in_state(self.made_from(), || f(&value))
     }
 }
 
@@ -228,8 +179,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
 pub struct Read<'a, T, F, R> {
     state: &'a Colored<T>,
     closure: Option<F>,
-    ticket: Option<Arc<Ticket>>,
-    origin: Origin,
+    wait: Wait,
     result: PhantomData<fn() -> R>,
 }
 
@@ -240,55 +190,14 @@ impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, 
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
-        if self.ticket.is_none() {
-            ready!(poll_budget(cx));
-        }
-        let state = self.state;
-        let color = state.color().cell();
-        let chance = self.ticket.as_ref().map(|ticket| ticket.poll(cx.waker()));
-        if chance == Some(Chance::Wait) {
-            return Poll::Pending;
-        }
-        let ticket = self.ticket.take();
-        let origin = self.origin;
-        let mut closure = || self.closure.take().expect("a `read` is not polled again after it was ready");
-        // SAFETY: our handle keeps the color alive; each branch holds it as it says.
-        unsafe {
-            match (chance, ticket) {
-                (Some(Chance::Granted), Some(ticket)) => {
-                    let closure = closure();
-                    return Poll::Ready(ticket.with_granted(|| state.access_read(closure)));
-                }
-                (Some(Chance::InTurn), Some(ticket)) => {
-                    let closure = closure();
-                    return Poll::Ready(ticket.with_turn(|| state.access_read(closure)));
-                }
-                _ => {}
-            }
-            if !context::reads(color) && hold::try_read(color, origin) {
-                let closure = closure();
-                return Poll::Ready(hold::reading(color, || state.access_read(closure)));
-            }
-            if context::reads(color) {
-                let Some(result) = state.read_in_line(closure()) else { panic_borrowed(state.color()) };
-                return Poll::Ready(result);
-            }
-            self.ticket = Some(queue(color, true, chance == Some(Chance::Outrun), origin, cx.waker()));
-        }
-        Poll::Pending
-    }
-}
-
-impl<T, F, R> Drop for Read<'_, T, F, R> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            ticket.give_up();
-        }
+        let Read { state, closure, wait, .. } = &mut *self;
+        let mut closure = || closure.take().expect("a `read` is not polled again after it was ready");
+        wait.poll_one(state.color().alive(), true, cx, |held| state.access_read(held, closure()))
     }
 }
 
 impl<T, F, R> fmt::Debug for Read<'_, T, F, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Read").field("color", self.state.color()).field("queued", &self.ticket.is_some()).finish()
+        f.debug_struct("Read").field("color", self.state.color()).field("queued", &self.wait.is_queued()).finish()
     }
 }

@@ -1,11 +1,10 @@
 //! What several colors can be named by: the trait [`Set`] and those that implement it.
 
-use std::ptr::NonNull;
-
-use crate::color::cell::ColorCell;
+use crate::color::rights::ColorRef;
 use crate::color::{Color, Priority};
+use crate::hold::held::Held;
 use crate::hold::request::Member;
-use crate::runtime::context;
+use crate::state::borrow::{Reader, Writer};
 use crate::state::colored::{Colored, TryWithError};
 use crate::state::reading::Reading;
 
@@ -26,26 +25,16 @@ pub trait Set: part::Sealed {
 pub trait Owned: Send + 'static {
     /// What the closure is given.
     type Access<'x>;
-    /// What says how the states were borrowed.
-    type Borrow;
-    /// The first state that is poisoned or has a closure inside that is in the way, as its color, and which of both.
-    ///
-    /// # Safety
-    /// The colors are held.
-    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)>;
-    /// Marks the states as borrowed by a closure.
-    ///
-    /// # Safety
-    /// The colors are held, the states are all different, and there is no obstacle.
-    unsafe fn borrow(&self) -> Self::Borrow;
-    /// The closure is over.
-    ///
-    /// # Safety
-    /// The colors have been held since [`Owned::borrow`] returned this.
-    unsafe fn give_back(&self, borrow: &Self::Borrow);
-    /// # Safety
-    /// The states are borrowed.
-    unsafe fn access<'x>(&'x self) -> Self::Access<'x>;
+    /// The states while a closure has them.
+    type Lent<'x>
+    where
+        Self: 'x;
+    /// Lets a closure have the states. The first one that is poisoned, or has a closure inside that is in the way, is why not, as
+    /// its color, and which of both.
+    fn lend<'x>(&'x self, held: Held<'x>) -> Result<Self::Lent<'x>, (&'x Color, TryWithError)>;
+    fn access<'g, 'x: 'g>(lent: &'g mut Self::Lent<'x>) -> Self::Access<'g>
+    where
+        Self: 'x;
     fn poison(&self);
     /// Calls `f` with the address of each state.
     fn each_state(&self, f: &mut dyn FnMut(usize));
@@ -68,7 +57,7 @@ impl<T: Send + 'static> part::Sealed for Colored<T> {}
 impl<T: Send + 'static> Part for Colored<T> {
     type Owned = Colored<T>;
     fn member(&self, _owned: &Colored<T>, priority: Priority) -> Member {
-        Member::new(self.color().cell(), false, priority)
+        Member::new(self.color().alive(), false, priority)
     }
     fn own(&self) -> Colored<T> {
         self.clone()
@@ -88,33 +77,12 @@ impl<P: Part> Part for &P {
 
 impl<T: Send + 'static> Owned for Colored<T> {
     type Access<'x> = &'x mut T;
-    type Borrow = ();
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
-        if self.is_poisoned() {
-            return Some((self.color(), TryWithError::Poisoned));
-        }
-        // SAFETY: promised by the caller.
-        unsafe { self.borrows().any() }.then(|| (self.color(), TryWithError::Busy))
+    type Lent<'x> = Writer<'x, T>;
+    fn lend<'x>(&'x self, held: Held<'x>) -> Result<Writer<'x, T>, (&'x Color, TryWithError)> {
+        self.write(held).map_err(|error| (self.color(), error))
     }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn borrow(&self) {
-        // SAFETY: promised by the caller.
-        unsafe { self.borrows().enter_to_write() };
-    }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn give_back(&self, (): &()) {
-        // SAFETY: promised by the caller.
-        unsafe { self.borrows().end_writing() };
-    }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn access(&self) -> &mut T {
-        // SAFETY: promised by the caller: nobody else is inside.
-        unsafe { &mut *self.value() }
+    fn access<'g, 'x: 'g>(lent: &'g mut Writer<'x, T>) -> &'g mut T {
+        lent
     }
     fn poison(&self) {
         Colored::poison(self);
@@ -132,7 +100,7 @@ impl<T: Send + Sync + 'static> part::Sealed for Reading<'_, T> {}
 impl<T: Send + Sync + 'static> Part for Reading<'_, T> {
     type Owned = Reads<T>;
     fn member(&self, _owned: &Reads<T>, priority: Priority) -> Member {
-        Member::new(self.state.color().cell(), true, priority)
+        Member::new(self.state.color().alive(), true, priority)
     }
     fn own(&self) -> Reads<T> {
         Reads(self.state.clone())
@@ -141,42 +109,12 @@ impl<T: Send + Sync + 'static> Part for Reading<'_, T> {
 
 impl<T: Send + Sync + 'static> Owned for Reads<T> {
     type Access<'x> = &'x T;
-    /// Whether the closure is counted: this thread holds the color for writing.
-    type Borrow = bool;
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
-        let color = self.0.color();
-        if self.0.is_poisoned() {
-            return Some((color, TryWithError::Poisoned));
-        }
-        // SAFETY: asked first.
-        let written = context::holds(color.cell()) && unsafe { self.0.borrows().written() };
-        written.then_some((color, TryWithError::Busy))
+    type Lent<'x> = Reader<'x, T>;
+    fn lend<'x>(&'x self, held: Held<'x>) -> Result<Reader<'x, T>, (&'x Color, TryWithError)> {
+        self.0.view(held).map_err(|error| (self.0.color(), error))
     }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn borrow(&self) -> bool {
-        let counts = context::holds(self.0.color().cell());
-        if counts {
-            // SAFETY: just asked, and there is no obstacle.
-            unsafe { self.0.borrows().enter_to_read() };
-        }
-        counts
-    }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn give_back(&self, counts: &bool) {
-        if *counts {
-            // SAFETY: promised by the caller: the color is held as it was then.
-            unsafe { self.0.borrows().end_reading() };
-        }
-    }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn access(&self) -> &T {
-        // SAFETY: promised by the caller: whoever writes holds the color for himself.
-        unsafe { &*self.0.value_to_read() }
+    fn access<'g, 'x: 'g>(lent: &'g mut Reader<'x, T>) -> &'g T {
+        lent
     }
     fn poison(&self) {}
     fn each_state(&self, f: &mut dyn FnMut(usize)) {
@@ -189,7 +127,7 @@ impl Part for Color {
     type Owned = Kept;
     #[inline]
     fn member(&self, owned: &Kept, priority: Priority) -> Member {
-        Member::new(owned.cell(self), false, priority)
+        Member::new(owned.alive(self), false, priority)
     }
     #[inline]
     fn own(&self) -> Kept {
@@ -209,28 +147,18 @@ impl Kept {
     }
 
     #[inline]
-    fn cell(&self, color: &Color) -> NonNull<ColorCell> {
-        if color.is_resolved() { color.cell() } else { self.0.cell() }
+    fn alive<'c>(&'c self, color: &'c Color) -> ColorRef<'c> {
+        if color.is_resolved() { color.alive() } else { self.0.alive() }
     }
 }
 
 impl Owned for Kept {
     type Access<'x> = ();
-    type Borrow = ();
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
-        None
+    type Lent<'x> = ();
+    fn lend<'x>(&'x self, _held: Held<'x>) -> Result<(), (&'x Color, TryWithError)> {
+        Ok(())
     }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn borrow(&self) {}
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn give_back(&self, (): &()) {}
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn access(&self) {}
+    fn access<'g, 'x: 'g>(_lent: &'g mut ()) {}
     fn poison(&self) {}
     fn each_state(&self, _f: &mut dyn FnMut(usize)) {}
 }
@@ -244,7 +172,7 @@ impl Part for ReadingColor<'_> {
     type Owned = Kept;
     #[inline]
     fn member(&self, owned: &Kept, priority: Priority) -> Member {
-        Member::new(owned.cell(self.0), true, priority)
+        Member::new(owned.alive(self.0), true, priority)
     }
     #[inline]
     fn own(&self) -> Kept {
@@ -275,30 +203,12 @@ macro_rules! tuples {
         }
         impl<$($part: Owned),+> Owned for ($($part,)+) {
             type Access<'x> = ($($part::Access<'x>,)+);
-            type Borrow = ($($part::Borrow,)+);
-            /// # Safety
-            /// As in [`Owned`].
-            unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
-                // SAFETY: promised by the caller.
-                None$(.or_else(|| unsafe { self.$at.obstacle() }))+
+            type Lent<'x> = ($($part::Lent<'x>,)+);
+            fn lend<'x>(&'x self, held: Held<'x>) -> Result<Self::Lent<'x>, (&'x Color, TryWithError)> {
+                Ok(($(self.$at.lend(held)?,)+))
             }
-            /// # Safety
-            /// As in [`Owned`].
-            unsafe fn borrow(&self) -> Self::Borrow {
-                // SAFETY: promised by the caller.
-                unsafe { ($(self.$at.borrow(),)+) }
-            }
-            /// # Safety
-            /// As in [`Owned`].
-            unsafe fn give_back(&self, borrow: &Self::Borrow) {
-                // SAFETY: promised by the caller.
-                $(unsafe { self.$at.give_back(&borrow.$at) };)+
-            }
-            /// # Safety
-            /// As in [`Owned`].
-            unsafe fn access<'x>(&'x self) -> Self::Access<'x> {
-                // SAFETY: promised by the caller.
-                unsafe { ($(self.$at.access(),)+) }
+            fn access<'g, 'x: 'g>(lent: &'g mut Self::Lent<'x>) -> Self::Access<'g> {
+                ($($part::access(&mut lent.$at),)+)
             }
             fn poison(&self) {
                 $(self.$at.poison();)+
@@ -323,30 +233,12 @@ tuples! {
 
 impl<O: Owned> Owned for Vec<O> {
     type Access<'x> = Vec<O::Access<'x>>;
-    type Borrow = Vec<O::Borrow>;
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn obstacle(&self) -> Option<(&Color, TryWithError)> {
-        // SAFETY: promised by the caller.
-        self.iter().find_map(|state| unsafe { state.obstacle() })
+    type Lent<'x> = Vec<O::Lent<'x>>;
+    fn lend<'x>(&'x self, held: Held<'x>) -> Result<Self::Lent<'x>, (&'x Color, TryWithError)> {
+        self.iter().map(|state| state.lend(held)).collect()
     }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn borrow(&self) -> Self::Borrow {
-        // SAFETY: promised by the caller.
-        self.iter().map(|state| unsafe { state.borrow() }).collect()
-    }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn give_back(&self, borrow: &Self::Borrow) {
-        // SAFETY: promised by the caller.
-        self.iter().zip(borrow).for_each(|(state, borrow)| unsafe { state.give_back(borrow) });
-    }
-    /// # Safety
-    /// As in [`Owned`].
-    unsafe fn access<'x>(&'x self) -> Self::Access<'x> {
-        // SAFETY: promised by the caller.
-        self.iter().map(|state| unsafe { state.access() }).collect()
+    fn access<'g, 'x: 'g>(lent: &'g mut Self::Lent<'x>) -> Self::Access<'g> {
+        lent.iter_mut().map(O::access).collect()
     }
     fn poison(&self) {
         self.iter().for_each(Owned::poison);

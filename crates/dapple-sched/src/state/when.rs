@@ -7,19 +7,21 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
 use crate::color::Priority;
 use crate::color::node::Origin;
+use crate::color::rights::ColorRef;
+use crate::hold::held::Held;
 use crate::hold::request::{self, Member};
-use crate::hold::ticket::{Chance, Ticket};
+use crate::hold::ticket::Ticket;
 use crate::runtime::Handle;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
 use crate::state::colored::{self, TryWithError};
 use crate::state::set::{Owned, Set};
+use crate::state::wait::Wait;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::task::budget::poll_budget;
 
 /// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`,
 /// [`Colored::reading`](crate::Colored::reading), `&Color` and [`Color::reading`](crate::Color::reading), or a reference
@@ -110,15 +112,14 @@ impl<S: Set> When<S> {
     where
         F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) + Send + 'static,
     {
-        let origin = Location::caller();
         let owned = self.own();
         let members = self.set.members(&owned, self.priority);
         let check = |members: &mut [Member]| {
             settle_pins(members);
             runtime_of(members)
         };
-        // SAFETY: the set has handles to its colors; the request holds them all while it runs.
-        unsafe { request::submit_closure(members, origin, move || access(&owned, f), check) };
+        // SAFETY: the set has handles to its colors, and `runtime_of` checks whose they are.
+        unsafe { request::submit_closure(members, Location::caller(), move |held| access(&owned, held, f), check) };
     }
 
     /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if they are all free,
@@ -154,7 +155,7 @@ impl<S: Set> When<S> {
     {
         let owned = self.own();
         runtime_of(self.set.members(&owned, self.priority).as_ref());
-        WithAll { when: self, owned, closure: Some(f), ticket: None, origin: Location::caller(), result: PhantomData }
+        WithAll { when: self, owned, closure: Some(f), wait: Wait::new(), result: PhantomData }
     }
 
     /// Runs a closure now, if all the colors are free or held by the running callback already.
@@ -183,14 +184,9 @@ impl<S: Set> When<S> {
     {
         let origin = Location::caller();
         let owned = self.own();
-        let mut closure = Some(f);
-        // SAFETY: `try_now` calls it while all colors are held.
-        let run = || unsafe {
-            let closure = closure.take().expect("called once");
-            match owned.obstacle() {
-                None => Ok(access(&owned, closure)),
-                Some((_, error)) => Err(error),
-            }
+        let run = |held: Held<'_>| {
+            let lent = owned.lend(held).map_err(|(_, error)| error)?;
+            Ok(lend_to(&owned, lent, f))
         };
         self.try_now(&owned, origin, run).unwrap_or(Err(TryWithError::Busy))
     }
@@ -227,7 +223,7 @@ impl<S: Set> When<S> {
     }
 
     /// Calls `f` while all colors are held, if they are free or held by this thread.
-    fn try_now<R>(&self, owned: &S::Owned, origin: Origin, f: impl FnOnce() -> R) -> Option<R> {
+    fn try_now<R, F: FnOnce(Held<'_>) -> R>(&self, owned: &S::Owned, origin: Origin, f: F) -> Result<R, F> {
         let mut members = self.set.members(owned, self.priority);
         let shared = runtime_of(members.as_ref());
         let members = members.as_mut();
@@ -236,7 +232,7 @@ impl<S: Set> When<S> {
         let mut at = 0;
         while at < wanted {
             let (color, reads) = (members[at].color(), members[at].reads());
-            if if reads { context::reads(color) } else { context::holds(color) } {
+            if if reads { context::reads(color.ptr()) } else { context::holds(color.ptr()) } {
                 wanted -= 1;
                 members.swap(at, wanted);
             } else {
@@ -287,8 +283,7 @@ fn runtime_of(members: &[Member]) -> *const Shared {
         // Nothing is held; it only needs somewhere to run.
         return Arc::as_ptr(Handle::current().shared());
     };
-    // SAFETY: the caller has handles to all of them.
-    let shared = |member: &Member| unsafe { member.color().as_ref() }.shared;
+    let shared = |member: &Member| member.color().shared;
     assert!(
         members.iter().all(|member| ptr::eq(shared(member), shared(first))),
         "a `when` names colors of different runtimes, which cannot be held at once"
@@ -301,11 +296,9 @@ fn runtime_of(members: &[Member]) -> *const Shared {
 fn settle_pins(members: &mut [Member]) {
     let mut pinned_to = None;
     for member in members {
-        // SAFETY: the caller has handles to all of them.
-        let cell = unsafe { member.color().as_ref() };
-        if cell.is_pinned() {
+        if member.color().is_pinned() {
             // Relaxed: it never changes.
-            let home = cell.home.load(Relaxed);
+            let home = member.color().home.load(Relaxed);
             let first = *pinned_to.get_or_insert(home);
             assert!(
                 first == home,
@@ -318,36 +311,27 @@ fn settle_pins(members: &mut [Member]) {
 }
 
 /// Runs a closure on the states of a set.
-///
-/// # Safety
-/// The colors are held, and the states are all different.
-unsafe fn access<O: Owned, R>(owned: &O, f: impl for<'x> FnOnce(O::Access<'x>) -> R) -> R {
-    struct Leave<'a, O: Owned> {
-        owned: &'a O,
-        borrow: O::Borrow,
-        panics: bool,
+fn access<O: Owned, R>(owned: &O, held: Held<'_>, f: impl for<'x> FnOnce(O::Access<'x>) -> R) -> R {
+    match owned.lend(held) {
+        Ok(lent) => lend_to(owned, lent, f),
+        Err((color, error)) => colored::panic_refused(color, error),
     }
-    impl<O: Owned> Drop for Leave<'_, O> {
+}
+
+/// Runs a closure on the states of a set, which it poisons if it panics.
+fn lend_to<O: Owned, R>(owned: &O, mut lent: O::Lent<'_>, f: impl for<'x> FnOnce(O::Access<'x>) -> R) -> R {
+    struct Poison<'a, O: Owned>(&'a O, bool);
+    impl<O: Owned> Drop for Poison<'_, O> {
         fn drop(&mut self) {
-            // SAFETY: still inside `access`, whose caller holds the colors until it returns.
-            unsafe { self.owned.give_back(&self.borrow) };
-            if self.panics {
-                self.owned.poison();
+            if self.1 {
+                self.0.poison();
             }
         }
     }
-    // SAFETY: promised by the caller.
-    unsafe {
-        match owned.obstacle() {
-            Some((color, TryWithError::Poisoned)) => colored::panic_poisoned(color),
-            Some((color, _)) => colored::panic_borrowed(color),
-            None => {}
-        }
-        let mut leave = Leave { owned, borrow: owned.borrow(), panics: true };
-        let result = f(owned.access());
-        leave.panics = false;
-        result
-    }
+    let mut poison = Poison(owned, true);
+    let result = f(O::access(&mut lent));
+    poison.1 = false;
+    result
 }
 
 /// The future of [`When::with`].
@@ -356,9 +340,7 @@ pub struct WithAll<S: Set, F, R> {
     when: When<S>,
     owned: S::Owned,
     closure: Option<F>,
-    ticket: Option<Arc<Ticket>>,
-    /// Where it was asked for.
-    origin: Origin,
+    wait: Wait,
     result: PhantomData<fn() -> R>,
 }
 
@@ -373,35 +355,12 @@ where
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
-        let this = &mut *self;
-        if this.ticket.is_none() {
-            ready!(poll_budget(cx));
-        }
-        let closure = &mut this.closure;
-        let owned = &this.owned;
-        // SAFETY: called below while all colors are held; the states are all different.
-        let run = || unsafe { access(owned, closure.take().expect("a `with` is not polled again after it was ready")) };
-        let mut outrun = false;
-        if let Some(ticket) = &this.ticket {
-            let chance = ticket.poll(cx.waker());
-            if chance == Chance::Wait {
-                return Poll::Pending;
-            }
-            let ticket = this.ticket.take().expect("it was just polled");
-            outrun = chance == Chance::Outrun;
-            match chance {
-                // SAFETY: the chance says that this turn holds the colors.
-                Chance::InTurn => return Poll::Ready(unsafe { ticket.with_turn(run) }),
-                // SAFETY: the chance says that the colors are held for us.
-                Chance::Granted => return Poll::Ready(unsafe { ticket.with_granted(run) }),
-                Chance::Missed | Chance::Outrun | Chance::Wait => {}
-            }
-        }
-        if let Some(result) = this.when.try_now(owned, this.origin, run) {
-            return Poll::Ready(result);
-        }
-        this.ticket = Some(this.when.submit(owned, outrun, this.origin, cx.waker()));
-        Poll::Pending
+        let WithAll { when, owned, closure, wait, .. } = &mut *self;
+        let (when, owned) = (&*when, &*owned);
+        let mut closure = || closure.take().expect("a `with` is not polled again after it was ready");
+        let now = |run, origin| when.try_now(owned, origin, run);
+        let queue = |outrun, origin, waker: &Waker| when.submit(owned, outrun, origin, waker);
+        wait.poll(cx, |held: Held<'_>| access(owned, held, closure()), now, queue)
     }
 }
 
@@ -411,7 +370,8 @@ impl<S: Set> When<S> {
         let mut members = self.set.members(owned, self.priority);
         let shared = runtime_of(members.as_ref());
         // The poll of a task holds its color: as a reader of that it would wait for itself.
-        let own = context::current_task_color();
+        // SAFETY: the task that is polled keeps its color alive.
+        let own = context::current_task_color().map(|own| unsafe { ColorRef::new(own) });
         let mut has_own = false;
         for member in members.as_mut() {
             if Some(member.color()) == own {
@@ -419,31 +379,24 @@ impl<S: Set> When<S> {
                 has_own = true;
             }
         }
-        // SAFETY: the set has handles to its colors; the task that is polled keeps its own alive.
+        let own = own.filter(|own| outrun && !has_own && ptr::eq(own.shared, shared));
+        let copy = |member: &Member| Member::new(member.color(), member.reads(), self.priority);
+        let with_own = own.map(|own| {
+            let own = Member::new(own, false, self.priority);
+            members.as_ref().iter().map(copy).chain([own]).collect::<Vec<Member>>()
+        });
+        // SAFETY: the set has handles to its colors, and all are of this runtime.
         unsafe {
-            match own.filter(|own| outrun && !has_own && ptr::eq(own.as_ref().shared, shared)) {
-                Some(own) => {
-                    let copy = |member: &Member| Member::new(member.color(), member.reads(), self.priority);
-                    let mut all: Vec<Member> = members.as_ref().iter().map(copy).collect();
-                    all.push(Member::new(own, false, self.priority));
-                    request::wait_for_all(shared, all, origin, waker)
-                }
+            match with_own {
+                Some(all) => request::wait_for_all(shared, all, origin, waker),
                 None => request::wait_for_all(shared, members, origin, waker),
             }
         }
     }
 }
 
-impl<S: Set, F, R> Drop for WithAll<S, F, R> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            ticket.give_up();
-        }
-    }
-}
-
 impl<S: Set + fmt::Debug, F, R> fmt::Debug for WithAll<S, F, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithAll").field("when", &self.when).field("queued", &self.ticket.is_some()).finish()
+        f.debug_struct("WithAll").field("when", &self.when).field("queued", &self.wait.is_queued()).finish()
     }
 }

@@ -33,6 +33,7 @@ use std::thread_local;
 
 use crate::color::cell::ColorCell;
 use crate::color::node::Node;
+use crate::color::rights::Hold;
 use crate::hold;
 use crate::observe::trace;
 use crate::runtime::context;
@@ -201,7 +202,7 @@ unsafe fn join_color(task: NonNull<Header>) {
         // What stood there was the next light task.
         task.as_ref().node().next.set(ptr::null_mut());
         task::place_in_color(task);
-        hold::release(color.cell());
+        hold::release(Hold::new(color.cell(), false));
     }
 }
 
@@ -469,7 +470,10 @@ impl Worker {
         unsafe {
             match old & (WOKEN | COLORED) {
                 0 => {}
-                COLORED => hold::release(task::color_of(task).expect("COLORED comes after the color")),
+                COLORED => {
+                    let color = task::color_of(task).expect("COLORED comes after the color");
+                    hold::release(Hold::new(color, false));
+                }
                 // Relaxed: as where it was taken.
                 WOKEN => self.slot().stretch.tasks[at].store(task.as_ptr(), Relaxed),
                 _ => join_color(task),

@@ -73,7 +73,8 @@ use std::task::{Context, Poll};
 use crate::color::Color;
 use crate::color::cell::{ColorCell, Kind, State};
 use crate::color::holder::Holder;
-use crate::color::node::{Node, Origin, VTable};
+use crate::color::node::{Node, Origin, OwnedNode, VTable};
+use crate::color::rights::{ColorRef, Hold};
 use crate::hold;
 use crate::hold::ticket::Ticket;
 use crate::observe::dump::TaskWait;
@@ -227,7 +228,7 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
             let old = header.state.fetch_or(COLORED, AcqRel);
             if old & COLORED == 0 && (old & SCHEDULED == 0 || old & DONE != 0) {
                 // SAFETY: it is held, and by nobody else.
-                unsafe { hold::release(cell) };
+                hold::release(unsafe { Hold::new(cell, false) });
             }
             color
         }
@@ -399,7 +400,7 @@ pub(crate) unsafe fn finish(task: NonNull<Header>, polled: Polled) {
     }
     if was_light && state & COLORED != 0 {
         // SAFETY: held since it was made, for the poll that ends here.
-        unsafe { hold::release(color_of(task).expect("COLORED comes after the color")) };
+        hold::release(unsafe { Hold::new(color_of(task).expect("COLORED comes after the color"), false) });
     }
     drop(TaskRef(task));
 }
@@ -483,8 +484,7 @@ impl Header {
             // SAFETY: `note_grant` put a counted ticket there.
             let ticket = unsafe { Arc::from_raw(rest) };
             rest = ticket.next_granted.load(Relaxed);
-            // SAFETY: noted by `hand_over`, which recorded the color.
-            unsafe { ticket.revoke() };
+            ticket.revoke();
         }
     }
 }
@@ -647,7 +647,7 @@ pub(crate) unsafe fn place_in_color(task: NonNull<Header>) {
     unsafe {
         let color = color_of(task).expect("COLORED comes after the color");
         mem::forget(TaskRef::retain(task));
-        post::place(color, task.cast());
+        post::place(ColorRef::new(color), OwnedNode::from_raw(task.cast()));
     }
 }
 

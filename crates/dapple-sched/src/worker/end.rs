@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use super::Worker;
 use crate::color::holder::Holder;
+use crate::color::rights::{Hold, Notified, OwnsLink};
 use crate::hold;
 use crate::post::afterwards::{Afterwards, pass_on};
 use crate::runtime::foreign;
@@ -28,9 +29,11 @@ impl Worker {
         let light = mem::take(&mut queue.light);
         let mut colors = Vec::new();
         while let Some(color) = queue.pop() {
-            // SAFETY: popped under its home lock.
-            unsafe { color.as_ref().set_held(Holder::Dropping, None) };
-            colors.push(color);
+            // SAFETY: popped under its home lock, and so the caller's to hold.
+            unsafe {
+                color.as_ref().set_held(Holder::Dropping, None);
+                colors.push(Hold::new(color, false));
+            }
         }
         drop(queue);
         afterwards.settle(&self.shared);
@@ -40,13 +43,10 @@ impl Worker {
             unsafe {
                 // Relaxed: closing the list acquired its links.
                 rest = color.as_ref().remote_next.load(Relaxed);
-                pass_on(&self.shared, color);
+                pass_on(Notified::from_raw(color));
             }
         }
-        for color in colors {
-            // SAFETY: set to `Held` above.
-            unsafe { hold::release(color) };
-        }
+        colors.into_iter().for_each(hold::release);
         Worker::drop_light_tasks(light);
         self.locals.drop_all(&self.shared);
         // AcqRel: the last one sees all that the others did.

@@ -4,10 +4,9 @@ use std::mem;
 use std::ptr::NonNull;
 
 use crate::color::cell::{ColorCell, State};
-use crate::color::node::Node;
-use crate::hold;
-use crate::post;
-use crate::post::afterwards;
+use crate::color::node::Granted;
+use crate::color::rights::{ColorRef, Dead, HomeGuard, Notified, OwnsLink};
+use crate::post::afterwards::Afterwards;
 use crate::runtime::shared::{Shared, Slot};
 use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
@@ -18,17 +17,6 @@ use crate::worker::mark::Help;
 use crate::worker::placement;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
-
-/// Colors from another worker's list that are dealt with once the locks are released.
-#[derive(Default)]
-struct Leftovers {
-    /// Still notified: to be linked again.
-    strays: Vec<NonNull<ColorCell>>,
-    /// To be freed.
-    dead: Vec<NonNull<ColorCell>>,
-    /// Requests to read that were let in.
-    granted: Vec<*mut Node>,
-}
 
 /// A worker looks for work. Ends also where a panic of foreign code passes through the driver.
 struct Search<'a>(&'a Shared);
@@ -148,7 +136,7 @@ impl Worker {
     }
 
     fn steal_from(&self, slot: &Slot, victim: usize) -> usize {
-        let mut left = Leftovers::default();
+        let mut left = Afterwards::new();
         let mut own = self.slot().lock();
         let Some(mut theirs) = slot.try_lock() else { return 0 };
         if own.closed || theirs.closed {
@@ -171,18 +159,7 @@ impl Worker {
         slot.counters.stolen_from(stolen);
         drop(theirs);
         drop(own);
-        for color in left.strays {
-            // SAFETY: taken off the victim's list with its notification, and not linked since.
-            unsafe { afterwards::pass_on(&self.shared, color) };
-        }
-        for color in left.dead {
-            // SAFETY: `is_dead` said so.
-            unsafe { hold::free(color) };
-        }
-        for chain in left.granted {
-            // SAFETY: `enqueue` let them in, and no lock is held.
-            unsafe { post::grant_all(chain) };
-        }
+        left.settle(&self.shared);
         self.slot().counters.steal(stolen);
         stolen
     }
@@ -241,8 +218,12 @@ impl Worker {
         theirs: &mut Guard<'_, RunQueue>,
         victim: usize,
         help: Help,
-        left: &mut Leftovers,
+        left: &mut Afterwards,
     ) -> usize {
+        let enqueue = |queue: &mut RunQueue, color| {
+            // SAFETY: called below while the color is alive.
+            HomeGuard::of(queue, unsafe { ColorRef::new(color) }).map_or(Granted::none(), |mut home| home.enqueue())
+        };
         let mut taken = 0;
         let mut rest = self.shared.slots[victim].take_remote();
         while let Some(color) = NonNull::new(rest) {
@@ -254,7 +235,7 @@ impl Worker {
                 let elsewhere = usize::from(cell.home.load(Relaxed)) != victim;
                 if elsewhere || cell.is_pinned() || cell.state() == State::Running {
                     // Running: its fifo is its worker's; put back, still notified. So is what is pinned.
-                    left.strays.push(color);
+                    left.strays.push(Notified::from_raw(color));
                     continue;
                 }
                 cell.take_notified();
@@ -264,11 +245,10 @@ impl Worker {
                         own.push(color);
                         taken += 1;
                     }
-                    State::Idle if cell.len() > 0 => left.granted.push(post::enqueue(theirs, color)),
+                    State::Idle if cell.len() > 0 => left.granted.append(enqueue(theirs, color)),
                     // Drained before, and nobody may know it any more.
-                    State::Idle if hold::is_dead(color) => left.dead.push(color),
-                    State::Idle => {}
-                    State::Queued | State::Reading => left.granted.push(post::enqueue(theirs, color)),
+                    State::Idle => Dead::is(color).into_iter().for_each(|dead| left.dead.push(dead)),
+                    State::Queued | State::Reading => left.granted.append(enqueue(theirs, color)),
                     State::Held | State::Running => {}
                 }
             }

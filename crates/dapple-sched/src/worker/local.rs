@@ -110,19 +110,16 @@ impl Item {
                 panics::report(shared, context::current_color(), payload);
             }
         };
-        let held = (0..HOLD_TRIES).any(|_| {
-            // SAFETY: our handle keeps the color alive.
-            let held = unsafe { hold::try_hold(color.cell(), Location::caller()) };
-            if !held {
+        let held = (0..HOLD_TRIES).find_map(|_| {
+            let held = hold::try_hold(color.alive(), false, Location::caller());
+            if held.is_none() {
                 yield_now();
             }
             held
         });
-        if held {
-            // SAFETY: just held by us.
-            unsafe { hold::holding(color.cell(), drop_it) };
-        } else {
-            drop_it();
+        match held {
+            Some(hold) => hold::holding(hold, |_| drop_it()),
+            None => drop_it(),
         }
     }
 }

@@ -31,10 +31,9 @@ use std::time::Instant;
 
 use crate::color::cell::{ColorCell, State};
 use crate::color::holder::Holder;
-use crate::color::node::Node;
-use crate::hold;
+use crate::color::node::{Granted, Node, OwnedNode};
+use crate::color::rights::{ColorRef, Dead, HomeGuard, Notified, OwnsLink};
 use crate::memory::block::Blocks;
-use crate::post;
 use crate::post::afterwards::Afterwards;
 use crate::runtime::context::{self, Frame};
 use crate::runtime::foreign;
@@ -455,11 +454,11 @@ impl Worker {
                     cell.put_back(node);
                     queue.push(color);
                 } else if node.as_ref().reads() {
-                    afterwards.grant(cell.admit_readers(Some(node)));
+                    afterwards.granted.append(cell.admit_readers(Some(node)));
                 } else {
                     let holder = node.as_ref().vtable().waits.map_or(Holder::Task, |waits| (waits.holder)(node));
                     cell.set_held(holder, Some(node.as_ref().posted_from()));
-                    afterwards.grant(node.as_ptr());
+                    afterwards.granted.append(Granted::one(OwnedNode::from_raw(node)));
                 }
             } else if cell.len() > 0 {
                 match if ending.looked { self.gather(color) } else { None } {
@@ -469,10 +468,10 @@ impl Worker {
             } else {
                 cell.set_state(State::Idle);
                 cell.fifo(|fifo| fifo.rank = 0);
-                if hold::is_dead(color) {
-                    afterwards.bury(color);
-                } else if ending.looked {
-                    self.gather(color);
+                match Dead::is(color) {
+                    Some(dead) => afterwards.dead.push(dead),
+                    None if ending.looked => _ = self.gather(color),
+                    None => {}
                 }
             }
         }
@@ -490,15 +489,17 @@ impl Worker {
                 let elsewhere = usize::from(cell.home.load(Relaxed)) != self.index;
                 if elsewhere || (switches::shared_queue() && cell.state() == State::Running) {
                     // Its home moved while it was linked here; passed on once our lock is released.
-                    cell.remote_next.store(afterwards.strays, Relaxed);
-                    afterwards.strays = color.as_ptr();
+                    afterwards.strays.push(Notified::from_raw(color));
                     continue;
                 }
                 cell.take_notified();
                 if cell.len() > 0 {
-                    afterwards.grant(post::enqueue(queue, color));
-                } else if cell.state() == State::Idle && hold::is_dead(color) {
-                    afterwards.bury(color);
+                    let home = HomeGuard::of(&mut **queue, ColorRef::new(color));
+                    home.into_iter().for_each(|mut home| afterwards.granted.append(home.enqueue()));
+                } else if cell.state() == State::Idle
+                    && let Some(dead) = Dead::is(color)
+                {
+                    afterwards.dead.push(dead);
                 }
             }
         }

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use super::{Cut, Ending, Worker, begin_turn};
 use crate::color::cell::{ColorCell, State};
+use crate::color::rights::ColorRef;
 use crate::post::afterwards::Afterwards;
 use crate::runtime::context;
 use crate::runtime::shared::Running;
@@ -61,7 +62,7 @@ impl Worker {
             let here = if home == self.index {
                 cell.state() == State::Idle && !cell.inbox_waits()
             } else {
-                self.adopt(color, home)
+                self.adopt(ColorRef::new(color), home)
             };
             if !here {
                 return false;

@@ -18,9 +18,11 @@
 //! what a move would save. Measured with it, colors that are apart look like colors whose long callbacks are worth two
 //! workers, and stay apart: four accounts with 1 us of work, begun on two workers, ran at a third of the speed for good.
 
+use std::ops::DerefMut;
 use std::ptr::NonNull;
 
 use crate::color::cell::{ColorCell, NO_WORKER, State};
+use crate::color::rights::{ColorRef, HomeGuard};
 use crate::runtime::context;
 use crate::runtime::shared::{Shared, Slot};
 use crate::sync::atomic::Ordering::*;
@@ -97,106 +99,88 @@ pub(super) unsafe fn note_rescue(cell: &ColorCell) {
 /// Brings several colors that are wanted together to one worker, if what is known of their callbacks is that they are tiny:
 /// all of them but those that run elsewhere or are read, which stay.
 ///
-/// # Safety
-/// `homes` are the locks of all their homes, and perhaps of the worker that posts.
-pub(crate) unsafe fn bring_together(
+/// `homes`: the locks of all their homes, and perhaps of the worker that posts, in the order of the workers.
+pub(crate) fn bring_together<'c>(
     shared: &Shared,
-    homes: &mut [(usize, Guard<'_, RunQueue>)],
-    colors: impl Iterator<Item = NonNull<ColorCell>> + Clone,
+    homes: &mut [Guard<'_, RunQueue>],
+    colors: impl Iterator<Item = ColorRef<'c>> + Clone,
 ) {
-    let [(lowest, _), _, ..] = *homes else { return };
-    // SAFETY: under its home lock a color is not freed.
-    let cells = || colors.clone().map(|color| unsafe { &*color.as_ptr() });
-    // SAFETY: promised by the caller: the home locks are held.
-    let stays = |cell: &ColorCell| unsafe { matches!(cell.state(), State::Running | State::Reading) };
-    let moves = |cell: &ColorCell| !stays(cell) && !cell.is_pinned();
-    let long = |cell: &ColorCell| cell.own_ns() >= REQUEST_POSTS * TINY_CALLBACK_NS;
-    if homes.iter().any(|(_, queue)| queue.closed)
-        || cells().all(|cell| cell.mean_ns() == 0)
+    let [lowest, _, ..] = &*homes else { return };
+    let lowest = lowest.worker();
+    let locked = |cell: ColorRef<'_>| homes.iter().any(|queue| queue.is_home_of(&cell));
+    assert!(colors.clone().all(locked), "the locks of all homes are held");
+    // SAFETY: as asserted.
+    let stays = |cell: ColorRef<'_>| unsafe { matches!(cell.state(), State::Running | State::Reading) };
+    let moves = |cell: ColorRef<'_>| !stays(cell) && !cell.is_pinned();
+    let long = |cell: ColorRef<'_>| cell.own_ns() >= REQUEST_POSTS * TINY_CALLBACK_NS;
+    if homes.iter().any(|queue| queue.closed)
+        || colors.clone().all(|cell| cell.mean_ns() == 0)
         || shared.slots[lowest].wait_ns() > LONG_WAIT_NS
-        || cells().any(|cell| moves(cell) && long(cell))
+        || colors.clone().any(|cell| moves(cell) && long(cell))
     {
         return;
     }
-    for color in colors.clone() {
-        // SAFETY: as above.
-        let cell = unsafe { color.as_ref() };
-        // Relaxed, here and below: its home lock is held, and that of the new one.
-        let home = usize::from(cell.home.load(Relaxed));
-        if home == lowest || !moves(cell) {
-            continue;
-        }
+    for color in colors {
+        let home = homes.iter().position(|queue| queue.is_home_of(&color));
+        let Some(home) = home.filter(|home| *home > 0 && moves(color)) else { continue };
         // SAFETY: both homes' locks are held, and the color does not run, so links and fifo are ours. Who holds it, if
         // somebody does, looks for its home under the home's lock.
         unsafe {
-            let queued = cell.state() == State::Queued;
-            if queued && let Some((_, queue)) = homes.iter_mut().find(|(index, _)| *index == home) {
-                queue.remove(color);
-            }
-            cell.home.store(lowest as u16, Relaxed);
+            let queued = color.state() == State::Queued;
             if queued {
-                homes[0].1.push(color);
+                homes[home].remove(color.ptr());
+            }
+            // Relaxed: under both locks.
+            color.home.store(lowest as u16, Relaxed);
+            if queued {
+                homes[0].push(color.ptr());
             }
         }
     }
 }
 
-/// Counts that a callback holds a free color in line, which is at home on the worker `home`; the callback's worker is
-/// `here`.
-///
-/// # Safety
-/// The home lock is held, and the color taken by the caller.
-pub(crate) unsafe fn note_hold(cell: &ColorCell, home: usize, here: Option<usize>) {
-    let sender = here.and_then(|_| context::turn_color());
-    if sender.is_none() && !context::polls_any_light() {
-        return;
-    }
-    // SAFETY: this thread runs the sender, so it owns its fifo; the home lock owns that of a color that does not run.
-    unsafe {
-        if let Some(sender) = sender {
-            sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, (here != Some(home)).then_some(home)));
-        }
-        if here == Some(home) {
-            cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
-        }
+/// Counts that a callback holds a color in line; the callback's worker is `here`.
+pub(crate) fn note_hold<Q>(home: &mut HomeGuard<'_, Q>, here: Option<usize>)
+where
+    Q: DerefMut<Target = RunQueue>,
+{
+    let at = home.index();
+    let elsewhere = (here != Some(at)).then_some(at);
+    let from_turn = here.is_some() && context::note_turn(|fifo| fifo.note_traffic(HOLD_POSTS, elsewhere));
+    if elsewhere.is_none()
+        && (from_turn || context::polls_any_light())
+        && let Some(mut fifo) = home.fifo()
+    {
+        fifo.note(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
     }
 }
 
 /// Counts that a callback has asked in vain to hold a color in line that is at home on another worker: the lock and the color
 /// have crossed all the same.
 pub(crate) fn note_attempt(home: usize) {
-    if let Some(sender) = context::turn_color() {
-        // SAFETY: this thread runs the sender, so it owns its fifo.
-        unsafe { sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, Some(home))) };
-    }
+    context::note_turn(|sender| sender.note_traffic(HOLD_POSTS, Some(home)));
 }
 
 /// As [`note_hold`], for a color that is at home on the worker that holds it.
-///
-/// # Safety
-/// As [`note_hold`].
 #[inline]
-pub(crate) unsafe fn note_hold_here(worker: &Worker, cell: &ColorCell) {
+pub(crate) fn note_hold_here(worker: &Worker, home: &mut HomeGuard<'_, Guard<'_, RunQueue>>) {
     let sender = worker.frame.color();
     if sender.is_none() && !worker.frame.is_light() {
         return;
     }
-    // SAFETY: as in `note_hold`.
-    unsafe {
-        if let Some(sender) = sender {
-            sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, None));
-        }
-        cell.fifo(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
+    if let Some(sender) = sender {
+        // SAFETY: this thread runs the sender, so it owns its fifo.
+        unsafe { sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, None)) };
+    }
+    if let Some(mut fifo) = home.fifo() {
+        fifo.note(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
     }
 }
 
 /// Counts that a callback asks for several colors at once; they and it are at home on these workers.
-pub(crate) fn note_request(homes: &[(usize, Guard<'_, RunQueue>)]) {
-    let lowest = if let [(lowest, _), _, ..] = homes { Some(*lowest) } else { None };
-    if let Some(sender) = context::turn_color() {
-        // SAFETY: this thread runs the sender, so it owns its fifo.
-        unsafe { sender.as_ref().fifo(|fifo| fifo.note_traffic(REQUEST_POSTS as u16, lowest)) };
-    }
+pub(crate) fn note_request(homes: &[Guard<'_, RunQueue>]) {
+    let lowest = if let [lowest, _, ..] = homes { Some(lowest.worker()) } else { None };
+    context::note_turn(|fifo| fifo.note_traffic(REQUEST_POSTS as u16, lowest));
 }
 
 impl Slot {

@@ -19,6 +19,8 @@
 use std::ptr::{self, NonNull};
 
 use crate::color::cell::{ColorCell, State};
+use crate::runtime::shared::Shared;
+use crate::sync::atomic::Ordering::*;
 use crate::task::LightQueue;
 use crate::task::light::STRETCH_MAX;
 use crate::worker::policed::Board;
@@ -27,6 +29,9 @@ use crate::worker::tuning::{Credit, Share};
 /// Runnable colors, by rank.
 pub(crate) struct RunQueue {
     lists: [List; RANKS],
+    /// Whose queue this is: the runtime, not to be followed, and the index of the worker.
+    shared: *const Shared,
+    worker: u16,
     /// Bit `n` is set where list `n` is not empty, [`POLICED`] where a policy of the program's own picks.
     occupied: u32,
     /// Those bits of a rank that choose a list: all of them, or none under a policy.
@@ -57,10 +62,12 @@ struct List {
 unsafe impl Send for RunQueue {}
 
 impl RunQueue {
-    pub(crate) fn new(event_share: Share) -> RunQueue {
+    pub(crate) fn new(event_share: Share, shared: *const Shared, worker: usize) -> RunQueue {
         let empty = List { head: ptr::null_mut(), tail: ptr::null_mut() };
         RunQueue {
             lists: [empty; RANKS],
+            shared,
+            worker: worker as u16,
             occupied: 0,
             rank_mask: RANKS as u8 - 1,
             raise_always: 0,
@@ -72,6 +79,20 @@ impl RunQueue {
             light: LightQueue::default(),
             board: None,
         }
+    }
+
+    /// Whether this queue's lock is the home lock of a color: it stays so for as long as the lock is held, or until its holder
+    /// moves the color.
+    #[inline]
+    pub(crate) fn is_home_of(&self, cell: &ColorCell) -> bool {
+        // Relaxed: `home` changes only under the locks of the old and the new home.
+        cell.home.load(Relaxed) == self.worker && ptr::eq(cell.shared, self.shared)
+    }
+
+    /// The index of the worker that this is the queue of.
+    #[inline]
+    pub(crate) fn worker(&self) -> usize {
+        usize::from(self.worker)
     }
 
     #[inline]
@@ -410,7 +431,7 @@ mod tests {
 
     fn flood_with(share: Share, ranks: &[u8], picks: usize) -> Vec<u8> {
         let cells: Vec<_> = ranks.iter().map(|_| ColorCell::new(ptr::null(), Kind::Fresh, 1, 0)).collect();
-        let mut queue = RunQueue::new(share);
+        let mut queue = RunQueue::new(share, ptr::null(), 0);
         let push = |queue: &mut RunQueue, at: usize| {
             // SAFETY: this thread alone has the cells, and this one is in no queue.
             unsafe {

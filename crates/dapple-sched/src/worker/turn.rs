@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{Cut, Ending, LONG_CALLBACK_NS, TINY_CALLBACK_NS, Worker, alarm, clock};
 use crate::color::cell::ColorCell;
-use crate::color::node::Node;
+use crate::color::node::{Node, OwnedNode};
+use crate::color::rights::ColorRef;
 use crate::observe::trace;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::clock::{Slice, until_look};
@@ -251,13 +252,15 @@ impl Worker {
             if node.as_ref().counted() {
                 color.as_ref().count_off();
             }
-            if let Some(record) = trace::take_from(node) {
-                return self.run_traced(Some(color), &record, || (node.as_ref().vtable().run)(node, self));
+            let node = OwnedNode::from_raw(node);
+            if let Some(record) = trace::take_from(&node) {
+                let color = ColorRef::new(color);
+                return self.run_traced(Some(color), &record, || (node.vtable().run)(node.into_raw(), self));
             }
-            if let Ok(origin) = node.as_ref().origin() {
+            if let Ok(origin) = node.origin() {
                 self.slot().set_origin(origin);
             }
-            (node.as_ref().vtable().run)(node, self);
+            (node.vtable().run)(node.into_raw(), self);
         }
     }
 

@@ -322,7 +322,7 @@ fn a_post_meets_the_end_of_the_former_home() {
 
 // The last handle of a named color goes while its turn ends and while somebody looks the name up.
 //
-// Caught: `remove_unused` that does not look at the handles again under the lock, `is_dead` that ignores the inbox, and
+// Caught: `remove_unused` that does not look at the handles again under the lock, `Dead::is` that ignores the inbox, and
 // the last handle given up without the home lock (each a use after free).
 #[test]
 fn a_name_is_looked_up_while_its_color_dies() {
@@ -348,7 +348,7 @@ fn a_name_is_looked_up_while_its_color_dies() {
 
 // The last two handles of a color go at the same time, while its turn ends.
 //
-// Caught: `is_dead` that ignores the inbox (use after free).
+// Caught: `Dead::is` that ignores the inbox (use after free).
 #[test]
 fn two_handles_go_at_once() {
     check(4, || {

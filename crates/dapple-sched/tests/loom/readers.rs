@@ -54,7 +54,7 @@ impl Overlap {
 
 // A writer is posted while a reader is inside: the reader's end wakes the worker for it.
 //
-// Caught: `release_read` without kick (deadlock).
+// Caught: `release` without kick (deadlock).
 #[test]
 fn the_last_reader_wakes_the_writer() {
     check(4, || {

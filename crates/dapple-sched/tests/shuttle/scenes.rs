@@ -268,7 +268,7 @@ fn tasks_are_woken_aborted_and_joined() {
 
 // Named colors are looked up, posted to and forgotten by two threads and by their own callbacks.
 //
-// Caught: `is_dead` that ignores the inbox (use after free).
+// Caught: `Dead::is` that ignores the inbox (use after free).
 #[test]
 fn names_come_and_go() {
     check(20_000, || {

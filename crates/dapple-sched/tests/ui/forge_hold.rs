@@ -1,11 +1,9 @@
-//! A hold cannot be forged: what takes hold of a color is private.
+//! A hold cannot be forged: what takes hold of a color is private, and so is what shows that it is held.
 use dapple_sched::{Color, Colored};
 
 fn forge(state: &Colored<u32>, color: &Color) {
-    // SAFETY: there is none; it is not to compile.
-    let _ = unsafe { state.access(|n| *n) };
-    // SAFETY: there is none; it is not to compile.
-    let _ = unsafe { dapple_sched::hold::try_hold(color.cell(), std::panic::Location::caller()) };
+    let _ = state.write(dapple_sched::hold::held::Held::by_hold(color));
+    let _ = dapple_sched::hold::try_hold(color.alive(), false, std::panic::Location::caller());
 }
 
 fn main() {}

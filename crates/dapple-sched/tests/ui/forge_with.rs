@@ -2,7 +2,7 @@
 use dapple_sched::{Color, With};
 
 fn forge(color: &Color, future: With<'_, u32, fn(&mut u32), ()>) {
-    let _ = future.ticket;
+    let _ = future.wait;
     let _ = color.cell;
 }
 

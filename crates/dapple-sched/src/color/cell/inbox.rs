@@ -21,7 +21,7 @@
 use std::ptr::{self, NonNull};
 
 use super::{ColorCell, Fifo};
-use crate::color::node::{self, Chain, Node};
+use crate::color::node::{self, Chain, Node, NodeList};
 use crate::sync::atomic::Ordering::*;
 
 impl ColorCell {
@@ -55,6 +55,12 @@ impl ColorCell {
     pub(crate) fn inbox_waits(&self) -> bool {
         // Relaxed: a push that happened before is seen by coherence; `drain_inbox` acquires.
         self.inbox.load(Relaxed).addr() & !(NOTIFIED | OUTSIDE) != 0
+    }
+
+    /// Whether a request is being accepted by whoever holds the home lock.
+    pub(crate) fn inbox_is_frozen(&self) -> bool {
+        // Relaxed: the bit changes under the home lock only.
+        is_frozen(self.inbox.load(Relaxed))
     }
 
     /// Whether nodes wait in the inbox, be it frozen or not.
@@ -127,9 +133,9 @@ impl ColorCell {
     ///
     /// # Safety
     /// The caller holds the home lock.
-    pub(crate) unsafe fn unlink_dropped_from_inbox(&self) -> *mut Node {
+    pub(crate) unsafe fn unlink_dropped_from_inbox(&self) -> NodeList {
         if !self.inbox_has_nodes() {
-            return ptr::null_mut();
+            return NodeList::new();
         }
         // SAFETY: promised by the caller; until it is thawed, the inbox and its nodes are ours.
         unsafe { self.freeze(false) };

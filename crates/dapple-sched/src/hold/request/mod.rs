@@ -27,27 +27,31 @@
 mod place;
 mod posted;
 
-pub(crate) use posted::{holding_all, submit_closure, try_hold_all, wait_for_all};
+pub(crate) use posted::{submit_closure, try_hold_all, wait_for_all};
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use crate::color::cell::{ColorCell, Kind, State};
+use crate::color::cell::{ColorCell, Kind};
 use crate::color::holder::Holder;
-use crate::color::node::{Node, Origin, VTable, Waits};
+use crate::color::node::{Node, Origin, OwnedNode, VTable, Waits};
+use crate::color::rights::{ColorRef, Hold, HomeGuard};
 use crate::color::{Color, Priority};
-use crate::hold;
-use crate::hold::ticket::Ticket;
+use crate::hold::ticket::{Grant, Ticket};
+use crate::hold::{self, Ended};
+use crate::memory::alive::Alive;
 use crate::observe::trace::{self, Record};
 use crate::post::afterwards::Afterwards;
 use crate::post::sweep;
 use crate::runtime::context;
+use crate::runtime::panics;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use crate::sync::lock::Guard;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
 
@@ -107,7 +111,12 @@ impl Member {
     };
 
     #[inline]
-    pub(crate) fn new(color: NonNull<ColorCell>, reads: bool, priority: Priority) -> Member {
+    pub(crate) fn new(color: ColorRef<'_>, reads: bool, priority: Priority) -> Member {
+        Member::of_color(color.ptr(), reads, priority)
+    }
+
+    #[inline]
+    fn of_color(color: NonNull<ColorCell>, reads: bool, priority: Priority) -> Member {
         // Set again when it is known who asks.
         let node = Node::new(Member::VTABLE, priority, Location::caller());
         if reads {
@@ -117,17 +126,12 @@ impl Member {
     }
 
     #[inline]
-    pub(crate) fn color(&self) -> NonNull<ColorCell> {
-        self.color
-    }
-
-    #[inline]
-    fn cell(&self) -> &ColorCell {
+    pub(crate) fn color(&self) -> ColorRef<'_> {
         // SAFETY: alive until the member has been submitted (the caller has handles), and then as long as the color is
         // held for the request or has the member in its fifo.
-        let cell = unsafe { self.color.as_ref() };
-        cell.check_alive();
-        cell
+        let color = unsafe { ColorRef::new(self.color) };
+        color.check_alive();
+        color
     }
 
     #[inline]
@@ -137,7 +141,7 @@ impl Member {
 
     /// Before it is submitted.
     pub(crate) fn set_reads(&mut self, reads: bool) {
-        *self = Member::new(self.color, reads, Priority::new(self.node.priority()));
+        *self = Member::of_color(self.color, reads, Priority::new(self.node.priority()));
     }
 
     /// Before it is submitted.
@@ -154,72 +158,81 @@ impl Member {
         self.held.load(Relaxed)
     }
 
-    /// The color is held for the member (or no longer, as a turn has it now). One thread at a time has the request.
+    /// Keeps the hold of the color, for the request.
     #[inline]
-    fn set_held(&self, held: bool) {
+    fn keep(&self, hold: Hold) {
+        assert!(hold.color().ptr() == self.color, "the hold is one of this color");
         // Release pairs with `take_hold` of a wait that is being dropped. Otherwise counting down `pending`, or the lock of the
         // color's home, passes it on.
-        self.held.store(held, Release);
+        self.held.store(true, Release);
     }
 
-    /// Ends the hold; the caller lets go of the color. False: another thread has done so. `shared`: the wait may be
-    /// dropped at this moment, and both sides let go of what is held.
+    /// Before the request is accepted: the color is free, and will be held for the member.
+    fn mark_free(&self, free: bool) {
+        // Relaxed: the request is new.
+        self.held.store(free, Relaxed);
+    }
+
+    /// Takes the hold of the color, unless another thread has done so.
+    fn take_hold(&self) -> Option<Hold> {
+        // AcqRel pairs with `keep`: that the color is held, before it is let go of.
+        // SAFETY: `keep` was given the hold, and the exchange gives it to one thread.
+        self.held.swap(false, AcqRel).then(|| unsafe { self.hold() })
+    }
+
+    /// As [`Member::take_hold`], where no other thread does that.
     #[inline]
-    fn take_hold(&self, shared: bool) -> bool {
-        if shared {
-            // AcqRel pairs with `set_held`: that the color is held, before it is let go of.
-            return self.held.swap(false, AcqRel);
-        }
+    fn take_hold_alone(&self, _: Sole<'_>) -> Option<Hold> {
         let held = self.is_held();
-        self.set_held(false);
-        held
+        // Relaxed: this thread has the request.
+        self.held.store(false, Relaxed);
+        // SAFETY: as in `take_hold`, and no other thread has the request.
+        held.then(|| unsafe { self.hold() })
     }
 
-    /// Lets go of a color whose home is this worker, unless it has stopped. False: it is at home elsewhere.
+    /// # Safety
+    /// The color is held for the member, and that is given up.
+    #[inline]
+    unsafe fn hold(&self) -> Hold {
+        // SAFETY: promised by the caller.
+        unsafe { Hold::new(self.color, self.reads()) }
+    }
+
+    /// The node, to be queued.
     ///
     /// # Safety
-    /// The color is held for the member, whose request is this thread's alone; `queue` is the lock of the worker of that index.
-    unsafe fn release_at_home(
-        &self,
-        index: usize,
-        queue: &mut Guard<'_, RunQueue>,
-        afterwards: &mut Afterwards,
-    ) -> bool {
-        let cell = self.cell();
-        // Relaxed: the lock of the worker that it must be at home on is held.
-        if usize::from(cell.home.load(Relaxed)) != index || queue.closed {
-            return false;
-        }
-        self.set_held(false);
+    /// It is in no list, and the caller's request is alive until it has been reached.
+    #[inline]
+    unsafe fn queued(&self) -> OwnedNode {
         // SAFETY: promised by the caller.
-        unsafe {
-            if self.reads() && !hold::leave_readers(cell) {
-                return true;
-            }
-            cell.drain_inbox();
-            if cell.len() > 0 {
-                queue.push(self.color);
-                return true;
-            }
-            cell.set_state(State::Idle);
-            if hold::is_dead(self.color) {
-                afterwards.bury(self.color);
-            }
+        unsafe { OwnedNode::from_raw(NonNull::from(self).cast()) }
+    }
+
+    /// Lets go of a color whose home is the worker with this lock, unless it has stopped. False: it is at home elsewhere.
+    #[inline]
+    fn release_at_home(&self, sole: Sole<'_>, queue: &mut RunQueue, afterwards: &mut Afterwards) -> bool {
+        let Some(mut home) = HomeGuard::of(queue, self.color()).filter(|home| !home.is_closed()) else { return false };
+        let Some(hold) = self.take_hold_alone(sole) else { return true };
+        match home.end_hold(hold) {
+            Ended::Readers | Ended::Idle(None) => {}
+            Ended::Idle(Some(dead)) => afterwards.dead.push(dead),
+            Ended::Waits(hold) => home.queue_held(hold),
         }
         true
     }
 
-    /// Lets go of the color, wherever it is at home.
-    ///
-    /// # Safety
-    /// It is held for the member.
-    unsafe fn release(&self) {
-        // SAFETY: promised by the caller.
-        unsafe { if self.reads() { hold::release_read(self.color) } else { hold::release(self.color) } }
+    /// The request, which is alive as long as its members.
+    fn request(&self) -> Alive<'_, Request> {
+        let request = NonNull::new(self.request.get().cast_mut());
+        // SAFETY: members stay in the request's memory, or beside it, until it is freed.
+        unsafe { Alive::new(request.expect("a member that is queued belongs to a request")) }
     }
 
-    fn request(&self) -> NonNull<Request> {
-        NonNull::new(self.request.get().cast_mut()).expect("a member that is queued belongs to a request")
+    /// # Safety
+    /// The node is a member's, and alive for `'a`.
+    unsafe fn of_node<'a>(node: NonNull<Node>) -> Alive<'a, Member> {
+        // SAFETY: promised by the caller; a member begins with its node.
+        unsafe { Alive::new(node.cast()) }
     }
 
     /// The color's turn has reached the member.
@@ -228,22 +241,24 @@ impl Member {
     /// The node is a member's, and the caller's to give; called by a turn of its color (or, for a request that only
     /// reads, of the color that it runs in).
     unsafe fn run(node: NonNull<Node>, _: &Worker) {
-        // SAFETY: promised by the caller.
-        let (request, reads) = unsafe { (node.cast::<Member>().as_ref().request(), node.as_ref().reads()) };
+        // SAFETY: promised by the caller; the request is alive while it has a member that was not reached.
+        let member = unsafe { Member::of_node(node) };
+        let request = member.get().request();
         // Acquire pairs with `grant`: the other colors are held.
-        // SAFETY: the request is alive while it has a member that was not reached.
-        let (pending, may_run) =
-            unsafe { (request.as_ref().pending().load(Acquire), || request.as_ref().may_run_here()) };
-        if pending > 1 || (pending == 1 && (reads || !may_run())) {
+        let pending = request.pending().load(Acquire);
+        if pending > 1 || (pending == 1 && (member.reads() || !request.may_run_here())) {
             // The turn ends here, and its end calls `grant`.
             context::with_worker(|worker| worker.hand_off_after_turn(node));
             return;
         }
+        // Relaxed: see `grant`.
+        request.pending().store(0, Relaxed);
         // SAFETY: all other colors are held, and this turn has the one of the node.
-        unsafe {
-            // Relaxed: see `grant`.
-            request.as_ref().pending().store(0, Relaxed);
-            Request::run_in_turn(request, node);
+        let request = unsafe { OwnRequest::new(request) };
+        if request.ticket().is_some() {
+            request.poll_waiter(member.color, node);
+        } else {
+            request.run_closure(Some(member.color()));
         }
     }
 
@@ -253,23 +268,24 @@ impl Member {
     /// It is, the node is a member's and the caller's to give, and he holds no lock.
     unsafe fn grant(node: NonNull<Node>) {
         // SAFETY: promised by the caller; the request is alive while one of its members has not been counted.
-        unsafe {
-            let member = node.cast::<Member>().as_ref();
-            let request = member.request();
-            member.set_held(true);
-            if request.as_ref().ticket().is_some_and(Ticket::is_dropped) && member.take_hold(true) {
-                // The thread that dropped the wait may not have seen that this color is held.
-                member.release();
-            }
-            // Relaxed: 0 was written by the turn that has just ended on this very worker, or under the lock of the
-            // runner's home, from which the node was taken.
-            if request.as_ref().pending().load(Relaxed) == 0 {
-                return Request::hand_over(request);
-            }
-            // AcqRel: releases this color to whoever completes the request, acquires the others if that is us.
-            if request.as_ref().pending().fetch_sub(1, AcqRel) == 1 {
-                Request::complete(request);
-            }
+        let (member, hold) = unsafe {
+            let member = Member::of_node(node);
+            (member.get(), member.hold())
+        };
+        let request = member.request();
+        member.keep(hold);
+        if request.ticket().is_some_and(Ticket::is_dropped) {
+            // The thread that dropped the wait may not have seen that this color is held.
+            member.take_hold().into_iter().for_each(hold::release);
+        }
+        // Relaxed: 0 was written by the turn that has just ended on this very worker, or under the lock of the
+        // runner's home, from which the node was taken.
+        let complete = request.pending().load(Relaxed) == 0;
+        // AcqRel: releases this color to whoever completes the request, acquires the others if that is us.
+        if complete || request.pending().fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: no member is left to be reached.
+            let request = unsafe { OwnRequest::new(request) };
+            if complete { request.hand_over() } else { request.complete() }
         }
     }
 
@@ -278,8 +294,8 @@ impl Member {
     /// # Safety
     /// The node is a member's that has not been reached.
     unsafe fn is_dropped(node: NonNull<Node>) -> bool {
-        // SAFETY: promised by the caller; the request is alive while it has such a member.
-        unsafe { node.cast::<Member>().as_ref().request().as_ref() }.ticket().is_some_and(Ticket::is_over)
+        // SAFETY: promised by the caller.
+        unsafe { Member::of_node(node) }.request().ticket().is_some_and(Ticket::is_over)
     }
 
     /// The wait is gone: nothing has to be held for this member any more.
@@ -288,14 +304,33 @@ impl Member {
     /// The node is a member's that has not been reached, and the caller's to give; no lock is held.
     unsafe fn remove(node: NonNull<Node>) {
         // SAFETY: promised by the caller.
-        unsafe {
-            let request = node.cast::<Member>().as_ref().request();
-            // Relaxed: as in `grant`; 0 means that only this member was to be reached. AcqRel: as there.
-            let pending = request.as_ref().pending();
-            if pending.load(Relaxed) == 0 || pending.fetch_sub(1, AcqRel) == 1 {
-                Request::finish(request);
-            }
+        let member = unsafe { Member::of_node(node) };
+        let request = member.get().request();
+        // Relaxed: as in `grant`; 0 means that only this member was to be reached. AcqRel: as there.
+        if request.pending().load(Relaxed) == 0 || request.pending().fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: no member is left to be reached.
+            unsafe { OwnRequest::new(request) }.finish();
         }
+    }
+}
+
+/// A request with no member in a fifo any more: it is the owner's alone, with all colors that are held for it.
+///
+/// Those are all its colors, unless it is a wait that is being dropped. One that goes out of scope is leaked; a method that gives it
+/// up consumes it.
+#[must_use]
+pub(crate) struct OwnRequest(NonNull<Request>);
+
+/// A request from which only this thread takes holds: the owner's, unless its wait can be dropped.
+#[derive(Clone, Copy)]
+struct Sole<'r>(PhantomData<&'r OwnRequest>);
+
+impl Deref for OwnRequest {
+    type Target = Request;
+
+    #[inline]
+    fn deref(&self) -> &Request {
+        self.alive().get()
     }
 }
 
@@ -353,8 +388,8 @@ impl Request {
     }
 
     /// What it is about.
-    pub(crate) fn colors(&self) -> impl Iterator<Item = NonNull<ColorCell>> + Clone {
-        self.members().iter().map(|member| member.color)
+    pub(crate) fn colors(&self) -> impl Iterator<Item = ColorRef<'_>> + Clone {
+        self.members().iter().map(Member::color)
     }
 
     fn shared(&self) -> &Shared {
@@ -377,45 +412,20 @@ impl Request {
         self.members().iter().for_each(|member| member.request.set(this.as_ptr()));
     }
 
-    /// All colors are held, by nobody's turn.
-    ///
-    /// # Safety
-    /// They are, for this request, which is the caller's; he holds no lock.
-    #[cold]
-    unsafe fn complete(this: NonNull<Request>) {
-        // SAFETY: promised by the caller.
-        let request = unsafe { this.as_ref() };
-        // Relaxed: see `Member::grant`.
-        request.pending().store(0, Relaxed);
-        // SAFETY: promised by the caller.
-        unsafe {
-            if let Some(ticket) = request.ticket() {
-                return match request.member_of(ticket) {
-                    Some(own) => Request::run_in(this, own),
-                    None => Request::hand_over(this),
-                };
-            }
-            match request.pin().or_else(|| request.members().iter().find(|member| !member.reads())) {
-                Some(runner) => Request::run_in(this, runner),
-                None => Request::run_in_own_color(this),
-            }
-        }
-    }
-
     /// The member whose worker must run this, because its color is pinned: that of the task which waits, if it is held
     /// with the others, or for a closure any.
     fn pin(&self) -> Option<&Member> {
         let own = self.ticket().map(Ticket::task_color);
         let runs = |member: &&Member| own.is_none_or(|own| own == Some(member.color));
         // The color of the task is looked at last, and no other: of a wait that was dropped, the others may be gone.
-        self.members().iter().find(|member| runs(member) && !member.reads() && member.cell().is_pinned())
+        self.members().iter().find(|member| runs(member) && !member.reads() && member.color().is_pinned())
     }
 
     /// Whether no color is pinned to another worker than this.
     fn may_run_here(&self) -> bool {
         let Some(pin) = self.pin() else { return true };
         // Relaxed: the home of a pinned color never changes.
-        context::with_worker(|worker| worker.index) == Some(usize::from(pin.cell().home.load(Relaxed)))
+        context::with_worker(|worker| worker.index) == Some(usize::from(pin.color().home.load(Relaxed)))
     }
 
     /// The member whose color is that of the task which waits: then that can be polled only in a turn of it.
@@ -424,285 +434,28 @@ impl Request {
         self.members().iter().find(|member| member.color == own && !member.reads())
     }
 
-    /// Queues a color that is held for the request, so that its turn runs the request before anything else.
-    ///
-    /// # Safety
-    /// As [`Request::complete`].
-    unsafe fn run_in(this: NonNull<Request>, runner: &Member) {
-        // SAFETY: promised by the caller.
-        let shared = unsafe { this.as_ref() }.shared;
-        // SAFETY: the colors that are held keep the runtime alive; a clone for the time after they are let go.
-        let shared = unsafe {
-            Arc::increment_strong_count(shared);
-            Arc::from_raw(shared)
-        };
-        let (home, mut queue) = shared.lock_home(runner.cell());
-        if queue.closed {
-            drop(queue);
-            // SAFETY: promised by the caller.
-            return unsafe { Request::stop(this) };
-        }
-        // SAFETY: as above.
-        if !runner.take_hold(unsafe { this.as_ref() }.ticket().is_some()) {
-            drop(queue);
-            // The wait was dropped, and the color is no longer held.
-            // SAFETY: promised by the caller.
-            return unsafe { Request::finish(this) };
-        }
-        // SAFETY: we hold the home lock, and the color is `Held` by us.
-        unsafe {
-            runner.cell().push_front(NonNull::from(runner).cast());
-            runner.cell().drain_inbox();
-            queue.push(runner.color);
-        }
-        drop(queue);
-        shared.kick(home);
-    }
-
-    /// A request that only reads, so that no color is its own to run in.
-    ///
-    /// # Safety
-    /// As [`Request::complete`].
-    unsafe fn run_in_own_color(this: NonNull<Request>) {
-        struct Reads(NonNull<Request>);
-        // SAFETY: closures are `Send` (bounds of `post`), and a request is touched by one thread at a time.
-        unsafe impl Send for Reads {}
-        impl Drop for Reads {
-            fn drop(&mut self) {
-                // SAFETY: all its colors are still held.
-                unsafe { Request::stop(self.0) };
-            }
-        }
-        // SAFETY: promised by the caller; the colors keep the runtime alive.
-        let (color, origin) = unsafe {
-            let shared = this.as_ref().shared;
-            Arc::increment_strong_count(shared);
-            let shared = Arc::from_raw(shared);
-            let home = context::with_worker(|worker| worker.index).unwrap_or(0) % shared.slots.len();
-            let color = Color::from_counted(Color::allocate(&shared, Kind::Fresh, shared.fresh_id(), home));
-            (color, this.as_ref().origin)
-        };
-        let reads = Reads(this);
-        let run = move || {
-            let reads = ManuallyDrop::new(reads);
-            // SAFETY: all colors are held.
-            unsafe { Request::run_closure(reads.0, None) };
-        };
-        // The request has been accepted already.
-        trace::untraced(|| color.accept_closure(origin, Priority::NORMAL, run));
-    }
-
-    /// All colors are held, one of them by this very turn, which has reached its member.
-    ///
-    /// # Safety
-    /// They are; the node is a member's.
-    unsafe fn run_in_turn(this: NonNull<Request>, node: NonNull<Node>) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            let turn = node.cast::<Member>().as_ref().color;
-            match this.as_ref().ticket() {
-                None => Request::run_closure(this, Some(turn)),
-                Some(_) => Request::poll_waiter(this, turn, node),
-            }
-        }
-    }
-
-    /// Runs the closure, releases the colors but that of the turn, and frees the request.
-    ///
-    /// # Safety
-    /// All colors are held for the request, `turn` by the turn that the caller is in.
-    unsafe fn run_closure(this: NonNull<Request>, turn: Option<NonNull<ColorCell>>) {
-        struct Finish(NonNull<Request>);
-        impl Drop for Finish {
-            fn drop(&mut self) {
-                // SAFETY: the closure is gone, also if it unwound, and the colors are still held.
-                unsafe { Request::finish(self.0) };
-            }
-        }
-        let _finish = Finish(this);
-        // SAFETY: promised by the caller.
-        let run = || context::in_request_frame(this, |_| unsafe { (this.as_ref().work.run)(this) });
-        // SAFETY: as above.
-        match unsafe { this.as_ref().take_record() } {
-            None => run(),
-            // SAFETY: a turn keeps its color alive.
-            Some(record) => context::with_worker(|worker| unsafe {
-                worker.run_traced(turn, &record, run);
-            })
-            .unwrap_or_default(),
-        }
-    }
-
-    /// Polls the waiting task inside the turn, or has the colors handed over to it.
-    ///
-    /// # Safety
-    /// As [`Request::run_in_turn`]; the request has a ticket.
-    unsafe fn poll_waiter(this: NonNull<Request>, turn: NonNull<ColorCell>, node: NonNull<Node>) {
-        // SAFETY: promised by the caller.
-        let request = unsafe { this.as_ref() };
-        let Some(ticket) = request.ticket_counted() else { return };
-        // From here on, dropping the wait leaves the colors to this turn.
-        if !ticket.begin_turn() {
-            // SAFETY: the wait was dropped.
-            return unsafe { Request::finish(this) };
-        }
-        request.turn.set(Some(turn));
-        let polled = context::in_request_frame(this, |_| match request.member_of(&ticket) {
-            Some(_) => {
-                // SAFETY: the frame holds the task's color with the others.
-                unsafe { ticket.poll_own() };
-                true
-            }
-            None => ticket.poll_in_begun_turn(),
-        });
-        if !polled && ticket.put_off() {
-            context::with_worker(|worker| worker.hand_off_after_turn(node));
-            return;
-        }
-        // SAFETY: what the waiter has not let go of is still held for the request.
-        unsafe { Request::finish(this) };
-    }
-
-    /// The waiter has used what it was polled in a turn for: lets go of all colors but that of its own task, also of the
-    /// turn, so that what else the task does in this poll does not keep others from them.
-    ///
-    /// # Safety
-    /// Called by the waiter's future while it is polled by [`Request::poll_waiter`].
-    pub(crate) unsafe fn release_in_turn(this: NonNull<Request>) {
-        // SAFETY: promised by the caller.
-        let request = unsafe { this.as_ref() };
-        let own = request.ticket().and_then(Ticket::task_color).filter(|color| request.holds(*color, false));
-        let turn = request.turn.get();
-        let Some(frame) = context::frame_of_request(this) else { return };
-        if request.members().iter().any(|member| context::relies_on(frame, member.color)) {
-            // They are let go of when the poll ends.
-            return;
-        }
-        // SAFETY: they are held for the request, and only this turn lets go of them.
-        unsafe { request.release_held(own) };
-        frame.end_request(own.filter(|own| Some(*own) != turn));
-        if let Some(turn) = turn.filter(|turn| Some(*turn) != own) {
-            // SAFETY: it runs here.
-            context::with_worker(|worker| unsafe { worker.release_turn(turn) });
-        }
-    }
-
-    /// Hands all colors to the waiter.
-    ///
-    /// # Safety
-    /// They are held for the request, which is the caller's to give; no lock is held.
-    unsafe fn hand_over(this: NonNull<Request>) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            match this.as_ref().ticket_counted() {
-                Some(ticket) => ticket.hand_over(),
-                // A closure that was complete, and whose runner's worker has stopped before its turn came.
-                None => Request::stop(this),
-            }
-        }
-    }
-
-    /// It can no longer run: its closure is dropped while all colors are held, or its waiter told to ask anew.
-    ///
-    /// # Safety
-    /// As [`Request::hand_over`].
-    unsafe fn stop(this: NonNull<Request>) {
-        // SAFETY: promised by the caller; the colors that are held keep the runtime alive.
-        unsafe {
-            let request = this.as_ref();
-            match request.ticket() {
-                Some(ticket) => ticket.miss(),
-                None => {
-                    // Relaxed: a number to show.
-                    request.shared().callbacks_dropped.fetch_add(1, Relaxed);
-                    request.take_record().into_iter().for_each(|record| record.tell_dropped());
-                    let drop = AssertUnwindSafe(|| context::in_request_frame(this, |_| (request.work.drop)(this)));
-                    if let Err(payload) = catch_unwind(drop) {
-                        crate::runtime::panics::report(request.shared(), None, payload);
-                    }
-                }
-            }
-            Request::finish(this);
-        }
-    }
-
-    /// Lets go of all colors that are held for the request, and frees it.
-    ///
-    /// # Safety
-    /// No fifo has a member of the request, which the caller forgets.
-    pub(crate) unsafe fn finish(this: NonNull<Request>) {
-        // SAFETY: promised by the caller; a thread that is dropping the wait frees the request in our place.
-        unsafe {
-            this.as_ref().release_held(None);
-            if this.as_ref().ticket().is_none_or(Ticket::is_last) {
-                Request::free(this);
-            }
-        }
-    }
-
-    /// The wait was dropped: lets go of the colors that are held for the request by now. Those that other requests wait
-    /// for before this one reach their member later, and are let go of then.
-    ///
-    /// # Safety
-    /// The caller drops the wait, and its ticket says so ([`Ticket::is_dropped`]).
-    pub(crate) unsafe fn give_back(this: NonNull<Request>) {
-        // SAFETY: promised by the caller.
-        unsafe { this.as_ref().release_held(None) };
+    /// Lets go of the colors that are held for the request by now, as the wait for it was dropped. Those that other requests
+    /// wait for before this one reach their member later, and are let go of then.
+    pub(crate) fn give_back(&self) {
+        let held = self.members().iter().filter(|member| member.is_held());
+        worker::away(|| held.filter_map(Member::take_hold).for_each(hold::release));
     }
 
     /// The colors that the request still waits for and that have as many dropped waits now that they should be swept.
     ///
     /// # Safety
-    /// As [`Request::give_back`]; the future that is dropped has handles to the colors.
-    pub(crate) unsafe fn crowded(&self) -> Vec<NonNull<ColorCell>> {
+    /// The colors are alive for `'a`: the future that is dropped has handles to them.
+    pub(crate) unsafe fn crowded<'a>(&self) -> Vec<ColorRef<'a>> {
         let waits = self.members().iter().filter(|member| !member.is_held());
         // SAFETY: promised by the caller.
-        waits.map(Member::color).filter(|color| unsafe { sweep::is_due(*color) }).collect()
-    }
-
-    /// Lets go of all colors that are held for the request, but this one.
-    ///
-    /// # Safety
-    /// The caller has the request, or drops the wait for it.
-    unsafe fn release_held(&self, kept: Option<NonNull<ColorCell>>) {
-        let goes = |member: &&Member| member.is_held() && Some(member.color) != kept;
-        if !self.members().iter().any(|member| goes(&member)) {
-            return;
-        }
-        // While its wait is being dropped, each side may let go of a color that the other one sees as held, and a color that
-        // was let go of may be gone: so the hold is taken before the color is looked at. Otherwise the request is ours alone.
-        let shared = self.ticket().is_some_and(Ticket::is_being_dropped);
-        let left = context::with_worker(|worker| {
-            if shared || !ptr::eq(&*worker.shared, self.shared) {
-                return true;
-            }
-            let mut afterwards = Afterwards::new();
-            let mut left = false;
-            let mut queue = worker.slot().lock();
-            for member in self.members().iter().filter(goes) {
-                // SAFETY: promised by the caller; those at home here stay here while we have the lock.
-                left |= unsafe { !member.release_at_home(worker.index, &mut queue, &mut afterwards) };
-            }
-            drop(queue);
-            afterwards.settle(&worker.shared);
-            left
-        });
-        if left.unwrap_or(true) {
-            let elsewhere = self.members().iter().filter(goes);
-            worker::away(|| {
-                for member in elsewhere.filter(|member| member.take_hold(shared)) {
-                    // SAFETY: the hold was taken.
-                    unsafe { member.release() };
-                }
-            });
-        }
+        waits.map(|member| unsafe { ColorRef::new(member.color) }).filter(|color| sweep::is_due(*color)).collect()
     }
 
     /// Traces the closure that is about to be posted.
     fn trace(&self) {
         // With no color at all, nothing is accepted.
         if let Some(member) = self.members().first()
-            && let Some(record) = trace::accept(member.cell(), self.origin)
+            && let Some(record) = trace::accept(&member.color(), self.origin)
         {
             self.record.set(record.as_ptr());
         }
@@ -719,8 +472,240 @@ impl Request {
         // SAFETY: counted, until the request is freed.
         unsafe { self.ticket.get().as_ref() }
     }
+}
 
-    fn ticket_counted(&self) -> Option<Arc<Ticket>> {
+impl OwnRequest {
+    /// # Safety
+    /// No fifo has a member of the request, and the caller gives up what it has of it: the colors that are held for it, and
+    /// the right to free it.
+    #[inline]
+    pub(crate) unsafe fn new(request: Alive<'_, Request>) -> OwnRequest {
+        OwnRequest(request.ptr())
+    }
+
+    #[inline]
+    pub(crate) fn alive(&self) -> Alive<'_, Request> {
+        // SAFETY: only its owner frees it.
+        unsafe { Alive::new(self.0) }
+    }
+
+    /// While its wait is dropped, each side may let go of a color that the other one sees as held, and a color that was let
+    /// go of may be gone: so the hold is taken before the color is looked at. Otherwise the owner alone lets go of colors.
+    #[inline]
+    fn sole(&self) -> Option<Sole<'_>> {
+        let shared = self.ticket().is_some_and(Ticket::may_be_dropping);
+        (!shared).then_some(Sole(PhantomData))
+    }
+
+    /// All colors are held, by nobody's turn, and no lock is.
+    #[cold]
+    fn complete(self) {
+        // Relaxed: see `Member::grant`.
+        self.pending().store(0, Relaxed);
+        let runner = match self.ticket() {
+            Some(ticket) => match self.member_of(ticket) {
+                Some(own) => own,
+                None => return self.hand_over(),
+            },
+            None => match self.pin().or_else(|| self.members().iter().find(|member| !member.reads())) {
+                Some(runner) => runner,
+                None => return self.run_in_own_color(),
+            },
+        };
+        let at = self.members().iter().position(|member| ptr::eq(member, runner));
+        self.run_in(at.unwrap_or_default());
+    }
+
+    /// Queues a color that is held for the request, so that its turn runs the request before anything else.
+    fn run_in(self, at: usize) {
+        let runner = &self.members()[at];
+        // A count for the time after the colors are let go.
+        let shared = runner.color().counted_runtime();
+        let mut home = runner.color().lock_home();
+        if home.is_closed() {
+            drop(home);
+            return self.stop();
+        }
+        let hold = match self.sole() {
+            Some(sole) => runner.take_hold_alone(sole),
+            None => runner.take_hold(),
+        };
+        let Some(hold) = hold else {
+            drop(home);
+            // The wait was dropped, and the color is no longer held.
+            return self.finish();
+        };
+        let mut fifo = home.fifo().expect("what is held does not run");
+        // SAFETY: it was reached, or never queued; the request is given up.
+        fifo.push_front(unsafe { runner.queued() });
+        fifo.drain_inbox();
+        home.queue_held(hold);
+        let index = home.index();
+        drop(home);
+        shared.kick(index);
+    }
+
+    /// A request that only reads, so that no color is its own to run in.
+    fn run_in_own_color(self) {
+        struct Reads(Option<OwnRequest>);
+        // SAFETY: closures are `Send` (bounds of `post`), and a request is touched by one thread at a time.
+        unsafe impl Send for Reads {}
+        impl Drop for Reads {
+            fn drop(&mut self) {
+                self.0.take().into_iter().for_each(OwnRequest::stop);
+            }
+        }
+        let origin = self.origin;
+        // SAFETY: the pointer is that of an `Arc`, which the colors that are held keep alive, or what submits.
+        let shared = unsafe {
+            Arc::increment_strong_count(self.shared);
+            Arc::from_raw(self.shared)
+        };
+        let home = context::with_worker(|worker| worker.index).unwrap_or(0) % shared.slots.len();
+        let color = Color::from_counted(Color::allocate(&shared, Kind::Fresh, shared.fresh_id(), home));
+        let mut reads = Reads(Some(self));
+        let run = move || {
+            let reads = &mut reads;
+            reads.0.take().into_iter().for_each(|request| request.run_closure(None));
+        };
+        // The request has been accepted already.
+        trace::untraced(|| color.accept_closure(origin, Priority::NORMAL, run));
+    }
+
+    /// Runs the closure, releases the colors but that of the turn, and frees the request.
+    ///
+    /// All colors are held for the request, `turn` by the turn that the caller is in.
+    fn run_closure(self, turn: Option<ColorRef<'_>>) {
+        struct Finish(ManuallyDrop<OwnRequest>);
+        impl Drop for Finish {
+            fn drop(&mut self) {
+                // SAFETY: taken once. The closure is gone, also if it unwound, and the colors are still held.
+                unsafe { ManuallyDrop::take(&mut self.0) }.finish();
+            }
+        }
+        let request = Finish(ManuallyDrop::new(self));
+        let request = &*request.0;
+        // SAFETY: the request was posted with a closure, which is run once.
+        let run = || context::in_request_frame(request.0, |_| unsafe { (request.work.run)(request.0) });
+        match request.take_record() {
+            None => run(),
+            Some(record) => context::with_worker(|worker| worker.run_traced(turn, &record, run)).unwrap_or_default(),
+        }
+    }
+
+    /// Polls the waiting task inside the turn of a color, whose node has been reached, or has the colors handed over to it.
+    fn poll_waiter(self, turn: NonNull<ColorCell>, node: NonNull<Node>) {
+        let Some(ticket) = self.counted_ticket() else { return };
+        // From here on, dropping the wait leaves the colors to this turn.
+        if !ticket.begin_turn() {
+            return self.finish();
+        }
+        self.turn.set(Some(turn));
+        let polled = context::in_request_frame(self.0, |_| match self.member_of(&ticket) {
+            Some(_) => {
+                // SAFETY: the frame holds the task's color with the others.
+                unsafe { ticket.poll_own() };
+                true
+            }
+            None => ticket.poll_in_begun_turn(),
+        });
+        if !polled && ticket.put_off() {
+            context::with_worker(|worker| worker.hand_off_after_turn(node));
+            return;
+        }
+        // What the waiter has not let go of is still held.
+        self.finish();
+    }
+
+    /// The waiter has used what it was polled in a turn for: lets go of all colors but that of its own task, also of the
+    /// turn, so that what else the task does in this poll does not keep others from them.
+    ///
+    /// # Safety
+    /// Called by the waiter's future while it is polled by [`OwnRequest::poll_waiter`].
+    pub(crate) unsafe fn release_in_turn(request: Alive<'_, Request>) {
+        // SAFETY: the poll further out has the request, and lets go of nothing meanwhile.
+        let this = &*ManuallyDrop::new(unsafe { OwnRequest::new(request) });
+        let own = this.ticket().and_then(Ticket::task_color).filter(|color| this.holds(*color, false));
+        let turn = this.turn.get();
+        let Some(frame) = context::frame_of_request(this.0) else { return };
+        if this.members().iter().any(|member| context::relies_on(frame, member.color)) {
+            // They are let go of when the poll ends.
+            return;
+        }
+        this.release_held(own);
+        frame.end_request(own.filter(|own| Some(*own) != turn));
+        if let Some(turn) = turn.filter(|turn| Some(*turn) != own) {
+            // SAFETY: it runs here.
+            context::with_worker(|worker| unsafe { worker.release_turn(turn) });
+        }
+    }
+
+    /// Hands all colors to the waiter. No lock is held.
+    fn hand_over(self) {
+        match self.counted_ticket() {
+            Some(ticket) => ticket.hand_over(Grant::Many(self)),
+            // A closure that was complete, and whose runner's worker has stopped before its turn came.
+            None => self.stop(),
+        }
+    }
+
+    /// It can no longer run: its closure is dropped while all colors are held, or its waiter told to ask anew.
+    fn stop(self) {
+        match self.ticket() {
+            Some(ticket) => ticket.miss(),
+            None => {
+                let shared = self.shared();
+                // Relaxed: a number to show.
+                shared.callbacks_dropped.fetch_add(1, Relaxed);
+                self.take_record().into_iter().for_each(Record::tell_dropped);
+                // SAFETY: the closure has not run, and is dropped once.
+                let drop = || context::in_request_frame(self.0, |_| unsafe { (self.work.drop)(self.0) });
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(drop)) {
+                    panics::report(shared, None, payload);
+                }
+            }
+        }
+        self.finish();
+    }
+
+    /// Lets go of all colors that are held for the request, and frees it, unless a thread does that is dropping the wait.
+    pub(crate) fn finish(self) {
+        self.release_held(None);
+        if self.ticket().is_none_or(Ticket::is_last) {
+            // SAFETY: it is this thread's alone.
+            unsafe { Request::free(self.0) };
+        }
+    }
+
+    /// Lets go of all colors that are held for the request, but this one.
+    fn release_held(&self, kept: Option<NonNull<ColorCell>>) {
+        let goes = |member: &&Member| member.is_held() && Some(member.color) != kept;
+        if !self.members().iter().any(|member| goes(&member)) {
+            return;
+        }
+        let sole = self.sole();
+        let left = context::with_worker_of(self.shared, |worker| {
+            let Some((worker, sole)) = worker.zip(sole) else { return true };
+            let mut afterwards = Afterwards::new();
+            let mut left = false;
+            let mut queue = worker.slot().lock();
+            for member in self.members().iter().filter(goes) {
+                left |= !member.release_at_home(sole, &mut queue, &mut afterwards);
+            }
+            drop(queue);
+            afterwards.settle(&worker.shared);
+            left
+        });
+        if left {
+            let elsewhere = self.members().iter().filter(goes);
+            worker::away(|| match sole {
+                Some(sole) => elsewhere.filter_map(|member| member.take_hold_alone(sole)).for_each(hold::release),
+                None => elsewhere.filter_map(Member::take_hold).for_each(hold::release),
+            });
+        }
+    }
+
+    fn counted_ticket(&self) -> Option<Arc<Ticket>> {
         self.ticket().map(|ticket| {
             // SAFETY: it came from an `Arc`, of which the request has a count.
             unsafe {
@@ -729,7 +714,9 @@ impl Request {
             }
         })
     }
+}
 
+impl Request {
     /// # Safety
     /// Nobody uses the request any more.
     pub(crate) unsafe fn free(this: NonNull<Request>) {

@@ -1,14 +1,11 @@
 //! How the colors of a request accept it: in one step, under the locks of all their homes.
 
-use std::ptr::{self, NonNull};
-
-use super::{Member, Request};
-use crate::color::cell::{ColorCell, State};
+use super::{Member, OwnRequest};
 use crate::color::holder::Holder;
-use crate::color::node::Node;
-use crate::hold;
+use crate::color::node::Granted;
+use crate::color::rights::{ColorRef, FifoGuard, HomeGuard, Notified};
 use crate::post::afterwards;
-use crate::post::{self, grant_all};
+use crate::post::grant_all;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
@@ -17,144 +14,125 @@ use crate::worker::placement;
 use crate::worker::run_queue::{EXPRESS, RunQueue};
 use crate::worker::{self, Worker};
 
-/// The lock of one worker, with its index.
-pub(super) type Home<'a> = (usize, Guard<'a, RunQueue>);
+/// The lock of one worker.
+pub(super) type Home<'a> = Guard<'a, RunQueue>;
+
+/// A color of a request, with its lock among those that are held.
+type MemberHome<'h, 'c> = HomeGuard<'c, &'h mut RunQueue>;
 
 /// What is left to do once the locks are released.
 struct Placed {
     /// Requests to read, of whomever, that were let in.
-    granted: *mut Node,
+    granted: Granted,
     /// Colors whose notification is ours.
-    notify: Vec<NonNull<ColorCell>>,
-    /// All colors are held.
-    complete: bool,
+    notify: Vec<Notified>,
+    /// The request, where all colors are held.
+    complete: Option<OwnRequest>,
 }
 
 impl Placed {
-    const NOTHING_LEFT: Placed = Placed { granted: ptr::null_mut(), notify: Vec::new(), complete: false };
+    const NOTHING_LEFT: Placed = Placed { granted: Granted::none(), notify: Vec::new(), complete: None };
 
-    /// Requests to read that were let in; in practice one chain at most.
-    fn grant(&mut self, chain: *mut Node) {
-        let mut rest = chain;
-        while let Some(node) = NonNull::new(rest) {
-            // SAFETY: the chain is ours.
-            rest = unsafe { node.as_ref() }.next.replace(self.granted);
-            self.granted = node.as_ptr();
+    /// What is left to do, with no lock held.
+    #[inline]
+    fn settle(self) {
+        self.notify.into_iter().for_each(afterwards::pass_on);
+        grant_all(self.granted);
+        self.complete.into_iter().for_each(OwnRequest::complete);
+    }
+}
+
+/// By what a request is posted.
+#[derive(Clone, Copy)]
+struct Poster<'w> {
+    /// The worker that this thread is, if it is one of the request's runtime.
+    worker: Option<&'w Worker>,
+    from_callback: bool,
+    outside: bool,
+}
+
+impl<'w> Poster<'w> {
+    fn new(worker: Option<&'w Worker>) -> Poster<'w> {
+        Poster {
+            worker,
+            from_callback: worker.is_some_and(|worker| worker.frame.color().is_some()),
+            outside: worker.is_none_or(|worker| worker.dispatches.get()),
+        }
+    }
+
+    /// The fifo of a color. `None`: only the inbox of the color is left to us, as another worker runs it, or its worker has
+    /// stopped.
+    fn reaches<'f>(self, home: &'f mut MemberHome<'_, '_>) -> Option<FifoGuard<'f>> {
+        if home.is_closed() {
+            return None;
+        }
+        match self.worker {
+            Some(worker) => home.fifo_of(worker),
+            None => home.fifo(),
         }
     }
 }
 
-impl Request {
-    /// Has all colors accept the request, in one step.
-    ///
-    /// # Safety
-    /// The colors are alive for the call, of one runtime, and named once each; the request is allocated, and given up.
-    pub(super) unsafe fn submit(this: NonNull<Request>) {
-        // SAFETY: ours until it is placed.
-        let request = unsafe { this.as_ref() };
-        let shared = request.shared;
-        // SAFETY: the caller has handles to the colors for as long as this takes.
-        let shared = unsafe { &*shared };
-        let placed = context::with_worker(|worker| {
-            // SAFETY: promised by the caller.
-            if ptr::eq(&*worker.shared, shared) { unsafe { Request::place_here(this, worker) } } else { None }
+impl OwnRequest {
+    /// Has all colors accept the request, in one step. They are of one runtime, and named once each.
+    pub(super) fn submit(self) {
+        let shared = self.shared;
+        context::with_worker_of(shared, |worker| {
+            let this = match worker {
+                Some(worker) => match self.place_here(worker) {
+                    Ok(placed) => return placed.settle(),
+                    Err(this) => this,
+                },
+                None => self,
+            };
+            worker::away(|| this.place_anywhere(worker).settle());
         });
-        match placed.flatten() {
-            // SAFETY: promised by the caller.
-            Some(placed) => unsafe { Request::settle(this, shared, placed) },
-            // SAFETY: as above.
-            None => worker::away(|| unsafe {
-                let placed = Request::place_anywhere(this, shared);
-                Request::settle(this, shared, placed);
-            }),
-        }
-    }
-
-    /// What is left to do once the request is placed, with no lock held.
-    ///
-    /// # Safety
-    /// As [`Request::submit`]; it is placed.
-    unsafe fn settle(this: NonNull<Request>, shared: &Shared, placed: Placed) {
-        // SAFETY: the notifications are ours; let in by `place`, and no lock is held; complete means that all colors
-        // are held.
-        unsafe {
-            for color in placed.notify {
-                afterwards::pass_on(shared, color);
-            }
-            grant_all(placed.granted);
-            if placed.complete {
-                Request::complete(this);
-            }
-        }
     }
 
     /// Places the request if all colors are at home on this worker.
-    ///
-    /// # Safety
-    /// As [`Request::submit`].
-    unsafe fn place_here(this: NonNull<Request>, worker: &Worker) -> Option<Placed> {
-        // SAFETY: promised by the caller.
-        let request = unsafe { this.as_ref() };
-        // Relaxed: looked at under our own lock, without which no color comes here or goes.
-        let at_home = |member: &Member| usize::from(member.cell().home.load(Relaxed)) == worker.index;
+    fn place_here(self, worker: &Worker) -> Result<Placed, OwnRequest> {
         let mut queue = worker.slot().lock();
-        if !request.members().iter().all(at_home) {
-            return None;
+        let poster = Poster::new(Some(worker));
+        let mut free = !queue.closed;
+        for member in self.members() {
+            let Some(home) = HomeGuard::of(&mut *queue, member.color()) else { return Err(self) };
+            free = free && !member.reads() && !home.color().is_pinned() && home.is_free(false);
         }
-        // SAFETY: promised by the caller; the one lock is that of all homes.
-        unsafe {
-            if !queue.closed && request.hold_free(worker, &mut queue) {
-                return Some(Placed::NOTHING_LEFT);
-            }
-            Some(Request::place(this, &mut [(worker.index, queue)], Some(worker)))
+        if free && self.hold_free(poster, &mut queue) {
+            return Ok(Placed::NOTHING_LEFT);
         }
-    }
-
-    /// The usual case: holds all colors if they are free and to be written, and all at home here. The first one will run
-    /// the request.
-    ///
-    /// # Safety
-    /// `queue` is the lock of all homes, that of `worker`, and not closed.
-    unsafe fn hold_free(&self, worker: &Worker, queue: &mut Guard<'_, RunQueue>) -> bool {
-        let [runner, others @ ..] = self.members() else { return false };
-        // SAFETY: promised by the caller.
-        let free = |member: &Member| unsafe {
-            !member.reads() && !member.cell().is_pinned() && hold::is_free(member.cell(), false)
-        };
-        if !free(runner) || !others.iter().all(free) {
-            return false;
-        }
-        // Relaxed: whoever reaches the member comes through the lock.
-        self.pending().store(1, Relaxed);
-        // SAFETY: promised by the caller.
-        unsafe {
-            for member in others {
-                member.set_held(true);
-                member.cell().set_held(Holder::Request, Some(self.origin));
-            }
-            worker.push_request(queue, runner.color, NonNull::from(runner).cast());
-        }
-        true
+        Ok(self.place(&mut [queue], poster))
     }
 
     /// Places the request wherever its colors are at home.
-    ///
-    /// # Safety
-    /// As [`Request::submit`].
-    unsafe fn place_anywhere(this: NonNull<Request>, shared: &Shared) -> Placed {
-        // SAFETY: promised by the caller.
-        let request = unsafe { this.as_ref() };
-        let mut homes = lock_homes(shared, request.members(), context::index_in(shared));
-        let placed = context::with_worker(|worker| {
-            let worker = Some(worker).filter(|worker| ptr::eq(&*worker.shared, shared));
-            // SAFETY: promised by the caller; all home locks are held.
-            unsafe { Request::place(this, &mut homes, worker) }
-        });
-        // SAFETY: as above.
-        let placed = placed.unwrap_or_else(|| unsafe { Request::place(this, &mut homes, None) });
-        let homes: Vec<usize> = homes.into_iter().map(|(home, _)| home).collect();
+    fn place_anywhere(self, worker: Option<&Worker>) -> Placed {
+        // SAFETY: what submits keeps the runtime, by handles to the colors.
+        let shared = unsafe { &*self.shared };
+        let mut homes = lock_homes(shared, self.members(), worker.map(|worker| worker.index));
+        let placed = self.place(&mut homes, Poster::new(worker));
+        let homes: Vec<usize> = homes.into_iter().map(|queue| queue.worker()).collect();
         homes.into_iter().for_each(|home| _ = shared.kick(home));
         placed
+    }
+
+    /// The usual case: holds all colors, which are free and to be written, and all at home here. The first one will run
+    /// the request. `queue` is the lock of all homes, and not closed. False: there are no colors.
+    #[inline]
+    fn hold_free(&self, poster: Poster<'_>, queue: &mut RunQueue) -> bool {
+        let [runner, others @ ..] = self.members() else { return false };
+        // Relaxed: whoever reaches the member comes through the lock.
+        self.pending().store(1, Relaxed);
+        for member in others {
+            member.keep(home_in(queue, member.color()).hold(false, Holder::Request, Some(self.origin)));
+        }
+        let mut home = home_in(queue, runner.color());
+        runner.push_counted(home.fifo().expect("it is idle"), poster);
+        // It was idle, so nothing reads it.
+        let _none = home.enqueue();
+        if poster.from_callback {
+            context::note_turn(|fifo| fifo.note_traffic(placement::REQUEST_POSTS as u16, None));
+        }
+        true
     }
 
     /// Drains the inboxes such that the moment at which the last one was is one for all colors: who posts to one of them
@@ -168,167 +146,106 @@ impl Request {
     /// something been posted to a color before something else that we have drained, the next look at that color would have
     /// seen it. What is posted from then on is behind the request, which goes to the fifo, or has the color at once.
     /// Otherwise all inboxes are frozen before any of them has the request: who posts waits for us.
-    ///
-    /// # Safety
-    /// As [`Request::place`].
-    unsafe fn meet(&self, homes: &mut [Home<'_>], here: Option<usize>) -> bool {
+    fn meet(&self, homes: &mut [Home<'_>], poster: Poster<'_>) -> bool {
         let members = self.members();
-        // SAFETY: we hold all home locks; the inbox of a color that runs elsewhere is left to its turn.
-        unsafe {
-            if let [member] = members {
-                if !member.is_out_of_reach(homes, here) {
-                    member.cell().drain_inbox();
+        if let [member] = members {
+            poster.reaches(&mut home_of(homes, member.color())).into_iter().for_each(|mut fifo| fifo.drain_inbox());
+            return false;
+        }
+        if members.iter().all(|member| poster.reaches(&mut home_of(homes, member.color())).is_some()) {
+            for _ in 0..ROUNDS_MAX {
+                let mut calm = true;
+                for member in members.iter().filter(|member| member.color().inbox_waits()) {
+                    let mut home = home_of(homes, member.color());
+                    poster.reaches(&mut home).into_iter().for_each(|mut fifo| fifo.drain_inbox());
+                    calm = false;
                 }
-                return false;
-            }
-            if !members.iter().any(|member| member.is_out_of_reach(homes, here)) {
-                for _ in 0..ROUNDS_MAX {
-                    let mut calm = true;
-                    for member in members.iter().filter(|member| member.cell().inbox_waits()) {
-                        member.cell().drain_inbox();
-                        calm = false;
-                    }
-                    if calm {
-                        return false;
-                    }
+                if calm {
+                    return false;
                 }
             }
-            for member in members {
-                member.cell().freeze(!member.is_out_of_reach(homes, here));
-            }
+        }
+        for member in members {
+            let mut home = home_of(homes, member.color());
+            let drains = poster.reaches(&mut home).is_some();
+            home.freeze(drains, poster.worker);
         }
         true
     }
 
     /// Holds what is free and queues the rest, with all home locks held.
-    ///
-    /// # Safety
-    /// As [`Request::submit`]; `homes` are the locks of all homes.
-    unsafe fn place(this: NonNull<Request>, homes: &mut [Home<'_>], worker: Option<&Worker>) -> Placed {
-        // SAFETY: promised by the caller.
-        let request = unsafe { this.as_ref() };
-        let here = worker.map(|worker| worker.index);
-        // SAFETY: promised by the caller.
-        let frozen = unsafe { request.meet(homes, here) };
+    fn place(self, homes: &mut [Home<'_>], poster: Poster<'_>) -> Placed {
+        let frozen = self.meet(homes, poster);
         let mut free = 0;
         let mut closed = false;
         let mut runner = None;
-        for member in request.members() {
-            closed |= home_of(homes, member.cell()).1.closed;
-            // SAFETY: we hold the home lock. An inbox that was left alone may have what is before us.
-            unsafe {
-                let waits = member.is_out_of_reach(homes, here) && member.cell().inbox_has_nodes();
-                member.set_held(!waits && hold::is_free_but_for_inbox(member.cell(), member.reads()));
-            }
-            if member.is_held() {
+        for member in self.members() {
+            let mut home = home_of(homes, member.color());
+            closed |= home.is_closed();
+            // An inbox that was left alone may have what is before us.
+            let waits = poster.reaches(&mut home).is_none() && member.color().inbox_has_nodes();
+            let is_free = !waits && home.is_free_but_for_inbox(member.reads());
+            member.mark_free(is_free);
+            if is_free {
                 free += 1;
-                if !member.reads() && (runner.is_none() || member.cell().is_pinned()) {
+                if !member.reads() && (runner.is_none() || member.color().is_pinned()) {
                     runner = Some(member);
                 }
             }
         }
-        if free == request.members().len() && !closed {
+        if free == self.members().len() && !closed {
             // It runs in a turn of this one.
-            runner.inspect(|runner| runner.set_held(false));
+            runner.inspect(|runner| runner.mark_free(false));
         }
-        // SAFETY: promised by the caller.
-        unsafe {
-            placement::bring_together(request.shared(), homes, request.members().iter().map(|member| member.color))
-        };
-        let pending = request.members().iter().filter(|member| !member.is_held()).count();
+        if homes.len() > 1 {
+            placement::bring_together(self.shared(), homes, self.colors());
+        }
+        let pending = self.members().iter().filter(|member| !member.is_held()).count();
         // Relaxed: whoever reaches a member comes through one of the locks, or an inbox.
-        request.pending().store(pending as u32, Relaxed);
-        let mut placed = Placed { granted: ptr::null_mut(), notify: Vec::new(), complete: pending == 0 };
-        let from_callback = worker.is_some_and(|worker| worker.frame.color().is_some());
-        let outside = worker.is_none_or(|worker| worker.dispatches.get());
-        for member in request.members() {
-            // SAFETY: we hold the home lock, and nothing has changed since the first look.
-            unsafe { member.place(homes, here, frozen, (from_callback, outside), &mut placed) };
+        self.pending().store(pending as u32, Relaxed);
+        let mut placed = Placed::NOTHING_LEFT;
+        for member in self.members() {
+            // Nothing has changed since the first look.
+            member.place(home_of(homes, member.color()), frozen, poster, &mut placed);
         }
-        if from_callback {
+        if poster.from_callback {
             placement::note_request(homes);
         }
+        placed.complete = (pending == 0).then_some(self);
         placed
     }
 }
 
 impl Member {
-    /// Whether only the inbox of the color is left to us: another worker runs it, or its worker has stopped.
-    ///
-    /// # Safety
-    /// As [`Request::place`].
-    unsafe fn is_out_of_reach(&self, homes: &mut [Home<'_>], here: Option<usize>) -> bool {
-        let (home, queue) = home_of(homes, self.cell());
-        // SAFETY: promised by the caller: the home lock is held.
-        queue.closed || (here != Some(home) && unsafe { self.cell().state() } == State::Running)
-    }
-
-    /// One color of a request that is being placed: by a callback or not, and from outside or not.
-    ///
-    /// # Safety
-    /// As [`Request::place`], which has looked at it.
-    unsafe fn place(
-        &self,
-        homes: &mut [Home<'_>],
-        here: Option<usize>,
-        frozen: bool,
-        (from_callback, outside): (bool, bool),
-        placed: &mut Placed,
-    ) {
-        let cell = self.cell();
-        let node = NonNull::from(self).cast();
-        // SAFETY: promised by the caller.
-        let out_of_reach = unsafe { self.is_out_of_reach(homes, here) };
-        let (_, queue) = home_of(homes, cell);
-        // SAFETY: promised by the caller: the home lock is held, and a color that runs here runs on this very thread.
-        unsafe {
-            if self.is_held() {
-                hold::take(cell, self.reads(), Holder::Request, self.node.posted_from());
-            } else if out_of_reach {
-                if if frozen { cell.thaw_with(node, outside) } else { cell.push_inbox(node, outside) } {
-                    placed.notify.push(self.color);
-                }
-                return;
-            } else {
-                push_counted(cell, node, (from_callback, outside));
-                placed.grant(post::enqueue(queue, self.color));
-            }
-            if frozen {
-                cell.thaw();
-            }
+    /// One color of a request that is being placed.
+    #[inline]
+    fn place(&self, mut home: MemberHome<'_, '_>, frozen: bool, poster: Poster<'_>, placed: &mut Placed) {
+        if self.is_held() {
+            self.keep(home.hold(self.reads(), Holder::Request, Some(self.node.posted_from())));
+        } else if let Some(fifo) = poster.reaches(&mut home) {
+            self.push_counted(fifo, poster);
+            placed.granted.append(home.enqueue());
+        } else {
+            // SAFETY: the request is new, and given up once all its members are queued or hold their colors.
+            let node = unsafe { self.queued() };
+            let outside = poster.outside;
+            let notified = if frozen { home.thaw_with(node, outside) } else { self.color().push_inbox(node, outside) };
+            placed.notify.extend(notified);
+            return;
+        }
+        if frozen {
+            home.thaw();
         }
     }
-}
 
-impl Worker {
-    /// Queues a request in a color of this worker that is idle.
-    ///
-    /// # Safety
-    /// `queue` is this worker's lock, and the color is at home here and idle; the node is the caller's to give.
-    unsafe fn push_request(&self, queue: &mut Guard<'_, RunQueue>, color: NonNull<ColorCell>, node: NonNull<Node>) {
-        let turn = self.frame.color();
-        // SAFETY: promised by the caller; the color that has its turn here has its fifo here.
-        unsafe {
-            push_counted(color.as_ref(), node, (turn.is_some(), self.dispatches.get()));
-            queue.push(color);
-            if let Some(turn) = turn {
-                turn.as_ref().fifo(|fifo| fifo.note_traffic(placement::REQUEST_POSTS as u16, None));
-            }
-        }
-    }
-}
-
-/// Puts the node of a request into a color, and counts it: made by a callback or not, and from outside or not.
-///
-/// # Safety
-/// The color's home lock is held, and if the color runs, it does so on this thread; the node is the caller's to give.
-unsafe fn push_counted(cell: &ColorCell, node: NonNull<Node>, (from_callback, outside): (bool, bool)) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        cell.push(node);
-        cell.fifo(|fifo| {
-            fifo.rank |= if outside { EXPRESS } else { 0 };
-            let posts = placement::REQUEST_POSTS as u16 * u16::from(from_callback);
+    /// Puts the node of the member, which is new, into its color, and counts it.
+    #[inline]
+    fn push_counted(&self, mut fifo: FifoGuard<'_>, poster: Poster<'_>) {
+        // SAFETY: as in `place`.
+        fifo.push(unsafe { self.queued() });
+        fifo.note(|fifo| {
+            fifo.rank |= if poster.outside { EXPRESS } else { 0 };
+            let posts = placement::REQUEST_POSTS as u16 * u16::from(poster.from_callback);
             fifo.posts_in = fifo.posts_in.saturating_add(posts);
         });
     }
@@ -340,23 +257,27 @@ unsafe fn push_counted(cell: &ColorCell, node: NonNull<Node>, (from_callback, ou
 /// `besides`: the worker that posts, to which the colors may move.
 pub(super) fn lock_homes<'a>(shared: &'a Shared, members: &[Member], besides: Option<usize>) -> Vec<Home<'a>> {
     // Relaxed: decided under the locks.
-    let home = |member: &Member| usize::from(member.cell().home.load(Relaxed));
+    let home = |member: &Member| usize::from(member.color().home.load(Relaxed));
     loop {
         let mut homes: Vec<usize> = members.iter().map(home).chain(besides).collect();
         homes.sort_unstable();
         homes.dedup();
-        let locked: Vec<Home<'a>> = homes.into_iter().map(|home| (home, shared.slots[home].lock())).collect();
-        if members.iter().all(|member| locked.binary_search_by_key(&home(member), |(home, _)| *home).is_ok()) {
+        let locked: Vec<Home<'a>> = homes.into_iter().map(|home| shared.slots[home].lock()).collect();
+        let is_locked = |member: &Member| locked.iter().any(|queue| queue.is_home_of(&member.color()));
+        if members.iter().all(is_locked) {
             return locked;
         }
     }
 }
 
-fn home_of<'a, 'g>(homes: &'a mut [Home<'g>], cell: &ColorCell) -> (usize, &'a mut Guard<'g, RunQueue>) {
-    // Relaxed: its home lock is held.
-    let home = usize::from(cell.home.load(Relaxed));
-    let found = homes.iter_mut().find(|(index, _)| *index == home).expect("the locks of all homes are held");
-    (home, &mut found.1)
+/// The lock of a color's home, which is among these.
+pub(super) fn home_of<'h, 'c>(homes: &'h mut [Home<'_>], color: ColorRef<'c>) -> MemberHome<'h, 'c> {
+    HomeGuard::among(homes, color).expect("the locks of all homes are held")
+}
+
+#[inline]
+fn home_in<'h, 'c>(queue: &'h mut RunQueue, color: ColorRef<'c>) -> MemberHome<'h, 'c> {
+    HomeGuard::of(queue, color).expect("its home lock is held")
 }
 
 /// Leaves each color once in a set of members: what is wanted of it twice is wanted for writing if either is. Returns how
@@ -373,7 +294,7 @@ pub(super) fn merge_duplicates(members: &mut [Member]) -> usize {
 fn merge_many(members: &mut [Member]) -> usize {
     let sorted = members.len() > FEW;
     if sorted {
-        members.sort_unstable_by_key(Member::color);
+        members.sort_unstable_by_key(|member| member.color);
     }
     let mut kept = 0;
     for at in 0..members.len() {

@@ -5,12 +5,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::place::{lock_homes, merge_duplicates};
-use super::{Member, Request, Work};
+use super::place::{home_of, lock_homes, merge_duplicates};
+use super::{Member, OwnRequest, Request, Work};
 use crate::color::holder::Holder;
 use crate::color::node::Origin;
-use crate::hold;
+use crate::hold::held::Held;
 use crate::hold::ticket::Ticket;
+use crate::memory::alive::Alive;
 use crate::memory::block;
 use crate::observe::trace;
 use crate::runtime::context;
@@ -51,7 +52,7 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
         origin: Origin,
         closure: F,
         check: impl FnOnce(&mut [Member]) -> *const Shared,
-    ) -> NonNull<Request> {
+    ) -> OwnRequest {
         /// Frees the members if `check` panics.
         struct Undo<M, F>(NonNull<Posted<M, F>>);
         impl<M, F> Drop for Undo<M, F> {
@@ -77,8 +78,8 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
             (&raw mut (*place).request).write(Request::new(shared, work, origin));
             (&raw mut (*place).closure).write(UnsafeCell::new(ManuallyDrop::new(closure)));
             posted.as_ref().request.adopt_members(posted.cast(), &posted.as_ref().members.as_ref()[..len]);
+            OwnRequest::new(Alive::new(posted.cast()))
         }
-        posted.cast()
     }
 
     /// # Safety
@@ -91,10 +92,10 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
     }
 }
 
-impl<M: AsMut<[Member]> + AsRef<[Member]>, F: FnOnce()> Posted<M, F> {
+impl<M: AsMut<[Member]> + AsRef<[Member]>, F: FnOnce(Held<'_>)> Posted<M, F> {
     const WORK: &'static Work = &Work {
-        // SAFETY: called once, with the request that this is the work of.
-        run: |request| unsafe { Self::take(request)() },
+        // SAFETY: called once, with the request that this is the work of, while this thread has its colors.
+        run: |request| unsafe { Self::take(request)(Held::by_request(Alive::new(request))) },
         // SAFETY: as above.
         drop: |request| unsafe { drop(Self::take(request)) },
         free: Self::FREE,
@@ -121,16 +122,13 @@ pub(crate) unsafe fn submit_closure<M, F>(
     check: impl FnOnce(&mut [Member]) -> *const Shared,
 ) where
     M: AsMut<[Member]> + AsRef<[Member]>,
-    F: FnOnce() + Send + 'static,
+    F: FnOnce(Held<'_>) + Send + 'static,
 {
     let request = Posted::<M, F>::allocate(Posted::<M, F>::WORK, members, origin, closure, check);
-    // SAFETY: promised by the caller.
-    unsafe {
-        if trace::is_on() {
-            request.as_ref().trace();
-        }
-        Request::submit(request);
+    if trace::is_on() {
+        request.trace();
     }
+    request.submit();
 }
 
 /// Queues a wait for all these colors, on behalf of whoever polls.
@@ -142,13 +140,10 @@ where
     M: AsMut<[Member]> + AsRef<[Member]>,
 {
     let request = Posted::<M, ()>::allocate(Waits::<M>::WORK, members, origin, (), |_| shared);
-    // SAFETY: promised by the caller; the ticket is the only way to let go of the request.
-    unsafe {
-        let ticket = Ticket::for_request(request, shared, origin, waker);
-        request.as_ref().ticket.set(Arc::into_raw(ticket.clone()));
-        Request::submit(request);
-        ticket
-    }
+    let ticket = Ticket::for_request(&request, shared, origin, waker);
+    request.ticket.set(Arc::into_raw(ticket.clone()));
+    request.submit();
+    ticket
 }
 
 /// Runs `f` while all these colors are held, if the first so many (`wanted`) are free. This thread has the others already; they
@@ -156,20 +151,16 @@ where
 ///
 /// # Safety
 /// As [`submit_closure`].
-pub(crate) unsafe fn try_hold_all<R>(
+pub(crate) unsafe fn try_hold_all<F, R>(
     shared: *const Shared,
     members: &mut [Member],
     wanted: usize,
     origin: Origin,
-    f: impl FnOnce() -> R,
-) -> Option<R> {
-    struct Release<'a>(&'a Request);
-    impl Drop for Release<'_> {
-        fn drop(&mut self) {
-            // SAFETY: held below.
-            unsafe { self.0.release_held(None) };
-        }
-    }
+    f: F,
+) -> Result<R, F>
+where
+    F: FnOnce(Held<'_>) -> R,
+{
     let len = merge_duplicates(&mut members[..wanted]);
     let all: &[Member] = members;
     // The others are not ours to let go of: they are named twice, or this thread had them before.
@@ -178,45 +169,39 @@ pub(crate) unsafe fn try_hold_all<R>(
     let shared_ref = unsafe { &*shared };
     let here = context::index_in(shared_ref);
     let mut homes = worker::away(|| lock_homes(shared_ref, members, here));
-    // SAFETY: all home locks are held.
-    unsafe {
-        if !members.iter().all(|member| hold::is_free(member.cell(), member.reads())) {
-            return None;
-        }
-        for member in members {
-            hold::take(member.cell(), member.reads(), Holder::here(), origin);
-            member.set_held(true);
-        }
-        if here.is_some() {
-            placement::note_request(&homes);
-            placement::bring_together(shared_ref, &mut homes, members.iter().map(|member| member.color));
-        }
+    if !members.iter().all(|member| home_of(&mut homes, member.color()).is_free(member.reads())) {
+        return Err(f);
+    }
+    for member in members {
+        member.keep(home_of(&mut homes, member.color()).hold(member.reads(), Holder::here(), Some(origin)));
+    }
+    if here.is_some() {
+        placement::note_request(&homes);
+        placement::bring_together(shared_ref, &mut homes, members.iter().map(Member::color));
     }
     drop(homes);
     let request = Request::new(shared, NO_WORK, origin);
     request.adopt_members(NonNull::from(&request), all);
-    let release = Release(&request);
-    // SAFETY: held until `release` is dropped.
-    let result = context::in_request_frame(NonNull::from(&request), |_| unsafe { trace::in_line(request.colors(), f) });
-    drop(release);
-    Some(result)
+    // SAFETY: it is this call's, and stays where it is.
+    Ok(unsafe { OwnRequest::new(Alive::new(NonNull::from(&request))) }.holding(f))
 }
 
 const NO_WORK: &Work = &Work { run: |_| (), drop: |_| (), free: |_| () };
 
-/// Runs `f` on behalf of a waiter to whom all colors were handed over, and lets go of them.
-///
-/// # Safety
-/// They were, and the caller forgets the request.
-pub(crate) unsafe fn holding_all<R>(request: NonNull<Request>, f: impl FnOnce() -> R) -> R {
-    struct Release(NonNull<Request>);
-    impl Drop for Release {
-        fn drop(&mut self) {
-            // SAFETY: promised by the caller of `holding_all`.
-            unsafe { Request::finish(self.0) };
+impl OwnRequest {
+    /// Runs `f` while this thread has all colors of the request, and lets go of them.
+    pub(crate) fn holding<R>(self, f: impl FnOnce(Held<'_>) -> R) -> R {
+        struct Release(Option<OwnRequest>);
+        impl Drop for Release {
+            fn drop(&mut self) {
+                self.0.take().into_iter().for_each(OwnRequest::finish);
+            }
         }
+        let release = Release(Some(self));
+        let Some(request) = &release.0 else { unreachable!("it was just put there") };
+        context::in_request_frame(request.alive().ptr(), |_| {
+            // SAFETY: they are held until `release` is dropped.
+            trace::in_line(request.colors(), || f(unsafe { Held::by_request(request.alive()) }))
+        })
     }
-    let _release = Release(request);
-    // SAFETY: promised by the caller; held until `_release` is dropped.
-    context::in_request_frame(request, |_| unsafe { trace::in_line(request.as_ref().colors(), f) })
 }

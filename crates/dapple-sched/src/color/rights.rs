@@ -1,0 +1,513 @@
+//! What a thread may do with a color, as types: safe code that has the value has the right.
+//!
+//! | type | says | gives |
+//! |---|---|---|
+//! | [`ColorRef`] | the color is alive for `'a` | what is atomic in it |
+//! | [`HomeGuard`] | the lock of its home worker is held | state and links; the fifo too, unless the color runs elsewhere |
+//! | [`FifoGuard`] | this thread owns its fifo | the fifo |
+//! | [`Hold`] | it is held for the owner of the value, alone or for reading | the color, alive; a place among the readers |
+//! | [`Notified`] | its bit `NOTIFIED` is set, and it is in no remote list | the color, alive; linking it |
+//! | [`Dead`] | it can be reached by this value only | freeing it |
+
+use std::marker::PhantomData;
+use std::ops::DerefMut;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use crate::color::Priority;
+use crate::color::cell::{ColorCell, Fifo, Kind, Links, State};
+use crate::color::holder::Holder;
+use crate::color::node::{Granted, NodeList, Origin, OwnedNode};
+use crate::hold::Ended;
+use crate::memory::alive::Alive;
+use crate::runtime::shared::{Linked, Shared};
+use crate::runtime::switches;
+use crate::sync::atomic::Ordering::*;
+use crate::sync::lock::Guard;
+use crate::worker::Worker;
+use crate::worker::run_queue::RunQueue;
+
+/// A color that is alive for `'a`: there is a handle, or it is held, runs, or is queued meanwhile.
+pub(crate) type ColorRef<'a> = Alive<'a, ColorCell>;
+
+impl<'a> ColorRef<'a> {
+    /// The runtime of this color, alive as long as it.
+    #[inline]
+    pub(crate) fn runtime(self) -> &'a Shared {
+        self.get().shared()
+    }
+
+    /// The same, kept alive by the value.
+    pub(crate) fn counted_runtime(self) -> Arc<Shared> {
+        // SAFETY: the pointer is that of an `Arc`, on which the cell has a count, or whose part it is.
+        unsafe {
+            Arc::increment_strong_count(self.shared);
+            Arc::from_raw(self.shared)
+        }
+    }
+
+    /// Pushes a node to the inbox; `outside`: of no worker's callback. What is returned is to be linked.
+    #[inline]
+    pub(crate) fn push_inbox(self, node: OwnedNode, outside: bool) -> Option<Notified> {
+        self.get().push_inbox(node.into_raw(), outside).then_some(Notified(self.ptr()))
+    }
+
+    /// Locks the home of the color, which may move while this waits for it.
+    #[inline]
+    pub(crate) fn lock_home(self) -> HomeGuard<'a, Guard<'a, RunQueue>> {
+        let (_, queue) = self.runtime().lock_home(self.get());
+        HomeGuard { queue, color: self }
+    }
+}
+
+/// The lock of a color's home worker, held.
+///
+/// `Q` is the lock's guard, or a `&mut` to the queue behind one.
+pub(crate) struct HomeGuard<'c, Q> {
+    queue: Q,
+    color: ColorRef<'c>,
+}
+
+impl<'h, 'c> HomeGuard<'c, &'h mut RunQueue> {
+    /// `None`: the lock of the color's home is not among these.
+    #[inline]
+    pub(crate) fn among(queues: &'h mut [Guard<'_, RunQueue>], color: ColorRef<'c>) -> Option<Self> {
+        let queue = queues.iter_mut().find(|queue| queue.is_home_of(&color))?;
+        Some(HomeGuard { queue, color })
+    }
+}
+
+impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
+    /// `None`: the color is at home on another worker.
+    #[inline]
+    pub(crate) fn of(queue: Q, color: ColorRef<'c>) -> Option<HomeGuard<'c, Q>> {
+        if queue.is_home_of(&color) { Some(HomeGuard { queue, color }) } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn color(&self) -> ColorRef<'c> {
+        self.color
+    }
+
+    /// The index of the home worker.
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.queue.worker()
+    }
+
+    /// Whether that worker has stopped, so that nothing may be queued any more.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.closed
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        // SAFETY: the home lock is held.
+        unsafe { self.color.state() }
+    }
+
+    #[inline]
+    fn links<R>(&mut self, f: impl FnOnce(&mut Links) -> R) -> R {
+        // SAFETY: the home lock is held, and `f` of this module ends without asking for the links again.
+        unsafe { self.color.links(f) }
+    }
+
+    /// The fifo of a color that does not run.
+    #[inline]
+    pub(crate) fn fifo(&mut self) -> Option<FifoGuard<'_>> {
+        // SAFETY: the home lock owns the fifo in all states but one.
+        if self.state() != State::Running { Some(unsafe { FifoGuard::new(self.color) }) } else { None }
+    }
+
+    /// The fifo of a color that does not run elsewhere, for the worker that is this thread.
+    #[inline]
+    pub(crate) fn fifo_of(&mut self, worker: &Worker) -> Option<FifoGuard<'_>> {
+        let free = self.state() != State::Running || self.is_of(worker);
+        // SAFETY: the home lock owns the fifo, or the turn of the color does, which is this thread's: no other thread has a
+        // `&Worker` of it.
+        if free { Some(unsafe { FifoGuard::new(self.color) }) } else { None }
+    }
+
+    /// Whether the color is at home on this worker, and runs on no other one.
+    #[inline]
+    pub(crate) fn is_of(&self, worker: &Worker) -> bool {
+        !switches::shared_queue() && worker.index == self.index() && ptr::eq(&*worker.shared, self.color.shared)
+    }
+
+    /// Whether the color can be held at once: nothing waits in it, and nothing has it, but readers where one reader more asks.
+    #[inline]
+    pub(crate) fn is_free(&self, reads: bool) -> bool {
+        !self.color.inbox_waits() && self.is_free_but_for_inbox(reads)
+    }
+
+    /// As [`HomeGuard::is_free`], where what is in the inbox by now comes later.
+    #[inline]
+    pub(crate) fn is_free_but_for_inbox(&self, reads: bool) -> bool {
+        match self.state() {
+            State::Idle => self.color.len() == 0,
+            State::Reading => reads && self.color.len() == 0,
+            State::Queued | State::Running | State::Held => false,
+        }
+    }
+
+    /// Holds a color that is free, as [`HomeGuard::is_free_but_for_inbox`] says.
+    #[inline]
+    pub(crate) fn hold(&mut self, reads: bool, holder: Holder, origin: Option<Origin>) -> Hold {
+        let color = self.color.ptr();
+        self.links(|links| {
+            if reads {
+                assert!(matches!(links.state, State::Idle | State::Reading), "a color that is read is free");
+                links.add_readers(1);
+            } else {
+                assert!(links.state == State::Idle, "a color that is held was idle");
+                links.set_held(holder, origin);
+            }
+        });
+        Hold { color, reads }
+    }
+
+    /// Takes one reader off. The last one is left with the color for itself.
+    fn leave_readers(&mut self, hold: Hold) -> Option<Hold> {
+        self.assert_same(&hold);
+        let color = hold.color;
+        self.links(|links| {
+            links.readers -= 1;
+            (links.readers == 0).then(|| {
+                links.set_held(Holder::here(), None);
+                Hold { color, reads: false }
+            })
+        })
+    }
+
+    /// Lets a color that is held for one go to those who read it; the former holder becomes the only one so far.
+    pub(crate) fn become_reader(&mut self, hold: Hold) -> Hold {
+        self.assert_same(&hold);
+        assert!(!hold.reads, "it was held for one");
+        let color = hold.color;
+        self.links(|links| {
+            links.state = State::Idle;
+            links.add_readers(1);
+        });
+        Hold { color, reads: true }
+    }
+
+    /// Lets go of a color, unless something waits in it.
+    #[inline]
+    pub(crate) fn end_hold(&mut self, mut hold: Hold) -> Ended {
+        if hold.reads {
+            match self.leave_readers(hold) {
+                Some(last) => hold = last,
+                None => return Ended::Readers,
+            }
+        }
+        self.assert_same(&hold);
+        // SAFETY: what is held does not run.
+        unsafe { self.color.drain_inbox() };
+        if self.color.len() > 0 {
+            return Ended::Waits(hold);
+        }
+        self.links(|links| links.state = State::Idle);
+        Ended::Idle(self.dead())
+    }
+
+    /// Makes a color idle in which nothing waits, and which is not dead.
+    #[inline]
+    pub(crate) fn make_idle(&mut self, hold: Hold) {
+        self.assert_same(&hold);
+        assert!(!hold.reads, "others may read it");
+        self.links(|links| links.state = State::Idle);
+    }
+
+    /// Gives the color, which is not empty, its place in the run queue, instead of the hold.
+    #[inline]
+    pub(crate) fn queue_held(&mut self, hold: Hold) {
+        self.assert_same(&hold);
+        assert!(!hold.reads, "what is read is not queued");
+        // SAFETY: it is at home here, and `Held`, so in no queue.
+        unsafe { self.queue.push(hold.color) };
+    }
+
+    /// Gives a color that has just received something its place in the run queue, which is not closed. Returns requests to
+    /// read that join those who read the color now.
+    #[inline]
+    pub(crate) fn enqueue(&mut self) -> Granted {
+        // SAFETY: the home lock is held, and the state tells whether the color is in the queue.
+        unsafe {
+            match self.state() {
+                State::Idle => self.queue.push(self.color.ptr()),
+                State::Queued => self.queue.raise(self.color.ptr()),
+                State::Running | State::Held => {}
+                State::Reading => return self.color.admit_readers(None),
+            }
+        }
+        Granted::none()
+    }
+
+    /// Lets requests to read join those who read the color, if any do.
+    pub(crate) fn admit_readers(&mut self) -> Granted {
+        if self.state() != State::Reading {
+            return Granted::none();
+        }
+        // SAFETY: the home lock is held, which owns the fifo in this state.
+        unsafe { self.color.admit_readers(None) }
+    }
+
+    /// Clears `NOTIFIED`, and moves what came from outside to the end of the fifo. The color does not run.
+    pub(crate) fn take_notified(&mut self, notified: Notified) {
+        assert!(notified.0 == self.color.ptr() && self.state() != State::Running, "its home lock owns the fifo");
+        // SAFETY: as asserted; the color is in no remote list.
+        unsafe { self.color.take_notified() };
+    }
+
+    /// Keeps everybody from posting to this color until [`HomeGuard::thaw`] or [`HomeGuard::thaw_with`], for which the lock
+    /// stays held. `drains`: moves what is in the inbox to the fifo first, unless the color runs on another worker than this.
+    pub(crate) fn freeze(&mut self, drains: bool, worker: Option<&Worker>) {
+        let owned = self.state() != State::Running || worker.is_some_and(|worker| self.is_of(worker));
+        // SAFETY: the home lock is held; the fifo is ours as in `fifo_of`.
+        unsafe { self.color.freeze(drains && owned) };
+    }
+
+    /// Ends what [`HomeGuard::freeze`] began.
+    pub(crate) fn thaw(&mut self) {
+        assert!(self.color.inbox_is_frozen(), "it is thawed once");
+        // SAFETY: it was frozen under this lock, without which it cannot be.
+        unsafe { self.color.thaw() };
+    }
+
+    /// As [`HomeGuard::thaw`], and leaves a node in the inbox.
+    pub(crate) fn thaw_with(&mut self, node: OwnedNode, outside: bool) -> Option<Notified> {
+        assert!(self.color.inbox_is_frozen(), "it is thawed once");
+        // SAFETY: as in `thaw`.
+        let notifies = unsafe { self.color.thaw_with(node.into_raw(), outside) };
+        notifies.then_some(Notified(self.color.ptr()))
+    }
+
+    /// Takes the nodes of waits that were dropped out of the inbox.
+    pub(crate) fn unlink_dropped_from_inbox(&mut self) -> NodeList {
+        // SAFETY: the home lock is held.
+        unsafe { self.color.unlink_dropped_from_inbox() }
+    }
+
+    /// An idle color that nothing can reach any more; a named one has left the registry then.
+    pub(crate) fn dead(&mut self) -> Option<Dead> {
+        // SAFETY: the home lock is held.
+        unsafe { Dead::is(self.color.ptr()) }
+    }
+
+    #[inline]
+    fn assert_same(&self, hold: &Hold) {
+        assert!(hold.color == self.color.ptr(), "the hold is one of this color");
+    }
+}
+
+/// The right to a color's fifo: the home lock of a color that does not run, or the turn of one that runs on this thread.
+pub(crate) struct FifoGuard<'a>(ColorRef<'a>);
+
+impl<'a> FifoGuard<'a> {
+    /// # Safety
+    /// This thread owns the fifo for `'a` (see the one rule in `cell`).
+    #[inline]
+    pub(crate) unsafe fn new(color: ColorRef<'a>) -> FifoGuard<'a> {
+        FifoGuard(color)
+    }
+
+    /// What is known of the color's past. `f` asks for no fifo.
+    #[inline]
+    pub(crate) fn note<R>(&mut self, f: impl FnOnce(&mut Fifo) -> R) -> R {
+        // SAFETY: the fifo is ours.
+        unsafe { self.0.fifo(f) }
+    }
+
+    /// Moves what came from outside to the end of the fifo.
+    #[inline]
+    pub(crate) fn drain_inbox(&mut self) {
+        // SAFETY: the fifo is ours.
+        unsafe { self.0.drain_inbox() };
+    }
+
+    /// Whether something came from outside that is not in the fifo yet.
+    #[inline]
+    pub(crate) fn inbox_waits(&self) -> bool {
+        self.0.inbox_waits()
+    }
+
+    /// As [`FifoGuard::push`], for a node of that priority.
+    #[inline]
+    pub(crate) fn push_as(&mut self, node: OwnedNode, priority: Priority) {
+        // SAFETY: as in `push`.
+        unsafe { self.0.push_as(node.into_raw(), priority) };
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, node: OwnedNode) {
+        // SAFETY: the fifo is ours, and so was the node.
+        unsafe { self.0.push(node.into_raw()) };
+    }
+
+    /// Puts back a node that goes before all others: what it waited for is complete.
+    pub(crate) fn push_front(&mut self, node: OwnedNode) {
+        // SAFETY: as in `push`.
+        unsafe { self.0.push_front(node.into_raw()) };
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<OwnedNode> {
+        // SAFETY: the fifo is ours, and what is popped.
+        unsafe { self.0.pop().map(|node| OwnedNode::from_raw(node)) }
+    }
+
+    /// Takes the nodes of waits that were dropped out of the fifo.
+    pub(crate) fn unlink_dropped(&mut self) -> NodeList {
+        // SAFETY: the fifo is ours.
+        unsafe { self.0.unlink_dropped() }
+    }
+}
+
+/// A color that is `Held`, or `Reading`, for the owner of this value, which keeps the color alive.
+///
+/// One that goes out of scope without [`crate::hold::release`] or one of the calls that consume it leaves the color held.
+#[must_use]
+pub(crate) struct Hold {
+    color: NonNull<ColorCell>,
+    reads: bool,
+}
+
+impl Hold {
+    /// # Safety
+    /// The color is `Held` for the caller, or `Reading` where it `reads`, and the caller gives up what it has.
+    #[inline]
+    pub(crate) unsafe fn new(color: NonNull<ColorCell>, reads: bool) -> Hold {
+        Hold { color, reads }
+    }
+
+    #[inline]
+    pub(crate) fn color(&self) -> ColorRef<'_> {
+        // SAFETY: what is held is alive.
+        unsafe { ColorRef::new(self.color) }
+    }
+
+    #[inline]
+    pub(crate) fn reads(&self) -> bool {
+        self.reads
+    }
+
+    /// Calls `f` with the color and the hold, which `f` may give up: no color is freed before its lock is released, and none
+    /// by safe code.
+    #[inline]
+    pub(crate) fn with_color<R>(self, f: impl FnOnce(ColorRef<'_>, Hold) -> R) -> R {
+        // SAFETY: as in `color`, and as above.
+        f(unsafe { ColorRef::new(self.color) }, self)
+    }
+}
+
+/// The news that a color has something in its inbox, to be linked into its home's remote list; keeps the color alive.
+#[must_use]
+pub(crate) struct Notified(NonNull<ColorCell>);
+
+impl Notified {
+    /// Links the color where it belongs. What is returned is left to the caller, as the worker there has stopped.
+    pub(crate) fn link(self) -> Option<Notified> {
+        self.with_color(|color, this| (color.runtime().link_remote(color.ptr()) == Linked::Closed).then_some(this))
+    }
+
+    /// As [`Hold::with_color`].
+    #[inline]
+    pub(crate) fn with_color<R>(self, f: impl FnOnce(ColorRef<'_>, Notified) -> R) -> R {
+        // SAFETY: `NOTIFIED` keeps the cell alive until it is cleared, under the home lock.
+        f(unsafe { ColorRef::new(self.0) }, self)
+    }
+}
+
+/// Colors of which only the owner of the list may use `remote_next`, chained by it.
+pub(crate) struct ColorList<T> {
+    head: *mut ColorCell,
+    colors: PhantomData<T>,
+}
+
+/// A value that stands for a color whose `remote_next` goes with it.
+pub(crate) trait OwnsLink {
+    fn into_raw(self) -> NonNull<ColorCell>;
+
+    /// # Safety
+    /// It came from `into_raw`, once.
+    unsafe fn from_raw(color: NonNull<ColorCell>) -> Self;
+}
+
+impl<T: OwnsLink> ColorList<T> {
+    #[inline]
+    pub(crate) fn new() -> ColorList<T> {
+        ColorList { head: ptr::null_mut(), colors: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    pub(crate) fn push(&mut self, color: T) {
+        let color = color.into_raw();
+        // SAFETY: what owns the link keeps the cell alive.
+        // Relaxed: a list of this thread's own.
+        unsafe { color.as_ref() }.remote_next.store(self.head, Relaxed);
+        self.head = color.as_ptr();
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let color = NonNull::new(self.head)?;
+        // SAFETY: pushed as a `T`, and taken out once.
+        unsafe {
+            // Relaxed: as in `push`.
+            self.head = color.as_ref().remote_next.load(Relaxed);
+            Some(T::from_raw(color))
+        }
+    }
+}
+
+/// A color with no handle, in no queue and in no list, to be freed with [`crate::hold::free`].
+#[must_use]
+pub(crate) struct Dead(NonNull<ColorCell>);
+
+impl Dead {
+    /// Whether a color is one that nothing can reach any more; then it has left the registry, too.
+    ///
+    /// # Safety
+    /// The caller holds the home lock.
+    pub(crate) unsafe fn is(color: NonNull<ColorCell>) -> Option<Dead> {
+        // SAFETY: promised by the caller: under its home lock a color is not freed.
+        unsafe {
+            let cell = color.as_ref();
+            // Acquire pairs with the decrements in `Color::drop`.
+            let dead = cell.kind != Kind::Default
+                && cell.refs.load(Acquire) == 0
+                && cell.state() == State::Idle
+                && cell.inbox_vacant()
+                && (cell.kind != Kind::Named || cell.shared().registry.remove_unused(cell));
+            dead.then_some(Dead(color))
+        }
+    }
+}
+
+impl OwnsLink for Dead {
+    fn into_raw(self) -> NonNull<ColorCell> {
+        self.0
+    }
+
+    /// # Safety
+    /// As in [`OwnsLink`].
+    unsafe fn from_raw(color: NonNull<ColorCell>) -> Dead {
+        Dead(color)
+    }
+}
+
+impl OwnsLink for Notified {
+    fn into_raw(self) -> NonNull<ColorCell> {
+        self.0
+    }
+
+    /// # Safety
+    /// The caller has set `NOTIFIED`, or has taken the color off a remote list, and has not linked it since.
+    unsafe fn from_raw(color: NonNull<ColorCell>) -> Notified {
+        Notified(color)
+    }
+}
