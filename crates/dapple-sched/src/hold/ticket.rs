@@ -220,7 +220,7 @@ impl Ticket {
     }
 
     fn new(wanted: Wanted, reads: bool, shared: *const Shared, origin: Origin, waker: &Waker) -> Ticket {
-        let task = context::current_task().map(TaskRef::retain).filter(|task| ptr::eq(task.shared(), shared));
+        let task = context::current_task().filter(|task| ptr::eq(task.shared(), shared));
         // Who waits is polled in turns of others, and where he has been granted something before all else in his color: so
         // he needs one.
         if let Some(task) = &task {

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
+use crate::color::Color;
 use crate::color::cell::{ColorCell, Fifo};
 use crate::color::node::Origin;
 use crate::color::rights::{ColorRef, FifoGuard};
@@ -13,7 +14,7 @@ use crate::runtime::enter::Entry;
 use crate::runtime::shared::{Shared, Slot};
 use crate::sync::thread_local;
 use crate::task::budget::{Budget, NO_BUDGET};
-use crate::task::{self, Header};
+use crate::task::{self, Header, LiveTask, Polled, TaskRef, Unfinished};
 use crate::worker::Worker;
 
 /// One entry of the stack of colors that the current thread holds. Lives on the stack of whoever holds.
@@ -90,15 +91,30 @@ pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
 /// As [`with_worker`], where `f` is to be called in any case.
 #[inline]
 pub(crate) fn with_own_worker<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
-    let worker = CONTEXT.with(|context| context.worker.get());
-    // SAFETY: set by `WorkerScope`, which outlives the worker's use of this thread; only this thread reads it.
-    f(unsafe { worker.as_ref() })
+    f(worker())
 }
 
 /// Calls `f` with this thread's worker, if it is one of that runtime.
 #[inline]
 pub(crate) fn with_worker_of<R>(shared: *const Shared, f: impl FnOnce(Option<&Worker>) -> R) -> R {
     with_own_worker(|worker| f(worker.filter(|worker| ptr::eq(&*worker.shared, shared))))
+}
+
+/// Offers `what` to this thread's worker; returns it where there is none that takes it.
+#[inline]
+pub(crate) fn offer_worker<T>(what: T, take: impl FnOnce(&Worker, T) -> Option<T>) -> Option<T> {
+    match worker() {
+        Some(worker) => take(worker, what),
+        None => Some(what),
+    }
+}
+
+#[inline]
+fn worker<'a>() -> Option<&'a Worker> {
+    let worker = CONTEXT.with(|context| context.worker.get());
+    // SAFETY: set by `WorkerScope`, which outlives every closure that this private function's callers run on it; only this
+    // thread reads it.
+    unsafe { worker.as_ref() }
 }
 
 /// Which worker of a runtime the current thread is, if it is one.
@@ -217,13 +233,14 @@ fn in_new_frame<R>(
     f(&frame)
 }
 
-/// Runs `f` while the thread counts as having a light task for itself.
-pub(crate) fn in_light_frame<R>(task: NonNull<Header>, f: impl FnOnce() -> R) -> R {
+/// Ends a light task while the thread counts as having it for itself.
+pub(crate) fn in_light_frame(task: Unfinished, end: impl FnOnce(Unfinished)) {
     in_new_frame(None, false, false, ptr::null(), |frame| {
         frame.begin_light();
-        frame.set_task(task.as_ptr());
-        f()
-    })
+        // SAFETY: what comes after the end of the task, and in this frame, does not ask for it.
+        unsafe { frame.set_task(task.task()) };
+        end(task);
+    });
 }
 
 impl Frame {
@@ -256,7 +273,7 @@ impl Frame {
     #[inline]
     pub(crate) fn end_light(&self) {
         self.light.set(false);
-        self.task.set(ptr::null());
+        self.clear_task();
     }
 
     #[inline]
@@ -264,15 +281,28 @@ impl Frame {
         self.light.get()
     }
 
+    /// # Safety
+    /// The task is alive until the frame has another one, or none, or is not asked any more.
     #[inline]
-    pub(crate) fn set_task(&self, task: *const Header) {
-        self.task.set(task);
+    pub(crate) unsafe fn set_task(&self, task: LiveTask<'_>) {
+        self.task.set(task.pointer().as_ptr());
+    }
+
+    #[inline]
+    pub(crate) fn clear_task(&self) {
+        self.task.set(ptr::null());
+    }
+
+    #[inline]
+    fn task(&self) -> Option<LiveTask<'_>> {
+        // SAFETY: alive while it is polled here, see `set_task` and `in_task`.
+        NonNull::new(self.task.get().cast_mut()).map(|task| unsafe { LiveTask::new(task) })
     }
 
     /// Whether this light task is being polled in the frame.
     #[inline]
-    pub(crate) fn polls_light(&self, task: NonNull<Header>) -> bool {
-        self.light.get() && ptr::eq(self.task.get(), task.as_ptr())
+    pub(crate) fn polls_light(&self, task: LiveTask<'_>) -> bool {
+        self.light.get() && ptr::eq(self.task.get(), task.pointer().as_ptr())
     }
 
     /// The light task that is polled has a color now, and the poll is a turn of it.
@@ -288,8 +318,8 @@ impl Frame {
 
     /// The light task, if there is one.
     #[inline]
-    fn light_task(&self) -> Option<NonNull<Header>> {
-        NonNull::new(self.task.get().cast_mut()).filter(|_| self.light.get())
+    fn light_task(&self) -> Option<LiveTask<'_>> {
+        self.task().filter(|_| self.light.get())
     }
 
     /// A turn of `color` begins in a worker's frame, which is on top. `plain`: no post to the color is traced or counted.
@@ -323,8 +353,7 @@ impl Frame {
         if self.color.get() == Some(color) {
             return reads || !self.reads;
         }
-        // SAFETY: the task is alive while it is polled.
-        if self.light_task().is_some_and(|task| unsafe { task::color_of(task) } == Some(color)) {
+        if self.light_task().and_then(LiveTask::color).is_some_and(|of_task| of_task.cell() == color) {
             return true;
         }
         // SAFETY: a request outlives the frame that it is in, or is taken out before.
@@ -363,8 +392,7 @@ pub(crate) fn relies_on(outer: &Frame, color: NonNull<ColorCell>) -> bool {
 #[inline]
 pub(crate) fn current_color() -> Option<NonNull<ColorCell>> {
     frames().find_map(|frame| {
-        // SAFETY: the task is alive while it is polled.
-        let of_light = || frame.light_task().map(|task| unsafe { task::ensure_color(task) }.cell());
+        let of_light = || frame.light_task().map(|task| task::ensure_color(task).cell());
         frame.color.get().or_else(of_light)
     })
 }
@@ -376,7 +404,7 @@ pub(crate) fn in_callback() -> bool {
 }
 
 /// Whether this thread polls that light task, or ends it.
-pub(crate) fn polls_light(task: NonNull<Header>) -> bool {
+pub(crate) fn polls_light(task: LiveTask<'_>) -> bool {
     frames().any(|frame| frame.polls_light(task))
 }
 
@@ -408,9 +436,7 @@ pub(crate) fn in_state<R>(made_from: Origin, f: impl FnOnce() -> R) -> R {
             self.0.replace_state(self.1);
         }
     }
-    let worker = CONTEXT.with(|context| context.worker.get());
-    // SAFETY: as in `with_worker`; a worker does not end inside a closure.
-    let slot = unsafe { worker.as_ref() }.map(Worker::slot);
+    let slot = worker().map(Worker::slot);
     let _restore = slot.map(|slot| Restore(slot, slot.replace_state(made_from)));
     f()
 }
@@ -418,8 +444,7 @@ pub(crate) fn in_state<R>(made_from: Origin, f: impl FnOnce() -> R) -> R {
 /// Whether the innermost task that this worker polls will be polled again.
 pub(crate) fn is_woken() -> bool {
     let polled_light = || with_worker(|worker| worker.frame.light.get() && worker.woken.get()).unwrap_or(false);
-    // SAFETY: the task is alive while it is polled.
-    current_task().is_some_and(|task| unsafe { task::is_woken(task) } || polls_light(task) && polled_light())
+    innermost_task().is_some_and(|task| task.is_woken() || polls_light(task) && polled_light())
 }
 
 /// The color on top, if the thread runs its turn and so owns its fifo.
@@ -496,9 +521,9 @@ pub(crate) fn depth() -> usize {
     frames().filter(holds).count()
 }
 
-/// Runs `f` as the poll of a task in the frame on top.
+/// Runs `poll` as that of the task in the frame on top.
 #[inline]
-pub(crate) fn in_task<R>(task: *const Header, f: impl FnOnce() -> R) -> R {
+pub(crate) fn in_task(task: Unfinished, poll: impl FnOnce(Unfinished) -> Polled) -> Polled {
     struct Restore<'a>(&'a Frame, *const Header);
     impl Drop for Restore<'_> {
         #[inline]
@@ -506,24 +531,23 @@ pub(crate) fn in_task<R>(task: *const Header, f: impl FnOnce() -> R) -> R {
             self.0.task.set(self.1);
         }
     }
-    match top() {
-        Some(frame) => {
-            let _restore = Restore(frame, frame.task.replace(task));
-            f()
-        }
-        None => f(),
-    }
+    // What `poll` returns is the task once more, so that it is alive until then.
+    let _restore = top().map(|frame| Restore(frame, frame.task.replace(task.task().pointer().as_ptr())));
+    poll(task)
 }
 
 /// The innermost task that this thread is polling.
-pub(crate) fn current_task() -> Option<NonNull<Header>> {
-    frames().find_map(|frame| NonNull::new(frame.task.get().cast_mut()))
+pub(crate) fn current_task() -> Option<TaskRef> {
+    innermost_task().map(LiveTask::retain)
 }
 
-/// The color of that task, if somebody has asked for it.
+/// The color of that task, if it was asked for.
 pub(crate) fn current_task_color() -> Option<NonNull<ColorCell>> {
-    // SAFETY: the task is alive while it is polled.
-    current_task().and_then(|task| unsafe { task::color_of(task) })
+    innermost_task().and_then(LiveTask::color).map(Color::cell)
+}
+
+fn innermost_task<'a>() -> Option<LiveTask<'a>> {
+    frames().find_map(Frame::task)
 }
 
 /// The budget of what this thread does; null where there is none.

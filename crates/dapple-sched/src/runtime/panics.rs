@@ -8,7 +8,6 @@ use crate::color::Color;
 use crate::color::cell::ColorCell;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
-use crate::task::Header;
 use crate::task::join_error::JoinError;
 
 /// What a panic handler is told; see [`crate::Builder::panic_handler`].
@@ -73,7 +72,7 @@ fn handle(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn A
 }
 
 /// Counts a task's panic and makes it the task's result.
-pub(crate) fn of_task(_task: NonNull<Header>, payload: Box<dyn Any + Send>) -> JoinError {
+pub(crate) fn of_task(payload: Box<dyn Any + Send>) -> JoinError {
     context::with_worker(|worker| worker.slot().counters.panic());
     crate::observe::trace::note_panic();
     JoinError::panicked(payload)

@@ -391,6 +391,15 @@ impl Shared {
         }))
     }
 
+    /// A count on the runtime.
+    pub(crate) fn counted(&self) -> Arc<Shared> {
+        // SAFETY: `new` puts it into an `Arc`, and nothing that it drops at its end calls this.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
+    }
+
     #[inline]
     pub(crate) fn default_color(&self) -> NonNull<ColorCell> {
         NonNull::from(&self.default_color)

@@ -9,16 +9,17 @@ use std::ptr::{self, NonNull};
 use std::task::{Context, Poll};
 
 use super::handle::JoinHandle;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+use super::memory;
 use super::{
-    BACKGROUND, COLORED, FAILED, Header, JOINED, Polled, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
-    memory, place_in_color, run_node, side,
+    BACKGROUND, COLORED, Header, JOINED, LiveTask, Outcome, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
+    enqueue, run_node, side,
 };
 use crate::color::node::{Node, Origin, VTable};
 use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::task::join_error::JoinError;
-use crate::task::light;
 
 #[repr(C)]
 struct TaskCell<F: Future, G> {
@@ -76,55 +77,47 @@ impl<F: Future> Future for Elsewhere<F> {
 }
 
 /// Starts a task. Cost: one block of memory, and the lock of a worker.
-pub(crate) fn spawn<F>(place: Start, background: bool, origin: Origin, future: F) -> JoinHandle<F::Output>
+pub(crate) fn spawn<F>(start: Start, background: bool, origin: Origin, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     // What is larger than a block stands elsewhere, and the task has a pointer to it.
     if const { TaskCell::<F, AsItIs>::fits() } {
-        start::<F, AsItIs>(place, background, origin, future)
+        begin::<F, AsItIs>(start, background, origin, future)
     } else if const { TaskCell::<Pin<Box<F>>, AsItIs>::fits() } {
-        start::<Pin<Box<F>>, AsItIs>(place, background, origin, Box::pin(future))
+        begin::<Pin<Box<F>>, AsItIs>(start, background, origin, Box::pin(future))
     } else {
-        start::<Elsewhere<F>, FromBox>(place, background, origin, Elsewhere(Box::pin(future)))
+        begin::<Elsewhere<F>, FromBox>(start, background, origin, Elsewhere(Box::pin(future)))
     }
 }
 
-fn start<F, G>(place: Start, background: bool, origin: Origin, future: F) -> JoinHandle<G::Given>
+fn begin<F, G>(start: Start, background: bool, origin: Origin, future: F) -> JoinHandle<G::Given>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
     G: Give<F::Output>,
 {
     let flags = SCHEDULED | JOINED | if background { BACKGROUND } else { 0 };
-    let task = match place {
-        Start::Light(shared) => {
-            let task = TaskCell::<F, G>::place(&shared, side::light_word(origin), flags, future);
-            note_start(&shared, background);
-            // SAFETY: SCHEDULED is ours since the start.
-            unsafe { light::enqueue(task) };
-            task
+    let place = |shared: &Shared, word, flags| {
+        if !background {
+            // Relaxed: a number; what a worker has counted before it fell asleep is visible to a thread that sees it asleep.
+            shared.tasks_live.fetch_add(1, Relaxed);
         }
+        TaskCell::<F, G>::place(shared, word, flags, future)
+    };
+    let (task, colored) = match start {
+        Start::Light(shared) => (place(&shared, side::light_word(origin), flags), false),
         Start::Colored(color) => {
             let color = color.resolved();
-            // SAFETY: the handle keeps the runtime alive, and the task does from here on.
+            // SAFETY: the handle keeps the runtime alive, and the task's record keeps the handle.
             let shared = unsafe { NonNull::from(color.shared()).as_ref() };
-            let task = TaskCell::<F, G>::place(shared, Side::share(color, origin), flags | COLORED, future);
-            note_start(shared, background);
-            // SAFETY: SCHEDULED is ours since the start.
-            unsafe { place_in_color(task) };
-            task
+            (place(shared, Side::share(color, origin), flags | COLORED), true)
         }
     };
-    JoinHandle { task: TaskRef(task), taken: false, output: PhantomData }
-}
-
-fn note_start(shared: &Shared, background: bool) {
-    if !background {
-        // Relaxed: a number; what a worker has counted before it fell asleep is visible to who sees it asleep.
-        shared.tasks_live.fetch_add(1, Relaxed);
-    }
+    // SAFETY: SCHEDULED is ours since the start.
+    unsafe { enqueue(task.task(), colored) };
+    JoinHandle { task, taken: false, output: PhantomData }
 }
 
 impl<F, G> TaskCell<F, G>
@@ -138,7 +131,6 @@ where
         poll: Self::poll,
         abort: Self::abort,
         take: Self::take,
-        drop_output: Self::drop_output,
         free: Self::free,
     };
 
@@ -160,7 +152,7 @@ where
 
     /// Makes the task: with a count of its own, and one for the handle.
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-    fn place(shared: &Shared, word: *mut (), flags: u32, future: F) -> NonNull<Header> {
+    fn place(shared: &Shared, word: *mut (), flags: u32, future: F) -> TaskRef {
         let block = memory::alloc(shared, Self::CLASS).cast::<TaskCell<F, G>>();
         let node = Node::of_task(ptr::from_ref(Self::VTABLE).cast(), word);
         let at = block.as_ptr();
@@ -173,51 +165,47 @@ where
             // Release pairs with `retain_if_any`.
             (*at).header.refs.store(2, Release);
         }
-        block.cast()
+        TaskRef(block.cast())
     }
 
     #[cfg(any(dapple_loom, dapple_shuttle))]
-    fn place(shared: &Shared, word: *mut (), flags: u32, future: F) -> NonNull<Header> {
+    fn place(shared: &Shared, word: *mut (), flags: u32, future: F) -> TaskRef {
         let node = Node::of_task(ptr::from_ref(Self::VTABLE).cast(), word);
-        // SAFETY: the caller has a way to the runtime, which is in an `Arc`.
-        let shared = unsafe {
-            std::sync::Arc::increment_strong_count(shared);
-            std::sync::Arc::from_raw(shared)
-        };
-        let header = Header { node, state: AtomicU32::new(flags), refs: AtomicU32::new(2), shared: shared.clone() };
+        let header = Header { node, state: AtomicU32::new(flags), refs: AtomicU32::new(2), shared: shared.counted() };
         let stage = UnsafeCell::new(Stage { future: ManuallyDrop::new(future) });
         let task = NonNull::from(Box::leak(Box::new(TaskCell::<F, G> { header, stage, given: PhantomData }))).cast();
         shared.tasks.add(task);
-        task
+        TaskRef(task)
     }
 
     /// # Safety
-    /// The caller owns the stage: a callback of the color, or the light task's poll, before DONE, or the one handle after it.
-    unsafe fn stage(task: NonNull<Header>) -> *mut Stage<F> {
-        // SAFETY: made by `place` for this `F`.
-        let cell = unsafe { task.cast::<TaskCell<F, G>>().as_ref() };
-        cell.stage.with_mut(|stage| stage)
+    /// The task was made by `place` for this `F`, and the caller owns the stage, for as long as it uses what is returned: a
+    /// callback of the color, or the light task's poll, before DONE, or the one handle after it.
+    unsafe fn stage<'a>(task: LiveTask<'_>) -> &'a mut Stage<F> {
+        // SAFETY: promised by the caller. A future that must not move may have references to itself; such a one is not `Unpin`,
+        // nor is the stage.
+        unsafe { task.pointer().cast::<TaskCell<F, G>>().as_ref().stage.with_mut(|stage| &mut *stage) }
     }
 
     /// Polls. A panic is the task's result (C8).
     ///
     /// # Safety
     /// As [`TaskCell::stage`]; the task is not done.
-    unsafe fn poll(task: NonNull<Header>, cx: &mut Context<'_>) -> Polled {
+    unsafe fn poll(task: LiveTask<'_>, cx: &mut Context<'_>) -> Outcome {
         // SAFETY: promised by the caller; the future is there until DONE. It does not move, and is dropped in place.
-        let future = unsafe { Pin::new_unchecked(&mut *(*Self::stage(task)).future) };
-        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-            Ok(Poll::Pending) => Polled::Pending,
-            // SAFETY: promised by the caller.
-            Ok(Poll::Ready(output)) => unsafe { Self::end(task, Ok(output)) },
-            // SAFETY: as above.
-            Err(payload) => unsafe { Self::end(task, Err(crate::runtime::panics::of_task(task, payload))) },
-        }
+        let future = unsafe { Pin::new_unchecked(&mut *Self::stage(task).future) };
+        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+            Ok(Poll::Pending) => return Outcome::Pending,
+            Ok(Poll::Ready(output)) => Ok(output),
+            Err(payload) => Err(crate::runtime::panics::of_task(payload)),
+        };
+        // SAFETY: promised by the caller.
+        unsafe { Self::end(task, result) }
     }
 
     /// # Safety
     /// As [`TaskCell::poll`].
-    unsafe fn abort(task: NonNull<Header>) -> Polled {
+    unsafe fn abort(task: LiveTask<'_>) -> Outcome {
         // SAFETY: promised by the caller.
         unsafe { Self::end(task, Err(JoinError::aborted())) }
     }
@@ -225,76 +213,58 @@ where
     /// Drops the future and stores the output. A panicking destructor becomes the result.
     ///
     /// # Safety
-    /// As [`TaskCell::poll`].
-    unsafe fn end(task: NonNull<Header>, result: Result<F::Output, JoinError>) -> Polled {
+    /// As [`TaskCell::poll`]; there is no future afterwards.
+    unsafe fn end(task: LiveTask<'_>, result: Result<F::Output, JoinError>) -> Outcome {
         // SAFETY: promised by the caller; dropped once, here, and in place.
-        let dropped =
-            catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut (*Self::stage(task)).future) }));
-        let result = match dropped {
+        let drop_future = || unsafe { ManuallyDrop::drop(&mut Self::stage(task).future) };
+        let result = match catch_unwind(AssertUnwindSafe(drop_future)) {
             Ok(()) => result,
             Err(payload) => {
                 let replaced = catch_unwind(AssertUnwindSafe(|| drop(result)));
                 replaced.unwrap_or_else(crate::runtime::panics::discard);
-                Err(crate::runtime::panics::of_task(task, payload))
+                Err(crate::runtime::panics::of_task(payload))
             }
         };
-        // SAFETY: promised by the caller; what was there is gone.
-        unsafe {
-            let stage = Self::stage(task);
-            match result {
-                Ok(output) => {
-                    (&raw mut (*stage).output).write(ManuallyDrop::new(output));
-                    Polled::Done
-                }
-                Err(error) => {
-                    (&raw mut (*stage).error).write(ManuallyDrop::new(error));
-                    Polled::Failed
-                }
-            }
-        }
-    }
-
-    /// Moves the result out.
-    ///
-    /// # Safety
-    /// As [`TaskCell::stage`], once it is stored, and once; `failed` says whether it is an error.
-    unsafe fn result(task: NonNull<Header>, failed: bool) -> Result<F::Output, JoinError> {
         // SAFETY: promised by the caller.
-        unsafe {
-            let stage = Self::stage(task);
-            if failed {
-                Err(ManuallyDrop::take(&mut (*stage).error))
-            } else {
-                Ok(ManuallyDrop::take(&mut (*stage).output))
+        let stage = unsafe { Self::stage(task) };
+        match result {
+            Ok(output) => {
+                stage.output = ManuallyDrop::new(output);
+                Outcome::Done
+            }
+            Err(error) => {
+                stage.error = ManuallyDrop::new(error);
+                Outcome::Failed
             }
         }
     }
 
-    /// Moves the result to `to`.
-    ///
     /// # Safety
-    /// As [`TaskCell::result`]; `to` points to an `Option<Result<G::Given, JoinError>>`.
-    unsafe fn take(task: NonNull<Header>, to: *mut ()) {
-        // SAFETY: promised by the caller. Relaxed: who has seen DONE sees what was set with it.
-        unsafe {
-            let failed = task.as_ref().state.load(Relaxed) & FAILED != 0;
-            *to.cast::<Option<Result<G::Given, JoinError>>>() = Some(Self::result(task, failed).map(G::give));
+    /// As [`TaskCell::stage`], once the result is stored, and once; `failed` says whether it is an error. `to` is the address of
+    /// an `Option<Result<G::Given, JoinError>>`.
+    unsafe fn take(task: LiveTask<'_>, failed: bool, to: Option<NonNull<()>>) {
+        // SAFETY: promised by the caller.
+        let result = unsafe {
+            match Self::stage(task) {
+                Stage { error } if failed => Err(ManuallyDrop::take(error)),
+                Stage { output } => Ok(ManuallyDrop::take(output)),
+            }
+        };
+        match to {
+            // SAFETY: promised by the caller.
+            Some(to) => unsafe { *to.cast::<Option<Result<_, _>>>().as_mut() = Some(result.map(G::give)) },
+            None => Self::drop_result(task, result),
         }
     }
 
-    /// # Safety
-    /// As [`TaskCell::result`].
-    unsafe fn drop_output(task: NonNull<Header>, failed: bool) {
-        // SAFETY: promised by the caller, who has a reference to the task.
-        let (result, shared) = unsafe { (Self::result(task, failed), &*memory::shared_of(task)) };
-        // SAFETY: as above.
-        let color = || Some(unsafe { super::ensure_color(task) }.cell());
+    fn drop_result(task: LiveTask<'_>, result: Result<F::Output, JoinError>) {
+        let color = || Some(super::ensure_color(task).cell());
         match result {
-            // Nobody awaits the task, or nobody has asked for its result: the panic is nobody's but the handler's.
-            Err(error) if error.is_panic() => crate::runtime::panics::tell(shared, color(), error.into_panic()),
+            // Nothing awaits the task, or its result: the panic is left to the handler.
+            Err(error) if error.is_panic() => crate::runtime::panics::tell(task.shared(), color(), error.into_panic()),
             result => {
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(result))) {
-                    crate::runtime::panics::report(shared, color(), payload);
+                    crate::runtime::panics::report(task.shared(), color(), payload);
                 }
             }
         }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::task::{Context, Poll, ready};
 
-use super::{DONE, FAILED, JOINED, TaskRef, poll_joined, vtable_of};
+use super::{DONE, FAILED, JOINED, TaskRef, poll_joined};
 use crate::color::Color;
 use crate::sync::atomic::Ordering::*;
 use crate::task::abort::AbortHandle;
@@ -101,9 +102,12 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         assert!(!self.taken, "a join handle is not polled again after it was ready");
         self.taken = true;
         let mut output: Option<Result<T, JoinError>> = None;
+        let task = self.task.task();
+        // Relaxed: DONE was seen, and what was set with it.
+        let failed = task.header().state.load(Relaxed) & FAILED != 0;
         // SAFETY: `T` is the output of the task's future (see `spawn`); DONE gives the output to this one handle, which takes
         // it once.
-        unsafe { (vtable_of(self.task.0).take)(self.task.0, (&raw mut output).cast()) };
+        unsafe { (task.vtable().take)(task, failed, Some(NonNull::from(&mut output).cast())) };
         Poll::Ready(output.expect("`take` moves it there"))
     }
 }
@@ -119,7 +123,7 @@ impl<T> Drop for JoinHandle<T> {
         drop(joiner);
         if state & DONE != 0 && !self.taken {
             // SAFETY: DONE came first, so the output is ours.
-            unsafe { (vtable_of(self.task.0).drop_output)(self.task.0, state & FAILED != 0) };
+            unsafe { (self.task.task().vtable().take)(self.task.task(), state & FAILED != 0, None) };
         }
     }
 }

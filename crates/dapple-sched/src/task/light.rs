@@ -27,12 +27,9 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::task::Context;
 use std::thread_local;
 
 use crate::color::cell::ColorCell;
-use crate::color::node::Node;
 use crate::color::rights::Hold;
 use crate::hold;
 use crate::observe::trace;
@@ -43,7 +40,9 @@ use crate::runtime::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use crate::sync::barrier::light_barrier;
 use crate::sync::lock::Guard;
-use crate::task::{self, ABORTED, COLORED, HOME_SHIFT, Header, LightQueue, Polled, SCHEDULED, WOKEN};
+use crate::task::queue::Chunk;
+use crate::task::rights::{LightTask, LiveTask, Paused, Polled, Unfinished};
+use crate::task::{self, ABORTED, COLORED, HOME_SHIFT, Header, LightQueue, SCHEDULED, WOKEN};
 use crate::worker::Worker;
 use crate::worker::clock::{self, Slice};
 use crate::worker::run_queue::RunQueue;
@@ -55,6 +54,22 @@ pub(crate) struct Stretch {
     thief: AtomicBool,
     len: AtomicUsize,
     tasks: [AtomicPtr<Header>; STRETCH_MAX],
+}
+
+/// The entry of a stretch that its worker is at: no thief takes it.
+struct Entry<'a>(&'a AtomicPtr<Header>);
+
+impl Entry<'_> {
+    /// The entry is over: its task waits, has ended, or goes on elsewhere.
+    #[inline]
+    fn leave(&self) {
+        // Relaxed, here and below: the next store of `at` releases it.
+        self.0.store(ptr::null_mut(), Relaxed);
+    }
+
+    fn put(&self, task: LightTask) {
+        self.0.store(task.into_raw().as_ptr(), Relaxed);
+    }
 }
 
 impl Stretch {
@@ -91,37 +106,25 @@ pub(crate) fn allowed(shared: &Shared) -> bool {
 }
 
 /// Queues a light task to be polled: here, if this is a worker of its runtime, otherwise where it was polled last.
-///
-/// # Safety
-/// The task is light and the caller's: he has set SCHEDULED.
-pub(crate) unsafe fn enqueue(task: NonNull<Header>) {
-    // SAFETY: promised by the caller; what is queued is alive.
-    unsafe {
-        if trace::is_on() {
-            // Whoever watches is to see its polls.
-            return join_color(task);
-        }
-        let placed = context::with_worker(|worker| worker.enqueue_light(task));
-        if placed != Some(true) {
-            enqueue_from_outside(task);
-        }
+pub(super) fn enqueue(task: LightTask) {
+    if trace::is_on() {
+        // The observer is to see its polls.
+        return join_color(task);
+    }
+    if let Some(task) = context::offer_worker(task, Worker::enqueue_light) {
+        enqueue_from_outside(task);
     }
 }
 
-/// # Safety
-/// As [`enqueue`].
 #[cold]
-unsafe fn enqueue_from_outside(task: NonNull<Header>) {
-    // SAFETY: promised by the caller. A count of our own: the task may be over as soon as it is queued.
-    let (shared, home) = unsafe {
-        let shared = task::shared_of(task);
-        Arc::increment_strong_count(shared);
-        // Relaxed: a hint.
-        (Arc::from_raw(shared), (task.as_ref().state().load(Relaxed) >> HOME_SHIFT) as usize)
-    };
+fn enqueue_from_outside(task: LightTask) {
+    // A count of our own: the task may be over as soon as it is queued.
+    let shared = task.task().shared().counted();
     shared.check_process();
     // Relaxed: a number to show.
     shared.posts_outside.fetch_add(1, Relaxed);
+    // Relaxed: a hint.
+    let home = (task.task().header().state().load(Relaxed) >> HOME_SHIFT) as usize;
     let active = shared.active();
     let mut target = home % active;
     if !shared.slots[target].is_asleep() && shared.sleepers() > 0 {
@@ -130,48 +133,37 @@ unsafe fn enqueue_from_outside(task: NonNull<Header>) {
     let mut queue = shared.slots[target].lock();
     if queue.closed {
         drop(queue);
-        // SAFETY: promised by the caller; nobody will poll it.
-        return unsafe { drop_light(task) };
+        return drop_light(task);
     }
-    // SAFETY: promised by the caller.
-    unsafe { queue.light.push(task, true) };
+    queue.light.push(task, true);
     drop(queue);
     shared.kick(target);
 }
 
 thread_local! {
-    /// Whether this thread is dropping a light task, and those that are to follow it, linked through their nodes.
-    static DROPPING: (Cell<bool>, Cell<*mut Node>) = const { (Cell::new(false), Cell::new(ptr::null_mut())) };
+    /// Whether this thread is dropping a light task, and those that are to follow it.
+    static DROPPING: (Cell<bool>, Cell<Chunk>) = const { (Cell::new(false), Cell::new(Chunk::EMPTY)) };
 }
 
 /// Ends a light task that will not be polled any more. Its end may wake others that end as well: one after the other, not
 /// one inside the other.
-///
-/// # Safety
-/// As [`enqueue`].
-unsafe fn drop_light(task: NonNull<Header>) {
+fn drop_light(task: LightTask) {
     DROPPING.with(|(active, waiting)| {
-        // SAFETY: promised by the caller; who is in the list is ours.
-        unsafe { task.as_ref() }.node().next.set(waiting.replace(task.as_ptr().cast()));
+        let mut chunk = waiting.replace(Chunk::EMPTY);
+        chunk.push(Chunk::of(task));
         if active.replace(true) {
-            return;
+            return waiting.set(chunk);
         }
-        while let Some(node) = NonNull::new(waiting.get()) {
-            let task = node.cast::<Header>();
-            // SAFETY: as above. A count, as the task may be the last of its runtime.
-            let shared = unsafe {
-                waiting.set(node.as_ref().next.get());
-                let shared = task::shared_of(task);
-                Arc::increment_strong_count(shared);
-                Arc::from_raw(shared)
-            };
-            // SAFETY: as above; with COLORED its color is held for it.
-            let end = || unsafe {
+        while let Some(task) = chunk.pop() {
+            waiting.set(chunk);
+            // A count, as the task may be the last of its runtime.
+            let shared = task.task().shared().counted();
+            let end = || {
                 // Acquire: what the wakers did.
-                if task.as_ref().state().load(Acquire) & COLORED != 0 {
+                if task.task().header().state().load(Acquire) & COLORED != 0 {
                     join_color(task);
                 } else {
-                    context::in_light_frame(task, || task::drop_unfinished(task));
+                    context::in_light_frame(task.unfinished(), Unfinished::drop_unpolled);
                 }
             };
             // A panic, such as that of a foreign waker's destructor, must not keep the others from their end.
@@ -182,26 +174,26 @@ unsafe fn drop_light(task: NonNull<Header>) {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(shared))) {
                 crate::runtime::panics::discard(payload);
             }
+            chunk = waiting.replace(Chunk::EMPTY);
         }
         active.set(false);
     });
 }
 
-/// A light task goes on in its color, that was asked for meanwhile, or is made here.
-///
-/// # Safety
-/// The task is the caller's as in [`enqueue`], so that its color, once there is one, is `Held` for it; this thread does not
-/// poll it.
-unsafe fn join_color(task: NonNull<Header>) {
-    // SAFETY: promised by the caller; the node is his, and so is the hold. A handle, as the task may end meanwhile.
+/// A light task goes on in its color, that was asked for meanwhile, or is made here. This thread does not poll it, so the
+/// color is `Held` for it.
+fn join_color(task: LightTask) {
+    // As it may end meanwhile.
+    let task = task.task().retain();
+    let color = task.color().clone();
+    // The thread that made the color may be about to say so. From here on a wake must post to it, and that thread must see
+    // that it is held. AcqRel: as where it is made.
+    task.header().state.fetch_or(COLORED, AcqRel);
+    // What stood there was the next light task.
+    task.header().node.next.set(ptr::null_mut());
+    // SAFETY: the node was the light task's, and so is the hold.
     unsafe {
-        let color = task::ensure_color(task).clone();
-        // Whoever made the color may be about to say so. From here on a wake must post to it, and he must see that it is held.
-        // AcqRel: as where it is made.
-        task.as_ref().state().fetch_or(COLORED, AcqRel);
-        // What stood there was the next light task.
-        task.as_ref().node().next.set(ptr::null_mut());
-        task::place_in_color(task);
+        task::place_in_color(task.task());
         hold::release(Hold::new(color.cell(), false));
     }
 }
@@ -210,9 +202,8 @@ unsafe fn join_color(task: NonNull<Header>) {
 ///
 /// # Safety
 /// The color is new, `Running` here, and set in the task's record.
-pub(crate) unsafe fn go_on_as_turn(task: NonNull<Header>, color: NonNull<ColorCell>) {
-    // SAFETY: it is being polled, hence alive.
-    let (node, state) = unsafe { (task.as_ref().node(), task.as_ref().state()) };
+pub(super) unsafe fn go_on_as_turn(task: LiveTask<'_>, color: NonNull<ColorCell>) {
+    let (node, state) = (task.header().node(), task.header().state());
     // What stood there was the next light task.
     node.next.set(ptr::null_mut());
     context::with_worker(|worker| {
@@ -240,25 +231,20 @@ pub(crate) unsafe fn go_on_as_turn(task: NonNull<Header>, color: NonNull<ColorCe
 }
 
 impl Worker {
-    /// Queues a light task here; false if it is of another runtime, or this worker has stopped.
-    ///
-    /// # Safety
-    /// As [`enqueue`].
-    unsafe fn enqueue_light(&self, task: NonNull<Header>) -> bool {
-        // SAFETY: promised by the caller.
-        if !ptr::eq(&*self.shared, unsafe { task::shared_of(task) }) {
-            return false;
+    /// Queues a light task here. Gives it back if it is of another runtime, or this worker has stopped.
+    fn enqueue_light(&self, task: LightTask) -> Option<LightTask> {
+        if !ptr::eq(&*self.shared, task.task().shared()) {
+            return Some(task);
         }
         let mut queue = self.slot().lock();
         if queue.closed {
-            return false;
+            return Some(task);
         }
-        // SAFETY: promised by the caller.
-        unsafe { queue.light.push(task, self.dispatches.get()) };
+        queue.light.push(task, self.dispatches.get());
         if !self.dispatches.get() && context::in_callback() {
             queue.light.note_wake();
         }
-        true
+        None
     }
 
     /// Takes tasks for a stretch; false if it is the turn of a color, or there are none. The queue is this worker's.
@@ -273,8 +259,8 @@ impl Worker {
         }
         let stretch = &self.slot().stretch;
         // Relaxed, all of them: under the lock, which every thief takes.
-        let len =
-            queue.light.take(max, self.tuning.event_share, |at, task| stretch.tasks[at].store(task.as_ptr(), Relaxed));
+        let to = |at: usize, task: LightTask| stretch.tasks[at].store(task.into_raw().as_ptr(), Relaxed);
+        let len = queue.light.take(max, self.tuning.event_share, to);
         queue.note_taken(len);
         stretch.at.store(0, Relaxed);
         stretch.len.store(len, Relaxed);
@@ -299,8 +285,8 @@ impl Worker {
         let stretch = &self.slot().stretch;
         // Relaxed, all of them: under the lock, which every thief has had.
         let left = stretch.tasks[..len].iter().filter_map(|entry| NonNull::new(entry.load(Relaxed)));
-        // SAFETY: they were in the stretch, and are to be polled.
-        unsafe { queue.light.append(left) };
+        // SAFETY: they were put into the stretch, and its end forgets them there.
+        queue.light.append(left.map(|task| unsafe { LightTask::from_raw(task) }));
         stretch.len.store(0, Relaxed);
         if stretch.thief.load(Relaxed) {
             stretch.thief.store(false, Relaxed);
@@ -340,180 +326,127 @@ impl Worker {
         self.pass_time(passed_ns);
     }
 
-    /// Returns how many were polled.
+    /// Goes through the tasks of a stretch. What `each` is given stands in the entry still: `each` leaves it there, or takes
+    /// it out. Returns how many there were before a thief came.
     #[inline]
-    fn poll_stretch(&self, len: usize) -> usize {
-        let slot = self.slot();
-        let stretch = &slot.stretch;
+    fn walk_stretch(&self, len: usize, mut each: impl FnMut(Entry<'_>, LightTask)) -> usize {
+        let stretch = &self.slot().stretch;
         for at in 0..len {
             if !stretch.go_to(at) {
                 return at;
             }
-            // Relaxed: this worker wrote it; a thief takes it only where we have seen him.
-            let Some(task) = NonNull::new(stretch.tasks[at].load(Relaxed)) else { continue };
-            // SAFETY: what is in the stretch is this worker's, and to be polled.
-            unsafe { self.poll_light(slot, at, task) };
+            let entry = Entry(&stretch.tasks[at]);
+            // Relaxed: this worker wrote it; a thief takes it only where we have seen it.
+            if let Some(task) = NonNull::new(entry.0.load(Relaxed)) {
+                // SAFETY: it was put into the stretch, and this worker is at the entry.
+                each(entry, unsafe { LightTask::from_raw(task) });
+            }
         }
         len
     }
 
-    /// # Safety
-    /// The task is the entry `at` of the stretch, and this worker's.
+    /// Returns how many were polled.
     #[inline]
-    unsafe fn poll_light(&self, slot: &Slot, at: usize, task: NonNull<Header>) {
-        // SAFETY: promised by the caller; what is queued is alive.
-        let header = unsafe { task.as_ref() };
-        // Acquire: what the waker did, also one who found it queued.
+    fn poll_stretch(&self, len: usize) -> usize {
+        let slot = self.slot();
+        self.walk_stretch(len, |entry, task| self.poll_light(slot, entry, task))
+    }
+
+    #[inline]
+    fn poll_light(&self, slot: &Slot, entry: Entry<'_>, task: LightTask) {
+        let header = task.task().header();
+        // Acquire: what the waker did, also one that found it queued.
         let state = header.state().load(Acquire);
-        // SAFETY: promised by the caller.
-        if state & (WOKEN | ABORTED | COLORED) != 0 && !unsafe { self.prepare(at, task, state) } {
-            return;
-        }
-        slot.set_origin(header.spawned_from());
+        let ready =
+            if state & (WOKEN | ABORTED | COLORED) != 0 { self.prepare(&entry, task, state) } else { Some(task) };
+        let Some(task) = ready else { return };
+        slot.set_origin(task.task().header().spawned_from());
         slot.budget.begin();
-        self.frame.set_task(task.as_ptr());
         self.woken.set(false);
-        // SAFETY: the task's own count is there until it is done; it is not done, and this thread alone polls it.
-        let polled = unsafe {
-            let waker = task::borrowed_waker(task);
-            task::poll(task, &mut Context::from_waker(&waker))
-        };
+        // SAFETY: the task ends in `settle_light`, or stays in the stretch until the frame has another one.
+        unsafe { self.frame.set_task(task.task()) };
+        let polled = task.unfinished().poll();
         // The usual end of a poll that yields: it stays in the stretch.
-        if polled != Polled::Pending || !self.woken.get() || !self.frame.is_light() {
-            // SAFETY: promised by the caller.
-            unsafe { self.settle_light(at, task, polled) };
+        if !polled.is_pending() || !self.woken.get() || !self.frame.is_light() {
+            self.settle_light(entry, polled);
         }
     }
 
-    /// What is to be done before a poll; false if there is none.
-    ///
-    /// # Safety
-    /// As [`Worker::poll_light`].
+    /// What is to be done before a poll; `None` if there is none.
     #[inline(never)]
-    unsafe fn prepare(&self, at: usize, task: NonNull<Header>, state: u32) -> bool {
-        // SAFETY: promised by the caller.
-        unsafe {
-            if state & COLORED != 0 {
-                self.leave_stretch(at);
-                // The one before may be gone by now.
-                self.frame.set_task(ptr::null());
-                join_color(task);
-                return false;
-            }
-            if state & ABORTED != 0 {
-                self.leave_stretch(at);
-                self.slot().budget.end();
-                self.slot().set_origin(task.as_ref().spawned_from());
-                self.frame.set_task(task.as_ptr());
-                task::end_aborted(task);
-                self.end_turn_of_light();
-                return false;
-            }
-            // AcqRel: what the waker did; what he does from here on asks for one more poll.
-            task.as_ref().state().fetch_and(!WOKEN, AcqRel);
-            true
+    fn prepare(&self, entry: &Entry<'_>, task: LightTask, state: u32) -> Option<LightTask> {
+        if state & COLORED != 0 {
+            entry.leave();
+            // The one before may be gone by now.
+            self.frame.clear_task();
+            join_color(task);
+            return None;
         }
+        if state & ABORTED != 0 {
+            entry.leave();
+            self.slot().budget.end();
+            self.slot().set_origin(task.task().header().spawned_from());
+            // SAFETY: it ends here, and the frame forgets it afterwards.
+            unsafe { self.frame.set_task(task.task()) };
+            task.unfinished().abort().finish();
+            self.end_turn_of_light();
+            return None;
+        }
+        // AcqRel: what the waker did; what it does from here on asks for one more poll.
+        task.task().header().state().fetch_and(!WOKEN, AcqRel);
+        Some(task)
     }
 
     /// What follows from a poll, but where the task has only yielded.
-    ///
-    /// # Safety
-    /// As [`Worker::poll_light`]; it was polled.
     #[inline(never)]
-    unsafe fn settle_light(&self, at: usize, task: NonNull<Header>, polled: Polled) {
+    fn settle_light(&self, entry: Entry<'_>, polled: Polled) {
         self.slot().budget.end();
-        // SAFETY: promised by the caller.
-        unsafe {
-            if !self.frame.is_light() {
-                // It has a color now, and the color a turn that ends here.
-                self.leave_stretch(at);
-                if polled != Polled::Pending {
-                    task::finish_colored(task, polled);
+        match polled.result() {
+            Ok(ended) => {
+                entry.leave();
+                ended.finish();
+                self.end_turn_of_light();
+            }
+            // It has a color now, and the color a turn that ends here.
+            Err(_) if !self.frame.is_light() => {
+                entry.leave();
+                self.end_turn_of_light();
+            }
+            Err(task) => {
+                // Before other threads may have the task.
+                entry.leave();
+                self.frame.clear_task();
+                // SAFETY: from the stretch; the frame says that it is still light.
+                match unsafe { task.pause(self.index) } {
+                    Paused::Waits => {}
+                    // SAFETY: held for this poll.
+                    Paused::WaitsInColor(color) => hold::release(unsafe { Hold::new(color, false) }),
+                    Paused::Woken(task) => entry.put(task),
+                    Paused::WokenInColor(task) => join_color(task),
                 }
-                self.end_turn_of_light();
-            } else if polled != Polled::Pending {
-                self.leave_stretch(at);
-                task::finish_light(task, polled);
-                self.end_turn_of_light();
-            } else {
-                self.end_poll(at, task);
             }
         }
     }
 
-    /// The task waits, unless it was woken meanwhile.
-    ///
-    /// # Safety
-    /// As [`Worker::settle_light`].
-    unsafe fn end_poll(&self, at: usize, task: NonNull<Header>) {
-        // SAFETY: promised by the caller; alive until SCHEDULED is given up.
-        let state = unsafe { task.as_ref() }.state();
-        // Before the task may be anybody's.
-        self.leave_stretch(at);
-        self.frame.set_task(ptr::null());
-        // Relaxed: the exchange decides.
-        let mut old = state.load(Relaxed);
-        loop {
-            let home = (self.index as u32) << HOME_SHIFT;
-            let new = match old & (WOKEN | COLORED) {
-                0 => old & !SCHEDULED & ((1 << HOME_SHIFT) - 1) | home,
-                COLORED => old & !SCHEDULED,
-                _ => old & !WOKEN,
-            };
-            // AcqRel: releases the poll to the next one; acquires what the waker did, and the color.
-            match state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
-                Ok(_) => break,
-                Err(now) => old = now,
-            }
-        }
-        // SAFETY: with COLORED its color is held for this poll, and keeps itself alive; with WOKEN the task is still ours.
-        unsafe {
-            match old & (WOKEN | COLORED) {
-                0 => {}
-                COLORED => {
-                    let color = task::color_of(task).expect("COLORED comes after the color");
-                    hold::release(Hold::new(color, false));
-                }
-                // Relaxed: as where it was taken.
-                WOKEN => self.slot().stretch.tasks[at].store(task.as_ptr(), Relaxed),
-                _ => join_color(task),
-            }
-        }
-    }
-
-    /// Whoever watches callbacks is to see the polls of tasks that were queued before.
+    /// An observer is to see the polls of tasks that were queued before.
     #[cold]
     fn color_stretch(&self, len: usize) {
-        let stretch = &self.slot().stretch;
-        for at in (0..len).take_while(|at| stretch.go_to(*at)) {
-            // Relaxed: as in `poll_stretch`.
-            if let Some(task) = NonNull::new(stretch.tasks[at].load(Relaxed)) {
-                self.leave_stretch(at);
-                // SAFETY: as in `poll_stretch`; nobody polls it, so a color that is made is held for it.
-                unsafe { join_color(task) };
-            }
-        }
+        // Nobody polls them, so a color that is made is held for its task.
+        self.walk_stretch(len, |entry, task| {
+            entry.leave();
+            join_color(task);
+        });
     }
 
-    /// The entry is over: its task waits, has ended, or goes on elsewhere.
-    #[inline]
-    fn leave_stretch(&self, at: usize) {
-        // Relaxed: the next store of `at` releases it.
-        self.slot().stretch.tasks[at].store(ptr::null_mut(), Relaxed);
-    }
-
-    /// If the poll has become a turn, that ends.
-    ///
-    /// # Safety
-    /// The poll is over.
-    unsafe fn end_turn_of_light(&self) {
+    /// The poll is over. If it has become a turn, that ends.
+    fn end_turn_of_light(&self) {
         // It may be gone, or another thread's.
-        self.frame.set_task(ptr::null());
+        self.frame.clear_task();
         if self.frame.is_light() {
             return;
         }
         if let Some(color) = self.frame.leave_with() {
-            // SAFETY: promised by the caller; the color is `Running` here.
+            // SAFETY: the color is `Running` here, and nothing but the poll was its turn.
             unsafe { self.end_nested_turn(color) };
         }
         self.frame.begin_light();
@@ -539,7 +472,7 @@ impl Worker {
             // access to a word.
             if let Some(task) = NonNull::new(entry.swap(ptr::null_mut(), Relaxed)) {
                 // SAFETY: the worker has not come to the entry, or is through with it, and sees us before it goes on.
-                unsafe { own.light.push(task, false) };
+                own.light.push(unsafe { LightTask::from_raw(task) }, false);
                 taken += 1;
             }
         }
@@ -549,8 +482,7 @@ impl Worker {
     /// Drops the light tasks that a worker which stops leaves behind.
     pub(crate) fn drop_light_tasks(mut tasks: LightQueue) {
         while let Some(task) = tasks.pop() {
-            // SAFETY: it was queued, and is now ours.
-            unsafe { drop_light(task) };
+            drop_light(task);
         }
     }
 }

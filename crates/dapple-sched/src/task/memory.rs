@@ -9,7 +9,7 @@
 use std::ptr::{self, NonNull};
 
 use super::blocks::{self, Blocks, Owner};
-use super::{Header, TaskRef};
+use super::{Header, LiveTask, TaskRef};
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::AtomicU32;
@@ -44,22 +44,16 @@ impl Blocks<Shared> {
 }
 
 /// The runtime of a task.
-///
-/// # Safety
-/// The task is alive, or what calls has its memory.
 #[inline]
-pub(crate) unsafe fn shared_of(task: NonNull<Header>) -> *const Shared {
-    // SAFETY: promised by the caller.
-    unsafe { blocks::owner_of(task.cast()) }
+pub(super) fn shared_of(task: LiveTask<'_>) -> &Shared {
+    // SAFETY: a task is in a block, which is in use for as long as it is alive, and so keeps its owner.
+    unsafe { &*blocks::owner_of(task.pointer().cast()) }
 }
 
 /// The number that the color of a task has, if it is a light one.
-///
-/// # Safety
-/// As [`shared_of`].
-pub(super) unsafe fn id_of(task: NonNull<Header>) -> u64 {
-    // SAFETY: promised by the caller.
-    unsafe { blocks::id_of::<Shared>(task.cast()) }
+pub(super) fn id_of(task: LiveTask<'_>) -> u64 {
+    // SAFETY: as in `shared_of`.
+    unsafe { blocks::id_of::<Shared>(task.pointer().cast()) }
 }
 
 /// Memory for a task. Its count is 0.
@@ -77,7 +71,7 @@ pub(crate) fn alloc(shared: &Shared, class: usize) -> NonNull<u8> {
 pub(crate) unsafe fn free(task: NonNull<Header>, class: usize) {
     // SAFETY: promised by the caller.
     unsafe {
-        let shared = shared_of(task);
+        let shared = blocks::owner_of::<Shared>(task.cast());
         let block = task.cast::<u8>();
         let kept = context::with_worker(|worker| {
             ptr::eq(&*worker.shared, shared) && {

@@ -1,7 +1,7 @@
 //! Tasks: a future with a color, polled by callbacks of that color.
 //!
 //! Imports everything from below but `memory`: tasks have blocks of their own (`blocks`). Imports nothing from above, which is `state`.
-//! Begin with this file; then read `body`, a task's own part, and `light`, how a worker polls tasks without a color.
+//! Begin with this file; then read `rights`, what code may do with a task, `body`, a task's own part, and `light`, how a worker polls tasks without a color.
 //!
 //! A task is one block of memory: a header of 32 bytes whose first field is the node that is queued when the task is woken,
 //! and the future, in whose place the output comes.
@@ -61,11 +61,12 @@ mod memory;
 #[cfg(dapple_loom)]
 pub(crate) mod model_blocks;
 mod queue;
+mod rights;
 mod side;
 mod waker;
 pub(crate) mod yield_now;
 
-use std::mem::{self, ManuallyDrop};
+use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -88,10 +89,12 @@ use crate::worker::Worker;
 
 pub(crate) use body::spawn;
 pub use handle::JoinHandle;
-pub(crate) use memory::{FreeTasks, TaskMemory, shared_of};
+pub(crate) use memory::{FreeTasks, TaskMemory};
 pub(crate) use queue::LightQueue;
+use rights::LightTask;
+pub(crate) use rights::{LiveTask, Polled, Unfinished};
 pub(crate) use side::{LastSide, Side};
-pub(crate) use waker::{borrowed_waker, is_table, is_waker_of_task, wake_if_polled};
+pub(crate) use waker::{is_table, is_waker_of_task, wake_if_polled};
 
 /// The part of a task that does not depend on its future.
 #[repr(C)]
@@ -109,17 +112,17 @@ pub(crate) struct Header {
 pub(crate) struct TaskVTable {
     /// First, so that the node's is the task's.
     node: VTable,
-    poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Polled,
-    abort: unsafe fn(NonNull<Header>) -> Polled,
-    take: unsafe fn(NonNull<Header>, *mut ()),
-    /// The second argument: it is an error.
-    drop_output: unsafe fn(NonNull<Header>, bool),
+    poll: unsafe fn(LiveTask<'_>, &mut Context<'_>) -> Outcome,
+    /// Drops the future.
+    abort: unsafe fn(LiveTask<'_>) -> Outcome,
+    /// Moves the result, which is an error or is not, to that address; without one, drops it.
+    take: unsafe fn(LiveTask<'_>, bool, Option<NonNull<()>>),
     free: unsafe fn(NonNull<Header>),
 }
 
-/// What became of a task by a poll.
+/// What a poll left in the place of the future.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Polled {
+enum Outcome {
     Pending,
     /// The output is stored.
     Done,
@@ -162,49 +165,33 @@ pub(crate) fn drop_all(shared: &Shared) {
     shared.tasks.each(|task| task.abort());
 }
 
-/// The color of a task, if it was asked for.
-///
-/// # Safety
-/// The task is alive.
-pub(crate) unsafe fn color_of(task: NonNull<Header>) -> Option<NonNull<ColorCell>> {
-    // SAFETY: promised by the caller.
-    unsafe { task.as_ref() }.side().and_then(Side::color).map(Color::cell)
-}
-
-/// The color of a task, made where nobody has asked for it before.
-///
-/// # Safety
-/// The task is alive.
-pub(crate) unsafe fn ensure_color<'a>(task: NonNull<Header>) -> &'a Color {
-    // SAFETY: promised by the caller.
-    let header = unsafe { task.as_ref() };
-    if let Some(color) = header.side().and_then(Side::color) {
-        note_color(task, header);
-        return color;
+/// The color of a task, made where nothing has asked for it before.
+pub(crate) fn ensure_color(task: LiveTask<'_>) -> &Color {
+    match task.color() {
+        Some(color) => {
+            note_color(task);
+            color
+        }
+        None => make_color(task),
     }
-    // SAFETY: as above; `make_color` asks whether this thread polls it.
-    unsafe { make_color(task) }
 }
 
-/// Somebody else has made the color of a task, and is about to say so in its state. If it is polled here, that is done
+/// Another thread has made the color of a task, and is about to say so in its state. If it is polled here, that is done
 /// here: what this poll posts to the color comes before its own next poll, which must not be one among the light tasks.
-fn note_color(task: NonNull<Header>, header: &Header) {
-    // Relaxed: who has not seen the bit sets it, and DONE is set by this thread, which then polls it no more: who made the color
-    // sees DONE, and lets go. AcqRel: as in `make_color`.
+fn note_color(task: LiveTask<'_>) {
+    let header = task.header();
+    // Relaxed: a thread that has not seen the bit sets it, and DONE is set by this thread, which then polls it no more: the
+    // thread that made the color sees DONE, and lets go. AcqRel: as in `make_color`.
     if header.state.load(Relaxed) & (COLORED | DONE) == 0 && context::polls_light(task) {
         header.state.fetch_or(COLORED, AcqRel);
     }
 }
 
-/// # Safety
-/// As [`ensure_color`].
 #[cold]
-unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
-    // SAFETY: promised by the caller.
-    let header = unsafe { task.as_ref() };
+fn make_color(task: LiveTask<'_>) -> &Color {
+    let header = task.header();
     let side = Side::own(header.node.task_word());
-    // SAFETY: the task keeps the runtime alive.
-    let (shared, id) = unsafe { (ManuallyDrop::new(Arc::from_raw(memory::shared_of(task))), memory::id_of(task)) };
+    let shared = task.shared().counted();
     let here = context::with_worker(|worker| worker.frame.polls_light(task).then_some(worker.index)).flatten();
     // Relaxed: a hint.
     let home = here.unwrap_or((header.state.load(Relaxed) >> HOME_SHIFT) as usize);
@@ -215,7 +202,7 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
             None => cell.set_held(Holder::Task, Some(header.node.posted_from())),
         }
     };
-    let cell = Color::allocate_as(&shared, Kind::Fresh, id, home % shared.slots.len(), begin);
+    let cell = Color::allocate_as(&shared, Kind::Fresh, memory::id_of(task), home % shared.slots.len(), begin);
     match side.set_color(Color::from_counted(cell)) {
         Ok(color) if here.is_some() => {
             // SAFETY: this thread is in the poll of the task, and the color is `Running` here.
@@ -223,7 +210,7 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
             color
         }
         Ok(color) => {
-            // AcqRel: whoever ends the light task's poll, or begins it, sees the color; or else we see that there is none.
+            // AcqRel: the thread that ends the light task's poll, or begins it, sees the color; or else we see that there is none.
             // (A wake that comes after the end sets SCHEDULED, too; and the poll itself may have set COLORED before.)
             let old = header.state.fetch_or(COLORED, AcqRel);
             if old & COLORED == 0 && (old & SCHEDULED == 0 || old & DONE != 0) {
@@ -241,8 +228,8 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
                 unsafe { cell.as_ref().set_state(State::Idle) };
             }
             drop(mine);
-            note_color(task, header);
-            side.color().expect("somebody else has set it")
+            note_color(task);
+            side.color().expect("another thread has set it")
         }
     }
 }
@@ -253,19 +240,12 @@ unsafe fn make_color<'a>(task: NonNull<Header>) -> &'a Color {
 /// The node is a task's, with its count the caller's to give; called by a turn of the task's color.
 unsafe fn run_node(node: NonNull<Node>, _: &Worker) {
     let task = TaskRef(node.cast());
-    let header = task.header();
-    // AcqRel: acquires what the waker did before it woke; what it does from here on schedules anew.
-    let state = header.state.fetch_and(!(SCHEDULED | WOKEN), AcqRel);
-    if state & DONE != 0 {
-        return;
+    // SAFETY: promised by the caller.
+    match unsafe { task.dequeue() } {
+        Some((state, task)) if state & ABORTED != 0 => task.abort().finish(),
+        Some((_, task)) => poll_colored(task),
+        None => {}
     }
-    if state & ABORTED != 0 {
-        // SAFETY: this is a callback of the task's color, and the task is not done.
-        unsafe { end_aborted(task.0) };
-        return;
-    }
-    // SAFETY: this is a callback of the task's color, and the task is not done.
-    unsafe { poll_colored(task.0) };
 }
 
 /// A queued task will not have its turn any more.
@@ -274,166 +254,22 @@ unsafe fn run_node(node: NonNull<Node>, _: &Worker) {
 /// The node is a task's, with its count the caller's to give; the caller holds the task's color.
 unsafe fn drop_node(node: NonNull<Node>) {
     let task = TaskRef(node.cast());
-    // AcqRel: as in `run_node`.
-    let state = task.header().state.fetch_and(!(SCHEDULED | WOKEN), AcqRel);
-    if state & DONE == 0 {
-        // SAFETY: whoever drops a node holds its color.
-        unsafe { drop_unfinished(task.0) };
+    // SAFETY: promised by the caller.
+    if let Some((_, task)) = unsafe { task.dequeue() } {
+        task.drop_unpolled();
     }
     task.header().revoke_grants();
 }
 
-/// Ends a task that will not be polled any more.
-///
-/// # Safety
-/// The caller holds the color, or has the light task to himself, and the task is not done.
-pub(crate) unsafe fn drop_unfinished(task: NonNull<Header>) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        // Relaxed: it never changes.
-        if task.as_ref().state.load(Relaxed) & BACKGROUND == 0 {
-            // Relaxed: a number to show.
-            (*memory::shared_of(task)).tasks_dropped.fetch_add(1, Relaxed);
-        }
-        end_aborted(task);
-    }
-}
-
-/// Polls, and sees to what follows from it.
-///
-/// # Safety
-/// The caller holds the color and a reference to the task, which is colored and not done.
-unsafe fn poll_colored(task: NonNull<Header>) {
-    // SAFETY: promised by the caller.
-    let header = unsafe { task.as_ref() };
-    // SAFETY: the waker borrows the caller's count, and is not dropped.
-    let waker = unsafe { borrowed_waker(task) };
-    let mut cx = Context::from_waker(&waker);
+/// Polls a task that has a color, and sees to what follows from it.
+fn poll_colored(task: Unfinished) {
     // What is granted while this poll runs may have come too late for it. There is one more, for that grant.
-    let granted = header.take_grants();
-    // SAFETY: promised by the caller.
-    let poll = || budget::in_poll(|| unsafe { (vtable_of(task).poll)(task, &mut cx) });
-    let polled = context::in_task(task.as_ptr(), poll);
+    let granted = task.task().header().take_grants();
+    let polled = context::in_task(task, |task| budget::in_poll(|| task.poll()));
     Header::revoke(granted);
-    if polled != Polled::Pending {
-        // SAFETY: promised by the caller; the output is stored.
-        unsafe { finish_colored(task, polled) };
+    if let Ok(ended) = polled.result() {
+        ended.finish();
     }
-}
-
-/// As [`finish`], for a task that may have been granted something: one that has a color, if only since its future is dropped.
-///
-/// # Safety
-/// As there.
-pub(crate) unsafe fn finish_colored(task: NonNull<Header>, polled: Polled) {
-    // What was granted is over, but counts on the task, which counts on it.
-    let kept = TaskRef::retain(task);
-    // SAFETY: promised by the caller.
-    unsafe { finish(task, polled) };
-    kept.header().revoke_grants();
-}
-
-/// Drops the future.
-///
-/// # Safety
-/// As [`drop_unfinished`].
-pub(crate) unsafe fn end_aborted(task: NonNull<Header>) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let polled = (vtable_of(task).abort)(task);
-        finish_colored(task, polled);
-    }
-}
-
-/// As [`finish`], for a light task, which may have been granted something if somebody else has made its color.
-///
-/// # Safety
-/// As there.
-#[inline]
-pub(crate) unsafe fn finish_light(task: NonNull<Header>, polled: Polled) {
-    // SAFETY: promised by the caller. What it waited for was noted in its record.
-    unsafe { if task.as_ref().side().is_some() { finish_colored(task, polled) } else { finish(task, polled) } }
-}
-
-/// The output is stored: publishes it, and gives up the task's own count. The color of a light task that was asked for
-/// meanwhile is let go of.
-///
-/// # Safety
-/// As [`drop_unfinished`]; called once.
-pub(crate) unsafe fn finish(task: NonNull<Header>, polled: Polled) {
-    // SAFETY: promised by the caller, whose count is given up at the end only.
-    let header = unsafe { task.as_ref() };
-    let failed = polled == Polled::Failed;
-    let mut dropped = false;
-    // Acquire, here and below: where it says so, the handle is gone.
-    let mut state = header.state.load(Acquire);
-    let was_light = loop {
-        if state & JOINED == 0 && !dropped {
-            // Before DONE, from which on the color may be anybody's: this counts as running.
-            // SAFETY: no handle is left, nor will be, so the output is ours; we hold the color.
-            unsafe { (vtable_of(task).drop_output)(task, failed) };
-            dropped = true;
-            state = header.state.load(Acquire);
-        }
-        // Of a light task SCHEDULED says that it is polled; of a colored one, that the node is queued once more.
-        let light = context::polls_light(task);
-        let over = if light { SCHEDULED | WOKEN } else { 0 };
-        let done = DONE | if failed { FAILED } else { 0 };
-        // AcqRel: releases the output to the joiner; acquires that the handle is gone.
-        match header.state.compare_exchange_weak(state, state & !over | done, AcqRel, Acquire) {
-            Ok(_) => break light,
-            Err(now) => state = now,
-        }
-    };
-    // SAFETY: the task keeps the runtime, and is kept by the count that goes at the end.
-    let shared = unsafe { &*memory::shared_of(task) };
-    if state & (JOINED | JOINER) == JOINED | JOINER {
-        // A joiner stores his waker and changes the state afterwards: either we see the bit, or he sees DONE.
-        let joiner = header.side().and_then(|side| side.joiner.lock().take());
-        if let Some(joiner) = joiner {
-            joiner.wake();
-        }
-    }
-    if state & BACKGROUND == 0 {
-        // Relaxed: a number; see `spawn`.
-        shared.tasks_live.fetch_sub(1, Relaxed);
-    }
-    if was_light && state & COLORED != 0 {
-        // SAFETY: held since it was made, for the poll that ends here.
-        hold::release(unsafe { Hold::new(color_of(task).expect("COLORED comes after the color"), false) });
-    }
-    drop(TaskRef(task));
-}
-
-/// Whether a task that this thread polls is to be polled again, as far as its state says: a light one that this worker has
-/// woken itself is not noted there.
-///
-/// # Safety
-/// The task is alive.
-pub(crate) unsafe fn is_woken(task: NonNull<Header>) -> bool {
-    // SAFETY: promised by the caller. Relaxed: of what this thread did itself.
-    let state = unsafe { task.as_ref() }.state.load(Relaxed);
-    state & if state & COLORED == 0 { WOKEN } else { SCHEDULED } != 0
-}
-
-/// Polls a light task.
-///
-/// # Safety
-/// The caller alone has the task, which is not done, and a frame says so.
-#[inline]
-pub(crate) unsafe fn poll(task: NonNull<Header>, cx: &mut Context<'_>) -> Polled {
-    // SAFETY: promised by the caller.
-    unsafe { (vtable_of(task).poll)(task, cx) }
-}
-
-/// The functions of a task.
-///
-/// # Safety
-/// The task is alive.
-#[inline]
-pub(crate) unsafe fn vtable_of(task: NonNull<Header>) -> &'static TaskVTable {
-    // SAFETY: promised by the caller; a task's node was made with its `TaskVTable`.
-    unsafe { &*task.as_ref().node.task_vtable().cast::<TaskVTable>() }
 }
 
 impl Header {
@@ -490,12 +326,6 @@ impl Header {
 }
 
 impl TaskRef {
-    pub(crate) fn retain(task: NonNull<Header>) -> TaskRef {
-        // SAFETY: the caller has a reference to the task.
-        refs::add(&unsafe { task.as_ref() }.refs);
-        TaskRef(task)
-    }
-
     /// A reference, if this is a task: perhaps one that has ended, so that what is returned may be the last reference.
     ///
     /// # Safety
@@ -507,14 +337,17 @@ impl TaskRef {
         refs::add_if_any(refs, Acquire).then(|| TaskRef(task))
     }
 
-    fn header(&self) -> &Header {
+    fn task(&self) -> LiveTask<'_> {
         // SAFETY: counted.
-        unsafe { self.0.as_ref() }
+        unsafe { LiveTask::new(self.0) }
+    }
+
+    fn header(&self) -> &Header {
+        self.task().header()
     }
 
     pub(crate) fn shared(&self) -> &Shared {
-        // SAFETY: counted, and a task keeps its runtime.
-        unsafe { &*memory::shared_of(self.0) }
+        self.task().shared()
     }
 
     /// Sees to it that the task is polled.
@@ -539,14 +372,21 @@ impl TaskRef {
             }
         }
         if old & (SCHEDULED | DONE) == 0 {
-            if old & COLORED == 0 {
-                // SAFETY: setting SCHEDULED made the light task ours.
-                unsafe { light::enqueue(self.0) };
-            } else {
-                // SAFETY: setting SCHEDULED made the node ours.
-                unsafe { place_in_color(self.0) };
-            }
+            // SAFETY: we have set SCHEDULED.
+            unsafe { enqueue(self.task(), old & COLORED != 0) };
         }
+    }
+
+    /// The node has left its color's fifo: clears SCHEDULED. Returns the state before, and the future; `None` where the task
+    /// has ended.
+    ///
+    /// # Safety
+    /// This thread is in a turn of the task's color, or holds it.
+    unsafe fn dequeue(&self) -> Option<(u32, Unfinished)> {
+        // AcqRel: acquires what the waker did before it woke; what it does from here on schedules anew.
+        let state = self.header().state.fetch_and(!(SCHEDULED | WOKEN), AcqRel);
+        // SAFETY: promised by the caller; the task is not done.
+        (state & DONE == 0).then(|| (state, unsafe { Unfinished::in_color(self.task()) }))
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -555,8 +395,7 @@ impl TaskRef {
     }
 
     pub(crate) fn color(&self) -> &Color {
-        // SAFETY: counted.
-        unsafe { ensure_color(self.0) }
+        ensure_color(self.task())
     }
 
     /// The task waits for that color, or for several, asked for at that line; to be shown.
@@ -610,7 +449,7 @@ impl TaskRef {
         // Acquire: as in `run_node`.
         if self.header().state.load(Acquire) & (DONE | ABORTED) == 0 {
             // SAFETY: promised by the caller; the task is not done.
-            unsafe { poll_colored(self.0) };
+            poll_colored(unsafe { Unfinished::in_color(self.task()) });
         }
     }
 
@@ -638,22 +477,29 @@ impl TaskRef {
     }
 }
 
-/// Queues the node of a colored task, with a count of its own.
+/// Queues a task that is to be polled.
 ///
 /// # Safety
-/// The node is the caller's: he has set SCHEDULED, or has the light task in its place.
-pub(crate) unsafe fn place_in_color(task: NonNull<Header>) {
+/// The caller has set SCHEDULED, when the task was not done, and had its color or was light.
+unsafe fn enqueue(task: LiveTask<'_>, colored: bool) {
+    // SAFETY: promised by the caller.
+    unsafe { if colored { place_in_color(task) } else { light::enqueue(LightTask::from_raw(task.pointer())) } }
+}
+
+/// Queues the node of a task in its color, with a count of its own.
+///
+/// # Safety
+/// The node is the caller's, which has set SCHEDULED, or had the light task.
+unsafe fn place_in_color(task: LiveTask<'_>) {
+    let color = task.color().expect("COLORED comes after the color").cell();
+    mem::forget(task.retain());
     // SAFETY: promised by the caller; the task keeps its color.
-    unsafe {
-        let color = color_of(task).expect("COLORED comes after the color");
-        mem::forget(TaskRef::retain(task));
-        post::place(ColorRef::new(color), OwnedNode::from_raw(task.cast()));
-    }
+    unsafe { post::place(ColorRef::new(color), OwnedNode::from_raw(task.pointer().cast())) };
 }
 
 impl Clone for TaskRef {
     fn clone(&self) -> TaskRef {
-        TaskRef::retain(self.0)
+        self.task().retain()
     }
 }
 
@@ -662,7 +508,7 @@ impl Drop for TaskRef {
         // AcqRel: as in `Arc`.
         if self.header().refs.fetch_sub(1, AcqRel) == 1 {
             // SAFETY: the last reference. The task's own goes when it is done, so the future is gone.
-            unsafe { (vtable_of(self.0).free)(self.0) };
+            unsafe { (self.task().vtable().free)(self.0) };
         }
     }
 }

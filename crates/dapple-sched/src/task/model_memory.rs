@@ -2,9 +2,8 @@
 //! not be used again.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-use super::{Header, TaskRef};
+use super::{Header, LiveTask, TaskRef};
 use crate::runtime::shared::Shared;
 use crate::sync::lock::Lock;
 
@@ -47,19 +46,12 @@ impl TaskMemory {
 }
 
 /// The runtime of a task.
-///
-/// # Safety
-/// The task is alive.
-pub(crate) unsafe fn shared_of(task: NonNull<Header>) -> *const Shared {
-    // SAFETY: promised by the caller.
-    Arc::as_ptr(unsafe { &task.as_ref().shared })
+pub(super) fn shared_of(task: LiveTask<'_>) -> &Shared {
+    &task.header().shared
 }
 
-/// # Safety
-/// As [`shared_of`].
-pub(super) unsafe fn id_of(task: NonNull<Header>) -> u64 {
-    // SAFETY: promised by the caller.
-    unsafe { (*shared_of(task)).fresh_ids(1) }
+pub(super) fn id_of(task: LiveTask<'_>) -> u64 {
+    shared_of(task).fresh_ids(1)
 }
 
 /// Models have no free lists.

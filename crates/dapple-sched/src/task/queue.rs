@@ -6,9 +6,10 @@
 //! of tasks always have more to do.
 
 use std::collections::VecDeque;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use super::Header;
+use super::rights::LightTask;
 use crate::worker::TINY_CALLBACK_NS;
 use crate::worker::tuning::{Credit, Share};
 
@@ -37,13 +38,15 @@ struct List {
     len: usize,
 }
 
-struct Chunk {
-    head: NonNull<Header>,
-    tail: NonNull<Header>,
+/// Light tasks in order, linked through their nodes.
+pub(super) struct Chunk {
+    /// Null, as `tail`, where there are none.
+    head: *mut Header,
+    tail: *mut Header,
     len: u32,
 }
 
-// SAFETY: the tasks are queued, and so belong to the queue; tasks are `Send`.
+// SAFETY: its tasks are queued, and so belong to the chunk; tasks are `Send`.
 unsafe impl Send for Chunk {}
 
 impl LightQueue {
@@ -63,20 +66,16 @@ impl LightQueue {
     }
 
     /// Queues a task at the end.
-    ///
-    /// # Safety
-    /// The task is the caller's to give: its SCHEDULED is his, and it stands in no queue.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, task: NonNull<Header>, express: bool) {
+    pub(super) fn push(&mut self, task: LightTask, express: bool) {
         let list = if express { &mut self.express } else { &mut self.ordinary };
-        // SAFETY: promised by the caller.
-        unsafe { list.push(task) };
+        list.append(Chunk::of(task));
     }
 
     /// Takes up to `max` tasks, which `to` is given with their place: of both lists, the express one having its share. Returns
     /// how many.
     #[inline]
-    pub(crate) fn take(&mut self, max: usize, event_share: Share, mut to: impl FnMut(usize, NonNull<Header>)) -> usize {
+    pub(super) fn take(&mut self, max: usize, event_share: Share, mut to: impl FnMut(usize, LightTask)) -> usize {
         let mut taken = 0;
         while self.express.len > 0 && taken < max {
             let takes_express = self.ordinary.len == 0 || self.express_turn.goes(event_share);
@@ -96,25 +95,18 @@ impl LightQueue {
     }
 
     /// Takes the next task.
-    pub(crate) fn pop(&mut self) -> Option<NonNull<Header>> {
+    pub(super) fn pop(&mut self) -> Option<LightTask> {
         self.express.pop().or_else(|| self.ordinary.pop())
     }
 
     /// Queues tasks at the end, one behind the other.
-    ///
-    /// # Safety
-    /// As [`LightQueue::push`], for each.
     #[inline]
-    pub(crate) unsafe fn append(&mut self, mut tasks: impl Iterator<Item = NonNull<Header>>) {
-        let Some(head) = tasks.next() else { return };
-        let (mut tail, mut len) = (head, 1);
-        for task in tasks {
-            // SAFETY: promised by the caller.
-            unsafe { tail.as_ref() }.node().next.set(task.as_ptr().cast());
-            tail = task;
-            len += 1;
+    pub(super) fn append(&mut self, tasks: impl Iterator<Item = LightTask>) {
+        let mut chunk = Chunk::EMPTY;
+        tasks.for_each(|task| chunk.push(Chunk::of(task)));
+        if chunk.len > 0 {
+            self.ordinary.append(chunk);
         }
-        self.ordinary.append(Chunk { head, tail, len });
     }
 
     /// Counts tasks that were polled.
@@ -151,66 +143,33 @@ impl LightQueue {
 }
 
 impl List {
-    /// # Safety
-    /// As [`LightQueue::push`].
-    #[inline]
-    unsafe fn push(&mut self, task: NonNull<Header>) {
-        self.append(Chunk { head: task, tail: task, len: 1 });
-    }
-
     /// Adds tasks to the last chunk, or as a chunk of their own where that is full.
     #[inline]
     fn append(&mut self, more: Chunk) {
         self.len += more.len as usize;
-        if let Some(last) = self.chunks.back_mut()
-            && last.len < CHUNK
-        {
-            // SAFETY: what stands in a chunk is the queue's.
-            unsafe { last.tail.as_ref() }.node().next.set(more.head.as_ptr().cast());
-            last.tail = more.tail;
-            last.len += more.len;
-        } else {
-            self.chunks.push_back(more);
+        match self.chunks.back_mut() {
+            Some(last) if last.len < CHUNK => last.push(more),
+            _ => self.chunks.push_back(more),
         }
     }
 
-    /// Takes up to `max` tasks of the first chunk, of which there is one.
+    /// Takes up to `max` tasks of the first chunk.
     #[inline]
-    fn take_run(&mut self, max: usize, mut to: impl FnMut(usize, NonNull<Header>)) -> usize {
+    fn take_run(&mut self, max: usize, to: impl FnMut(usize, LightTask)) -> usize {
         let Some(first) = self.chunks.front_mut() else { return 0 };
-        let run = max.min(first.len as usize);
-        let mut next = first.head;
-        for at in 0..run - 1 {
-            to(at, next);
-            // SAFETY: as in `pop`.
-            next = unsafe { NonNull::new_unchecked(next.as_ref().node().next.get().cast()) };
-        }
-        to(run - 1, next);
-        if run < first.len as usize {
-            // SAFETY: as in `pop`.
-            first.head = unsafe { NonNull::new_unchecked(next.as_ref().node().next.get().cast()) };
-        }
-        first.len -= run as u32;
-        self.len -= run;
+        let taken = first.take(max, to);
+        self.len -= taken;
         if first.len == 0 {
             self.chunks.pop_front();
         }
-        run
+        taken
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<NonNull<Header>> {
-        let first = self.chunks.front_mut()?;
-        let task = first.head;
-        first.len -= 1;
-        self.len -= 1;
-        if first.len == 0 {
-            self.chunks.pop_front();
-        } else {
-            // SAFETY: as in `push`; a task that is not the last of its chunk has a next one.
-            first.head = unsafe { NonNull::new_unchecked(task.as_ref().node().next.get().cast()) };
-        }
-        Some(task)
+    fn pop(&mut self) -> Option<LightTask> {
+        let mut popped = None;
+        self.take_run(1, |_, task| popped = Some(task));
+        popped
     }
 
     /// The older half, in whole chunks as far as there are several.
@@ -229,11 +188,58 @@ impl List {
         } else {
             for _ in 0..theirs.len.div_ceil(2).min(STEAL_SINGLY) {
                 let Some(task) = theirs.pop() else { break };
-                // SAFETY: just taken out, under the locks of both.
-                unsafe { self.push(task) };
+                self.append(Chunk::of(task));
             }
         }
         self.len - before
+    }
+}
+
+impl Chunk {
+    pub(super) const EMPTY: Chunk = Chunk { head: ptr::null_mut(), tail: ptr::null_mut(), len: 0 };
+
+    #[inline]
+    pub(super) fn of(task: LightTask) -> Chunk {
+        let task = task.into_raw().as_ptr();
+        Chunk { head: task, tail: task, len: 1 }
+    }
+
+    /// Adds tasks at the end.
+    #[inline]
+    pub(super) fn push(&mut self, more: Chunk) {
+        // SAFETY: what stands in a chunk is alive.
+        match unsafe { self.tail.as_ref() } {
+            Some(last) => last.node().next.set(more.head.cast()),
+            None => self.head = more.head,
+        }
+        self.tail = more.tail;
+        self.len += more.len;
+    }
+
+    /// Takes up to `max` tasks off the front. Returns how many.
+    #[inline]
+    fn take(&mut self, max: usize, mut to: impl FnMut(usize, LightTask)) -> usize {
+        let run = max.min(self.len as usize);
+        let mut next = self.head;
+        for at in 0..run {
+            // SAFETY: there are so many; from `of`, and no longer in the chunk. The link of the last one is not followed.
+            let task = unsafe { LightTask::from_raw(NonNull::new_unchecked(next)) };
+            next = task.task().header().node().next.get().cast();
+            to(at, task);
+        }
+        self.head = next;
+        self.len -= run as u32;
+        if self.len == 0 {
+            *self = Chunk::EMPTY;
+        }
+        run
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<LightTask> {
+        let mut popped = None;
+        self.take(1, |_, task| popped = Some(task));
+        popped
     }
 }
 

@@ -9,16 +9,6 @@ use crate::runtime::context;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone_waker, wake, wake_by_ref, drop_waker);
 
-/// The waker of a task for the time of a poll. It has no count of its own.
-///
-/// # Safety
-/// The caller has a count for as long as it is used.
-#[inline]
-pub(crate) unsafe fn borrowed_waker(task: NonNull<Header>) -> ManuallyDrop<Waker> {
-    // SAFETY: promised by the caller; it is not dropped.
-    ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(task)) })
-}
-
 /// Whether a waker is that of the light task that this thread polls; if so, the task is woken.
 #[inline]
 pub(crate) fn wake_if_polled(waker: &Waker) -> bool {
@@ -35,49 +25,52 @@ pub(crate) fn is_table(table: &'static RawWakerVTable) -> bool {
     std::ptr::eq(table, &VTABLE)
 }
 
+/// What becomes a waker with the caller's count.
 #[inline]
-fn raw_waker(task: NonNull<Header>) -> RawWaker {
+pub(super) fn raw_waker(task: NonNull<Header>) -> RawWaker {
     RawWaker::new(task.as_ptr() as *const (), &VTABLE)
 }
 
+/// The task of a waker, with the waker's count, which the caller gives up or forgets.
+///
 /// # Safety
 /// `data` is what `raw_waker` stored.
-unsafe fn task_of(data: *const ()) -> NonNull<Header> {
+unsafe fn task_of(data: *const ()) -> TaskRef {
     // SAFETY: promised by the caller.
-    unsafe { NonNull::new_unchecked(data as *mut Header) }
+    TaskRef(unsafe { NonNull::new_unchecked(data as *mut Header) })
 }
 
 /// # Safety
-/// As [`task_of`]; the waker holds a count.
+/// As [`task_of`]; the waker keeps its count.
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
-    // SAFETY: the waker that is cloned holds a count.
-    let task = unsafe { task_of(data) };
-    mem::forget(TaskRef::retain(task));
-    raw_waker(task)
+    // SAFETY: promised by the caller.
+    let task = ManuallyDrop::new(unsafe { task_of(data) });
+    mem::forget(TaskRef::clone(&task));
+    raw_waker(task.0)
 }
 
 /// # Safety
 /// As [`task_of`]; the waker's count is given up.
 unsafe fn wake(data: *const ()) {
-    // SAFETY: the waker's count is ours now.
-    let task = TaskRef(unsafe { task_of(data) });
+    // SAFETY: promised by the caller.
+    let task = unsafe { task_of(data) };
     if !context::wake_polled(data) {
         task.wake();
     }
 }
 
 /// # Safety
-/// As [`task_of`]; the waker holds a count.
+/// As [`clone_waker`].
 unsafe fn wake_by_ref(data: *const ()) {
     if !context::wake_polled(data) {
-        // SAFETY: the waker holds a count, which stays its own.
-        ManuallyDrop::new(TaskRef(unsafe { task_of(data) })).wake();
+        // SAFETY: promised by the caller.
+        ManuallyDrop::new(unsafe { task_of(data) }).wake();
     }
 }
 
 /// # Safety
-/// As [`task_of`]; the waker's count is given up.
+/// As [`wake`].
 unsafe fn drop_waker(data: *const ()) {
-    // SAFETY: the waker's count is ours now.
-    drop(TaskRef(unsafe { task_of(data) }));
+    // SAFETY: promised by the caller.
+    drop(unsafe { task_of(data) });
 }

@@ -1,0 +1,292 @@
+//! What code may do with a task, as types: each is made where that right begins, and goes where it ends.
+//!
+//! | type | its owner | begins | ends |
+//! |---|---|---|---|
+//! | [`LiveTask`] | may look at the task, for as long as it borrows | with any of the others | with the borrow |
+//! | [`TaskRef`] | has a count | from a count or a `LiveTask` | when it is dropped |
+//! | [`LightTask`] | has set `SCHEDULED` of a light task: its place in the queues and its next poll | spawn, wake, abort | in a poll, or as it goes on in its color |
+//! | [`Unfinished`] | has the future: it holds the color or owns the `LightTask`, and the task is not done | from a turn of the color, or a `LightTask` | when the task pauses, or as an `Ended` |
+//! | [`Ended`] | has stored the output, which no other thread knows of yet | a poll, or dropping the future | [`Ended::finish`] |
+//!
+//! A task that is not done has a count of its own. So the last three keep it alive; the last one gives up that count.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::task::{Context, Waker};
+
+use super::{
+    BACKGROUND, COLORED, DONE, FAILED, HOME_SHIFT, Header, JOINED, JOINER, Outcome, SCHEDULED, Side, TaskRef,
+    TaskVTable, WOKEN, memory,
+};
+use crate::color::Color;
+use crate::color::cell::ColorCell;
+use crate::color::rights::Hold;
+use crate::hold;
+use crate::runtime::context;
+use crate::runtime::shared::Shared;
+use crate::sync::atomic::Ordering::*;
+use crate::sync::refs;
+use crate::task::waker::raw_waker;
+
+/// A task that is alive for `'a`. As a reference, but to all of its memory.
+#[derive(Clone, Copy)]
+pub(crate) struct LiveTask<'a>(NonNull<Header>, PhantomData<&'a Header>);
+
+/// The right to queue a light task, and to poll it when its turn comes.
+#[must_use = "the task would never be polled"]
+pub(crate) struct LightTask(Unfinished);
+
+/// The right to the future of a task.
+pub(crate) struct Unfinished(NonNull<Header>);
+
+/// A task whose output is stored, but not published.
+#[must_use = "the task would never end"]
+pub(crate) struct Ended {
+    task: NonNull<Header>,
+    failed: bool,
+}
+
+/// A task that was polled: its future, or what has come of it.
+#[must_use = "the task may have ended"]
+pub(crate) struct Polled {
+    task: NonNull<Header>,
+    outcome: Outcome,
+}
+
+/// What follows when a light task pauses, by what came during its poll.
+pub(super) enum Paused {
+    /// It waits for a wake.
+    Waits,
+    /// It waits, and the color that was made meanwhile is the caller's to release.
+    WaitsInColor(NonNull<ColorCell>),
+    /// It was woken, and is to be polled again.
+    Woken(LightTask),
+    /// It was woken, and has a color.
+    WokenInColor(LightTask),
+}
+
+impl<'a> LiveTask<'a> {
+    /// # Safety
+    /// The task is alive for `'a`: something that lasts as long has a count, or the right to its future.
+    #[inline]
+    pub(crate) unsafe fn new(task: NonNull<Header>) -> LiveTask<'a> {
+        LiveTask(task, PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn pointer(self) -> NonNull<Header> {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) fn header(self) -> &'a Header {
+        // SAFETY: alive for `'a`; of the header nothing but atomics and cells changes.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn vtable(self) -> &'static TaskVTable {
+        // SAFETY: a task's node was made with its `TaskVTable`.
+        unsafe { &*self.header().node.task_vtable().cast::<TaskVTable>() }
+    }
+
+    /// The runtime of the task, which it keeps.
+    #[inline]
+    pub(crate) fn shared(self) -> &'a Shared {
+        memory::shared_of(self)
+    }
+
+    pub(crate) fn retain(self) -> TaskRef {
+        refs::add(&self.header().refs);
+        TaskRef(self.0)
+    }
+
+    /// The color of the task, if it was asked for.
+    pub(crate) fn color(self) -> Option<&'a Color> {
+        self.header().side().and_then(Side::color)
+    }
+
+    /// Whether this thread, which polls the task, will poll it again, as far as the state says: the state does not note that
+    /// this worker itself has woken a light one.
+    pub(crate) fn is_woken(self) -> bool {
+        // Relaxed: of what this thread did itself.
+        let state = self.header().state.load(Relaxed);
+        state & if state & COLORED == 0 { WOKEN } else { SCHEDULED } != 0
+    }
+}
+
+impl LightTask {
+    /// # Safety
+    /// The task is light, and SCHEDULED the caller's: the caller set it, or has it from [`LightTask::into_raw`].
+    #[inline]
+    pub(super) unsafe fn from_raw(task: NonNull<Header>) -> LightTask {
+        LightTask(Unfinished(task))
+    }
+
+    #[inline]
+    pub(super) fn into_raw(self) -> NonNull<Header> {
+        self.0.0
+    }
+
+    #[inline]
+    pub(super) fn task(&self) -> LiveTask<'_> {
+        self.0.task()
+    }
+
+    /// For a poll, or for dropping the future.
+    #[inline]
+    pub(super) fn unfinished(self) -> Unfinished {
+        self.0
+    }
+}
+
+impl Unfinished {
+    /// # Safety
+    /// This thread is in a turn of the task's color, or holds it, and the task is not done. It gives up what is returned before
+    /// it releases the color.
+    pub(super) unsafe fn in_color(task: LiveTask<'_>) -> Unfinished {
+        Unfinished(task.0)
+    }
+
+    #[inline]
+    pub(crate) fn task(&self) -> LiveTask<'_> {
+        // SAFETY: the task is not done, so it has a count of its own.
+        unsafe { LiveTask::new(self.0) }
+    }
+
+    /// Polls.
+    #[inline]
+    pub(super) fn poll(self) -> Polled {
+        // SAFETY: the waker borrows the task's own count, and is not dropped.
+        let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(self.0)) });
+        // SAFETY: the future is ours, as the task is not done.
+        let outcome = unsafe { (self.task().vtable().poll)(self.task(), &mut Context::from_waker(&waker)) };
+        Polled { task: self.0, outcome }
+    }
+
+    /// Drops the future.
+    pub(super) fn abort(self) -> Ended {
+        // SAFETY: as in `poll`.
+        let outcome = unsafe { (self.task().vtable().abort)(self.task()) };
+        Ended { task: self.0, failed: outcome == Outcome::Failed }
+    }
+
+    /// Ends a task that will not be polled any more.
+    pub(super) fn drop_unpolled(self) {
+        // Relaxed: it never changes.
+        if self.task().header().state.load(Relaxed) & BACKGROUND == 0 {
+            // Relaxed: a number to show.
+            self.task().shared().tasks_dropped.fetch_add(1, Relaxed);
+        }
+        self.abort().finish();
+    }
+
+    /// Gives up the future of a light task that was polled by that worker; no thread-local note of the poll is left.
+    ///
+    /// # Safety
+    /// It comes from a [`LightTask`], and the poll did not go on as a turn of the color.
+    pub(super) unsafe fn pause(self, worker: usize) -> Paused {
+        let state = &self.task().header().state;
+        // Relaxed: the exchange decides.
+        let mut old = state.load(Relaxed);
+        loop {
+            let home = (worker as u32) << HOME_SHIFT;
+            let new = match old & (WOKEN | COLORED) {
+                0 => old & !SCHEDULED & ((1 << HOME_SHIFT) - 1) | home,
+                COLORED => old & !SCHEDULED,
+                _ => old & !WOKEN,
+            };
+            // AcqRel: releases the poll to the next one; acquires what the waker did, and the color.
+            match state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        match old & (WOKEN | COLORED) {
+            0 => Paused::Waits,
+            // It is held for this poll, so that the task is still ours.
+            COLORED => Paused::WaitsInColor(self.task().color().expect("COLORED comes after the color").cell()),
+            WOKEN => Paused::Woken(LightTask(self)),
+            _ => Paused::WokenInColor(LightTask(self)),
+        }
+    }
+}
+
+impl Polled {
+    #[inline]
+    pub(super) fn is_pending(&self) -> bool {
+        self.outcome == Outcome::Pending
+    }
+
+    #[inline]
+    pub(super) fn result(self) -> Result<Ended, Unfinished> {
+        match self.outcome {
+            Outcome::Pending => Err(Unfinished(self.task)),
+            outcome => Ok(Ended { task: self.task, failed: outcome == Outcome::Failed }),
+        }
+    }
+}
+
+impl Ended {
+    fn task(&self) -> LiveTask<'_> {
+        // SAFETY: the task's own count goes in `publish`.
+        unsafe { LiveTask::new(self.task) }
+    }
+
+    /// Publishes the output. A task that may have been granted something has a record, if only since its future was dropped.
+    #[inline]
+    pub(super) fn finish(self) {
+        // What was granted is over, but counts on the task, which counts on it.
+        let kept = self.task().header().side().map(|_| self.task().retain());
+        self.publish();
+        if let Some(kept) = kept {
+            kept.header().revoke_grants();
+        }
+    }
+
+    /// Publishes the output, and gives up the task's own count. The color of a light task that was asked for meanwhile is
+    /// released.
+    fn publish(self) {
+        let task = self.task();
+        let header = task.header();
+        let mut dropped = false;
+        // Acquire, here and below: where it says so, the handle is gone.
+        let mut state = header.state.load(Acquire);
+        let was_light = loop {
+            if state & JOINED == 0 && !dropped {
+                // Before DONE, from which on the color may be anybody's: this counts as running.
+                // SAFETY: no handle is left, nor will be, so the output is ours.
+                unsafe { (task.vtable().take)(task, self.failed, None) };
+                dropped = true;
+                state = header.state.load(Acquire);
+            }
+            // Of a light task SCHEDULED says that it is polled; of a colored one, that the node is queued once more.
+            let light = context::polls_light(task);
+            let over = if light { SCHEDULED | WOKEN } else { 0 };
+            let done = DONE | if self.failed { FAILED } else { 0 };
+            // AcqRel: releases the output to the joiner; acquires that the handle is gone.
+            match header.state.compare_exchange_weak(state, state & !over | done, AcqRel, Acquire) {
+                Ok(_) => break light,
+                Err(now) => state = now,
+            }
+        };
+        if state & (JOINED | JOINER) == JOINED | JOINER {
+            // A joiner stores its waker and changes the state afterwards: either we see the bit, or it sees DONE.
+            let joiner = header.side().and_then(|side| side.joiner.lock().take());
+            if let Some(joiner) = joiner {
+                joiner.wake();
+            }
+        }
+        if state & BACKGROUND == 0 {
+            // Relaxed: a number; see `spawn`.
+            task.shared().tasks_live.fetch_sub(1, Relaxed);
+        }
+        if was_light && state & COLORED != 0 {
+            let color = task.color().expect("COLORED comes after the color");
+            // SAFETY: held since it was made, for the poll that ends here.
+            hold::release(unsafe { Hold::new(color.cell(), false) });
+        }
+        drop(TaskRef(self.task));
+    }
+}
