@@ -4,40 +4,33 @@
 //! of them: their owner, a runtime, and the number of a block are found by its address. Pages of a slab become resident when
 //! they are first used.
 //!
-//! # A slab
-//!
-//! | | in the list of its class | next |
-//! |---|---|---|
-//! | some blocks free | yes | the last one taken: out of the list; the last one given back: freed, or kept as the only one |
-//! | none free | no | one given back: into the list |
-//!
-//! All under the class's lock. A slab of which a block is in use keeps the runtime alive. Workers keep a few free blocks of
-//! each class; these count as used.
+//! All under the class's lock; the slabs themselves are in `slab`. A slab of which a block is in use keeps the runtime
+//! alive. Workers keep a few free blocks of each class; these count as used.
 //!
 //! Generic over the owner, so that loom's models run this code with blocks that they can look into.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::cell::Cell;
 use std::mem;
-use std::num::NonZero;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Header;
+use super::slab::{Block, Chain, Class, MODEL, Place, Slab};
 use crate::sync::lock::Lock;
 
-/// What blocks belong to, in an `Arc`: slabs with a block in use count on it.
+/// What blocks belong to: slabs with a block in use count on it.
 pub(crate) trait Owner: Send + Sync + Sized {
     fn blocks(&self) -> &Blocks<Self>;
+
+    /// A count on it.
+    fn counted(&self) -> Arc<Self>;
 
     /// The first of so many numbers that nothing else of it has.
     fn fresh_ids(&self, count: u64) -> u64;
 
-    /// Makes a block that was never handed out one that [`Blocks::walk`] may visit.
-    ///
-    /// # Safety
-    /// The block is the caller's. The first word is not the owner's to use while the block is free.
-    unsafe fn prepare(block: NonNull<u8>);
+    /// Makes a block that was never handed out one that [`Blocks::walk`] may visit. Its first word is not the owner's to use
+    /// while the block is free.
+    fn prepare(block: &Block<Self>);
 }
 
 /// All blocks of one owner.
@@ -45,67 +38,20 @@ pub(crate) struct Blocks<R> {
     classes: Box<[Lock<Class<R>>]>,
 }
 
-/// Slabs of one size of block.
-struct Class<R> {
-    /// Slabs with free blocks.
-    partial: *mut Slab<R>,
-    /// All of them.
-    slabs: Vec<NonNull<Slab<R>>>,
-}
-
-// SAFETY: slabs are owned by their class and touched under its lock; what is in use of them is the users'. An owner may be
-// shared between threads, as the trait asks.
-unsafe impl<R> Send for Class<R> {}
-
-/// The head of a slab.
-#[repr(C, align(64))]
-struct Slab<R> {
-    /// The owner. Never changes, and may be read without the lock as long as a block is in use.
-    owner: *const R,
-    prev: *mut Slab<R>,
-    next: *mut Slab<R>,
-    free: *mut Free,
-    block_size: u32,
-    /// Blocks that were handed out at least once.
-    fresh: u32,
-    /// Blocks in use, those that workers keep among them.
-    used: u32,
-    blocks: u32,
-    /// The first of the numbers that the colors of its tasks have.
-    first_id: u64,
-    /// The allocation that it stands in.
-    area: NonNull<u8>,
-}
-
-/// Where a walk through the blocks of a class is.
-struct Place<R> {
-    /// So many slabs are left, the one that it is in among them.
-    slabs: usize,
-    /// That one, as slabs change places,
-    within: *const Slab<R>,
-    /// ... and the first block of it that was not visited.
-    from: u32,
-}
-
-/// A free block.
-struct Free {
-    next: *mut Free,
-}
-
 /// The free blocks of one worker. Only its own thread touches them.
-pub(crate) struct FreeTasks {
-    lists: Box<[FreeList]>,
+pub(crate) struct FreeTasks<R> {
+    lists: Box<[FreeList<R>]>,
     /// Blocks given back to the slabs since the last burst was cleaned up.
     spilled: Cell<usize>,
 }
 
-struct FreeList {
+struct FreeList<R> {
     /// What this worker has freed.
-    head: Cell<*mut Free>,
+    freed: Chain<R>,
     len: Cell<usize>,
     /// What it got from the slabs: a stretch of memory of its own where the blocks are fresh, as two workers would write to
     /// the same lines all the time whose tasks lie between each other's, or fetch ahead what the other one is writing.
-    stock: Cell<*mut Free>,
+    stock: Chain<R>,
 }
 
 /// The class for blocks of so many bytes and that alignment; `None` where they need an allocation of their own.
@@ -115,14 +61,13 @@ pub(crate) const fn class_of(size: usize, align: usize) -> Option<usize> {
     if size > BLOCK_MAX || align > BLOCK_ALIGN_MAX { None } else { Some((size - BLOCK_MIN) / STEP) }
 }
 
-const fn size_of_class(class: usize) -> usize {
+pub(super) const fn size_of_class(class: usize) -> usize {
     BLOCK_MIN + class * STEP
 }
 
 impl<R: Owner> Blocks<R> {
     pub(crate) fn new() -> Blocks<R> {
-        let empty = || Lock::new(Class { partial: ptr::null_mut(), slabs: Vec::new() });
-        Blocks { classes: (0..CLASSES).map(|_| empty()).collect() }
+        Blocks { classes: (0..CLASSES).map(|_| Lock::new(Class::new())).collect() }
     }
 
     /// Visits what `look` finds in the blocks that were handed out once, some of which are free; those that are handed out
@@ -130,7 +75,7 @@ impl<R: Owner> Blocks<R> {
     /// there; `visit` does not.
     pub(super) fn walk<T: Clone>(&self, mut look: impl FnMut(NonNull<u8>) -> Option<T>, mut visit: impl FnMut(T)) {
         for class in &self.classes {
-            let mut place = Place { slabs: usize::MAX, within: ptr::null(), from: 0 };
+            let mut place = Place::first();
             // Kept until the next stretch was taken, so that the slab is still there.
             let mut last: Option<T> = None;
             loop {
@@ -153,381 +98,135 @@ impl<R: Owner> Blocks<R> {
 
     /// The number that the color of the task at an address has, or would have.
     pub(crate) fn id_at(&self, address: usize) -> Option<u64> {
-        self.classes.iter().find_map(|class| {
-            let class = class.lock();
-            let slab = class.slabs.iter().find(|slab| slab.addr().get() == address & !(SLAB_SIZE - 1))?;
-            // SAFETY: the class's lock is held.
-            Some(unsafe { slab.as_ref() }.id_at(address))
-        })
+        self.classes.iter().find_map(|class| class.lock().id_at(address))
     }
 
     /// One block.
-    pub(crate) fn take_one(&self, owner: *const R, class: usize) -> NonNull<u8> {
-        // A chain of one is never null: where there is no slab, one is made.
-        NonNull::new(self.take(owner, class, Wanted::One)).expect("one block was asked for").cast()
+    pub(crate) fn take_one(owner: &R, class: usize) -> Block<R> {
+        Blocks::take(owner, class, Wanted::One).0
+    }
+
+    /// A block, and those behind it.
+    #[inline(never)]
+    fn take(owner: &R, class: usize, wanted: Wanted) -> (Block<R>, Chain<R>) {
+        let slabs = &owner.blocks().classes[class];
+        loop {
+            let taken = slabs.lock().take(owner, wanted);
+            if let Some(block) = taken.pop() {
+                return (block, taken);
+            }
+            let slab = Slab::new(owner, class);
+            slabs.lock().add(slab);
+        }
+    }
+
+    /// Gives blocks back.
+    pub(super) fn give(chain: Chain<R>) {
+        let mut next = chain.pop();
+        while let Some(block) = next {
+            let (owner, class) = (NonNull::from(block.about().owner()), block.about().class);
+            // SAFETY: the block keeps the owner, and then what its slab lets go of does.
+            let mut slabs = unsafe { owner.as_ref() }.blocks().classes[class].lock();
+            let mut unused = slabs.give(block);
+            next = chain.pop();
+            while unused.is_none()
+                && let Some(block) = next.take_if(|block| block.about().is_of(owner, class))
+            {
+                unused = slabs.give(block);
+                next = chain.pop();
+            }
+            let unused = unused.map(|slab| slabs.let_go(slab));
+            drop(slabs);
+            // Perhaps the end of the owner, so that nothing here borrows it.
+            drop(unused);
+        }
     }
 
     /// Gives one block back.
-    ///
-    /// # Safety
-    /// The block is free, of this class and owner, and the caller's to give.
-    pub(super) unsafe fn give_one(owner: *const R, class: usize, block: NonNull<u8>) {
-        // SAFETY: promised by the caller; a block has room for a link.
-        unsafe {
-            block.cast::<Free>().write(Free { next: ptr::null_mut() });
-            Blocks::give(owner, class, block.as_ptr().cast());
-        }
-    }
-
-    fn take(&self, owner: *const R, class: usize, wanted: Wanted) -> *mut Free {
-        loop {
-            let taken = self.classes[class].lock().take(wanted);
-            if !taken.is_null() {
-                return taken;
-            }
-            let slab = new_slab(owner, size_of_class(class));
-            let mut state = self.classes[class].lock();
-            state.slabs.push(slab);
-            // SAFETY: new, in no list, and with free blocks.
-            unsafe { state.link(slab) };
-        }
-    }
-
-    /// # Safety
-    /// The blocks are free, of this class and owner, and the caller's to give.
-    unsafe fn give(owner: *const R, class: usize, mut rest: *mut Free) {
-        while let Some(block) = NonNull::new(rest) {
-            // SAFETY: promised by the caller; each block that is left keeps the owner.
-            let (unused, counted) = unsafe {
-                rest = block.as_ref().next;
-                (&(*owner).blocks().classes)[class].lock().give(block)
-            };
-            if let Some(slab) = unused {
-                // SAFETY: made by `new_slab`; nothing of it is in use, and it is in no list.
-                unsafe { std::alloc::dealloc(slab.as_ref().area.as_ptr(), AREA) };
-            }
-            if !counted.is_null() {
-                // SAFETY: counted when the first block of the slab was taken. Perhaps the end of the owner, so that nothing
-                // here borrows it: then there is no block left, as each would keep it.
-                drop(unsafe { Arc::from_raw(counted) });
-            }
-        }
+    pub(super) fn give_one(block: Block<R>) {
+        let chain = Chain::new();
+        chain.push(block);
+        Blocks::give(chain);
     }
 }
 
-impl<R> Drop for Blocks<R> {
-    fn drop(&mut self) {
-        for class in &self.classes {
-            for slab in class.lock().slabs.drain(..) {
-                // SAFETY: made by `new_slab`. A slab of which something is in use keeps the owner.
-                unsafe { std::alloc::dealloc(slab.as_ref().area.as_ptr(), AREA) };
-            }
-        }
-    }
-}
-
-impl<R: Owner> Class<R> {
-    /// Free blocks, in a chain; null where there are none.
-    fn take(&mut self, wanted: Wanted) -> *mut Free {
-        let Some(mut slab) = NonNull::new(self.partial) else { return ptr::null_mut() };
-        let mut chain: *mut Free = ptr::null_mut();
-        // SAFETY: slabs in the list are ours, and have free blocks.
-        unsafe {
-            let header = slab.as_mut();
-            if header.used == 0 {
-                // For as long as something of the slab is in use. The caller has the owner.
-                Arc::increment_strong_count(header.owner);
-            }
-            // The fresh ones in the order of their addresses, so that whoever goes through tasks in the order of their
-            // making goes through memory.
-            let mut tail: *mut Free = ptr::null_mut();
-            let wanted = if header.free.is_null() { wanted.fresh(header.block_size) } else { wanted.freed() };
-            let fresh = header.free.is_null();
-            for _ in 0..wanted {
-                let block = match NonNull::new(header.free) {
-                    Some(block) => {
-                        header.free = block.as_ref().next;
-                        block
-                    }
-                    None if fresh && header.fresh < header.blocks => header.carve(slab),
-                    None => break,
-                };
-                header.used += 1;
-                block.write(Free { next: ptr::null_mut() });
-                match NonNull::new(tail) {
-                    Some(mut tail) => tail.as_mut().next = block.as_ptr(),
-                    None => chain = block.as_ptr(),
-                }
-                tail = block.as_ptr();
-            }
-            if header.free.is_null() && header.fresh == header.blocks {
-                self.unlink(slab);
-            }
-        }
-        chain
+impl<R: Owner> FreeList<R> {
+    fn new() -> FreeList<R> {
+        FreeList { freed: Chain::new(), len: Cell::new(0), stock: Chain::new() }
     }
 
-    /// Takes a block back. Returns the slab if it is unused and the caller's to free, and the owner if the slab's count on it
-    /// is the caller's.
-    ///
-    /// # Safety
-    /// As [`Blocks::give`].
-    unsafe fn give(&mut self, block: NonNull<Free>) -> (Option<NonNull<Slab<R>>>, *const R) {
-        // SAFETY: promised by the caller; slabs are aligned to their size.
-        unsafe {
-            let mut slab = slab_of::<R>(block.cast());
-            let header = slab.as_mut();
-            let was_full = header.free.is_null() && header.fresh == header.blocks;
-            block.write(Free { next: header.free });
-            header.free = block.as_ptr();
-            header.used -= 1;
-            if was_full {
-                self.link(slab);
-            }
-            if header.used > 0 {
-                return (None, ptr::null());
-            }
-            let owner = header.owner;
-            if self.slabs.len() == 1 {
-                return (None, owner);
-            }
-            self.unlink(slab);
-            // See `look` for why this order is right.
-            let at = self.slabs.iter().position(|other| *other == slab).expect("it is one of the class");
-            self.slabs.swap_remove(at);
-            (Some(slab), owner)
-        }
-    }
-
-    /// What is found in the next blocks, not to be dropped under the lock; false at the end. From the last slab to the first:
-    /// where one is freed meanwhile the last takes its place, so that none is missed.
-    fn look<T>(
-        &self,
-        place: &mut Place<R>,
-        found: &mut Vec<T>,
-        look: &mut impl FnMut(NonNull<u8>) -> Option<T>,
-    ) -> bool {
-        place.slabs = place.slabs.min(self.slabs.len());
-        while let Some(slab) = place.slabs.checked_sub(1).map(|at| self.slabs[at]) {
-            if !ptr::eq(place.within, slab.as_ptr()) {
-                // The next one, or another one that has taken its place.
-                (place.within, place.from) = (slab.as_ptr(), 0);
-            }
-            // SAFETY: ours.
-            let header = unsafe { slab.as_ref() };
-            while place.from < header.fresh {
-                // SAFETY: within the slab, which under the lock stays.
-                let block = unsafe { block_at(slab, place.from, header.block_size) };
-                place.from += 1;
-                found.extend(look(block));
-                if found.len() == STRETCH {
-                    return true;
-                }
-            }
-            place.slabs -= 1;
-        }
-        false
-    }
-
-    /// # Safety
-    /// The slab is ours, and not in the list.
-    unsafe fn link(&mut self, mut slab: NonNull<Slab<R>>) {
-        // SAFETY: promised by the caller; the head is in the list.
-        unsafe {
-            slab.as_mut().prev = ptr::null_mut();
-            slab.as_mut().next = self.partial;
-            if let Some(head) = self.partial.as_mut() {
-                head.prev = slab.as_ptr();
-            }
-        }
-        self.partial = slab.as_ptr();
-    }
-
-    /// # Safety
-    /// The slab is in the list.
-    unsafe fn unlink(&mut self, slab: NonNull<Slab<R>>) {
-        // SAFETY: promised by the caller; neighbors are in the list.
-        unsafe {
-            let (prev, next) = (slab.as_ref().prev, slab.as_ref().next);
-            match prev.as_mut() {
-                Some(prev) => prev.next = next,
-                None => self.partial = next,
-            }
-            if let Some(next) = next.as_mut() {
-                next.prev = prev;
-            }
-        }
-    }
-}
-
-impl<R: Owner> Slab<R> {
-    /// The next block that was never handed out.
-    ///
-    /// # Safety
-    /// There is one; `start` is the slab, whose class's lock is held.
-    unsafe fn carve(&mut self, start: NonNull<Slab<R>>) -> NonNull<Free> {
-        // SAFETY: promised by the caller; within the slab, and nobody's.
-        unsafe {
-            let block = block_at(start, self.fresh, self.block_size);
-            self.fresh += 1;
-            R::prepare(block);
-            block.cast()
-        }
-    }
-
-    fn id_at(&self, address: usize) -> u64 {
-        let offset = address & (SLAB_SIZE - 1);
-        self.first_id + (offset.saturating_sub(HEADER) / self.block_size as usize) as u64
-    }
-}
-
-fn new_slab<R: Owner>(owner: *const R, block_size: usize) -> NonNull<Slab<R>> {
-    // SAFETY: an area has a size.
-    let fresh = unsafe { std::alloc::alloc(AREA) };
-    let Some(area) = NonNull::new(fresh) else { handle_alloc_error(AREA) };
-    // SAFETY: twice the size of a slab has room for one that begins at a multiple of its size.
-    let slab = unsafe { area.add(area.addr().get().wrapping_neg() & (SLAB_SIZE - 1)) }.cast::<Slab<R>>();
-    let blocks = ((SLAB_SIZE - HEADER) / block_size) as u32;
-    // SAFETY: the caller has the owner.
-    let first_id = unsafe { &*owner }.fresh_ids(u64::from(blocks));
-    let (prev, next, free) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    let block_size = block_size as u32;
-    let header = Slab { owner, prev, next, free, block_size, fresh: 0, used: 0, blocks, first_id, area };
-    // SAFETY: ours, aligned, and large enough for its header.
-    unsafe { slab.write(header) };
-    slab
-}
-
-/// # Safety
-/// Within the slab.
-unsafe fn block_at<R>(slab: NonNull<Slab<R>>, at: u32, block_size: u32) -> NonNull<u8> {
-    // SAFETY: promised by the caller.
-    unsafe { slab.cast::<u8>().add(HEADER + at as usize * block_size as usize) }
-}
-
-/// The slab of a block.
-#[inline]
-fn slab_of<R>(block: NonNull<u8>) -> NonNull<Slab<R>> {
-    block.cast::<Slab<R>>().map_addr(|addr| {
-        // The header is in front of the first block, so the address is not null.
-        NonZero::new(addr.get() & !(SLAB_SIZE - 1)).expect("a slab does not begin at address 0")
-    })
-}
-
-/// The owner of a block.
-///
-/// # Safety
-/// The block is in use, by what calls or kept so by it.
-#[inline]
-pub(super) unsafe fn owner_of<R>(block: NonNull<u8>) -> *const R {
-    // SAFETY: promised by the caller; the field never changes.
-    unsafe { (&raw const (*slab_of::<R>(block).as_ptr()).owner).read() }
-}
-
-/// The number of a block.
-///
-/// # Safety
-/// As [`owner_of`].
-pub(super) unsafe fn id_of<R>(block: NonNull<u8>) -> u64 {
-    let slab = slab_of::<R>(block);
-    // SAFETY: promised by the caller; neither field changes.
-    let (first_id, block_size) =
-        unsafe { ((&raw const (*slab.as_ptr()).first_id).read(), (&raw const (*slab.as_ptr()).block_size).read()) };
-    let offset = block.addr().get() & (SLAB_SIZE - 1);
-    first_id + ((offset - HEADER) / block_size as usize) as u64
-}
-
-impl FreeList {
     #[inline]
-    fn pop<R: Owner>(&self, owner: &R, class: usize) -> NonNull<Free> {
-        if let Some(block) = NonNull::new(self.head.get()) {
-            // SAFETY: blocks on the list are free and this worker's.
-            self.head.set(unsafe { block.as_ref().next });
+    fn pop(&self, owner: &R, class: usize) -> Block<R> {
+        if let Some(block) = self.freed.pop() {
             self.len.set(self.len.get() - 1);
             return block;
         }
-        let stock = NonNull::new(self.stock.get());
-        let block = stock.unwrap_or_else(|| {
-            NonNull::new(owner.blocks().take(owner, class, Wanted::Stock)).expect("a block was asked for")
-        });
-        // SAFETY: as above.
-        self.stock.set(unsafe { block.as_ref().next });
-        block
+        self.stock.pop().unwrap_or_else(|| {
+            let (block, rest) = Blocks::take(owner, class, Wanted::Stock);
+            self.stock.fill(rest);
+            block
+        })
     }
 }
 
-impl FreeTasks {
-    pub(crate) fn new() -> FreeTasks {
-        let empty =
-            || FreeList { head: Cell::new(ptr::null_mut()), len: Cell::new(0), stock: Cell::new(ptr::null_mut()) };
-        FreeTasks { lists: (0..CLASSES).map(|_| empty()).collect(), spilled: Cell::new(0) }
+impl<R: Owner> FreeTasks<R> {
+    pub(crate) fn new() -> FreeTasks<R> {
+        FreeTasks { lists: (0..CLASSES).map(|_| FreeList::new()).collect(), spilled: Cell::new(0) }
     }
 
     /// A block, of those that are kept or a new one.
     #[inline]
-    pub(crate) fn pop<R: Owner>(&self, owner: &R, class: usize) -> NonNull<u8> {
-        self.lists[class].pop(owner, class).cast()
+    pub(crate) fn pop(&self, owner: &R, class: usize) -> Block<R> {
+        self.lists[class].pop(owner, class)
     }
 
-    /// Keeps a block; where there are many already, gives those back.
-    ///
-    /// # Safety
-    /// As [`Blocks::give_one`]; all blocks here are of that owner.
-    pub(crate) unsafe fn push<R: Owner>(&self, owner: *const R, class: usize, block: NonNull<u8>) {
-        let block = block.cast::<Free>();
-        let list = &self.lists[class];
+    /// Keeps a block, which is of the owner that all blocks here are of; where there are many already, gives those back.
+    #[inline]
+    pub(crate) fn push(&self, block: Block<R>) {
+        let list = &self.lists[block.about().class];
         if list.len.get() >= KEPT_MAX {
             self.spilled.set(self.spilled.get() + list.len.replace(0));
-            // SAFETY: promised by the caller; the blocks are free, and the list gives them up.
-            unsafe { Blocks::give(owner, class, list.head.replace(ptr::null_mut())) };
+            Blocks::give(list.freed.take());
         }
-        // SAFETY: promised by the caller; a block has room for a link.
-        unsafe { block.write(Free { next: list.head.get() }) };
-        list.head.set(block.as_ptr());
+        list.freed.push(block);
         list.len.set(list.len.get() + 1);
     }
 
     /// For a worker without work: after a burst, gives back what it keeps.
-    pub(crate) fn give_back<R: Owner>(&self, owner: &R) {
+    pub(crate) fn give_back(&self) {
         if self.spilled.get() >= BURST {
             self.spilled.set(0);
-            self.give_all(owner);
+            self.give_all();
         }
     }
 
     /// Gives back all that is kept.
-    pub(crate) fn give_all<R: Owner>(&self, owner: &R) {
-        for (class, list) in self.lists.iter().enumerate() {
+    pub(crate) fn give_all(&self) {
+        for list in &self.lists {
             list.len.set(0);
-            // SAFETY: the worker's own free blocks, which it gives up; it has the owner.
-            unsafe {
-                Blocks::give(owner, class, list.head.replace(ptr::null_mut()));
-                Blocks::give(owner, class, list.stock.replace(ptr::null_mut()));
-            }
+            Blocks::give(list.freed.take());
+            Blocks::give(list.stock.take());
         }
     }
 }
 
-/// How many blocks somebody asks for.
+/// How many blocks are asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     One,
     /// What a worker keeps.
     Stock,
 }
 
 impl Wanted {
-    fn freed(self) -> usize {
+    pub(super) fn freed(self) -> usize {
         if self == Wanted::One { 1 } else { KEPT_MAX / 2 }
     }
 
-    fn fresh(self, block_size: u32) -> usize {
-        if self == Wanted::One { 1 } else { STOCK / block_size as usize }
+    pub(super) fn fresh(self, block_size: usize) -> usize {
+        if self == Wanted::One { 1 } else { STOCK / block_size }
     }
 }
-
-/// In a model a slab has two blocks, and a worker keeps two.
-const MODEL: bool = cfg!(any(dapple_loom, dapple_shuttle));
 
 /// The least that a task takes: its header, and room for an error.
 const BLOCK_MIN: usize = if MODEL { 448 } else { mem::size_of::<Header>() + 8 };
@@ -543,20 +242,6 @@ const BLOCK_ALIGN_MAX: usize = 16;
 
 const CLASSES: usize = (BLOCK_MAX - BLOCK_MIN) / STEP + 1;
 
-/// Bytes in front of the first block; a multiple of every alignment.
-const HEADER: usize = mem::size_of::<Slab<()>>();
-
-/// Large, as the allocator loses a page for each.
-const SLAB_SIZE: usize = if MODEL { 1 << 10 } else { 1 << 20 };
-
-/// What the allocator is asked for, so that a slab can begin at a multiple of its size. What is in front of it and behind is
-/// never touched. Asked for the alignment itself, glibc does not find what it was given back, once it has stopped mapping
-/// such sizes one by one: 250,000 tasks that came and went grew a process by 10 MB each time.
-const AREA: Layout = match Layout::from_size_align(2 * SLAB_SIZE, 16) {
-    Ok(layout) => layout,
-    Err(_) => panic!("16 is an alignment"),
-};
-
 /// A worker keeps at most so many blocks of a class that it has freed,
 const KEPT_MAX: usize = if MODEL { 2 } else { 64 };
 
@@ -567,6 +252,6 @@ const STOCK: usize = if MODEL { BLOCK_MIN } else { 16 << 10 };
 const BURST: usize = 4_096;
 
 /// Tasks that a walk takes at once.
-const STRETCH: usize = 64;
+pub(super) const STRETCH: usize = 64;
 
-const _: () = assert!(BLOCK_MIN.is_multiple_of(STEP) && HEADER.is_multiple_of(64));
+const _: () = assert!(BLOCK_MIN.is_multiple_of(STEP));

@@ -9,12 +9,12 @@ use std::ptr::{self, NonNull};
 use std::task::{Context, Poll};
 
 use super::handle::JoinHandle;
-#[cfg(not(any(dapple_loom, dapple_shuttle)))]
-use super::memory;
 use super::{
     BACKGROUND, COLORED, Header, JOINED, LiveTask, Outcome, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
     enqueue, run_node, side,
 };
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+use super::{memory, slab::Block};
 use crate::color::node::{Node, Origin, VTable};
 use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
@@ -153,7 +153,7 @@ where
     /// Makes the task: with a count of its own, and one for the handle.
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     fn place(shared: &Shared, word: *mut (), flags: u32, future: F) -> TaskRef {
-        let block = memory::alloc(shared, Self::CLASS).cast::<TaskCell<F, G>>();
+        let block = memory::alloc(shared, Self::CLASS).into_raw().cast::<TaskCell<F, G>>();
         let node = Node::of_task(ptr::from_ref(Self::VTABLE).cast(), word);
         let at = block.as_ptr();
         // SAFETY: a block of this size, which is ours. The count is stored last, and atomically: whoever looks for live tasks
@@ -241,7 +241,7 @@ where
 
     /// # Safety
     /// As [`TaskCell::stage`], once the result is stored, and once; `failed` says whether it is an error. `to` is the address of
-    /// an `Option<Result<G::Given, JoinError>>`.
+    /// an `Option<Result<G::Given, JoinError>>`, which is `None`.
     unsafe fn take(task: LiveTask<'_>, failed: bool, to: Option<NonNull<()>>) {
         // SAFETY: promised by the caller.
         let result = unsafe {
@@ -252,7 +252,7 @@ where
         };
         match to {
             // SAFETY: promised by the caller.
-            Some(to) => unsafe { *to.cast::<Option<Result<_, _>>>().as_mut() = Some(result.map(G::give)) },
+            Some(to) => unsafe { to.cast::<Option<Result<_, _>>>().write(Some(result.map(G::give))) },
             None => Self::drop_result(task, result),
         }
     }
@@ -276,10 +276,8 @@ where
         // SAFETY: promised by the caller. Relaxed: the last one sees what all others did.
         unsafe { Side::release(task.as_ref().node.task_word().load(Relaxed)) };
         #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-        // SAFETY: promised by the caller; made by `place` with this class, and the stage is empty.
-        unsafe {
-            memory::free(task, Self::CLASS);
-        }
+        // SAFETY: promised by the caller; made by `place`, and the stage is empty.
+        memory::free(unsafe { Block::from_raw(task.cast()) });
         #[cfg(any(dapple_loom, dapple_shuttle))]
         // SAFETY: promised by the caller; made by `place` from a box.
         unsafe {

@@ -357,9 +357,14 @@ impl Worker {
         let header = task.task().header();
         // Acquire: what the waker did, also one that found it queued.
         let state = header.state().load(Acquire);
-        let ready =
-            if state & (WOKEN | ABORTED | COLORED) != 0 { self.prepare(&entry, task, state) } else { Some(task) };
-        let Some(task) = ready else { return };
+        let task = if state & (WOKEN | ABORTED | COLORED) == 0 {
+            task
+        } else {
+            match self.prepare(&entry, task, state) {
+                Some(task) => task,
+                None => return,
+            }
+        };
         slot.set_origin(task.task().header().spawned_from());
         slot.budget.begin();
         self.woken.set(false);

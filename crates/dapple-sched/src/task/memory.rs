@@ -6,18 +6,23 @@
 //! Whether a block is a task is told by its count, which is 0 where it is free; so a shutdown finds all tasks that are left
 //! without a list of them.
 
-use std::ptr::{self, NonNull};
+use std::ptr;
+use std::sync::Arc;
 
 use super::blocks::{self, Blocks, Owner};
+use super::slab::{About, Block};
 use super::{Header, LiveTask, TaskRef};
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::AtomicU32;
 
-pub(crate) use super::blocks::{FreeTasks, class_of};
+pub(super) use super::blocks::class_of;
 
 /// The tasks of one runtime.
 pub(crate) type TaskMemory = Blocks<Shared>;
+
+/// The free blocks of one worker.
+pub(crate) type FreeTasks = blocks::FreeTasks<Shared>;
 
 impl Owner for Shared {
     fn blocks(&self) -> &Blocks<Shared> {
@@ -28,10 +33,14 @@ impl Owner for Shared {
         self.fresh_ids(count)
     }
 
-    // SAFETY: the count is not in the first word.
-    unsafe fn prepare(block: NonNull<u8>) {
-        // SAFETY: a block of ours has room for a header.
-        unsafe { Header::refs_of(block.cast()).write(AtomicU32::new(0)) };
+    fn counted(&self) -> Arc<Shared> {
+        self.counted()
+    }
+
+    fn prepare(block: &Block<Shared>) {
+        let task = block.pointer().cast::<Header>().as_ptr();
+        // SAFETY: the block is ours, and has room for a header, of which the count is not the first word.
+        unsafe { (&raw mut (*task).refs).write(AtomicU32::new(0)) };
     }
 }
 
@@ -46,41 +55,36 @@ impl Blocks<Shared> {
 /// The runtime of a task.
 #[inline]
 pub(super) fn shared_of(task: LiveTask<'_>) -> &Shared {
-    // SAFETY: a task is in a block, which is in use for as long as it is alive, and so keeps its owner.
-    unsafe { &*blocks::owner_of(task.pointer().cast()) }
+    about(task).owner()
 }
 
 /// The number that the color of a task has, if it is a light one.
 pub(super) fn id_of(task: LiveTask<'_>) -> u64 {
-    // SAFETY: as in `shared_of`.
-    unsafe { blocks::id_of::<Shared>(task.pointer().cast()) }
+    about(task).id_at(task.pointer().addr().get())
+}
+
+#[inline]
+fn about(task: LiveTask<'_>) -> &About<Shared> {
+    // SAFETY: a task is in a block, which is in use for as long as it is alive.
+    unsafe { About::of(task.pointer().cast()) }
 }
 
 /// Memory for a task. Its count is 0.
 #[inline]
-pub(crate) fn alloc(shared: &Shared, class: usize) -> NonNull<u8> {
+pub(super) fn alloc(shared: &Shared, class: usize) -> Block<Shared> {
     let recycled =
         context::with_worker(|worker| ptr::eq(&*worker.shared, shared).then(|| worker.free_tasks.pop(shared, class)));
-    recycled.flatten().unwrap_or_else(|| shared.tasks.take_one(shared, class))
+    recycled.flatten().unwrap_or_else(|| Blocks::take_one(shared, class))
 }
 
-/// Gives the memory of a task back.
-///
-/// # Safety
-/// From [`alloc`] with this class, with a count of 0 and nothing else in it, and the caller's to give.
-pub(crate) unsafe fn free(task: NonNull<Header>, class: usize) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let shared = blocks::owner_of::<Shared>(task.cast());
-        let block = task.cast::<u8>();
-        let kept = context::with_worker(|worker| {
-            ptr::eq(&*worker.shared, shared) && {
-                worker.free_tasks.push(shared, class, block);
-                true
-            }
-        });
-        if kept != Some(true) {
-            Blocks::give_one(shared, class, block);
+/// Gives the memory of a task back, whose count is 0 again.
+pub(super) fn free(block: Block<Shared>) {
+    let left = context::offer_worker(block, |worker, block| {
+        if !ptr::eq(&*worker.shared, block.about().owner()) {
+            return Some(block);
         }
-    }
+        worker.free_tasks.push(block);
+        None
+    });
+    left.map(Blocks::give_one);
 }

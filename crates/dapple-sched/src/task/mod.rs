@@ -63,6 +63,9 @@ pub(crate) mod model_blocks;
 mod queue;
 mod rights;
 mod side;
+#[cfg(not(dapple_shuttle))]
+#[cfg_attr(dapple_loom, allow(dead_code, reason = "the models of tasks have a memory of their own"))]
+mod slab;
 mod waker;
 pub(crate) mod yield_now;
 
@@ -273,13 +276,6 @@ fn poll_colored(task: Unfinished) {
 }
 
 impl Header {
-    /// The count of a task, also of a block that is none.
-    #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-    fn refs_of(task: NonNull<Header>) -> NonNull<AtomicU32> {
-        // SAFETY: within what the caller has.
-        unsafe { NonNull::new_unchecked(&raw mut (*task.as_ptr()).refs) }
-    }
-
     fn side(&self) -> Option<&Side> {
         Side::of(self.node.task_word())
     }

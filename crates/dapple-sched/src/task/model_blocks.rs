@@ -1,9 +1,10 @@
 //! [`blocks`](super::blocks) alone, for loom: blocks with a count and a value that loom sees.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::blocks::{self, FreeTasks, Owner};
+use super::slab;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::sync::refs;
@@ -13,6 +14,7 @@ pub struct Blocks(Arc<Own>);
 
 struct Own {
     blocks: blocks::Blocks<Own>,
+    this: Weak<Own>,
     /// Set when it is freed.
     gone: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -33,11 +35,14 @@ impl Owner for Own {
         0
     }
 
-    // SAFETY: the count is not in the first word.
-    unsafe fn prepare(block: NonNull<u8>) {
+    fn counted(&self) -> Arc<Own> {
+        self.this.upgrade().expect("it is used")
+    }
+
+    fn prepare(block: &slab::Block<Own>) {
         let content = Content { link: 0, count: AtomicU32::new(0), value: UnsafeCell::new(FREE) };
         // SAFETY: the caller's, and large enough.
-        unsafe { block.cast::<Content>().write(content) };
+        unsafe { block.pointer().cast::<Content>().write(content) };
     }
 }
 
@@ -60,13 +65,13 @@ unsafe impl Send for Block {}
 /// The free blocks of one worker.
 pub struct Keeper {
     owner: Arc<Own>,
-    kept: FreeTasks,
+    kept: FreeTasks<Own>,
 }
 
 impl Blocks {
     /// None yet. `gone` is set when nothing has or uses them any more.
     pub fn new(gone: Arc<std::sync::atomic::AtomicBool>) -> Blocks {
-        Blocks(Arc::new(Own { blocks: blocks::Blocks::new(), gone }))
+        Blocks(Arc::new_cyclic(|this| Own { blocks: blocks::Blocks::new(), this: this.clone(), gone }))
     }
 
     /// What a worker has.
@@ -76,7 +81,7 @@ impl Blocks {
 
     /// Takes a block as a thread does that is no worker.
     pub fn take(&self, value: u32) -> Block {
-        Block::start(self.0.blocks.take_one(&*self.0, CLASS), value)
+        Block::start(blocks::Blocks::take_one(&*self.0, CLASS), value)
     }
 
     /// Visits the blocks in use.
@@ -104,8 +109,7 @@ impl Keeper {
     /// Drops a reference; the last one leaves the block here.
     pub fn give(&self, block: Block) {
         if block.end() {
-            // SAFETY: the last reference, of a block that `start` was given.
-            unsafe { self.kept.push(&raw const *self.owner, CLASS, block.0.cast()) };
+            self.kept.push(block.memory());
         }
         std::mem::forget(block);
     }
@@ -113,13 +117,13 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.kept.give_all(&*self.owner);
+        self.kept.give_all();
     }
 }
 
 impl Block {
-    fn start(block: NonNull<u8>, value: u32) -> Block {
-        let block = Block(block.cast());
+    fn start(block: slab::Block<Own>, value: u32) -> Block {
+        let block = Block(block.into_raw().cast());
         block.content().value.with_mut(|content| {
             // SAFETY: free, and the caller's; loom checks it.
             let old = unsafe { content.replace(value) };
@@ -133,6 +137,12 @@ impl Block {
     fn content(&self) -> &Content {
         // SAFETY: counted, or free and the caller's.
         unsafe { self.0.as_ref() }
+    }
+
+    /// After the last reference.
+    fn memory(&self) -> slab::Block<Own> {
+        // SAFETY: what `start` was given, and given up by the last reference.
+        unsafe { slab::Block::from_raw(self.0.cast()) }
     }
 
     /// What it was taken for.
@@ -163,8 +173,7 @@ impl Clone for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if self.end() {
-            // SAFETY: the last reference; a slab with a block in use keeps its owner.
-            unsafe { blocks::Blocks::give_one(blocks::owner_of::<Own>(self.0.cast()), CLASS, self.0.cast()) };
+            blocks::Blocks::give_one(self.memory());
         }
     }
 }

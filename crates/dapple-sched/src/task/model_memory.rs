@@ -62,7 +62,7 @@ impl FreeTasks {
         FreeTasks
     }
 
-    pub(crate) fn give_back(&self, _shared: &Shared) {}
+    pub(crate) fn give_back(&self) {}
 
-    pub(crate) fn give_all(&self, _shared: &Shared) {}
+    pub(crate) fn give_all(&self) {}
 }

@@ -237,12 +237,14 @@ impl Ended {
     /// Publishes the output. A task that may have been granted something has a record, if only since its future was dropped.
     #[inline]
     pub(super) fn finish(self) {
+        if self.task().header().side().is_some() { self.finish_granted() } else { self.publish() }
+    }
+
+    fn finish_granted(self) {
         // What was granted is over, but counts on the task, which counts on it.
-        let kept = self.task().header().side().map(|_| self.task().retain());
+        let kept = self.task().retain();
         self.publish();
-        if let Some(kept) = kept {
-            kept.header().revoke_grants();
-        }
+        kept.header().revoke_grants();
     }
 
     /// Publishes the output, and gives up the task's own count. The color of a light task that was asked for meanwhile is

@@ -210,7 +210,7 @@ impl Worker {
                     }
                     // A part at a time, so that what comes meanwhile does not wait.
                     if !self.blocks.give_back_some() {
-                        self.free_tasks.give_back(&*self.shared);
+                        self.free_tasks.give_back();
                         self.sleep();
                     }
                 }
@@ -524,7 +524,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.free_tasks.give_all(&*self.shared);
+        self.free_tasks.give_all();
     }
 }
 
