@@ -19,9 +19,7 @@ use crate::worker::run_queue::RunQueue;
 pub(crate) fn dump(shared: &Shared) -> Dump {
     let mut workers: Vec<WorkerDump> = shared.slots.iter().map(|slot| worker(shared, slot)).collect();
     let mut look = Look::new(shared);
-    // SAFETY: the default color lives as long as its runtime.
-    let default = unsafe { shared.default_color().as_ref() };
-    while !look.color(default) {
+    while !look.color(shared.default_cell()) {
         look.pause();
     }
     look.home = None;
@@ -71,8 +69,7 @@ pub(crate) fn queued_by_home(shared: &Shared) -> Vec<u64> {
         queued[usize::from(cell.home.load(Relaxed))] += cell.queued();
         true
     };
-    // SAFETY: the default color lives as long as its runtime.
-    add(unsafe { shared.default_color().as_ref() });
+    add(shared.default_cell());
     // One slab at a time, so that those who make colors can come in between.
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     (0..).take_while(|&slab| shared.pool.each(slab, 0, &mut add).is_some()).for_each(drop);

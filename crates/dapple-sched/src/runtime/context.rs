@@ -550,15 +550,24 @@ fn innermost_task<'a>() -> Option<LiveTask<'a>> {
     frames().find_map(Frame::task)
 }
 
-/// The budget of what this thread does; null where there is none.
+/// Calls `f` with the budget of what this thread does, if there is one.
 #[inline]
-pub(crate) fn budget() -> *const Budget {
-    CONTEXT.with(|context| context.budget.get())
+pub(crate) fn with_budget<R>(f: impl FnOnce(Option<&Budget>) -> R) -> R {
+    let budget = CONTEXT.with(|context| context.budget.get());
+    // SAFETY: `WorkerScope` and `in_budget` take it back before it is gone, and only this thread reads it.
+    f(unsafe { budget.as_ref() })
 }
 
-/// Sets the budget of what this thread does, which the caller takes back before it is gone; returns what was there.
-pub(crate) fn set_budget(budget: *const Budget) -> *const Budget {
-    CONTEXT.with(|context| context.budget.replace(budget))
+/// Runs `f` with a budget for what this thread does.
+pub(crate) fn in_budget<R>(budget: &Budget, f: impl FnOnce() -> R) -> R {
+    struct Restore(*const Budget);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CONTEXT.with(|context| context.budget.set(self.0));
+        }
+    }
+    let _restore = Restore(CONTEXT.with(|context| context.budget.replace(budget)));
+    f()
 }
 
 /// The last one of the runtimes that the thread has entered, or null.

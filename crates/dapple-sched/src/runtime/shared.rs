@@ -402,7 +402,11 @@ impl Shared {
 
     #[inline]
     pub(crate) fn default_color(&self) -> NonNull<ColorCell> {
-        NonNull::from(&self.default_color)
+        NonNull::from(self.default_cell())
+    }
+
+    pub(crate) fn default_cell(&self) -> &ColorCell {
+        &self.default_color
     }
 
     pub(crate) fn fresh_id(&self) -> u64 {

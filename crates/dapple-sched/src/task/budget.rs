@@ -86,22 +86,16 @@ fn with_left<R>(left: i64, run: impl FnOnce() -> R) -> R {
             self.0.left.store(self.1, Relaxed);
         }
     }
-    // SAFETY: the function that sets it takes it back before the budget is gone, and only this thread reads it.
-    let _restore = unsafe { context::budget().as_ref() }.map(|budget| Restore(budget, budget.replace(left)));
-    run()
+    context::with_budget(|budget| {
+        let _restore = budget.map(|budget| Restore(budget, budget.replace(left)));
+        run()
+    })
 }
 
 /// Calls `drive` with a budget of this thread, which is no worker, while it drives a future.
 pub(crate) fn with_own<R>(parker: &Parker, drive: impl FnOnce(&Budget) -> R) -> R {
-    struct Restore(*const Budget);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            context::set_budget(self.0);
-        }
-    }
     let budget = Budget { parker: AtomicPtr::new(ptr::from_ref(parker).cast_mut()), ..Budget::new() };
-    let _restore = Restore(context::set_budget(&budget));
-    drive(&budget)
+    context::in_budget(&budget, || drive(&budget))
 }
 
 /// Spends one ready await of the poll that this thread is in. `Pending`, with the task woken: none is left.
@@ -147,11 +141,12 @@ pub(crate) fn with_own<R>(parker: &Parker, drive: impl FnOnce(&Budget) -> R) -> 
 /// ```
 #[inline]
 pub fn poll_budget(cx: &Context<'_>) -> Poll<()> {
-    // SAFETY: as in `with_left`.
-    let Some(budget) = (unsafe { context::budget().as_ref() }) else { return Poll::Ready(()) };
-    let left = budget.left.load(Relaxed);
-    budget.left.store(left - 1, Relaxed);
-    if left > 0 { Poll::Ready(()) } else { refuse(budget, left, cx) }
+    context::with_budget(|budget| {
+        let Some(budget) = budget else { return Poll::Ready(()) };
+        let left = budget.left.load(Relaxed);
+        budget.left.store(left - 1, Relaxed);
+        if left > 0 { Poll::Ready(()) } else { refuse(budget, left, cx) }
+    })
 }
 
 /// Polls by a function, and spends one ready await if that is ready; [`poll_budget`] for what cannot tell before it is polled.
@@ -169,17 +164,17 @@ pub fn poll_budget(cx: &Context<'_>) -> Poll<()> {
 /// ```
 #[inline]
 pub fn poll_budgeted<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {
-    // SAFETY: as in `with_left`.
-    let budget = unsafe { context::budget().as_ref() };
-    ready!(poll_budget(cx));
-    let polled = poll(cx);
-    if polled.is_pending()
-        && let Some(budget) = budget
-    {
-        // It waits: that is no await that was ready.
-        budget.left.store(budget.left() + 1, Relaxed);
-    }
-    polled
+    context::with_budget(|budget| {
+        ready!(poll_budget(cx));
+        let polled = poll(cx);
+        if polled.is_pending()
+            && let Some(budget) = budget
+        {
+            // It waits: that is no await that was ready.
+            budget.left.store(budget.left() + 1, Relaxed);
+        }
+        polled
+    })
 }
 
 #[cold]

@@ -86,5 +86,7 @@ pub(super) fn free(block: Block<Shared>) {
         worker.free_tasks.push(block);
         None
     });
-    left.map(Blocks::give_one);
+    if let Some(block) = left {
+        Blocks::give_one(block);
+    }
 }

@@ -89,13 +89,12 @@ impl Side {
         loop {
             let base = if old.addr() & SIDE == 0 { ptr::null() } else { without_bit(old) };
             // SAFETY: as in `of`.
-            if let Some(side) = unsafe { base.as_ref() }
-                && !side.is_shared()
-            {
+            let shared = unsafe { base.as_ref() };
+            if let Some(side) = shared.filter(|side| !side.is_shared()) {
                 return side;
             }
-            // SAFETY: as in `of`. Relaxed: the line of a shared record never changes.
-            let origin = unsafe { base.as_ref() }.map_or(old, |base| base.origin.load(Relaxed));
+            // Relaxed: the line of a shared record never changes.
+            let origin = shared.map_or(old, |base| base.origin.load(Relaxed));
             let made = Box::into_raw(Box::new(Side::new(origin, base, 0)));
             // AcqRel: releases the record to `of`; the count that the word had on the base goes over to the new record.
             match word.compare_exchange(old, with_bit(made), AcqRel, Acquire) {
