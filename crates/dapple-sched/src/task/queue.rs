@@ -270,12 +270,13 @@ mod tests {
         let tasks: Vec<Header> = (0..2 * max).map(|_| task()).collect();
         let mut queue = LightQueue::default();
         // SAFETY: this thread alone has the tasks, and each is in no queue when it is queued.
-        let push = |queue: &mut LightQueue, at: usize| unsafe { queue.push(NonNull::from(&tasks[at]), at < max) };
+        let light = |at: usize| unsafe { LightTask::from_raw(NonNull::from(&tasks[at])) };
+        let push = |queue: &mut LightQueue, at: usize| queue.push(light(at), at < max);
         (0..tasks.len()).for_each(|at| push(&mut queue, at));
         let mut outside = 0;
         for _ in 0..places / max {
             let mut taken = Vec::new();
-            queue.take(max, share, |_, task| taken.push(task));
+            queue.take(max, share, |_, task| taken.push(task.into_raw()));
             assert_eq!(taken.len(), max);
             for task in taken {
                 let at = tasks.iter().position(|known| ptr::eq(known, task.as_ptr())).expect("it is one of them");
