@@ -283,10 +283,16 @@ mod tests {
     fn packets_are_answered_beside_work_under_every_setting() {
         for &setting in Setting::value_variants() {
             for &value in setting.values() {
-                let trial = Trial { setting, value, run: 0 };
-                let measured = measure(&trial, Spin::of_rounds(100), 0.02).expect("it runs");
-                assert!(measured.packets > 0 && measured.inside_per_s > 0.0, "{measured:?}");
-                assert_eq!(measured.outside_per_s > 0.0, setting == Setting::EventShare, "{measured:?}");
+                // On a busy machine nothing may come of a short run: then a longer one.
+                let runs = (0..12).map(|doubled| {
+                    let trial = Trial { setting, value, run: 0 };
+                    measure(&trial, Spin::of_rounds(100), 0.02 * f64::from(1 << doubled)).expect("it runs")
+                });
+                let outside = setting == Setting::EventShare;
+                let served =
+                    |run: &Measured| run.packets > 0 && run.inside_per_s > 0.0 && (run.outside_per_s > 0.0 || !outside);
+                let measured = runs.into_iter().find(served).expect("one of them serves all");
+                assert!(outside || measured.outside_per_s == 0.0, "{measured:?}");
             }
         }
     }
