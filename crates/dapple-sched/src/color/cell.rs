@@ -285,8 +285,11 @@ impl Fifo {
     fn halve_history(&mut self) {
         self.posts_in /= 2;
         self.posts_out /= 2;
-        self.posts_foreign /= 2;
-        self.posts_away /= 2;
+        if !self.rescued {
+            // What is to bring it home is not forgotten before it can go.
+            self.posts_foreign /= 2;
+            self.posts_away /= 2;
+        }
     }
 }
 

@@ -378,16 +378,20 @@ const BURST_CHAINS: usize = 64;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
     use std::time::{Duration, Instant};
 
     use super::store;
     use crate::{Color, Runtime};
 
+    /// What the stores have is asked by one test at a time.
+    static STORES: Mutex<()> = Mutex::new(());
+
     /// Callbacks of many colors lie in memory as they were posted, and are freed color by color: the last ones that a
     /// worker keeps are from all over the place.
     #[test]
     fn a_burst_gives_its_memory_back() {
+        let _alone = STORES.lock();
         let runtime = Runtime::builder().workers(1).build().expect("a runtime");
         let _entered = runtime.enter();
         let (open, gate) = mpsc::channel::<()>();
@@ -407,5 +411,36 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(store::bytes() <= before + 1_000_000, "{} bytes are kept", store::bytes());
+    }
+
+    /// Turns that end early also give to the store what their callbacks leave.
+    #[test]
+    fn callbacks_from_outside_leave_no_blocks_behind_however_their_turns_end() {
+        let _alone = STORES.lock();
+        let runtime = Runtime::builder().workers(1).panic_handler(|_| ()).build().expect("a runtime");
+        let _entered = runtime.enter();
+        let color = Color::new();
+        let before = store::bytes();
+        for round in 0..200 {
+            for _ in 0..100 {
+                color.post(move || {
+                    // Long enough for each turn to be timed.
+                    let begin = Instant::now();
+                    while begin.elapsed() < Duration::from_micros(4) {}
+                    crate::count_time(Duration::from_millis(50));
+                    if round % 2 == 0 {
+                        std::panic::resume_unwind(Box::new("as the test says"));
+                    }
+                });
+            }
+            let (tx, rx) = mpsc::channel();
+            color.post(move || {
+                crate::count_time(Duration::from_millis(50));
+                tx.send(()).expect("the test waits");
+            });
+            rx.recv().expect("the runtime goes on");
+        }
+        // 20,000 blocks of 64 bytes went through.
+        assert!(store::bytes() <= before + 500_000, "{} bytes more are kept", store::bytes() - before);
     }
 }

@@ -98,3 +98,28 @@ fn what_a_policy_has_posted_meanwhile_is_dropped() {
     assert!(builder.build_by(start(1, alive)).is_err());
     assert_gone(&dropped);
 }
+
+/// The counters about the recent past are halved every 64 callbacks, also where each turn ends early.
+#[test]
+fn what_a_color_has_posted_is_forgotten_however_its_turns_end() {
+    for ends_early in [false, true] {
+        let runtime = crate::Runtime::builder().workers(1).build().unwrap();
+        let _entered = runtime.enter();
+        let (color, other) = (crate::Color::new(), crate::Color::new());
+        let mut posts_out = 0;
+        for _ in 0..2_000 {
+            let (tx, rx) = std::sync::mpsc::channel();
+            let (this, other) = (color.clone(), other.clone());
+            color.post(move || {
+                other.post(|| ());
+                if ends_early {
+                    crate::count_time(std::time::Duration::from_millis(50));
+                }
+                // SAFETY: a callback of the color.
+                tx.send(unsafe { this.cell().as_ref().fifo(|fifo| fifo.posts_out) }).unwrap();
+            });
+            posts_out = rx.recv().unwrap();
+        }
+        assert!(posts_out <= 256, "{posts_out} of 127 callbacks at most");
+    }
+}

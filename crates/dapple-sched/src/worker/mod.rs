@@ -238,7 +238,7 @@ impl Worker {
         let color = self.frame.color();
         crate::runtime::panics::report(&self.shared, color, payload);
         if let Some(color) = color {
-            self.conclude(color, Cut::Early, false);
+            self.end_unwound(color);
         }
     }
 

@@ -53,12 +53,20 @@ impl Worker {
             return self.ran.get();
         }
         // SAFETY: this worker still runs the color.
-        (unsafe { color.as_ref() }.ran() - self.began.get()) as u32
+        unsafe { color.as_ref() }.ran().saturating_sub(self.began.get()) as u32
+    }
+
+    /// What a panic has left out at the end of its turn.
+    pub(super) fn end_unwound(&self, color: NonNull<ColorCell>) {
+        // SAFETY: this worker still runs the color, so it owns the fifo.
+        unsafe { color.as_ref().age_history(self.began.get()) };
+        self.conclude(color, Cut::Early, false);
     }
 
     /// A turn is over; the next step requeues its color.
     pub(super) fn conclude(&self, color: NonNull<ColorCell>, cut: Cut, looked: bool) {
         self.slot().counters.turn(self.ran(color));
+        self.blocks.trim();
         if self.frame.leave() {
             self.ended.set(color.as_ptr());
             self.ending.set(Some(Ending { handoff: self.handoff.replace(ptr::null_mut()), cut, looked }));
@@ -91,6 +99,9 @@ impl Worker {
                 }
                 if self.stop.get() == 0 {
                     // A color that was released may be gone.
+                    if !self.frame.is_released() {
+                        cell.age_history(began);
+                    }
                     return self.ran(color);
                 }
                 if ran - began >= u64::from(most)
@@ -161,8 +172,11 @@ impl Worker {
         }
         let passed_ns = self.passed_ns(Some(Instant::now())).unwrap_or_default();
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
-        // Longer than short callbacks take: what runs here is to be measured.
-        self.glances.set(if passed_ns > LOOK_EVERY_NS.into() { 0 } else { glances - 1 });
+        if passed_ns > LOOK_EVERY_NS.into() {
+            // Longer than short callbacks take: what runs now is to be measured.
+            return self.glances.set(GLANCES);
+        }
+        self.glances.set(glances - 1);
         self.turns_to_look.set(GLANCE_EVERY);
     }
 
@@ -213,6 +227,9 @@ impl Worker {
                 }
                 if self.stop.get() == 0 {
                     // A color that was released may be gone.
+                    if !self.frame.is_released() {
+                        cell.age_history(before);
+                    }
                     return;
                 }
                 cell.age_history(before);

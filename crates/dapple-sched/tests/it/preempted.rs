@@ -165,6 +165,10 @@ fn c6_a_blocked_worker_gets_back_what_was_not_worth_moving() {
     (0..200).for_each(|_| again());
     assert_eq!(color.stats().home, 1 - VICTIM);
     gate.open();
+    // From here on the victim is not late any more.
+    let (tx, rx) = mpsc::channel();
+    runtime.handle().pinned_color(VICTIM).post(move || tx.send(()).unwrap());
+    rx.recv_timeout(LONG).unwrap();
     let until = Instant::now() + LONG;
     while color.stats().home != VICTIM {
         assert!(Instant::now() < until, "it does not go home: {:?}", color.stats());
