@@ -107,11 +107,15 @@ fn behind_a_callback(handle: &Handle, kernel: &Kernel) -> (Color, mpsc::Receiver
     let state = Colored::with_color((), &color);
     let (tx, rx) = mpsc::channel();
     let (held, all_held) = mpsc::channel();
-    host.post(move || {
-        (0..8_200).for_each(|_| state.try_with(|()| ()).unwrap());
-        held.send(()).unwrap();
-    });
-    all_held.recv_timeout(LONG).unwrap();
+    // In short turns: a worker whose turns are long is behind, and may be relieved of whatever waits.
+    for _ in 0..410 {
+        let (state, held) = (state.clone(), held.clone());
+        host.post(move || {
+            (0..20).for_each(|_| state.try_with(|()| ()).unwrap());
+            held.send(()).unwrap();
+        });
+        all_held.recv_timeout(LONG).unwrap();
+    }
     let gate = Gate::default();
     let (inside, posted_to) = (gate.clone(), color.clone());
     let (posted, all_posted) = mpsc::channel();
