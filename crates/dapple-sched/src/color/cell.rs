@@ -136,6 +136,7 @@ impl Links {
     #[inline]
     pub(crate) fn set_held(&mut self, holder: Holder, origin: Option<Origin>) {
         self.state = State::Held;
+        self.list = 0;
         self.prev = ptr::without_provenance_mut(holder.code());
         self.next = origin.map_or(ptr::null_mut(), |origin| ptr::from_ref(origin).cast_mut().cast());
     }

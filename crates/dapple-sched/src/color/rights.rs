@@ -25,7 +25,7 @@ use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::worker::Worker;
-use crate::worker::run_queue::RunQueue;
+use crate::worker::run_queue::{FIRST, RunQueue};
 
 /// A color that is alive for `'a`: there is a handle, or it is held, runs, or is queued meanwhile.
 pub(crate) type ColorRef<'a> = Alive<'a, ColorCell>;
@@ -225,7 +225,69 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.assert_same(&hold);
         assert!(!hold.reads, "what is read is not queued");
         // SAFETY: it is at home here, and `Held`, so in no queue.
-        unsafe { self.queue.push(hold.color) };
+        unsafe {
+            if self.links(|links| links.list) == FIRST {
+                self.queue_first();
+            } else {
+                self.queue.push(hold.color);
+            }
+        }
+    }
+
+    /// A task waits in the middle of its poll for a color to which it has posted just now: the color goes before others; if it
+    /// is held, when it is let go of.
+    pub(crate) fn hasten(&mut self) {
+        if self.is_closed() {
+            return;
+        }
+        // SAFETY: the home lock is held, so what does not run is ours, and the state tells whether it is in the queue.
+        unsafe {
+            match self.state() {
+                State::Idle | State::Queued => self.color.drain_inbox(),
+                State::Held => return self.links(|links| links.list = FIRST),
+                State::Running | State::Reading => return,
+            }
+            if self.color.len() > 0 {
+                self.queue_first();
+            }
+        }
+    }
+
+    /// As [`HomeGuard::hasten`], where the color may move to the queue of the worker that is this thread. False: it does not.
+    pub(crate) fn hasten_to(&mut self, own: &mut RunQueue) -> bool {
+        let color = self.color;
+        let waits = matches!(self.state(), State::Idle | State::Queued);
+        if !waits || color.is_pinned() || self.is_closed() || own.closed {
+            return false;
+        }
+        // SAFETY: both locks are held; the color does not run, and the state tells whether it is in the queue.
+        unsafe {
+            color.drain_inbox();
+            if color.len() == 0 {
+                return true;
+            }
+            if self.state() == State::Queued {
+                self.queue.remove(color.ptr());
+                self.links(|links| links.state = State::Idle);
+            }
+            // Relaxed: under the locks of both homes.
+            color.home.store(own.worker() as u16, Relaxed);
+            HomeGuard { queue: own, color }.queue_first();
+        }
+        true
+    }
+
+    /// # Safety
+    /// The color is not empty, is in this queue or is to be, and runs nowhere.
+    unsafe fn queue_first(&mut self) {
+        let turns = self.color.runtime().slots[self.index()].counters.turns();
+        // SAFETY: promised by the caller.
+        unsafe {
+            if self.state() != State::Queued {
+                self.queue.push(self.color.ptr());
+            }
+            self.queue.raise_first(self.color.ptr(), turns);
+        }
     }
 
     /// Gives a color that has just received something its place in the run queue, which is not closed. Returns requests to

@@ -52,6 +52,7 @@ use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use crate::sync::lock::Lock;
 use crate::task::TaskRef;
+use crate::worker::placement;
 
 /// One wait, shared by the future and by the node in the fifo.
 #[repr(C)]
@@ -190,6 +191,9 @@ impl Ticket {
         let ticket = Arc::new(Ticket::new(Wanted::One(color.ptr()), reads, color.shared, origin, waker));
         ticket.note_wait(Some(color.id));
         post::place(color, ticket.clone().into_node());
+        if ticket.task.is_some() {
+            placement::hasten(color);
+        }
         ticket
     }
 

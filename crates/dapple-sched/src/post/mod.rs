@@ -243,8 +243,7 @@ fn push_urgent(color: ColorRef<'_>, node: OwnedNode, worker: Option<&Worker>) ->
         return None;
     };
     fifo.push_front(node);
-    // The state is not one in which the color is read.
-    let _none = home.enqueue();
+    home.hasten();
     let index = home.index();
     drop(home);
     if worker.is_none_or(|worker| worker.index != index) {

@@ -9,6 +9,7 @@
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
 //! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks are shorter than what it costs to span workers | to the lowest of these workers |
 //! | the first of these is true of a color that was rescued, against the rule by which colors are stolen, from a worker in a long callback | the color, once | back to that worker when it is through, whatever its index |
+//! | a task begins to wait for a color that neither runs nor is held | the color | to the worker of the task |
 //! | a worker posts to an idle color whose home sleeps, or from an I/O event (`post`) | the color | to that worker |
 //!
 //! **Always to the lower index**: two colors that post to each other would otherwise pass each other by for ever, each
@@ -19,12 +20,13 @@
 //! workers, and stay apart: four accounts with 1 us of work, begun on two workers, ran at a third of the speed for good.
 
 use std::ops::DerefMut;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use crate::color::cell::{ColorCell, NO_WORKER, State};
 use crate::color::rights::{ColorRef, HomeGuard};
 use crate::runtime::context;
 use crate::runtime::shared::{Shared, Slot};
+use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::worker::run_queue::RunQueue;
@@ -174,6 +176,25 @@ pub(crate) fn note_hold_here(worker: &Worker, home: &mut HomeGuard<'_, Guard<'_,
     }
     if let Some(mut fifo) = home.fifo() {
         fifo.note(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
+    }
+}
+
+/// A task of this thread has posted its wait to a color just now: the color goes before others, and comes to this worker unless it
+/// is held. The worker that it was at home on may not run at the moment, and each task that comes to the color waits with this one.
+pub(crate) fn hasten(color: ColorRef<'_>) {
+    let fetched = context::with_worker(|worker| {
+        // Relaxed: a hint.
+        let home = usize::from(color.home.load(Relaxed));
+        if home == worker.index || !ptr::eq(&*worker.shared, color.shared) || switches::shared_queue() {
+            return false;
+        }
+        let mut own = worker.slot().lock();
+        // Only tried, as everywhere where one lock is held already.
+        let theirs = worker.shared.slots[home].try_lock().and_then(|theirs| HomeGuard::of(theirs, color));
+        theirs.is_some_and(|mut theirs| theirs.hasten_to(&mut own))
+    });
+    if fetched != Some(true) {
+        color.lock_home().hasten();
     }
 }
 

@@ -7,6 +7,10 @@
 //! thread that is no worker, an I/O event, a timer. Each rank has a list. Where a million colors always have more to run,
 //! an ordinary list takes a tenth of a second to go round; by the express list, news waits for a few turns only.
 //!
+//! A color that a task waits for in the middle of its poll goes in front of its express list: the task keeps what it has taken
+//! until then, and each task that comes to the same color meanwhile waits with it. Every other turn at most begins so
+//! ([`Firsts`]).
+//!
 //! Nobody starves, because
 //!
 //! - of the two lists of a priority, each has its share of the picks of that priority while both have colors: every other one,
@@ -44,6 +48,8 @@ pub(crate) struct RunQueue {
     /// The part of the picks of one priority that its express list has, and of each whether that is next.
     event_share: Share,
     express_credits: [Credit; LEVELS],
+    /// How many colors may still be queued first.
+    firsts: Firsts,
     /// The worker has stopped for good: nothing may be queued here again.
     pub(crate) closed: bool,
     /// Light tasks; colors and they take turns.
@@ -75,6 +81,7 @@ impl RunQueue {
             picks: 0,
             event_share,
             express_credits: [Credit::DUE; LEVELS],
+            firsts: Firsts::default(),
             closed: false,
             light: LightQueue::default(),
             board: None,
@@ -175,6 +182,48 @@ impl RunQueue {
         self.len += 1;
     }
 
+    /// Moves a queued color to the front of its express list; up to that list only where too many of the worker's last turns
+    /// began so; and under a policy as that one sees fit. The worker has ended so many `turns`.
+    ///
+    /// # Safety
+    /// The color is in this queue.
+    pub(crate) unsafe fn raise_first(&mut self, color: NonNull<ColorCell>, turns: u64) {
+        // SAFETY: promised by the caller; `&mut self` is the home lock.
+        unsafe {
+            let cell = color.as_ref();
+            cell.fifo(|fifo| fifo.rank |= EXPRESS);
+            if cell.links(|links| links.list) & FIRST != 0 {
+                return;
+            }
+            self.raise(color);
+            if !self.is_policed() && self.firsts.take(turns) {
+                let at = cell.links(|links| links.list);
+                self.unlink(color);
+                self.prepend(color, at);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The color is in no list, and may stand in that one.
+    unsafe fn prepend(&mut self, color: NonNull<ColorCell>, at: u8) {
+        let list = &mut self.lists[usize::from(at) & (RANKS - 1)];
+        // SAFETY: `&mut self` is the home lock of the color, and of the one that stands first.
+        unsafe {
+            color.as_ref().links(|links| {
+                links.list = at | FIRST;
+                links.prev = ptr::null_mut();
+                links.next = list.head;
+            });
+            match NonNull::new(list.head) {
+                Some(head) => head.as_ref().links(|links| links.prev = color.as_ptr()),
+                None => list.tail = color.as_ptr(),
+            }
+        }
+        list.head = color.as_ptr();
+        self.occupied |= 1 << at;
+    }
+
     /// # Safety
     /// The color is in no list, and may stand in that one.
     #[inline]
@@ -229,7 +278,7 @@ impl RunQueue {
                 None => list.tail = prev,
             }
             if list.head.is_null() {
-                self.occupied &= !(1 << at);
+                self.occupied &= !(1 << (at & !FIRST));
             }
         }
     }
@@ -410,6 +459,32 @@ const RANKS: usize = 2 * LEVELS;
 /// The bit of a rank: something that waits in the color came from outside.
 pub(crate) const EXPRESS: u8 = 1;
 
+/// The bit of [`Links::list`](crate::color::cell::Links::list) that tells of a color that it was queued first, or, while it is
+/// `Held`, is to be.
+pub(crate) const FIRST: u8 = 1 << 7;
+
+/// Lets every other turn begin with a color that was queued first, and a few more in a row.
+#[derive(Default)]
+struct Firsts {
+    left: u64,
+    /// The number of turns up to which `left` is counted.
+    turns: u64,
+}
+
+impl Firsts {
+    fn take(&mut self, turns: u64) -> bool {
+        let more = turns.saturating_sub(self.turns) / 2;
+        self.turns += more * 2;
+        self.left = (self.left + more).min(FIRSTS_MAX);
+        let may = self.left > 0;
+        self.left -= u64::from(may);
+        may
+    }
+}
+
+/// So many colors may be queued first in a row.
+const FIRSTS_MAX: u64 = 16;
+
 /// The lists of the lowest priority, which light tasks have.
 const LOWEST_BITS: u32 = 0b11;
 
@@ -422,6 +497,17 @@ const FAIR_PICK: u32 = 32;
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_other_turn_at_most_begins_with_a_color_that_was_queued_first() {
+        let mut firsts = Firsts::default();
+        let taken = (0..1_000).filter(|&turns| firsts.take(turns)).count();
+        assert_eq!(taken, 499);
+        // After a while in which none was, as many as may be in a row.
+        let in_a_row = (0..100).filter(|_| firsts.take(5_000)).count();
+        assert_eq!(in_a_row, 16);
+    }
+
     use crate::color::cell::Kind;
 
     /// One color of each of the given ranks, which are queued again as soon as they are picked.

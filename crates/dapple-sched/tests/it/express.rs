@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dapple_sched::{Color, Driver, Handle, Priority, Runtime, block_on, spawn, yield_now};
+use dapple_sched::{Color, Colored, Driver, Handle, Priority, Runtime, block_on, spawn, yield_now};
 
 use crate::support::{Gate, LONG, collector, occupy, runtime};
 
@@ -321,4 +321,57 @@ fn time_that_a_callback_counts_lets_its_worker_look_for_events() {
         assert!(looked >= 1_000, "{looked} times in 1,000 polls that took long");
     }
     drop(yielders);
+}
+
+// Tasks that come to the state later would wait with this one, each with what it has taken until then.
+#[test]
+fn a_task_that_waits_for_a_state_waits_for_few_turns() {
+    let runtime = runtime(1);
+    let yielders = Yielders::start(&runtime, COUNT);
+    let (_entered, polls) = (runtime.enter(), yielders.polls.clone());
+    let state = Colored::new(());
+    let waits = runtime.spawn(async move {
+        let mut most = 0;
+        // The first color's turn does not wait for the tasks, the others would.
+        for _ in 0..10 {
+            state.post(|()| ());
+            let before = polls.now();
+            most = state.with(|()| polls.since(before)).await.max(most);
+        }
+        most
+    });
+    let waited = runtime.block_on(waits).unwrap();
+    assert!(waited < COUNT as u64 / 10, "{waited} tasks were polled first");
+}
+
+#[test]
+fn a_state_that_is_let_go_of_goes_to_the_task_that_waits_within_few_turns() {
+    let runtime = runtime(1);
+    let yielders = Yielders::start(&runtime, COUNT);
+    let _entered = runtime.enter();
+    let state = Colored::new([0; 2]);
+    let waited = || {
+        let (tx, seen) = collector();
+        let waits = state.with_blocking(|at_release| {
+            let (state, polls) = (state.clone(), yielders.polls.clone());
+            let waits = runtime.spawn(async move {
+                tx.send(()).unwrap();
+                state.with(|before| polls.since(*before)).await
+            });
+            seen.next();
+            // Its poll is over when others have been polled.
+            let then = yielders.polls.now()[0];
+            while yielders.polls.now()[0] == then {
+                std::thread::yield_now();
+            }
+            *at_release = yielders.polls.now();
+            waits
+        });
+        runtime.block_on(waits).unwrap()
+    };
+    // The first color's turn does not wait for the tasks, the others would.
+    waited();
+    // The least: the machine may take the core away from this thread before it lets go.
+    let least = (0..10).map(|_| waited()).min().unwrap();
+    assert!(least < COUNT as u64 / 10, "{least} tasks were polled first");
 }
