@@ -17,7 +17,7 @@ use crate::worker::Worker;
 use crate::worker::monitor::{self, SlowRule};
 
 #[cfg(dapple_loom)]
-pub use crate::task::model_blocks::{Block, Blocks, Keeper};
+pub use crate::memory::model::{Block, Blocks, Keeper};
 
 /// A runtime without threads and without a monitor.
 #[derive(Clone)]

@@ -607,7 +607,7 @@ impl Color {
         #[cfg(any(dapple_loom, dapple_shuttle))]
         return NonNull::from(Box::leak(Box::new(cell)));
         #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-        return shared.pool.put(cell);
+        return crate::memory::pool::Pool::put(shared, cell);
     }
 
     /// A handle that takes over one count.

@@ -221,7 +221,7 @@ pub(crate) unsafe fn free(dead: Dead) {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     // SAFETY: put there by `Color::allocate`; nobody else can reach it.
     unsafe {
-        runtime.pool.take_back(color);
+        crate::memory::pool::Pool::take_back(&runtime, color);
     }
     drop(runtime);
 }

@@ -1,337 +1,662 @@
-//! Where blocks come from: slabs of one size of block each, shared by all runtimes of the process.
+//! Slabs of blocks of one size, and what is free of them: where the memory of callbacks, colors and tasks comes from.
 //!
-//! The allocator needs 80 to 192 bytes for 64 that start on a cache line of their own; a slab, 64.3, and its share of a
-//! region (`region.rs`) one more. Workers take and give back whole chains (`block.rs`), so its lock is seldom taken by
-//! them; threads that are no workers take one block at a time. A slab of which no block is in use goes back to its region,
-//! but for one that is kept.
+//! | kind | sizes of block | a slab | belongs to | freed by | workers keep |
+//! |---|---|---|---|---|---|
+//! | callbacks (`block`) | 64, 256 | 256 KiB | the process | any thread | two chains of each size; the store, 64 more |
+//! | tasks (`task/memory`) | 40 to 2,048 in steps of 8 | 1 MiB | a runtime | any thread | two chains of each size |
+//! | colors (`pool`) | 128 | 32 KiB | a runtime | any thread | none |
 //!
-//! # A slab
+//! A slab begins at a multiple of its size with what never changes about it, [`About`], which is found by the address of a
+//! block. The rest about it stands in its [`Class`], under that one's lock. Pages of a slab become resident when they are first
+//! written, so what was never handed out costs nothing.
 //!
-//! | | in the list of the store | next |
+//! | | in `partial` of its class | next |
 //! |---|---|---|
-//! | some blocks free | yes | the last one taken: out of the list; the last one given back: to its region, or kept as the spare |
+//! | some blocks free | yes | the last one taken: out of the list; the last one given back: freed, or kept as the only one |
 //! | none free | no | one given back: into the list |
 //!
-//! All under the store's lock. The slab of a block is found by its address: slabs are aligned to their size.
+//! A slab of which a block is in use, or kept by a worker or by the store, counts on its owner. So whatever has a block may use
+//! the owner and the slab.
 
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::Cell;
+use std::cmp;
+use std::marker::PhantomData;
+use std::num::NonZero;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::memory::block::{CHAIN_LEN, Free};
-use crate::memory::region::{Piece, Region, Regions, SLAB_SIZE};
 use crate::sync::lock::Lock;
 
-/// Slabs of one size of block.
-pub(crate) struct Store {
+/// What blocks are for.
+pub(crate) trait Kind: Sized + 'static {
+    /// What they belong to.
+    type Owner: Send + Sync;
+
+    /// A power of two.
+    const SLAB_SIZE: usize;
+
+    /// The first block begins at a multiple of it.
+    const ALIGN: usize;
+
+    /// Of 64 neighbors, in which order they are handed out first.
+    const ORDER: [u8; GROUP] = in_steps(1);
+
+    /// Chains that the store keeps for workers.
+    const CHAINS_MAX: usize = 0;
+
+    /// Whether slabs are to come from the kernel, and go back there. Glibc takes from it what is at least as large as what was given
+    /// back so far, and has an address range of its own for the rest, of which it gives back the end only. An area that makes
+    /// up whole pages with what glibc adds is large enough once others were given back; one of round size is not.
+    const MAPPED: bool = false;
+
+    fn size_of_class(class: usize) -> usize;
+
+    /// Blocks of a chain.
+    fn chain_len(class: usize) -> usize;
+
+    fn class(owner: &Self::Owner, class: usize) -> &Lock<Class<Self>>;
+
+    /// What keeps it there.
+    fn counted(owner: &Self::Owner) -> Count<Self::Owner>;
+
+    /// The first of so many numbers that nothing else of the owner has.
+    fn fresh_ids(_owner: &Self::Owner, _count: u64) -> u64 {
+        0
+    }
+
+    /// Makes a block that was never handed out one that [`Class::visit`] may visit. Its first word is not the kind's to use
+    /// while the block is free.
+    fn prepare(_block: &Block<Self>) {}
+}
+
+/// What keeps an owner there.
+pub(crate) enum Count<T: 'static> {
+    #[cfg_attr(any(dapple_loom, dapple_shuttle), expect(dead_code, reason = "models have no statics"))]
+    Static(&'static T),
+    Counted(Arc<T>),
+}
+
+impl<T> Count<T> {
+    fn owner(&self) -> &T {
+        match self {
+            Count::Static(owner) => owner,
+            Count::Counted(owner) => owner,
+        }
+    }
+}
+
+/// A block that has one owner, who keeps its slab by it, and what this belongs to.
+#[repr(transparent)]
+pub(crate) struct Block<K: Kind>(NonNull<About<K>>);
+
+/// What never changes about a slab.
+#[repr(C, align(64))]
+pub(crate) struct About<K: Kind> {
+    owner: *const K::Owner,
+    class: usize,
     block_size: usize,
-    regions: &'static Regions,
-    state: Lock<State>,
+    /// The first of the numbers that its blocks have.
+    first_id: u64,
+    /// The allocation that it stands in.
+    area: NonNull<u8>,
+    /// The slab's place in its class: read and written under the class's lock.
+    at: AtomicUsize,
 }
 
-struct State {
-    /// Whole chains of free blocks, as workers gave them.
-    chains: [*mut Free; CHAINS_MAX],
-    chains_len: usize,
-    /// What is left of a chain of which single blocks are taken.
-    loose: *mut Free,
-    /// Slabs with free blocks.
-    partial: *mut Slab,
-    /// Slabs in all.
-    slabs: usize,
+/// Free blocks, linked through their first words.
+pub(crate) struct Chain<K: Kind> {
+    head: Cell<*mut Link>,
+    len: Cell<usize>,
+    of: PhantomData<Block<K>>,
 }
 
-// SAFETY: chains and slabs are owned by the store and touched under its lock.
-unsafe impl Send for State {}
+// SAFETY: memory that nothing else uses; the owner of its slabs may be shared between threads, as the trait asks.
+unsafe impl<K: Kind> Send for Chain<K> {}
 
-/// The first block of a slab.
-struct Slab {
-    prev: *mut Slab,
-    next: *mut Slab,
-    region: NonNull<Region>,
-    free: *mut Free,
-    /// Blocks that were handed out at least once, the header among them.
-    fresh: u32,
-    /// Blocks in use.
-    used: u32,
+/// The first word of a free block.
+struct Link {
+    next: *mut Link,
 }
 
-impl Store {
-    pub(crate) const fn new(block_size: usize, regions: &'static Regions) -> Store {
-        let (chains, loose, partial) = ([ptr::null_mut(); CHAINS_MAX], ptr::null_mut(), ptr::null_mut());
-        Store { block_size, regions, state: Lock::new(State { chains, chains_len: 0, loose, partial, slabs: 0 }) }
-    }
+/// Slabs of one size of block.
+pub(crate) struct Class<K: Kind> {
+    slabs: Vec<Option<Slab<K>>>,
+    /// Slabs in all: there may be holes.
+    len: usize,
+    /// Where those stand that have free blocks.
+    partial: Vec<usize>,
+    /// The store: what workers had too much of. These blocks count as used.
+    chains: Vec<Chain<K>>,
+}
 
-    /// One free block.
-    pub(crate) fn take(&self) -> NonNull<Free> {
-        loop {
-            let block = self.state.lock().take_one(self.block_size);
-            match block {
-                Some(block) => return block,
-                None => self.grow(),
-            }
-        }
-    }
+pub(crate) struct Slab<K: Kind> {
+    about: NonNull<About<K>>,
+    free: Chain<K>,
+    /// Blocks that were handed out at least once.
+    fresh: usize,
+    blocks: usize,
+    /// A count, for as long as a block is in use.
+    owner: Option<Count<K::Owner>>,
+}
 
-    /// A chain of free blocks: one that a worker gave, or a fresh one of [`CHAIN_LEN`].
-    ///
-    /// Not in the order of their addresses. A color's callbacks go round through its blocks, and whoever walks through
-    /// memory in equal steps has the processor fetch what is behind the last one, which may be what another worker is
-    /// writing: of 64 runs of W1 with 64 in flight on two workers nine took 18 to 25 ns of CPU instead of 14; of 40 in
-    /// this order none.
-    pub(super) fn take_chain(&self) -> *mut Free {
-        let (mut blocks, mut len) = ([ptr::null_mut(); CHAIN_LEN], 0);
-        while len < CHAIN_LEN {
-            let mut state = self.state.lock();
-            if len == 0
-                && let Some(last) = state.chains_len.checked_sub(1)
-            {
-                state.chains_len = last;
-                return state.chains[last];
-            }
-            while len < CHAIN_LEN
-                && let Some(block) = state.take(self.block_size)
-            {
-                blocks[len] = block.as_ptr();
-                len += 1;
-            }
-            drop(state);
-            if len < CHAIN_LEN {
-                self.grow();
-            }
-        }
-        (0..CHAIN_LEN).fold(ptr::null_mut(), |next, at| {
-            let block: *mut Free = blocks[at * CHAIN_STEP % CHAIN_LEN];
-            // SAFETY: free, and ours; each of them once, as the step has no factor in common with the length.
-            unsafe { block.write(Free { next, chain_len: CHAIN_LEN }) };
-            block
-        })
-    }
+// SAFETY: a slab owns its memory, but for the blocks in use; its owner may be shared between threads, as the trait asks.
+unsafe impl<K: Kind> Send for Slab<K> {}
 
+/// What a class lets go of: to be dropped without its lock, as it may be the last that keeps the owner.
+pub(crate) type Unused<K> = (Option<Slab<K>>, Option<Count<<K as Kind>::Owner>>);
+
+/// Where a walk through the blocks of a class is: what comes next.
+#[derive(Default)]
+pub(crate) struct Place {
+    slab: usize,
+    block: usize,
+}
+
+impl<K: Kind> Block<K> {
     /// # Safety
-    /// The chain is the caller's to give: free blocks of this store.
-    pub(super) unsafe fn give_chain(&self, head: *mut Free) {
-        let mut state = self.state.lock();
-        if state.chains_len < CHAINS_MAX {
-            let at = state.chains_len;
-            state.chains[at] = head;
-            state.chains_len += 1;
-            return;
-        }
-        drop(state);
-        // SAFETY: promised by the caller.
-        unsafe { self.give_all(head) };
+    /// From [`Block::into_raw`], and the caller's to give.
+    #[inline]
+    pub(crate) unsafe fn from_raw(block: NonNull<u8>) -> Block<K> {
+        Block(block.cast())
     }
 
-    /// Gives what is kept for workers back to the slabs, a chain at a time. False: nothing is kept.
-    pub(super) fn give_back_chain(&self) -> bool {
-        let mut state = self.state.lock();
-        let mut head = state.loose;
-        if !head.is_null() {
-            state.loose = ptr::null_mut();
-        } else if let Some(last) = state.chains_len.checked_sub(1) {
-            state.chains_len = last;
-            head = state.chains[last];
-        }
-        drop(state);
-        // SAFETY: blocks of a chain are free, and this one was taken out of the store.
-        unsafe { self.give_all(head) };
-        !head.is_null()
+    #[inline]
+    pub(crate) fn into_raw(self) -> NonNull<u8> {
+        self.0.cast()
     }
 
-    /// # Safety
-    /// As [`Store::give_chain`], for a list of any length.
-    pub(crate) unsafe fn give_all(&self, head: *mut Free) {
-        let mut rest = head;
-        while let Some(block) = NonNull::new(rest) {
-            // SAFETY: promised by the caller.
-            unsafe {
-                rest = block.as_ref().next;
-                self.give(block);
-            }
-        }
+    #[inline]
+    pub(crate) fn pointer(&self) -> NonNull<u8> {
+        self.0.cast()
     }
 
-    /// # Safety
-    /// The block is the caller's to give: a free block of this store.
-    pub(crate) unsafe fn give(&self, block: NonNull<Free>) {
-        // SAFETY: promised by the caller.
-        let unused = unsafe { self.state.lock().give(block) };
-        if let Some(slab) = unused {
-            // SAFETY: taken in `grow`; none of its blocks is in use, and it is in no list.
-            unsafe { self.regions.give(Piece { start: slab.cast(), region: slab.as_ref().region }) };
-        }
-    }
-
-    #[cold]
-    fn grow(&self) {
-        let Piece { start, region } = self.regions.take();
-        let slab = start.cast::<Slab>();
-        let (prev, next, free) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        let header = Slab { prev, next, region, free, fresh: 1, used: 0 };
-        // SAFETY: ours, aligned, and large enough for its header.
-        unsafe { slab.write(header) };
-        let mut state = self.state.lock();
-        state.slabs += 1;
-        // SAFETY: in no list, and with free blocks.
-        unsafe { state.link(slab) };
+    #[inline]
+    pub(crate) fn about(&self) -> &About<K> {
+        // SAFETY: in use for as long as this is.
+        unsafe { About::of(self.pointer()) }
     }
 }
 
-impl State {
-    /// A block of a slab, or else of a chain: before there are more slabs, what workers have freed is used again.
-    fn take_one(&mut self, block_size: usize) -> Option<NonNull<Free>> {
-        if self.loose.is_null() {
-            if let Some(block) = self.take(block_size) {
-                return Some(block);
-            }
-            self.chains_len = self.chains_len.checked_sub(1)?;
-            self.loose = self.chains[self.chains_len];
-        }
-        let block = NonNull::new(self.loose)?;
-        // SAFETY: blocks of a chain are free, and hold a link.
-        self.loose = unsafe { block.as_ref().next };
-        Some(block)
-    }
-
-    fn take(&mut self, block_size: usize) -> Option<NonNull<Free>> {
-        let mut slab = NonNull::new(self.partial)?;
-        // SAFETY: slabs in the list are the store's, and have free blocks; `fresh` ones were never handed out.
-        unsafe {
-            let header = slab.as_mut();
-            let block = match NonNull::new(header.free) {
-                Some(block) => {
-                    header.free = block.as_ref().next;
-                    block
-                }
-                None => {
-                    let block = slab.cast::<u8>().add(header.fresh as usize * block_size).cast();
-                    header.fresh += 1;
-                    block
-                }
-            };
-            header.used += 1;
-            if header.free.is_null() && (header.fresh as usize + 1) * block_size > SLAB_SIZE {
-                self.unlink(slab);
-            }
-            Some(block)
-        }
-    }
-
+impl<K: Kind> About<K> {
     /// # Safety
-    /// As [`Store::give`]. A slab that is returned is the caller's.
-    unsafe fn give(&mut self, block: NonNull<Free>) -> Option<NonNull<Slab>> {
-        let mut slab: NonNull<Slab> = block.cast::<Slab>().map_addr(|addr| {
-            // The header is the first block, which is never handed out, so the address is not null.
-            std::num::NonZero::new(addr.get() & !(SLAB_SIZE - 1)).expect("a slab does not begin at address 0")
+    /// The block is in use for `'a`.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(block: NonNull<u8>) -> &'a About<K> {
+        let head = block.cast::<About<K>>().map_addr(|addr| {
+            // The header is in front of the first block, so the address is not null.
+            NonZero::new(addr.get() & !(K::SLAB_SIZE - 1)).expect("a slab does not begin at address 0")
         });
-        // SAFETY: promised by the caller; slabs are aligned to their size.
-        unsafe {
-            let header = slab.as_mut();
-            let was_full = header.prev.is_null() && header.next.is_null() && !ptr::eq(self.partial, slab.as_ptr());
-            (&raw mut (*block.as_ptr()).next).write(header.free);
-            header.free = block.as_ptr();
-            header.used -= 1;
-            if header.used == 0 && self.slabs > 1 {
-                if !was_full {
-                    self.unlink(slab);
+        // SAFETY: promised by the caller; a slab is aligned to its size, and begins with this.
+        unsafe { head.as_ref() }
+    }
+
+    /// The owner, which the block that this was asked of keeps.
+    #[inline]
+    pub(crate) fn owner(&self) -> &K::Owner {
+        // SAFETY: while a block is in use, its slab has a count.
+        unsafe { &*self.owner }
+    }
+
+    pub(crate) fn class(&self) -> usize {
+        self.class
+    }
+
+    fn is_of(&self, owner: *const K::Owner, class: usize) -> bool {
+        ptr::eq(self.owner, owner) && self.class == class
+    }
+
+    pub(crate) fn id_at(&self, address: usize) -> u64 {
+        let offset = address & (K::SLAB_SIZE - 1);
+        self.first_id + (offset.saturating_sub(Slab::<K>::HEADER) / self.block_size) as u64
+    }
+}
+
+impl<K: Kind> Chain<K> {
+    pub(crate) const fn new() -> Chain<K> {
+        Chain { head: Cell::new(ptr::null_mut()), len: Cell::new(0), of: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    #[inline]
+    pub(crate) fn push(&self, block: Block<K>) {
+        // SAFETY: the block is ours, and has room for a link (`Slab::new`).
+        unsafe { block.0.cast().write(Link { next: self.head.get() }) };
+        self.head.set(block.0.cast().as_ptr());
+        self.len.set(self.len.get() + 1);
+    }
+
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Block<K>> {
+        let link = NonNull::new(self.head.get())?;
+        // SAFETY: what is in the chain is its own, and was linked by `push`.
+        self.head.set(unsafe { link.as_ref() }.next);
+        self.len.set(self.len.get() - 1);
+        Some(Block(link.cast()))
+    }
+
+    /// All of it.
+    pub(crate) fn take(&self) -> Chain<K> {
+        self.replace(Chain::new())
+    }
+
+    /// Takes other blocks in the place of these, which it returns.
+    pub(crate) fn replace(&self, by: Chain<K>) -> Chain<K> {
+        self.head.swap(&by.head);
+        self.len.swap(&by.len);
+        by
+    }
+}
+
+impl<K: Kind> Class<K> {
+    pub(crate) const fn new() -> Class<K> {
+        Class { slabs: Vec::new(), len: 0, partial: Vec::new(), chains: Vec::new() }
+    }
+
+    #[cfg(any(test, dapple_loom))]
+    pub(crate) fn slabs(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn add(&mut self, slab: Slab<K>) {
+        let hole = if self.len < self.slabs.len() { self.slabs.iter().position(Option::is_none) } else { None };
+        let at = hole.unwrap_or(self.slabs.len());
+        // Relaxed, here and below: under the lock.
+        slab.about().at.store(at, Relaxed);
+        if hole.is_none() {
+            self.slabs.push(None);
+        }
+        self.slabs[at] = Some(slab);
+        self.len += 1;
+        self.partial.push(at);
+    }
+
+    /// A free block; none where no slab has any.
+    pub(crate) fn take_one(&mut self, owner: &K::Owner) -> Option<Block<K>> {
+        let slab = self.slabs[*self.partial.last()?].as_mut()?;
+        slab.keep(owner);
+        let block = slab.free.pop().or_else(|| slab.carve(1).pop());
+        if slab.is_full() {
+            self.partial.pop();
+        }
+        block
+    }
+
+    /// As many free blocks as a chain has, or as one slab has: what was freed before, and else what is fresh.
+    fn take_chain(&mut self, owner: &K::Owner, class: usize) -> Chain<K> {
+        let chain = Chain::new();
+        let Some(slab) = self.partial.last().and_then(|&at| self.slabs[at].as_mut()) else { return chain };
+        slab.keep(owner);
+        // What was freed is not in the cache, and the lock is held meanwhile.
+        let freed = cmp::min(K::chain_len(class), FREED_MAX);
+        while chain.len() < freed
+            && let Some(block) = slab.free.pop()
+        {
+            chain.push(block);
+        }
+        let chain = if chain.len() > 0 { chain } else { slab.carve(K::chain_len(class)) };
+        if slab.is_full() {
+            self.partial.pop();
+        }
+        chain
+    }
+
+    /// Takes a block back. Returns what is unused from here on.
+    #[inline]
+    pub(crate) fn give(&mut self, block: Block<K>) -> Option<Unused<K>> {
+        let at = block.about().at.load(Relaxed);
+        let slab = self.slabs[at].as_mut().expect("a block keeps its slab");
+        assert!(ptr::eq(block.about(), slab.about.as_ptr()), "a block goes back to its own class");
+        if slab.is_full() {
+            self.partial.push(at);
+        }
+        slab.free.push(block);
+        (slab.used() == 0).then(|| self.let_go(at))
+    }
+
+    /// Gives up an unused slab, if it is not the only one, and its count on the owner.
+    #[cold]
+    fn let_go(&mut self, at: usize) -> Unused<K> {
+        let owner = self.slabs[at].as_mut().and_then(|slab| slab.owner.take());
+        if self.len == 1 {
+            return (None, owner);
+        }
+        self.len -= 1;
+        self.partial.retain(|partial| *partial != at);
+        (self.slabs[at].take(), owner)
+    }
+
+    /// Visits blocks that were handed out once, some of which are free, until `visit` returns false: the next call goes on with
+    /// that one. False at the end.
+    pub(crate) fn visit(&self, place: &mut Place, mut visit: impl FnMut(NonNull<u8>) -> bool) -> bool {
+        while let Some(slab) = self.slabs.get(place.slab) {
+            // If there is another one by now, what it has is new, and need not be visited.
+            while let Some(slab) = slab.as_ref().filter(|slab| place.block < slab.fresh) {
+                if !visit(slab.block_at(place.block)) {
+                    return true;
                 }
-                self.slabs -= 1;
-                return Some(slab);
+                place.block += 1;
             }
-            if was_full {
-                self.link(slab);
-            }
+            *place = Place { slab: place.slab + 1, block: 0 };
         }
-        None
+        false
     }
 
-    /// # Safety
-    /// The slab is the store's, and in no list.
-    unsafe fn link(&mut self, mut slab: NonNull<Slab>) {
-        // SAFETY: promised by the caller; the head is in the list.
-        unsafe {
-            slab.as_mut().prev = ptr::null_mut();
-            slab.as_mut().next = self.partial;
-            if let Some(head) = self.partial.as_mut() {
-                head.prev = slab.as_ptr();
-            }
+    pub(crate) fn id_at(&self, address: usize) -> Option<u64> {
+        let slab = self.slabs.iter().flatten().find(|slab| slab.about.addr().get() == address & !(K::SLAB_SIZE - 1))?;
+        Some(slab.about().id_at(address))
+    }
+}
+
+impl<K: Kind> Slab<K> {
+    /// Bytes in front of the first block.
+    const HEADER: usize = size_of::<About<K>>().next_multiple_of(K::ALIGN);
+
+    /// What the allocator is asked for, so that a slab can begin at a multiple of its size. What is in front of it and behind is
+    /// never touched. Asked for the alignment itself, glibc does not find what it was given back, once it has stopped mapping
+    /// such sizes one by one: 250,000 tasks that came and went grew a process by 10 MB each time.
+    const AREA: Layout = {
+        let (more, align) = if K::MAPPED { (PAGE - 160, 64) } else { (0, 16) };
+        match Layout::from_size_align(2 * K::SLAB_SIZE + more, align) {
+            Ok(layout) => layout,
+            Err(_) => panic!("the alignment is a power of two"),
         }
-        self.partial = slab.as_ptr();
+    };
+
+    pub(crate) fn new(owner: &K::Owner, class: usize) -> Slab<K> {
+        const { assert!(K::SLAB_SIZE.is_power_of_two() && K::ALIGN.is_power_of_two() && each_once(&K::ORDER)) };
+        let block_size = K::size_of_class(class);
+        assert!(block_size >= size_of::<Link>() && block_size.is_multiple_of(align_of::<Link>()));
+        let blocks = (K::SLAB_SIZE - Self::HEADER) / block_size;
+        let first_id = K::fresh_ids(owner, blocks as u64);
+        // SAFETY: an area has a size. It has room for a slab that begins at a multiple of its size, and this for its header.
+        let about = unsafe {
+            let area = NonNull::new(alloc(Self::AREA)).unwrap_or_else(|| handle_alloc_error(Self::AREA));
+            let about = area.add(area.addr().get().wrapping_neg() & (K::SLAB_SIZE - 1)).cast();
+            about.write(About { owner, class, block_size, first_id, area, at: AtomicUsize::new(0) });
+            about
+        };
+        Slab { about, free: Chain::new(), fresh: 0, blocks, owner: None }
     }
 
-    /// # Safety
-    /// The slab is in the list.
-    unsafe fn unlink(&mut self, mut slab: NonNull<Slab>) {
-        // SAFETY: promised by the caller; neighbors are in the list.
-        unsafe {
-            let (prev, next) = (slab.as_ref().prev, slab.as_ref().next);
-            match prev.as_mut() {
-                Some(prev) => prev.next = next,
-                None => self.partial = next,
-            }
-            if let Some(next) = next.as_mut() {
-                next.prev = prev;
-            }
-            slab.as_mut().prev = ptr::null_mut();
-            slab.as_mut().next = ptr::null_mut();
+    /// Blocks in use, those that workers and the store keep among them.
+    fn used(&self) -> usize {
+        self.fresh - self.free.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.used() == self.blocks
+    }
+
+    /// Counts on the owner, before a block is in use.
+    fn keep(&mut self, owner: &K::Owner) {
+        if self.used() == 0 {
+            let counted = K::counted(owner);
+            assert!(ptr::eq(counted.owner(), self.about().owner), "a slab has one owner");
+            self.owner = Some(counted);
+        }
+    }
+
+    /// Up to so many blocks that were never handed out: in their order, so that what goes through tasks in the order of their
+    /// making goes through memory.
+    fn carve(&mut self, wanted: usize) -> Chain<K> {
+        let (from, chain) = (self.fresh, Chain::new());
+        self.fresh = cmp::min(from + wanted, self.blocks);
+        for order in (from..self.fresh).rev() {
+            let block = Block(self.block_at(order).cast());
+            K::prepare(&block);
+            chain.push(block);
+        }
+        chain
+    }
+
+    fn about(&self) -> &About<K> {
+        // SAFETY: written by `new`, and never moved.
+        unsafe { self.about.as_ref() }
+    }
+
+    /// The block that is handed out first after so many others.
+    fn block_at(&self, order: usize) -> NonNull<u8> {
+        assert!(order < self.blocks);
+        let group = order - order % GROUP;
+        let at = if group + GROUP <= self.blocks { group + usize::from(K::ORDER[order % GROUP]) } else { order };
+        // SAFETY: within the slab.
+        unsafe { self.about.cast::<u8>().add(Self::HEADER + at * self.about().block_size) }
+    }
+}
+
+impl<K: Kind> Drop for Slab<K> {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`. A class gives up a slab only where nothing of it is in use: one of which something is keeps the
+        // owner, and this its classes.
+        unsafe { dealloc(self.about().area.as_ptr(), Self::AREA) };
+    }
+}
+
+/// One block.
+#[inline(never)]
+pub(crate) fn take_one<K: Kind>(owner: &K::Owner, class: usize) -> Block<K> {
+    let slabs = K::class(owner, class);
+    loop {
+        let mut state = slabs.lock();
+        if let Some(block) = state.take_one(owner) {
+            return block;
+        }
+        // Before there are more slabs, what workers have freed is used again.
+        let chain = state.chains.pop();
+        drop(state);
+        match chain {
+            Some(chain) => give(chain),
+            None => grow::<K>(owner, class),
         }
     }
 }
 
-/// From one block of a fresh chain to the next.
-const CHAIN_STEP: usize = 37;
+/// A block, and those behind it.
+#[inline(never)]
+pub(super) fn take_chain<K: Kind>(owner: &K::Owner, class: usize) -> (Block<K>, Chain<K>) {
+    let slabs = K::class(owner, class);
+    loop {
+        let mut state = slabs.lock();
+        let chain = state.chains.pop().unwrap_or_else(|| state.take_chain(owner, class));
+        drop(state);
+        if let Some(block) = chain.pop() {
+            return (block, chain);
+        }
+        grow::<K>(owner, class);
+    }
+}
 
-/// Chains that are kept for workers: 4,096 blocks.
-const CHAINS_MAX: usize = 64;
+#[cold]
+fn grow<K: Kind>(owner: &K::Owner, class: usize) {
+    let slab = Slab::new(owner, class);
+    K::class(owner, class).lock().add(slab);
+}
 
-const _: () = assert!(size_of::<Slab>() <= 64, "a header takes one block");
+/// Gives a chain to the store, or blocks back where that is full.
+pub(super) fn give_chain<K: Kind>(chain: Chain<K>) {
+    let Some(block) = chain.pop() else { return };
+    // SAFETY: the block keeps the owner. It is in the chain again, and that in the store, before the lock is let go of.
+    let slabs = K::class(unsafe { NonNull::from(block.about().owner()).as_ref() }, block.about().class);
+    chain.push(block);
+    let mut state = slabs.lock();
+    if state.chains.len() < K::CHAINS_MAX {
+        return state.chains.push(chain);
+    }
+    drop(state);
+    give(chain);
+}
 
-#[cfg(test)]
+/// Gives blocks back to the slabs.
+pub(crate) fn give<K: Kind>(chain: Chain<K>) {
+    let mut next = chain.pop();
+    while let Some(block) = next {
+        let (owner, class) = (NonNull::from(block.about().owner()), block.about().class);
+        // SAFETY: the block keeps the owner, and then what its slab lets go of does.
+        let mut slabs = K::class(unsafe { owner.as_ref() }, class).lock();
+        let mut unused = slabs.give(block);
+        let mut given = 1;
+        next = chain.pop();
+        while unused.is_none()
+            && given < FREED_MAX
+            && let Some(block) = next.take_if(|block| block.about().is_of(owner.as_ptr(), class))
+        {
+            unused = slabs.give(block);
+            given += 1;
+            next = chain.pop();
+        }
+        drop(slabs);
+        // Perhaps the end of the owner, so that nothing here borrows it.
+        drop(unused);
+    }
+}
+
+/// Gives one block back to its slab.
+pub(crate) fn give_one<K: Kind>(block: Block<K>) {
+    let chain = Chain::new();
+    chain.push(block);
+    give(chain);
+}
+
+/// Gives a chain of the store back to the slabs; false where it has none.
+pub(super) fn give_back_stored<K: Kind>(owner: &K::Owner, class: usize) -> bool {
+    let chain = K::class(owner, class).lock().chains.pop();
+    chain.map(give).is_some()
+}
+
+/// Visits what `look` finds in the blocks of a class that were handed out once, some of which are free; those that are handed
+/// out meanwhile perhaps. `look` runs under a lock, and keeps its block from being given back as long as what it returns is
+/// there; `visit` does not.
+pub(crate) fn walk<K: Kind, T: Clone>(
+    class: &Lock<Class<K>>,
+    mut look: impl FnMut(NonNull<u8>) -> Option<T>,
+    mut visit: impl FnMut(T),
+) {
+    let mut place = Place::default();
+    // Kept until the next stretch was taken, so that the slab is still there.
+    let mut last: Option<T> = None;
+    loop {
+        let mut found = Vec::with_capacity(STRETCH);
+        let more = class.lock().visit(&mut place, |block| {
+            let room = found.len() < STRETCH;
+            if room {
+                found.extend(look(block));
+            }
+            room
+        });
+        drop(std::mem::replace(&mut last, found.last().cloned()));
+        found.into_iter().for_each(&mut visit);
+        if !more {
+            break;
+        }
+    }
+}
+
+/// The order that goes through a group in steps of that many blocks, which is odd.
+pub(crate) const fn in_steps(step: usize) -> [u8; GROUP] {
+    let mut order = [0; GROUP];
+    let mut at = 0;
+    while at < GROUP {
+        order[at] = (at * step % GROUP) as u8;
+        at += 1;
+    }
+    order
+}
+
+const fn each_once(order: &[u8; GROUP]) -> bool {
+    let (mut seen, mut at) = (0u64, 0);
+    while at < GROUP {
+        seen |= 1 << order[at];
+        at += 1;
+    }
+    seen == u64::MAX
+}
+
+/// Neighbors that are handed out in an order of their own.
+pub(crate) const GROUP: usize = 64;
+
+const PAGE: usize = 4096;
+
+/// Blocks that are looked for, or given back, under a lock at once.
+const FREED_MAX: usize = 64;
+
+/// What a walk takes at once.
+const STRETCH: usize = 64;
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
+    use std::sync::Weak;
+
     use super::*;
 
-    /// Static, as the real ones, so that what they keep is not a leak.
-    static REGIONS: Regions = Regions::new();
-    static STORES: [Store; 2] = [Store::new(64, &REGIONS), Store::new(256, &REGIONS)];
+    struct Own(Lock<Class<Bytes>>, Weak<Own>);
+
+    struct Bytes;
+
+    impl Kind for Bytes {
+        type Owner = Own;
+        const SLAB_SIZE: usize = 16 << 10;
+        const ALIGN: usize = 128;
+        const ORDER: [u8; GROUP] = in_steps(37);
+        const CHAINS_MAX: usize = 1;
+
+        fn size_of_class(_: usize) -> usize {
+            192
+        }
+
+        fn chain_len(_: usize) -> usize {
+            64
+        }
+
+        fn class(own: &Own, _: usize) -> &Lock<Class<Bytes>> {
+            &own.0
+        }
+
+        fn counted(own: &Own) -> Count<Own> {
+            Count::Counted(own.1.upgrade().expect("it is used"))
+        }
+    }
+
+    fn taken(own: &Own, count: usize) -> Vec<Block<Bytes>> {
+        (0..count).map(|_| take_one(own, 0)).collect()
+    }
 
     #[test]
     fn blocks_are_apart_and_come_back() {
-        for store in &STORES {
-            let size = store.block_size;
-            let mut taken: Vec<_> = (0..1_000).map(|_| store.take()).collect();
-            taken.sort();
-            for pair in taken.windows(2) {
-                assert!(pair[1].addr().get() - pair[0].addr().get() >= size);
-                assert_eq!(pair[0].addr().get() % 64, 0);
-            }
-            let slabs = store.state.lock().slabs;
-            assert_eq!(slabs, 1_000usize.div_ceil(SLAB_SIZE / size - 1));
-            for block in taken.drain(..) {
-                // SAFETY: written whole, so that an overlap would destroy a neighbor's link or header.
-                unsafe {
-                    ptr::write_bytes(block.as_ptr().cast::<u8>(), 0xff, size);
-                    store.give(block);
-                }
-            }
-            assert_eq!(store.state.lock().slabs, 1);
-            let chain = store.take_chain();
-            // SAFETY: just taken.
-            unsafe { store.give_chain(chain) };
-            assert_eq!(store.take_chain(), chain);
-            // SAFETY: as above.
-            unsafe { store.give_chain(chain) };
-            // Single blocks come from it too, before there is another slab.
-            let slabs = store.state.lock().slabs;
-            let mut taken: Vec<_> = (0..slabs * (SLAB_SIZE / size - 1)).map(|_| store.take()).collect();
-            assert_eq!(store.state.lock().slabs, slabs);
-            let count = taken.len();
-            taken.sort();
-            taken.dedup();
-            assert_eq!(taken.len(), count);
-            for block in taken {
-                // SAFETY: taken above, and given once.
-                unsafe { store.give(block) };
-            }
-            assert_eq!(store.state.lock().slabs, 1);
+        let own = Arc::new_cyclic(|this| Own(Lock::new(Class::new()), this.clone()));
+        let mut blocks = taken(&own, 1_000);
+        blocks.sort_by_key(Block::pointer);
+        for pair in blocks.windows(2) {
+            assert!(pair[1].pointer().addr().get() - pair[0].pointer().addr().get() >= 192);
+            assert_eq!(pair[0].pointer().addr().get() % 64, 0);
         }
+        let slabs = own.0.lock().slabs();
+        assert_eq!(slabs, 1_000usize.div_ceil(((16 << 10) - 128) / 192));
+        assert_eq!(Arc::strong_count(&own), 1 + slabs, "a slab that is used counts on its owner");
+        for block in blocks {
+            // SAFETY: written whole, so that an overlap would destroy a neighbor's link or a header.
+            unsafe { block.pointer().write_bytes(0xff, 192) };
+            give_one(block);
+        }
+        assert_eq!((own.0.lock().slabs(), Arc::strong_count(&own)), (1, 1));
+        // A chain that is stored is taken first, and single blocks come from it before there is another slab.
+        let (first, rest) = take_chain::<Bytes>(&own, 0);
+        let (at, len) = (first.pointer(), rest.len() + 1);
+        assert_eq!(len, 64);
+        rest.push(first);
+        give_chain(rest);
+        let (first, rest) = take_chain::<Bytes>(&own, 0);
+        assert_eq!((first.pointer(), rest.len() + 1), (at, len));
+        rest.push(first);
+        give_chain(rest);
+        let blocks = taken(&own, ((16 << 10) - 128) / 192);
+        assert_eq!(own.0.lock().slabs(), 1);
+        blocks.into_iter().for_each(give_one);
+        assert_eq!((own.0.lock().slabs(), Arc::strong_count(&own)), (1, 1));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::color::cell::{ColorCell, State};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-use crate::memory::pool::SLAB_COLORS;
+use crate::memory::slab::Place;
 use crate::observe::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
 use crate::runtime::shared::{Running, Shared, Slot};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -70,9 +70,11 @@ pub(crate) fn queued_by_home(shared: &Shared) -> Vec<u64> {
         true
     };
     add(shared.default_cell());
-    // One slab at a time, so that those who make colors can come in between.
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-    (0..).take_while(|&slab| shared.pool.each(slab, 0, &mut add).is_some()).for_each(drop);
+    {
+        let mut place = Place::default();
+        while shared.pool.each(&mut place, &mut add) {}
+    }
     queued
 }
 
@@ -174,15 +176,19 @@ impl<'a> Look<'a> {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     fn slabs(&mut self) {
         let shared = self.shared;
-        let mut slab = 0;
-        let mut from = 0;
-        while let Some(missed) = shared.pool.each(slab, from, |cell| self.color(cell)) {
+        let mut place = Place::default();
+        loop {
+            let mut missed = false;
+            let more = shared.pool.each(&mut place, |cell| {
+                missed = !self.color(cell);
+                !missed
+            });
+            if !more {
+                break;
+            }
             // The home lock is not kept longer than the pool's.
             self.home = None;
-            if missed == SLAB_COLORS {
-                (slab, from) = (slab + 1, 0);
-            } else {
-                from = missed;
+            if missed {
                 self.pause();
             }
         }

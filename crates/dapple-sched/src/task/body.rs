@@ -9,13 +9,15 @@ use std::ptr::{self, NonNull};
 use std::task::{Context, Poll};
 
 use super::handle::JoinHandle;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+use super::memory;
 use super::{
     BACKGROUND, COLORED, Header, JOINED, LiveTask, Outcome, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
     enqueue, run_node, side,
 };
-#[cfg(not(any(dapple_loom, dapple_shuttle)))]
-use super::{memory, slab::Block};
 use crate::color::node::{Node, Origin, VTable};
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+use crate::memory::slab::Block;
 use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};

@@ -1,6 +1,6 @@
 //! Tasks: a future with a color, polled by callbacks of that color.
 //!
-//! Imports everything from below but `memory`: tasks have blocks of their own (`blocks`). Imports nothing from above, which is `state`.
+//! Imports everything from below. Imports nothing from above, which is `state`.
 //! Begin with this file; then read `rights`, what code may do with a task, `body`, a task's own part, and `light`, how a worker polls tasks without a color.
 //!
 //! A task is one block of memory: a header of 32 bytes whose first field is the node that is queued when the task is woken,
@@ -45,9 +45,6 @@
 //! color. (In a queue of light tasks the first one is enough, as what stands there has not ended.)
 
 pub(crate) mod abort;
-#[cfg(not(dapple_shuttle))]
-#[cfg_attr(dapple_loom, allow(dead_code, reason = "the models of tasks have a memory of their own"))]
-mod blocks;
 mod body;
 pub(crate) mod budget;
 mod handle;
@@ -58,14 +55,9 @@ mod memory;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 #[path = "model_memory.rs"]
 mod memory;
-#[cfg(dapple_loom)]
-pub(crate) mod model_blocks;
 mod queue;
 mod rights;
 mod side;
-#[cfg(not(dapple_shuttle))]
-#[cfg_attr(dapple_loom, allow(dead_code, reason = "the models of tasks have a memory of their own"))]
-mod slab;
 mod waker;
 pub(crate) mod yield_now;
 

@@ -209,8 +209,7 @@ impl Worker {
                         continue;
                     }
                     // A part at a time, so that what comes meanwhile does not wait.
-                    if !self.blocks.give_back_some() {
-                        self.free_tasks.give_back();
+                    if !self.blocks.give_back_some() && !self.free_tasks.give_back_some(&self.shared) {
                         self.sleep();
                     }
                 }
@@ -519,12 +518,6 @@ impl Worker {
             fork::end_worker();
         }
         self.dispatching(|| self.shared.driver.poll(slot))
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.free_tasks.give_all();
     }
 }
 

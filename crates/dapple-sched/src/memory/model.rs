@@ -1,19 +1,20 @@
-//! [`blocks`](super::blocks) alone, for loom: blocks with a count and a value that loom sees.
+//! [`slab`] and [`FreeList`] alone, for loom: blocks with a count and a value that loom sees.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use super::blocks::{self, FreeTasks, Owner};
-use super::slab;
+use super::free_list::FreeList;
+use super::slab::{self, Class, Count, Kind};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
+use crate::sync::lock::Lock;
 use crate::sync::refs;
 
 /// The blocks of one owner.
 pub struct Blocks(Arc<Own>);
 
 struct Own {
-    blocks: blocks::Blocks<Own>,
+    class: Lock<Class<Model>>,
     this: Weak<Own>,
     /// Set when it is freed.
     gone: Arc<std::sync::atomic::AtomicBool>,
@@ -26,20 +27,33 @@ impl Drop for Own {
     }
 }
 
-impl Owner for Own {
-    fn blocks(&self) -> &blocks::Blocks<Own> {
-        &self.blocks
+/// A slab has two blocks.
+struct Model;
+
+impl Kind for Model {
+    type Owner = Own;
+
+    const SLAB_SIZE: usize = 1 << 10;
+
+    const ALIGN: usize = 64;
+
+    fn size_of_class(_class: usize) -> usize {
+        448
     }
 
-    fn fresh_ids(&self, _count: u64) -> u64 {
-        0
+    fn chain_len(_class: usize) -> usize {
+        CHAIN_LEN
     }
 
-    fn counted(&self) -> Arc<Own> {
-        self.this.upgrade().expect("it is used")
+    fn class(own: &Own, _class: usize) -> &Lock<Class<Model>> {
+        &own.class
     }
 
-    fn prepare(block: &slab::Block<Own>) {
+    fn counted(own: &Own) -> Count<Own> {
+        Count::Counted(own.this.upgrade().expect("it is used"))
+    }
+
+    fn prepare(block: &slab::Block<Model>) {
         let content = Content { link: 0, count: AtomicU32::new(0), value: UnsafeCell::new(FREE) };
         // SAFETY: the caller's, and large enough.
         unsafe { block.pointer().cast::<Content>().write(content) };
@@ -65,23 +79,23 @@ unsafe impl Send for Block {}
 /// The free blocks of one worker.
 pub struct Keeper {
     owner: Arc<Own>,
-    kept: FreeTasks<Own>,
+    kept: FreeList<Model>,
 }
 
 impl Blocks {
     /// None yet. `gone` is set when nothing has or uses them any more.
     pub fn new(gone: Arc<std::sync::atomic::AtomicBool>) -> Blocks {
-        Blocks(Arc::new_cyclic(|this| Own { blocks: blocks::Blocks::new(), this: this.clone(), gone }))
+        Blocks(Arc::new_cyclic(|this| Own { class: Lock::new(Class::new()), this: this.clone(), gone }))
     }
 
     /// What a worker has.
     pub fn keeper(&self) -> Keeper {
-        Keeper { owner: self.0.clone(), kept: FreeTasks::new() }
+        Keeper { owner: self.0.clone(), kept: FreeList::new() }
     }
 
     /// Takes a block as a thread does that is no worker.
     pub fn take(&self, value: u32) -> Block {
-        Block::start(blocks::Blocks::take_one(&*self.0, CLASS), value)
+        Block::start(slab::take_one(&*self.0, 0), value)
     }
 
     /// Visits the blocks in use.
@@ -91,38 +105,33 @@ impl Blocks {
             // SAFETY: prepared, and under the lock its slab stays. Acquire pairs with `start`.
             refs::add_if_any(unsafe { &(*block.as_ptr()).count }, Acquire).then(|| Block(block))
         };
-        self.0.blocks.walk(look, visit);
+        slab::walk(&self.0.class, look, visit);
     }
 
     /// How many slabs there are.
     pub fn slabs(&self) -> usize {
-        self.0.blocks.slabs(CLASS)
+        self.0.class.lock().slabs()
     }
 }
 
 impl Keeper {
     /// Takes a block.
     pub fn take(&self, value: u32) -> Block {
-        Block::start(self.kept.pop(&*self.owner, CLASS), value)
+        Block::start(self.kept.take().unwrap_or_else(|| self.kept.refill(&self.owner, 0)), value)
     }
 
     /// Drops a reference; the last one leaves the block here.
     pub fn give(&self, block: Block) {
         if block.end() {
-            self.kept.push(block.memory());
+            self.kept.keep(block.memory());
+            self.kept.trim(CHAIN_LEN);
         }
         std::mem::forget(block);
     }
 }
 
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.kept.give_all();
-    }
-}
-
 impl Block {
-    fn start(block: slab::Block<Own>, value: u32) -> Block {
+    fn start(block: slab::Block<Model>, value: u32) -> Block {
         let block = Block(block.into_raw().cast());
         block.content().value.with_mut(|content| {
             // SAFETY: free, and the caller's; loom checks it.
@@ -140,7 +149,7 @@ impl Block {
     }
 
     /// After the last reference.
-    fn memory(&self) -> slab::Block<Own> {
+    fn memory(&self) -> slab::Block<Model> {
         // SAFETY: what `start` was given, and given up by the last reference.
         unsafe { slab::Block::from_raw(self.0.cast()) }
     }
@@ -173,12 +182,12 @@ impl Clone for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if self.end() {
-            blocks::Blocks::give_one(self.memory());
+            slab::give_one(self.memory());
         }
     }
 }
 
-const CLASS: usize = 0;
+const CHAIN_LEN: usize = 2;
 
 /// The value of a free block.
 const FREE: u32 = u32::MAX;
