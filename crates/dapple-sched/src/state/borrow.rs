@@ -1,6 +1,6 @@
 //! A state's value, with a count of the closures that have borrowed it: counted as `RefCell` counts.
 //!
-//! The count is touched only by the one thread that holds the state's color for writing, so it needs no atomics.
+//! The count is touched only by the one thread that holds the state's color for writing: an atomic which needs no order.
 //! Readers that hold the color for reading leave no mark: as long as they do, no thread holds it for writing, and so no
 //! thread can write the state.
 //!
@@ -10,15 +10,16 @@
 //! | -1 | one that writes | 0 (it ends) |
 //! | n > 0 | n that read, on the thread that holds the color for writing | n + 1, n - 1 |
 
-use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+// Not that of the models, which look at the value, and at the color that guards both.
+use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use crate::sync::UnsafeCell;
 
 /// See the table.
 pub(super) struct Lent<T> {
-    closures: UnsafeCell<Cell<isize>>,
+    closures: AtomicIsize,
     /// Touched while the color is held.
     value: UnsafeCell<ManuallyDrop<T>>,
 }
@@ -39,15 +40,13 @@ pub struct Reader<'a, T> {
 
 impl<T> Lent<T> {
     pub(super) fn new(value: T) -> Lent<T> {
-        Lent { closures: UnsafeCell::new(Cell::new(0)), value: UnsafeCell::new(ManuallyDrop::new(value)) }
+        Lent { closures: AtomicIsize::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
 
-    /// # Safety
-    /// The caller holds the state's color for writing.
+    /// Adds to the count. Relaxed, here and below: it orders nothing, and one thread at a time touches it.
     #[inline]
-    unsafe fn count<R>(&self, f: impl FnOnce(&Cell<isize>) -> R) -> R {
-        // SAFETY: promised by the caller; no other thread touches the cell.
-        self.closures.with_mut(|count| f(unsafe { &*count }))
+    fn count(&self, by: isize) {
+        self.closures.store(self.closures.load(Relaxed) + by, Relaxed);
     }
 
     /// A closure that writes enters, unless another one is inside.
@@ -56,17 +55,11 @@ impl<T> Lent<T> {
     /// The caller holds the state's color for writing until the writer is dropped.
     #[inline]
     pub(super) unsafe fn write(&self) -> Option<Writer<'_, T>> {
-        // SAFETY: promised by the caller.
-        let enters = unsafe {
-            self.count(|count| {
-                let free = count.get() == 0;
-                if free {
-                    count.set(-1);
-                }
-                free
-            })
-        };
-        enters.then(|| Writer { lent: self, value: self.value.with_mut(|value| value).cast() })
+        let free = self.closures.load(Relaxed) == 0;
+        free.then(|| {
+            self.count(-1);
+            Writer { lent: self, value: self.value.with_mut(|value| value).cast() }
+        })
     }
 
     /// A closure that reads enters, unless one that writes is inside.
@@ -74,9 +67,14 @@ impl<T> Lent<T> {
     /// # Safety
     /// The caller holds the state's color until the reader is dropped; for reading only, unless it `counts`.
     pub(super) unsafe fn read(&self, counts: bool) -> Option<Reader<'_, T>> {
-        // SAFETY: promised by the caller. The frames of as many closures as an `isize` counts fit into no stack.
-        let enters = !counts || unsafe { self.count(|count| count.get() >= 0 && count.replace(count.get() + 1) >= 0) };
-        enters.then(|| Reader { lent: self, value: self.value.with(|value| value).cast(), counts })
+        let enters = !counts || self.closures.load(Relaxed) >= 0;
+        enters.then(|| {
+            if counts {
+                // The frames of as many closures as an `isize` counts fit into no stack.
+                self.count(1);
+            }
+            Reader { lent: self, value: self.value.with(|value| value).cast(), counts }
+        })
     }
 
     /// The value, for the last handle to drop.
@@ -110,8 +108,8 @@ impl<T> DerefMut for Writer<'_, T> {
 impl<T> Drop for Writer<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the color is still held, as promised to `write`.
-        unsafe { self.lent.count(|count| count.set(0)) };
+        // The color is still held, as promised to `write`.
+        self.lent.count(1);
     }
 }
 
@@ -128,8 +126,8 @@ impl<T> Deref for Reader<'_, T> {
 impl<T> Drop for Reader<'_, T> {
     fn drop(&mut self) {
         if self.counts {
-            // SAFETY: the color is still held, as promised to `read`.
-            unsafe { self.lent.count(|count| count.set(count.get() - 1)) };
+            // The color is still held, as promised to `read`.
+            self.lent.count(-1);
         }
     }
 }
