@@ -46,20 +46,19 @@ impl<K: Kind> FreeList<K> {
         self.freed.push(block);
     }
 
-    /// Makes room where the list is a whole chain.
+    /// Makes room where the list is a whole chain. True: that was, by now, a burst.
     #[inline]
-    pub(crate) fn trim(&self, chain_len: usize) {
-        if self.freed.len() >= chain_len {
-            self.spill();
-        }
+    pub(crate) fn trim(&self, chain_len: usize) -> bool {
+        self.freed.len() >= chain_len && self.spill()
     }
 
     /// What is in the list becomes the spare chain, and what that was is passed on.
     #[cold]
-    fn spill(&self) {
+    fn spill(&self) -> bool {
         let passed_on = self.spare.replace(self.freed.take());
         self.spilled.set(self.spilled.get() + passed_on.len());
         slab::give_chain(passed_on);
+        self.saw_burst()
     }
 
     /// Whether much was passed on.

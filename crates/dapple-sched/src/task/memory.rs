@@ -6,6 +6,7 @@
 //! Whether a block is a task is told by its count, which is 0 where it is free; so a shutdown finds all tasks that are left
 //! without a list of them.
 
+use std::cell::Cell;
 use std::ptr;
 
 use super::{Header, LiveTask, TaskRef};
@@ -24,6 +25,8 @@ pub(crate) struct TaskMemory {
 /// The free blocks of one worker.
 pub(crate) struct FreeTasks {
     lists: Box<[FreeList<Tasks>]>,
+    /// One of them has seen a burst.
+    burst: Cell<bool>,
 }
 
 pub(super) struct Tasks;
@@ -84,12 +87,16 @@ impl TaskMemory {
 
 impl FreeTasks {
     pub(crate) fn new() -> FreeTasks {
-        FreeTasks { lists: (0..CLASSES).map(|_| FreeList::new()).collect() }
+        FreeTasks { lists: (0..CLASSES).map(|_| FreeList::new()).collect(), burst: Cell::new(false) }
     }
 
     /// For a worker without work: after a burst, gives memory back, a chain of blocks at a time. True: there may be more.
     pub(crate) fn give_back_some(&self, shared: &Shared) -> bool {
-        self.lists.iter().enumerate().any(|(class, list)| list.saw_burst() && list.give_back_some(shared, class))
+        let mut lists = self.lists.iter().enumerate();
+        if self.burst.get() && !lists.any(|(class, list)| list.saw_burst() && list.give_back_some(shared, class)) {
+            self.burst.set(false);
+        }
+        self.burst.get()
     }
 }
 
@@ -136,7 +143,9 @@ pub(super) fn free(block: Block<Tasks>) {
         let class = block.about().class();
         let list = &worker.free_tasks.lists[class];
         list.keep(block);
-        list.trim(Tasks::chain_len(class));
+        if list.trim(Tasks::chain_len(class)) {
+            worker.free_tasks.burst.set(true);
+        }
         None
     });
     if let Some(block) = left {
