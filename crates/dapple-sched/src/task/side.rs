@@ -15,61 +15,51 @@
 
 use std::panic::Location;
 use std::ptr;
+use std::sync::{Arc, Weak};
 
 use crate::color::Color;
 use crate::color::node::{Origin, SIDE};
 use crate::hold::ticket::Ticket;
 use crate::observe::dump::TaskWait;
 use crate::runtime::foreign::KeptWaker;
-use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use crate::sync::atomic::{AtomicPtr, Ordering::*};
 use crate::sync::lock::Lock;
-use crate::sync::refs;
 
 /// What a task has beyond its header.
 #[repr(align(8))]
 pub(crate) struct Side {
     /// As a node's: where the task was spawned, or what traces it.
     pub(crate) origin: AtomicPtr<()>,
-    /// A boxed handle; null until the color is asked for. Set once.
+    /// That of a shared record.
+    given: Option<Color>,
+    /// Of one's own record: a boxed handle; null until the color is asked for. Set once.
     color: AtomicPtr<Color>,
     /// Who waits for the end of the task.
     pub(super) joiner: Lock<Option<KeptWaker>>,
     /// Grants that were handed to the task; see `ticket.rs`.
     pub(crate) granted: AtomicPtr<Ticket>,
-    /// The shared record that this one replaced, which has the color; or null. Counted.
-    base: *const Side,
+    /// The shared record that this one replaced, which has the color.
+    base: Option<Arc<Side>>,
     /// The line that asked for the color that the task waits for, and that color's number, or [`SEVERAL`]; null where it waits
     /// for none. Only to be shown, so that models do not look at them.
     waits_at: std::sync::atomic::AtomicPtr<Location<'static>>,
     waits_for: std::sync::atomic::AtomicU64,
-    /// Of a shared record: tasks, and records of their own that replaced it. 0 for one's own.
-    refs: AtomicU32,
 }
 
-// SAFETY: atomics and locks, a handle that is `Send` and `Sync`, and a record that is counted.
-unsafe impl Send for Side {}
-// SAFETY: as above.
-unsafe impl Sync for Side {}
-
 /// The shared record of a color that was used last. It keeps nothing alive.
-pub(crate) struct LastSide(Lock<*const Side>);
-
-// SAFETY: the pointer is followed under the lock only, and whoever frees the record takes it out first.
-unsafe impl Send for LastSide {}
-// SAFETY: as above.
-unsafe impl Sync for LastSide {}
+pub(crate) struct LastSide(Lock<Weak<Side>>);
 
 impl Side {
-    fn new(origin: *mut (), base: *const Side, refs: u32) -> Side {
+    fn new(origin: *mut (), given: Option<Color>, base: Option<Arc<Side>>) -> Side {
         Side {
             origin: AtomicPtr::new(origin),
+            given,
             color: AtomicPtr::new(ptr::null_mut()),
             joiner: Lock::new(None),
             granted: AtomicPtr::new(ptr::null_mut()),
             base,
             waits_at: Default::default(),
             waits_for: Default::default(),
-            refs: AtomicU32::new(refs),
         }
     }
 
@@ -77,9 +67,9 @@ impl Side {
     #[inline]
     pub(crate) fn of(word: &AtomicPtr<()>) -> Option<&Side> {
         // Acquire pairs with the exchange in `own`.
-        let word = word.load(Acquire);
-        // SAFETY: with the bit it is a record, which lives as long as the task whose word this is.
-        (word.addr() & SIDE != 0).then(|| unsafe { &*without_bit(word) })
+        let record = record(word.load(Acquire));
+        // SAFETY: a record lives as long as the task whose word this is.
+        unsafe { record.as_ref() }
     }
 
     /// The record that is this task's own, made where there is none.
@@ -87,7 +77,7 @@ impl Side {
         // Acquire: as in `of`.
         let mut old = word.load(Acquire);
         loop {
-            let base = if old.addr() & SIDE == 0 { ptr::null() } else { without_bit(old) };
+            let base = record(old);
             // SAFETY: as in `of`.
             let shared = unsafe { base.as_ref() };
             if let Some(side) = shared.filter(|side| !side.is_shared()) {
@@ -95,15 +85,26 @@ impl Side {
             }
             // Relaxed: the line of a shared record never changes.
             let origin = shared.map_or(old, |base| base.origin.load(Relaxed));
-            let made = Box::into_raw(Box::new(Side::new(origin, base, 0)));
-            // AcqRel: releases the record to `of`; the count that the word had on the base goes over to the new record.
-            match word.compare_exchange(old, with_bit(made), AcqRel, Acquire) {
-                // SAFETY: just made, and freed with the task only.
-                Ok(_) => return unsafe { &*made },
-                Err(now) => {
-                    // SAFETY: ours, as the exchange failed; its base is still the word's.
-                    drop(unsafe { Box::from_raw(made) });
-                    old = now;
+            // SAFETY: the word has a count, and here is another one.
+            let base = shared.map(|_| unsafe {
+                Arc::increment_strong_count(base);
+                Arc::from_raw(base)
+            });
+            let made = Arc::into_raw(Arc::new(Side::new(origin, None, base)));
+            // AcqRel: releases the record to `of`.
+            let now = word.compare_exchange(old, with_bit(made), AcqRel, Acquire).err();
+            // SAFETY: the new record is the word's, and is freed with the task only, and the count that the word had is ours; or
+            // the exchange failed, and the new record is ours.
+            unsafe {
+                match now {
+                    None => {
+                        Side::release(old);
+                        return &*made;
+                    }
+                    Some(now) => {
+                        drop(Arc::from_raw(made));
+                        old = now;
+                    }
                 }
             }
         }
@@ -112,55 +113,43 @@ impl Side {
     /// A record for one task more of `color` that was spawned at `origin`: that of the last one, if it fits. Returns the
     /// task's third word, which has a count.
     pub(crate) fn share(color: Color, origin: Origin) -> *mut () {
-        let origin = ptr::from_ref(origin).cast_mut().cast::<()>();
-        // SAFETY: the handle keeps the cell alive.
-        let last = &unsafe { color.cell().as_ref() }.ext.get_or_make().last_side;
-        let mut last = last.0.lock();
-        // SAFETY: whoever frees the record takes it out under this lock first.
-        if let Some(side) = unsafe { last.as_ref() }
-            && side.origin.load(Relaxed) == origin
-            && side.retain_if_used()
-        {
-            // The pointer itself, through which the record is freed.
-            return with_bit(last.cast_mut());
-        }
-        let side = Side::new(origin, ptr::null(), 1);
-        // Relaxed, here and above: not published before.
-        side.color.store(Box::into_raw(Box::new(color)), Relaxed);
-        let side = Box::into_raw(Box::new(side));
-        *last = side;
-        with_bit(side)
+        let origin = light_word(origin);
+        let cell = color.alive();
+        let mut last = cell.ext.get_or_make().last_side.0.lock();
+        let side = match last.upgrade() {
+            // Relaxed: it never changes, and the lock orders what is read of the record.
+            Some(side) if side.origin.load(Relaxed) == origin => side,
+            other => {
+                let side = Arc::new(Side::new(origin, Some(color.clone()), None));
+                let before = (std::mem::replace(&mut *last, Arc::downgrade(&side)), other);
+                drop(last);
+                // Perhaps the last count.
+                drop(before);
+                side
+            }
+        };
+        with_bit(Arc::into_raw(side))
     }
 
     fn is_shared(&self) -> bool {
-        // Relaxed: from 0 and to 0 for as long as the caller has a task of it.
-        self.refs.load(Relaxed) > 0
-    }
-
-    fn retain_if_used(&self) -> bool {
-        // Relaxed: the lock of `last_side` orders what is read of the record.
-        refs::add_if_any(&self.refs, Relaxed)
+        self.given.is_some()
     }
 
     /// The color, if it was asked for.
     #[inline]
     pub(crate) fn color(&self) -> Option<&Color> {
-        // SAFETY: a base is counted by the record that has it.
-        let holder = unsafe { self.base.as_ref() }.unwrap_or(self);
+        let holder = self.base.as_deref().unwrap_or(self);
         // SAFETY: set once, and freed with the record. Acquire pairs with `set_color`.
-        unsafe { holder.color.load(Acquire).as_ref() }
+        holder.given.as_ref().or_else(|| unsafe { holder.color.load(Acquire).as_ref() })
     }
 
-    /// Gives the task its color; gives it back where somebody was first.
+    /// Gives the task its color; gives it back where another thread was first.
     pub(super) fn set_color(&self, color: Color) -> Result<&Color, Color> {
         let color = Box::into_raw(Box::new(color));
         // AcqRel: releases the handle, and what was done to the color before, to `color`.
-        match self.color.compare_exchange(ptr::null_mut(), color, AcqRel, Acquire) {
-            // SAFETY: as in `color`.
-            Ok(_) => Ok(unsafe { &*color }),
-            // SAFETY: ours, as the exchange failed.
-            Err(_) => Err(*unsafe { Box::from_raw(color) }),
-        }
+        let set = self.color.compare_exchange(ptr::null_mut(), color, AcqRel, Acquire);
+        // SAFETY: as in `color`; or ours, as the exchange failed.
+        unsafe { if set.is_ok() { Ok(&*color) } else { Err(*Box::from_raw(color)) } }
     }
 
     /// The task waits for a color, or for several: asked for at that line.
@@ -190,52 +179,30 @@ impl Side {
     /// Gives up a task's third word.
     ///
     /// # Safety
-    /// The task is gone, and its word not used again.
+    /// The word has a count, which is the caller's to give.
     pub(crate) unsafe fn release(word: *mut ()) {
-        if word.addr() & SIDE == 0 {
-            return;
-        }
-        let side = without_bit(word);
-        // SAFETY: promised by the caller; what is freed is one's own, or was used by nobody else.
-        unsafe {
-            if (*side).is_shared() {
-                Side::release_shared(side);
-                return;
-            }
-            let own = Box::from_raw(side.cast_mut());
-            if !own.base.is_null() {
-                Side::release_shared(own.base);
-            }
-        }
-    }
-
-    /// # Safety
-    /// The caller has a count, which he gives up.
-    unsafe fn release_shared(side: *const Side) {
-        // SAFETY: counted; after the last count nobody but `share` may look at it, under the lock.
-        unsafe {
-            // AcqRel: as in `Arc`.
-            if (*side).refs.fetch_sub(1, AcqRel) != 1 {
-                return;
-            }
-            // Relaxed: set before it was shared.
-            let color = &*(*side).color.load(Relaxed);
-            let mut last = color.cell().as_ref().ext.get_or_make().last_side.0.lock();
-            if *last == side {
-                *last = ptr::null();
-            }
-            drop(last);
-            drop(Box::from_raw(side.cast_mut()));
+        let record = record(word);
+        if !record.is_null() {
+            // SAFETY: promised by the caller; from an `Arc`, in `own` or `share`.
+            drop(unsafe { Arc::from_raw(record) });
         }
     }
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
+        if let Some(color) = &self.given {
+            let cell = color.alive();
+            let mut last = cell.ext.get_or_make().last_side.0.lock();
+            let is_this = ptr::eq(last.as_ptr(), self);
+            let before = is_this.then(|| std::mem::take(&mut *last));
+            drop(last);
+            drop(before);
+        }
         // Relaxed: `&mut self` is ordered after all else.
         let color = self.color.load(Relaxed);
         if !color.is_null() {
-            // SAFETY: from a box, in `set_color` or `share`.
+            // SAFETY: from a box, in `set_color`.
             drop(unsafe { Box::from_raw(color) });
         }
     }
@@ -243,19 +210,20 @@ impl Drop for Side {
 
 impl LastSide {
     pub(crate) fn new() -> LastSide {
-        LastSide(Lock::new(ptr::null()))
+        LastSide(Lock::new(Weak::new()))
     }
 }
 
 /// The task waits for more than one color.
 const SEVERAL: u64 = u64::MAX;
 
-fn with_bit(side: *mut Side) -> *mut () {
-    side.map_addr(|addr| addr | SIDE).cast()
+fn with_bit(side: *const Side) -> *mut () {
+    side.map_addr(|addr| addr | SIDE).cast_mut().cast()
 }
 
-fn without_bit(word: *mut ()) -> *const Side {
-    word.map_addr(|addr| addr & !SIDE).cast()
+/// The record of a task's third word, or null.
+fn record(word: *mut ()) -> *const Side {
+    if word.addr() & SIDE == 0 { ptr::null() } else { word.map_addr(|addr| addr & !SIDE).cast() }
 }
 
 /// What a light task's third word is when it starts.
