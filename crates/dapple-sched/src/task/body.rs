@@ -13,7 +13,7 @@ use super::handle::JoinHandle;
 use super::memory;
 use super::{
     BACKGROUND, COLORED, Header, JOINED, LiveTask, Outcome, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
-    enqueue, run_node, side,
+    rights::Scheduled, run_node, side,
 };
 use crate::color::node::{Node, Origin, VTable};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -118,7 +118,7 @@ where
         }
     };
     // SAFETY: SCHEDULED is ours since the start.
-    unsafe { enqueue(task.task(), colored) };
+    unsafe { Scheduled::new(task.task(), colored) }.enqueue();
     JoinHandle { task, taken: false, output: PhantomData }
 }
 
@@ -131,7 +131,6 @@ where
     const VTABLE: &'static TaskVTable = &TaskVTable {
         node: VTable { run: run_node, drop: drop_node, waits: None },
         poll: Self::poll,
-        abort: Self::abort,
         take: Self::take,
         free: Self::free,
     };
@@ -189,46 +188,30 @@ where
         unsafe { task.pointer().cast::<TaskCell<F, G>>().as_ref().stage.with_mut(|stage| &mut *stage) }
     }
 
-    /// Polls. A panic is the task's result (C8).
+    /// Polls, or without a context drops the future. A panic is the task's result (C8), and so is one of the destructor.
     ///
     /// # Safety
-    /// As [`TaskCell::stage`]; the task is not done.
-    unsafe fn poll(task: LiveTask<'_>, cx: &mut Context<'_>) -> Outcome {
-        // SAFETY: promised by the caller; the future is there until DONE. It does not move, and is dropped in place.
-        let future = unsafe { Pin::new_unchecked(&mut *Self::stage(task).future) };
-        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-            Ok(Poll::Pending) => return Outcome::Pending,
-            Ok(Poll::Ready(output)) => Ok(output),
-            Err(payload) => Err(crate::runtime::panics::of_task(payload)),
-        };
-        // SAFETY: promised by the caller.
-        unsafe { Self::end(task, result) }
-    }
-
-    /// # Safety
-    /// As [`TaskCell::poll`].
-    unsafe fn abort(task: LiveTask<'_>) -> Outcome {
-        // SAFETY: promised by the caller.
-        unsafe { Self::end(task, Err(JoinError::aborted())) }
-    }
-
-    /// Drops the future and stores the output. A panicking destructor becomes the result.
-    ///
-    /// # Safety
-    /// As [`TaskCell::poll`]; there is no future afterwards.
-    unsafe fn end(task: LiveTask<'_>, result: Result<F::Output, JoinError>) -> Outcome {
-        // SAFETY: promised by the caller; dropped once, here, and in place.
-        let drop_future = || unsafe { ManuallyDrop::drop(&mut Self::stage(task).future) };
-        let result = match catch_unwind(AssertUnwindSafe(drop_future)) {
-            Ok(()) => result,
-            Err(payload) => {
-                let replaced = catch_unwind(AssertUnwindSafe(|| drop(result)));
-                replaced.unwrap_or_else(crate::runtime::panics::discard);
-                Err(crate::runtime::panics::of_task(payload))
-            }
-        };
+    /// As [`TaskCell::stage`]; the task is not done. There is no future afterwards, unless the outcome is [`Outcome::Pending`].
+    unsafe fn poll(task: LiveTask<'_>, cx: Option<&mut Context<'_>>) -> Outcome {
         // SAFETY: promised by the caller.
         let stage = unsafe { Self::stage(task) };
+        let mut result = Err(JoinError::aborted());
+        if let Some(cx) = cx {
+            // SAFETY: the future is there until DONE. It does not move, and is dropped in place.
+            let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
+            result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+                Ok(Poll::Pending) => return Outcome::Pending,
+                Ok(Poll::Ready(output)) => Ok(output),
+                Err(payload) => Err(crate::runtime::panics::of_task(payload)),
+            };
+        }
+        // SAFETY: dropped once, here, and in place.
+        let drop_future = || unsafe { ManuallyDrop::drop(&mut stage.future) };
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(drop_future)) {
+            let replaced = catch_unwind(AssertUnwindSafe(|| drop(result)));
+            replaced.unwrap_or_else(crate::runtime::panics::discard);
+            result = Err(crate::runtime::panics::of_task(payload));
+        }
         match result {
             Ok(output) => {
                 stage.output = ManuallyDrop::new(output);
@@ -246,16 +229,15 @@ where
     /// an `Option<Result<G::Given, JoinError>>`, which is `None`.
     unsafe fn take(task: LiveTask<'_>, failed: bool, to: Option<NonNull<()>>) {
         // SAFETY: promised by the caller.
-        let result = unsafe {
-            match Self::stage(task) {
+        unsafe {
+            let result = match Self::stage(task) {
                 Stage { error } if failed => Err(ManuallyDrop::take(error)),
                 Stage { output } => Ok(ManuallyDrop::take(output)),
+            };
+            match to {
+                Some(to) => to.cast::<Option<Result<_, _>>>().write(Some(result.map(G::give))),
+                None => Self::drop_result(task, result),
             }
-        };
-        match to {
-            // SAFETY: promised by the caller.
-            Some(to) => unsafe { to.cast::<Option<Result<_, _>>>().write(Some(result.map(G::give))) },
-            None => Self::drop_result(task, result),
         }
     }
 
@@ -275,17 +257,17 @@ where
     /// # Safety
     /// The last reference is gone.
     unsafe fn free(task: NonNull<Header>) {
-        // SAFETY: promised by the caller. Relaxed: the last one sees what all others did.
-        unsafe { Side::release(task.as_ref().node.task_word().load(Relaxed)) };
-        #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-        // SAFETY: promised by the caller; made by `place`, and the stage is empty.
-        memory::free(unsafe { Block::from_raw(task.cast()) });
-        #[cfg(any(dapple_loom, dapple_shuttle))]
-        // SAFETY: promised by the caller; made by `place` from a box.
+        // SAFETY: promised by the caller; made by `place`, and the stage is empty. Relaxed: the last one sees what all others did.
         unsafe {
-            let shared = task.as_ref().shared.clone();
-            shared.tasks.remove(task);
-            drop(Box::from_raw(task.cast::<TaskCell<F, G>>().as_ptr()));
+            Side::release(task.as_ref().node.task_word().load(Relaxed));
+            #[cfg(not(any(dapple_loom, dapple_shuttle)))]
+            memory::free(Block::from_raw(task.cast()));
+            #[cfg(any(dapple_loom, dapple_shuttle))]
+            {
+                let shared = task.as_ref().shared.clone();
+                shared.tasks.remove(task);
+                drop(Box::from_raw(task.cast::<TaskCell<F, G>>().as_ptr()));
+            }
         }
     }
 }

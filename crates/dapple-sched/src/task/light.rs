@@ -41,8 +41,8 @@ use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use crate::sync::barrier::light_barrier;
 use crate::sync::lock::Guard;
 use crate::task::queue::Chunk;
-use crate::task::rights::{LightTask, LiveTask, Paused, Polled, Unfinished};
-use crate::task::{self, ABORTED, COLORED, HOME_SHIFT, Header, LightQueue, SCHEDULED, WOKEN};
+use crate::task::rights::{LightTask, LiveTask, Paused, Polled, Scheduled, Unfinished};
+use crate::task::{ABORTED, COLORED, HOME_SHIFT, Header, LightQueue, SCHEDULED, WOKEN};
 use crate::worker::Worker;
 use crate::worker::clock::{self, Slice};
 use crate::worker::run_queue::RunQueue;
@@ -193,7 +193,7 @@ fn join_color(task: LightTask) {
     task.header().node.next.set(ptr::null_mut());
     // SAFETY: the node was the light task's, and so is the hold.
     unsafe {
-        task::place_in_color(task.task());
+        Scheduled::new(task.task(), true).enqueue();
         hold::release(Hold::new(color.cell(), false));
     }
 }
@@ -225,7 +225,7 @@ pub(super) unsafe fn go_on_as_turn(task: LiveTask<'_>, color: NonNull<ColorCell>
         worker.frame.go_on_as_turn(color);
         if woken {
             // SAFETY: SCHEDULED is ours.
-            unsafe { task::place_in_color(task) };
+            unsafe { Scheduled::new(task, true) }.enqueue();
         }
     });
 }

@@ -69,12 +69,11 @@ use std::task::{Context, Poll};
 use crate::color::Color;
 use crate::color::cell::{ColorCell, Kind, State};
 use crate::color::holder::Holder;
-use crate::color::node::{Node, Origin, OwnedNode, VTable};
-use crate::color::rights::{ColorRef, Hold};
+use crate::color::node::{Node, Origin, VTable};
+use crate::color::rights::Hold;
 use crate::hold;
 use crate::hold::ticket::Ticket;
 use crate::observe::dump::TaskWait;
-use crate::post;
 use crate::runtime::context;
 use crate::runtime::foreign::KeptWaker;
 use crate::runtime::shared::Shared;
@@ -86,7 +85,7 @@ pub(crate) use body::spawn;
 pub use handle::JoinHandle;
 pub(crate) use memory::{FreeTasks, TaskMemory};
 pub(crate) use queue::LightQueue;
-use rights::LightTask;
+use rights::Scheduled;
 pub(crate) use rights::{LiveTask, Polled, Unfinished};
 pub(crate) use side::{LastSide, Side};
 pub(crate) use waker::{is_table, is_waker_of_task, wake_if_polled};
@@ -107,9 +106,8 @@ pub(crate) struct Header {
 pub(crate) struct TaskVTable {
     /// First, so that the node's is the task's.
     node: VTable,
-    poll: unsafe fn(LiveTask<'_>, &mut Context<'_>) -> Outcome,
-    /// Drops the future.
-    abort: unsafe fn(LiveTask<'_>) -> Outcome,
+    /// Without a context, drops the future.
+    poll: unsafe fn(LiveTask<'_>, Option<&mut Context<'_>>) -> Outcome,
     /// Moves the result, which is an error or is not, to that address; without one, drops it.
     take: unsafe fn(LiveTask<'_>, bool, Option<NonNull<()>>),
     free: unsafe fn(NonNull<Header>),
@@ -361,7 +359,7 @@ impl TaskRef {
         }
         if old & (SCHEDULED | DONE) == 0 {
             // SAFETY: we have set SCHEDULED.
-            unsafe { enqueue(self.task(), old & COLORED != 0) };
+            unsafe { Scheduled::new(self.task(), old & COLORED != 0) }.enqueue();
         }
     }
 
@@ -463,26 +461,6 @@ impl TaskRef {
             header.revoke_grants();
         }
     }
-}
-
-/// Queues a task that is to be polled.
-///
-/// # Safety
-/// The caller has set SCHEDULED, when the task was not done, and had its color or was light.
-unsafe fn enqueue(task: LiveTask<'_>, colored: bool) {
-    // SAFETY: promised by the caller.
-    unsafe { if colored { place_in_color(task) } else { light::enqueue(LightTask::from_raw(task.pointer())) } }
-}
-
-/// Queues the node of a task in its color, with a count of its own.
-///
-/// # Safety
-/// The node is the caller's, which has set SCHEDULED, or had the light task.
-unsafe fn place_in_color(task: LiveTask<'_>) {
-    let color = task.color().expect("COLORED comes after the color").cell();
-    mem::forget(task.retain());
-    // SAFETY: promised by the caller; the task keeps its color.
-    unsafe { post::place(ColorRef::new(color), OwnedNode::from_raw(task.pointer().cast())) };
 }
 
 impl Clone for TaskRef {

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | [`LiveTask`] | may look at the task, for as long as it borrows | with any of the others | with the borrow |
 //! | [`TaskRef`] | has a count | from a count or a `LiveTask` | when it is dropped |
+//! | [`Scheduled`] | has set `SCHEDULED`, and with it the task's node | spawn, wake, abort, or from a `LightTask` | when the task is queued |
 //! | [`LightTask`] | has set `SCHEDULED` of a light task: its place in the queues and its next poll | spawn, wake, abort | in a poll, or as it goes on in its color |
 //! | [`Unfinished`] | has the future: it holds the color or owns the `LightTask`, and the task is not done | from a turn of the color, or a `LightTask` | when the task pauses, or as an `Ended` |
 //! | [`Ended`] | has stored the output, which no other thread knows of yet | a poll, or dropping the future | [`Ended::finish`] |
@@ -11,7 +12,7 @@
 //! A task that is not done has a count of its own. So the last three keep it alive; the last one gives up that count.
 
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
 use std::task::{Context, Waker};
 
@@ -21,17 +22,27 @@ use super::{
 };
 use crate::color::Color;
 use crate::color::cell::ColorCell;
+use crate::color::node::OwnedNode;
 use crate::color::rights::Hold;
 use crate::hold;
+use crate::post;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::refs;
+use crate::task::light;
 use crate::task::waker::raw_waker;
 
 /// A task that is alive for `'a`. As a reference, but to all of its memory.
 #[derive(Clone, Copy)]
 pub(crate) struct LiveTask<'a>(NonNull<Header>, PhantomData<&'a Header>);
+
+/// The right to queue a task.
+#[must_use = "the task would never be polled"]
+pub(super) struct Scheduled<'a> {
+    task: LiveTask<'a>,
+    colored: bool,
+}
 
 /// The right to queue a light task, and to poll it when its turn comes.
 #[must_use = "the task would never be polled"]
@@ -116,6 +127,28 @@ impl<'a> LiveTask<'a> {
     }
 }
 
+impl<'a> Scheduled<'a> {
+    /// # Safety
+    /// SCHEDULED is the caller's, who set it when the task was not done, and had its color, as `colored` says, or was light.
+    #[inline]
+    pub(super) unsafe fn new(task: LiveTask<'a>, colored: bool) -> Scheduled<'a> {
+        Scheduled { task, colored }
+    }
+
+    /// Sees to it that the task is polled: queues it with the light tasks, or its node in its color, with a count of its own.
+    #[inline]
+    pub(super) fn enqueue(self) {
+        let task = self.task;
+        if !self.colored {
+            return light::enqueue(LightTask(Unfinished(task.0)));
+        }
+        let color = task.color().expect("COLORED comes after the color").alive();
+        mem::forget(task.retain());
+        // SAFETY: SCHEDULED, and with it the node, is ours; it has a count from here on.
+        post::place(color, unsafe { OwnedNode::from_raw(task.pointer().cast()) });
+    }
+}
+
 impl LightTask {
     /// # Safety
     /// The task is light, and SCHEDULED the caller's: the caller set it, or has it from [`LightTask::into_raw`].
@@ -161,14 +194,14 @@ impl Unfinished {
         // SAFETY: the waker borrows the task's own count, and is not dropped.
         let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(self.0)) });
         // SAFETY: the future is ours, as the task is not done.
-        let outcome = unsafe { (self.task().vtable().poll)(self.task(), &mut Context::from_waker(&waker)) };
+        let outcome = unsafe { (self.task().vtable().poll)(self.task(), Some(&mut Context::from_waker(&waker))) };
         Polled { task: self.0, outcome }
     }
 
     /// Drops the future.
     pub(super) fn abort(self) -> Ended {
         // SAFETY: as in `poll`.
-        let outcome = unsafe { (self.task().vtable().abort)(self.task()) };
+        let outcome = unsafe { (self.task().vtable().poll)(self.task(), None) };
         Ended { task: self.0, failed: outcome == Outcome::Failed }
     }
 

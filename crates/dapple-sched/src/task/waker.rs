@@ -7,7 +7,30 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 use super::{Header, TaskRef};
 use crate::runtime::context;
 
-static VTABLE: RawWakerVTable = RawWakerVTable::new(clone_waker, wake, wake_by_ref, drop_waker);
+/// Each is given what [`raw_waker`] stored: the waker's count, which the last two take.
+static VTABLE: RawWakerVTable = RawWakerVTable::new(
+    |data| {
+        // SAFETY: see above.
+        let task = unsafe { task_of(data) };
+        mem::forget(TaskRef::clone(&task));
+        raw_waker(task.0)
+    },
+    |data| {
+        // SAFETY: see above.
+        let task = ManuallyDrop::into_inner(unsafe { task_of(data) });
+        if !context::wake_polled(data) {
+            task.wake();
+        }
+    },
+    |data| {
+        if !context::wake_polled(data) {
+            // SAFETY: see above.
+            unsafe { task_of(data) }.wake();
+        }
+    },
+    // SAFETY: see above.
+    |data| drop(ManuallyDrop::into_inner(unsafe { task_of(data) })),
+);
 
 /// Whether a waker is that of the light task that this thread polls; if so, the task is woken.
 #[inline]
@@ -31,46 +54,11 @@ pub(super) fn raw_waker(task: NonNull<Header>) -> RawWaker {
     RawWaker::new(task.as_ptr() as *const (), &VTABLE)
 }
 
-/// The task of a waker, with the waker's count, which the caller gives up or forgets.
+/// The task of a waker, with the waker's count.
 ///
 /// # Safety
-/// `data` is what `raw_waker` stored.
-unsafe fn task_of(data: *const ()) -> TaskRef {
+/// `data` is what `raw_waker` stored, and the count is there for as long as what is returned is used.
+unsafe fn task_of(data: *const ()) -> ManuallyDrop<TaskRef> {
     // SAFETY: promised by the caller.
-    TaskRef(unsafe { NonNull::new_unchecked(data as *mut Header) })
-}
-
-/// # Safety
-/// As [`task_of`]; the waker keeps its count.
-unsafe fn clone_waker(data: *const ()) -> RawWaker {
-    // SAFETY: promised by the caller.
-    let task = ManuallyDrop::new(unsafe { task_of(data) });
-    mem::forget(TaskRef::clone(&task));
-    raw_waker(task.0)
-}
-
-/// # Safety
-/// As [`task_of`]; the waker's count is given up.
-unsafe fn wake(data: *const ()) {
-    // SAFETY: promised by the caller.
-    let task = unsafe { task_of(data) };
-    if !context::wake_polled(data) {
-        task.wake();
-    }
-}
-
-/// # Safety
-/// As [`clone_waker`].
-unsafe fn wake_by_ref(data: *const ()) {
-    if !context::wake_polled(data) {
-        // SAFETY: promised by the caller.
-        ManuallyDrop::new(unsafe { task_of(data) }).wake();
-    }
-}
-
-/// # Safety
-/// As [`wake`].
-unsafe fn drop_waker(data: *const ()) {
-    // SAFETY: promised by the caller.
-    drop(unsafe { task_of(data) });
+    ManuallyDrop::new(TaskRef(unsafe { NonNull::new_unchecked(data as *mut Header) }))
 }
