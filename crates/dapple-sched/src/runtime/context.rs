@@ -541,9 +541,9 @@ pub(crate) fn current_task() -> Option<TaskRef> {
     innermost_task().map(LiveTask::retain)
 }
 
-/// The color of that task, if it was asked for.
-pub(crate) fn current_task_color() -> Option<NonNull<ColorCell>> {
-    innermost_task().and_then(LiveTask::color).map(Color::cell)
+/// Calls `f` with the color of that task, if it was asked for.
+pub(crate) fn with_task_color<R>(f: impl FnOnce(Option<ColorRef<'_>>) -> R) -> R {
+    f(innermost_task().and_then(LiveTask::color).map(Color::alive))
 }
 
 fn innermost_task<'a>() -> Option<LiveTask<'a>> {

@@ -114,9 +114,7 @@ where
 
 /// Queues a wait for `color`; `outrun`: together with the color of the task that waits.
 fn queue(color: ColorRef<'_>, reads: bool, outrun: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
-    // SAFETY: the task that is polled keeps its color alive.
-    let own = context::current_task_color().filter(|_| outrun).map(|own| unsafe { ColorRef::new(own) });
-    match own.filter(|own| ptr::eq(own.shared, color.shared)) {
+    context::with_task_color(|own| match own.filter(|own| outrun && ptr::eq(own.shared, color.shared)) {
         Some(own) => {
             let members =
                 [(color, reads), (own, false)].map(|(color, reads)| Member::new(color, reads, Priority::NORMAL));
@@ -124,5 +122,5 @@ fn queue(color: ColorRef<'_>, reads: bool, outrun: bool, origin: Origin, waker: 
             unsafe { request::wait_for_all(color.shared, members, origin, waker) }
         }
         None => Ticket::queue(color, reads, origin, waker),
-    }
+    })
 }

@@ -11,7 +11,6 @@ use std::task::{Context, Poll, Waker};
 
 use crate::color::Priority;
 use crate::color::node::Origin;
-use crate::color::rights::ColorRef;
 use crate::hold::held::Held;
 use crate::hold::request::{self, Member};
 use crate::hold::ticket::Ticket;
@@ -370,28 +369,28 @@ impl<S: Set> When<S> {
         let mut members = self.set.members(owned, self.priority);
         let shared = runtime_of(members.as_ref());
         // The poll of a task holds its color: as a reader of that it would wait for itself.
-        // SAFETY: the task that is polled keeps its color alive.
-        let own = context::current_task_color().map(|own| unsafe { ColorRef::new(own) });
-        let mut has_own = false;
-        for member in members.as_mut() {
-            if Some(member.color()) == own {
-                member.set_reads(false);
-                has_own = true;
+        context::with_task_color(|own| {
+            let mut has_own = false;
+            for member in members.as_mut() {
+                if Some(member.color()) == own {
+                    member.set_reads(false);
+                    has_own = true;
+                }
             }
-        }
-        let own = own.filter(|own| outrun && !has_own && ptr::eq(own.shared, shared));
-        let copy = |member: &Member| Member::new(member.color(), member.reads(), self.priority);
-        let with_own = own.map(|own| {
-            let own = Member::new(own, false, self.priority);
-            members.as_ref().iter().map(copy).chain([own]).collect::<Vec<Member>>()
-        });
-        // SAFETY: the set has handles to its colors, and all are of this runtime.
-        unsafe {
-            match with_own {
-                Some(all) => request::wait_for_all(shared, all, origin, waker),
-                None => request::wait_for_all(shared, members, origin, waker),
+            let own = own.filter(|own| outrun && !has_own && ptr::eq(own.shared, shared));
+            let copy = |member: &Member| Member::new(member.color(), member.reads(), self.priority);
+            let with_own = own.map(|own| {
+                let own = Member::new(own, false, self.priority);
+                members.as_ref().iter().map(copy).chain([own]).collect::<Vec<Member>>()
+            });
+            // SAFETY: the set has handles to its colors, and all are of this runtime.
+            unsafe {
+                match with_own {
+                    Some(all) => request::wait_for_all(shared, all, origin, waker),
+                    None => request::wait_for_all(shared, members, origin, waker),
+                }
             }
-        }
+        })
     }
 }
 

@@ -11,11 +11,11 @@ use std::task::{Context, Poll};
 use super::handle::JoinHandle;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use super::memory;
+use super::rights::Scheduled;
 use super::{
-    BACKGROUND, COLORED, Header, JOINED, LiveTask, Outcome, SCHEDULED, Side, Start, TaskRef, TaskVTable, drop_node,
-    rights::Scheduled, run_node, side,
+    BACKGROUND, COLORED, Header, JOINED, LiveTask, Outcome, SCHEDULED, Side, Start, TaskRef, TaskVTable, side,
 };
-use crate::color::node::{Node, Origin, VTable};
+use crate::color::node::{Node, Origin};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::memory::slab::Block;
 use crate::runtime::shared::Shared;
@@ -112,9 +112,7 @@ where
         Start::Light(shared) => (place(&shared, side::light_word(origin), flags), false),
         Start::Colored(color) => {
             let color = color.resolved();
-            // SAFETY: the handle keeps the runtime alive, and the task's record keeps the handle.
-            let shared = unsafe { NonNull::from(color.shared()).as_ref() };
-            (place(shared, Side::share(color, origin), flags | COLORED), true)
+            (place(color.shared(), Side::share(&color, origin), flags | COLORED), true)
         }
     };
     // SAFETY: SCHEDULED is ours since the start.
@@ -128,12 +126,8 @@ where
     F::Output: Send + 'static,
     G: Give<F::Output>,
 {
-    const VTABLE: &'static TaskVTable = &TaskVTable {
-        node: VTable { run: run_node, drop: drop_node, waits: None },
-        poll: Self::poll,
-        take: Self::take,
-        free: Self::free,
-    };
+    const VTABLE: &'static TaskVTable =
+        &TaskVTable { node: super::NODE, poll: Self::poll, take: Self::take, free: Self::free };
 
     /// Whether a block has room for it. In a model all tasks have an allocation of their own.
     const fn fits() -> bool {
@@ -175,7 +169,7 @@ where
         let header = Header { node, state: AtomicU32::new(flags), refs: AtomicU32::new(2), shared: shared.counted() };
         let stage = UnsafeCell::new(Stage { future: ManuallyDrop::new(future) });
         let task = NonNull::from(Box::leak(Box::new(TaskCell::<F, G> { header, stage, given: PhantomData }))).cast();
-        shared.tasks.add(task);
+        shared.tasks.add(TaskRef(task));
         TaskRef(task)
     }
 

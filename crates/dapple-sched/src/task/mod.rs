@@ -79,7 +79,6 @@ use crate::runtime::foreign::KeptWaker;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::sync::refs;
-use crate::worker::Worker;
 
 pub(crate) use body::spawn;
 pub use handle::JoinHandle;
@@ -215,10 +214,10 @@ fn make_color(task: LiveTask<'_>) -> &Color {
         Err(mine) => {
             {
                 // A dump may be looking at it.
-                // SAFETY: our handle keeps it alive.
-                let (_, _queue) = shared.lock_home(unsafe { cell.as_ref() });
+                let cell = mine.alive();
+                let (_, _queue) = shared.lock_home(&cell);
                 // SAFETY: the home lock is held; no other thread has the color.
-                unsafe { cell.as_ref().set_state(State::Idle) };
+                unsafe { cell.set_state(State::Idle) };
             }
             drop(mine);
             note_color(task);
@@ -227,28 +226,39 @@ fn make_color(task: LiveTask<'_>) -> &Color {
     }
 }
 
-/// A queued task has its turn.
+/// What becomes of a queued task: it has its turn, or will not have it any more.
+const NODE: VTable = VTable {
+    // SAFETY: a task's node, with its count; called by a turn of the task's color.
+    run: |node, _| run(unsafe { dequeue(node) }),
+    // SAFETY: as above, or by what holds the color.
+    drop: |node| drop_queued(unsafe { dequeue(node) }),
+    waits: None,
+};
+
+/// The node has left its color's fifo: clears SCHEDULED. Returns the state before, and the future; `None` where the task
+/// has ended.
 ///
 /// # Safety
-/// The node is a task's, with its count the caller's to give; called by a turn of the task's color.
-unsafe fn run_node(node: NonNull<Node>, _: &Worker) {
+/// The node is a task's, with its count the caller's to give. This thread is in a turn of the task's color, or holds it.
+unsafe fn dequeue(node: NonNull<Node>) -> (TaskRef, Option<(u32, Unfinished)>) {
     let task = TaskRef(node.cast());
-    // SAFETY: promised by the caller.
-    match unsafe { task.dequeue() } {
+    // AcqRel: acquires what the waker did before it woke; what it does from here on schedules anew.
+    let state = task.header().state.fetch_and(!(SCHEDULED | WOKEN), AcqRel);
+    // SAFETY: promised by the caller; the task is not done.
+    let unfinished = (state & DONE == 0).then(|| (state, unsafe { Unfinished::in_color(task.task()) }));
+    (task, unfinished)
+}
+
+fn run((_task, unfinished): (TaskRef, Option<(u32, Unfinished)>)) {
+    match unfinished {
         Some((state, task)) if state & ABORTED != 0 => task.abort().finish(),
         Some((_, task)) => poll_colored(task),
         None => {}
     }
 }
 
-/// A queued task will not have its turn any more.
-///
-/// # Safety
-/// The node is a task's, with its count the caller's to give; the caller holds the task's color.
-unsafe fn drop_node(node: NonNull<Node>) {
-    let task = TaskRef(node.cast());
-    // SAFETY: promised by the caller.
-    if let Some((_, task)) = unsafe { task.dequeue() } {
+fn drop_queued((task, unfinished): (TaskRef, Option<(u32, Unfinished)>)) {
+    if let Some((_, task)) = unfinished {
         task.drop_unpolled();
     }
     task.header().revoke_grants();
@@ -361,18 +371,6 @@ impl TaskRef {
             // SAFETY: we have set SCHEDULED.
             unsafe { Scheduled::new(self.task(), old & COLORED != 0) }.enqueue();
         }
-    }
-
-    /// The node has left its color's fifo: clears SCHEDULED. Returns the state before, and the future; `None` where the task
-    /// has ended.
-    ///
-    /// # Safety
-    /// This thread is in a turn of the task's color, or holds it.
-    unsafe fn dequeue(&self) -> Option<(u32, Unfinished)> {
-        // AcqRel: acquires what the waker did before it woke; what it does from here on schedules anew.
-        let state = self.header().state.fetch_and(!(SCHEDULED | WOKEN), AcqRel);
-        // SAFETY: promised by the caller; the task is not done.
-        (state & DONE == 0).then(|| (state, unsafe { Unfinished::in_color(self.task()) }))
     }
 
     pub(crate) fn is_done(&self) -> bool {

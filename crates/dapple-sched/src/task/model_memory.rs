@@ -1,6 +1,7 @@
 //! Memory for tasks in a model: an allocation each, and a list of them. Models keep track of each atomic, so that memory must
 //! not be used again.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use super::{Header, LiveTask, TaskRef};
@@ -9,25 +10,22 @@ use crate::sync::lock::Lock;
 
 /// The tasks of one runtime.
 pub(crate) struct TaskMemory {
-    tasks: Lock<Vec<NonNull<Header>>>,
+    /// They have no count for standing here.
+    tasks: Lock<Vec<ManuallyDrop<TaskRef>>>,
 }
-
-// SAFETY: tasks are counted, and taken out before they are freed.
-unsafe impl Send for TaskMemory {}
-// SAFETY: as above; the list is under a lock.
-unsafe impl Sync for TaskMemory {}
 
 impl TaskMemory {
     pub(crate) fn new() -> TaskMemory {
         TaskMemory { tasks: Lock::new(Vec::new()) }
     }
 
-    pub(crate) fn add(&self, task: NonNull<Header>) {
-        self.tasks.lock().push(task);
+    /// The count is not taken.
+    pub(crate) fn add(&self, task: TaskRef) {
+        self.tasks.lock().push(ManuallyDrop::new(task));
     }
 
     pub(crate) fn remove(&self, task: NonNull<Header>) {
-        self.tasks.lock().retain(|other| *other != task);
+        self.tasks.lock().retain(|other| other.0 != task);
     }
 
     /// As in `memory`.
@@ -35,7 +33,7 @@ impl TaskMemory {
         let all = {
             let tasks = self.tasks.lock();
             // SAFETY: a task is taken out, under this lock, before it is freed.
-            tasks.iter().filter_map(|task| unsafe { TaskRef::retain_if_any(*task) }).collect::<Vec<_>>()
+            tasks.iter().filter_map(|task| unsafe { TaskRef::retain_if_any(task.0) }).collect::<Vec<_>>()
         };
         all.into_iter().for_each(visit);
     }

@@ -48,20 +48,21 @@ pub(super) struct Scheduled<'a> {
 #[must_use = "the task would never be polled"]
 pub(crate) struct LightTask(Unfinished);
 
-/// The right to the future of a task.
-pub(crate) struct Unfinished(NonNull<Header>);
+/// The right to the future of a task, which has a count of its own until it is done.
+pub(crate) struct Unfinished(ManuallyDrop<TaskRef>);
 
 /// A task whose output is stored, but not published.
 #[must_use = "the task would never end"]
 pub(crate) struct Ended {
-    task: NonNull<Header>,
+    /// With the task's own count.
+    task: ManuallyDrop<TaskRef>,
     failed: bool,
 }
 
 /// A task that was polled: its future, or what has come of it.
 #[must_use = "the task may have ended"]
 pub(crate) struct Polled {
-    task: NonNull<Header>,
+    task: ManuallyDrop<TaskRef>,
     outcome: Outcome,
 }
 
@@ -140,7 +141,7 @@ impl<'a> Scheduled<'a> {
     pub(super) fn enqueue(self) {
         let task = self.task;
         if !self.colored {
-            return light::enqueue(LightTask(Unfinished(task.0)));
+            return light::enqueue(LightTask(Unfinished::of(task.0)));
         }
         let color = task.color().expect("COLORED comes after the color").alive();
         mem::forget(task.retain());
@@ -154,12 +155,12 @@ impl LightTask {
     /// The task is light, and SCHEDULED the caller's: the caller set it, or has it from [`LightTask::into_raw`].
     #[inline]
     pub(super) unsafe fn from_raw(task: NonNull<Header>) -> LightTask {
-        LightTask(Unfinished(task))
+        LightTask(Unfinished::of(task))
     }
 
     #[inline]
     pub(super) fn into_raw(self) -> NonNull<Header> {
-        self.0.0
+        self.0.0.0
     }
 
     #[inline]
@@ -179,20 +180,23 @@ impl Unfinished {
     /// This thread is in a turn of the task's color, or holds it, and the task is not done. It gives up what is returned before
     /// it releases the color.
     pub(super) unsafe fn in_color(task: LiveTask<'_>) -> Unfinished {
-        Unfinished(task.0)
+        Unfinished::of(task.0)
+    }
+
+    fn of(task: NonNull<Header>) -> Unfinished {
+        Unfinished(ManuallyDrop::new(TaskRef(task)))
     }
 
     #[inline]
     pub(crate) fn task(&self) -> LiveTask<'_> {
-        // SAFETY: the task is not done, so it has a count of its own.
-        unsafe { LiveTask::new(self.0) }
+        self.0.task()
     }
 
     /// Polls.
     #[inline]
     pub(super) fn poll(self) -> Polled {
         // SAFETY: the waker borrows the task's own count, and is not dropped.
-        let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(self.0)) });
+        let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(self.0.0)) });
         // SAFETY: the future is ours, as the task is not done.
         let outcome = unsafe { (self.task().vtable().poll)(self.task(), Some(&mut Context::from_waker(&waker))) };
         Polled { task: self.0, outcome }
@@ -263,8 +267,7 @@ impl Polled {
 
 impl Ended {
     fn task(&self) -> LiveTask<'_> {
-        // SAFETY: the task's own count goes in `publish`.
-        unsafe { LiveTask::new(self.task) }
+        self.task.task()
     }
 
     /// Publishes the output. A task that may have been granted something has a record, if only since its future was dropped.
@@ -322,6 +325,6 @@ impl Ended {
             // SAFETY: held since it was made, for the poll that ends here.
             hold::release(unsafe { Hold::new(color.cell(), false) });
         }
-        drop(TaskRef(self.task));
+        drop(ManuallyDrop::into_inner(self.task));
     }
 }

@@ -112,7 +112,7 @@ impl Side {
 
     /// A record for one task more of `color` that was spawned at `origin`: that of the last one, if it fits. Returns the
     /// task's third word, which has a count.
-    pub(crate) fn share(color: Color, origin: Origin) -> *mut () {
+    pub(crate) fn share(color: &Color, origin: Origin) -> *mut () {
         let origin = light_word(origin);
         let cell = color.alive();
         let mut last = cell.ext.get_or_make().last_side.0.lock();
