@@ -93,7 +93,7 @@ impl Blocks {
     /// After callbacks have run: passes on what is too much.
     #[inline]
     pub(crate) fn trim(&self) {
-        self.lists[SMALL].trim(CHAIN_LEN);
+        self.lists[SMALL].trim(|len| len >= CHAIN_LEN);
     }
 
     /// For a worker without work: after a burst, gives memory back, a chain of blocks at a time. True: there may be more.
@@ -160,7 +160,7 @@ pub(crate) unsafe fn free<T>(value: NonNull<T>) {
             let block = unsafe { Block::from_raw(value.cast()) };
             let left = context::offer_worker(block, |worker, block| {
                 worker.blocks.lists[class].keep(block);
-                worker.blocks.lists[class].trim(CHAIN_LEN);
+                worker.blocks.lists[class].trim(|len| len >= CHAIN_LEN);
                 None
             });
             if let Some(block) = left {

@@ -46,10 +46,10 @@ impl<K: Kind> FreeList<K> {
         self.freed.push(block);
     }
 
-    /// Makes room where the list is a whole chain. True: that was, by now, a burst.
+    /// Makes room where the list, of such a length, is a whole chain. True: that was, by now, a burst.
     #[inline]
-    pub(crate) fn trim(&self, chain_len: usize) -> bool {
-        self.freed.len() >= chain_len && self.spill()
+    pub(crate) fn trim(&self, is_chain: impl FnOnce(usize) -> bool) -> bool {
+        is_chain(self.freed.len()) && self.spill()
     }
 
     /// What is in the list becomes the spare chain, and what that was is passed on.

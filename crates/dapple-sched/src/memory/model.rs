@@ -124,7 +124,7 @@ impl Keeper {
     pub fn give(&self, block: Block) {
         if block.end() {
             self.kept.keep(block.memory());
-            self.kept.trim(CHAIN_LEN);
+            self.kept.trim(|len| len >= CHAIN_LEN);
         }
         std::mem::forget(block);
     }

@@ -20,8 +20,8 @@ struct Colors;
 impl Kind for Colors {
     type Owner = Shared;
 
-    /// Small enough for the usual allocators not to ask the kernel for each.
-    const SLAB_SIZE: usize = 32 << 10;
+    /// Large, as the allocator loses a page for each.
+    const SLAB_SIZE: usize = 1 << 20;
 
     const ALIGN: usize = 128;
 

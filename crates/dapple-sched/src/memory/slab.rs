@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|---|
 //! | callbacks (`block`) | 64, 256 | 256 KiB | the process | any thread | two chains of each size; the store, 64 more |
 //! | tasks (`task/memory`) | 40 to 2,048 in steps of 8 | 1 MiB | a runtime | any thread | two chains of each size |
-//! | colors (`pool`) | 128 | 32 KiB | a runtime | any thread | none |
+//! | colors (`pool`) | 128 | 1 MiB | a runtime | any thread | none |
 //!
 //! A slab begins at a multiple of its size with what never changes about it, [`About`], which is found by the address of a
 //! block. The rest about it stands in its [`Class`], under that one's lock. Pages of a slab become resident when they are first
