@@ -61,41 +61,43 @@ pub(crate) enum Kind {
 }
 
 /// One color. Reached through handles ([`crate::Color`]), through a run queue or a remote list, or as what runs.
-#[repr(align(128))]
+///
+/// The first of its two cache lines has all that is asked of a color which is only held.
+#[repr(C, align(128))]
 pub(crate) struct ColorCell {
     /// Nodes from other threads; see the table in `inbox`.
     inbox: AtomicPtr<Node>,
-    /// Link in a remote list; written by whoever set NOTIFIED, read by whoever takes the list.
-    pub(crate) remote_next: AtomicPtr<ColorCell>,
-    /// Index of the home worker; changed under the locks of the old and of the new home.
-    pub(crate) home: AtomicU16,
-    /// The worker that last posted from elsewhere, for home moves. A hint.
-    pub(crate) last_poster: AtomicU16,
-    /// Handles. Goes from 1 to 0 only under the home lock, so that a turn's end can tell whether to free.
-    pub(crate) refs: AtomicU32,
+    /// The runtime, alive as long as this cell: a cell holds a count on it (the default color's handles do it instead).
+    pub(crate) shared: *const Shared,
     /// State and run queue links; under the home lock.
     pub(crate) links: UnsafeCell<Links>,
-    /// The fifo and its statistics; see the one rule.
-    pub(crate) fifo: UnsafeCell<Fifo>,
-    /// Callbacks run. Written, as the next two are, by whoever owns the fifo; read by anybody who shows numbers.
-    ran: AtomicU64,
-    /// Nodes in the fifo.
+    /// Handles. Goes from 1 to 0 only under the home lock, so that a turn's end can tell whether to free.
+    pub(crate) refs: AtomicU32,
+    /// Nodes in the fifo. Written, as the next two and `ran` are, by whoever owns the fifo; read by anybody who shows numbers.
     len: AtomicU32,
     /// Mean callback time, sampled; 0: not known.
     mean_ns: AtomicU16,
     /// Of that time, what went into traffic with other workers: in 255ths.
     away_share: AtomicU8,
+    pub(crate) kind: Kind,
+    /// Index of the home worker; changed under the locks of the old and of the new home.
+    pub(crate) home: AtomicU16,
+    /// The worker that last posted from elsewhere, for home moves. A hint.
+    pub(crate) last_poster: AtomicU16,
+    /// The name of a named color, a serial number otherwise.
+    pub(crate) id: u64,
+    /// The fifo and its statistics; see the one rule.
+    pub(crate) fifo: UnsafeCell<Fifo>,
+    /// Callbacks run.
+    ran: AtomicU64,
     /// What few colors need.
     pub(crate) ext: ExtPtr,
+    /// Link in a remote list; written by whoever set NOTIFIED, read by whoever takes the list.
+    pub(crate) remote_next: AtomicPtr<ColorCell>,
     /// Nodes in the inbox, so that a color that is busy for long does not hide how many wait.
     inbox_len: AtomicU32,
     /// The most that waited at one time.
     pub(crate) len_max: AtomicU32,
-    /// The runtime, alive as long as this cell: a cell holds a count on it (the default color's handles do it instead).
-    pub(crate) shared: *const Shared,
-    /// The name of a named color, a serial number otherwise.
-    pub(crate) id: u64,
-    pub(crate) kind: Kind,
     /// Models keep the memory of a color that was freed, to see who touches it.
     #[cfg(any(dapple_loom, dapple_shuttle))]
     buried: std::sync::atomic::AtomicBool,
