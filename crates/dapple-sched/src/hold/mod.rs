@@ -81,6 +81,24 @@ impl Worker {
     }
 }
 
+/// Lets go of a color with the lock of its home, unless nothing can reach it any more. What is returned is still held.
+#[inline]
+pub(crate) fn release_simply(mut home: HomeGuard<'_, &mut RunQueue>, hold: Hold) -> Option<Hold> {
+    let color = home.color();
+    if color.inbox_waits() {
+        home.fifo().into_iter().for_each(|mut fifo| fifo.drain_inbox());
+    }
+    if color.len() > 0 {
+        home.queue_held(hold);
+    } else if color.refs.load(Relaxed) > 0 {
+        // Relaxed: its handles go down to 0 under this lock only.
+        home.make_idle(hold);
+    } else {
+        return Some(hold);
+    }
+    None
+}
+
 fn try_take(color: ColorRef<'_>, reads: bool, origin: Origin) -> Option<Hold> {
     let shared = color.runtime();
     // Relaxed: checked under the lock below.

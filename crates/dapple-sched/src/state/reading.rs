@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use crate::color::Priority;
 use crate::hold::held::Held;
-use crate::hold::request::{self, Member};
+use crate::hold::request::{self, Ask, Member};
 use crate::runtime::context;
 use crate::state::colored::{Colored, TryWithError, may_block, panic_refused};
 use crate::state::wait::{self, Wait};
@@ -96,10 +96,11 @@ impl<T: Send + Sync + 'static> Colored<T> {
     pub fn post_read<F: FnOnce(&T) + Send + 'static>(&self, f: F) {
         let state = self.clone();
         let color = self.color();
-        let member = Member::new(color.alive(), true, Priority::NORMAL);
+        let origin = Location::caller();
+        let member = Member::new(color.alive(), true, Ask { priority: Priority::NORMAL, origin });
         let closure = move |held: Held<'_>| state.access_read(held, f);
         // SAFETY: our handle keeps the color alive.
-        unsafe { request::submit_closure([member], Location::caller(), closure, |_| color.shared()) };
+        unsafe { request::submit_closure([member], origin, closure, |_| (color.shared(), color.alive().is_pinned())) };
     }
 
     /// Runs a closure on the value now, if the color is free or only read and nothing waits in it, or is held by the

@@ -1,9 +1,9 @@
 //! What several colors can be named by: the trait [`Set`] and those that implement it.
 
+use crate::color::Color;
 use crate::color::rights::ColorRef;
-use crate::color::{Color, Priority};
 use crate::hold::held::Held;
-use crate::hold::request::Member;
+use crate::hold::request::{Ask, Member};
 use crate::state::borrow::{Reader, Writer};
 use crate::state::colored::{Colored, TryWithError};
 use crate::state::reading::Reading;
@@ -15,7 +15,7 @@ pub trait Set: part::Sealed {
     #[doc(hidden)]
     type Members: AsMut<[Member]> + AsRef<[Member]>;
     #[doc(hidden)]
-    fn members(&self, owned: &Self::Owned, priority: Priority) -> Self::Members;
+    fn members(&self, owned: &Self::Owned, ask: Ask) -> Self::Members;
     #[doc(hidden)]
     fn own(&self) -> Self::Owned;
 }
@@ -49,15 +49,15 @@ pub(crate) mod part {
 #[doc(hidden)]
 pub trait Part: part::Sealed {
     type Owned: Owned;
-    fn member(&self, owned: &Self::Owned, priority: Priority) -> Member;
+    fn member(&self, owned: &Self::Owned, ask: Ask) -> Member;
     fn own(&self) -> Self::Owned;
 }
 
 impl<T: Send + 'static> part::Sealed for Colored<T> {}
 impl<T: Send + 'static> Part for Colored<T> {
     type Owned = Colored<T>;
-    fn member(&self, _owned: &Colored<T>, priority: Priority) -> Member {
-        Member::new(self.color().alive(), false, priority)
+    fn member(&self, _owned: &Colored<T>, ask: Ask) -> Member {
+        Member::new(self.color().alive(), false, ask)
     }
     fn own(&self) -> Colored<T> {
         self.clone()
@@ -67,8 +67,8 @@ impl<T: Send + 'static> Part for Colored<T> {
 impl<P: Part> part::Sealed for &P {}
 impl<P: Part> Part for &P {
     type Owned = P::Owned;
-    fn member(&self, owned: &P::Owned, priority: Priority) -> Member {
-        P::member(self, owned, priority)
+    fn member(&self, owned: &P::Owned, ask: Ask) -> Member {
+        P::member(self, owned, ask)
     }
     fn own(&self) -> P::Owned {
         P::own(self)
@@ -99,8 +99,8 @@ pub struct Reads<T>(Colored<T>);
 impl<T: Send + Sync + 'static> part::Sealed for Reading<'_, T> {}
 impl<T: Send + Sync + 'static> Part for Reading<'_, T> {
     type Owned = Reads<T>;
-    fn member(&self, _owned: &Reads<T>, priority: Priority) -> Member {
-        Member::new(self.state.color().alive(), true, priority)
+    fn member(&self, _owned: &Reads<T>, ask: Ask) -> Member {
+        Member::new(self.state.color().alive(), true, ask)
     }
     fn own(&self) -> Reads<T> {
         Reads(self.state.clone())
@@ -126,8 +126,8 @@ impl part::Sealed for Color {}
 impl Part for Color {
     type Owned = Kept;
     #[inline]
-    fn member(&self, owned: &Kept, priority: Priority) -> Member {
-        Member::new(owned.alive(self), false, priority)
+    fn member(&self, owned: &Kept, ask: Ask) -> Member {
+        Member::new(owned.alive(self), false, ask)
     }
     #[inline]
     fn own(&self) -> Kept {
@@ -171,8 +171,8 @@ impl part::Sealed for ReadingColor<'_> {}
 impl Part for ReadingColor<'_> {
     type Owned = Kept;
     #[inline]
-    fn member(&self, owned: &Kept, priority: Priority) -> Member {
-        Member::new(owned.alive(self.0), true, priority)
+    fn member(&self, owned: &Kept, ask: Ask) -> Member {
+        Member::new(owned.alive(self.0), true, ask)
     }
     #[inline]
     fn own(&self) -> Kept {
@@ -194,8 +194,8 @@ macro_rules! tuples {
         impl<$($part: Part),+> Set for ($($part,)+) {
             type Owned = ($($part::Owned,)+);
             type Members = [Member; $count];
-            fn members(&self, owned: &Self::Owned, priority: Priority) -> [Member; $count] {
-                [$(self.$at.member(&owned.$at, priority)),+]
+            fn members(&self, owned: &Self::Owned, ask: Ask) -> [Member; $count] {
+                [$(self.$at.member(&owned.$at, ask)),+]
             }
             fn own(&self) -> Self::Owned {
                 ($(self.$at.own(),)+)
@@ -255,8 +255,8 @@ macro_rules! many {
         impl<$($generics)*> Set for $many {
             type Owned = Vec<P::Owned>;
             type Members = Box<[Member]>;
-            fn members(&self, owned: &Vec<P::Owned>, priority: Priority) -> Box<[Member]> {
-                self.iter().zip(owned).map(|(part, owned)| part.member(owned, priority)).collect()
+            fn members(&self, owned: &Vec<P::Owned>, ask: Ask) -> Box<[Member]> {
+                self.iter().zip(owned).map(|(part, owned)| part.member(owned, ask)).collect()
             }
             fn own(&self) -> Vec<P::Owned> {
                 self.iter().map(Part::own).collect()

@@ -11,7 +11,7 @@ use crate::color::node::Origin;
 use crate::color::rights::ColorRef;
 use crate::hold;
 use crate::hold::held::Held;
-use crate::hold::request::{self, Member};
+use crate::hold::request::{self, Ask, Member};
 use crate::hold::ticket::{Chance, Ticket};
 use crate::runtime::context;
 use crate::task::budget::poll_budget;
@@ -116,8 +116,8 @@ where
 fn queue(color: ColorRef<'_>, reads: bool, outrun: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
     context::with_task_color(|own| match own.filter(|own| outrun && ptr::eq(own.shared, color.shared)) {
         Some(own) => {
-            let members =
-                [(color, reads), (own, false)].map(|(color, reads)| Member::new(color, reads, Priority::NORMAL));
+            let ask = Ask { priority: Priority::NORMAL, origin };
+            let members = [(color, reads), (own, false)].map(|(color, reads)| Member::new(color, reads, ask));
             // SAFETY: both colors are alive, and of one runtime.
             unsafe { request::wait_for_all(color.shared, members, origin, waker) }
         }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use crate::color::Priority;
 use crate::color::node::Origin;
 use crate::hold::held::Held;
-use crate::hold::request::{self, Member};
+use crate::hold::request::{self, Ask, Member};
 use crate::hold::ticket::Ticket;
 use crate::runtime::Handle;
 use crate::runtime::context;
@@ -112,13 +112,14 @@ impl<S: Set> When<S> {
         F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) + Send + 'static,
     {
         let owned = self.own();
-        let members = self.set.members(&owned, self.priority);
+        let origin = Location::caller();
+        let members = self.set.members(&owned, self.ask(origin));
         let check = |members: &mut [Member]| {
-            settle_pins(members);
-            runtime_of(members)
+            let pinned = settle_pins(members);
+            (runtime_of(members), pinned)
         };
         // SAFETY: the set has handles to its colors, and `runtime_of` checks whose they are.
-        unsafe { request::submit_closure(members, Location::caller(), move |held| access(&owned, held, f), check) };
+        unsafe { request::submit_closure(members, origin, move |held| access(&owned, held, f), check) };
     }
 
     /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if they are all free,
@@ -153,7 +154,7 @@ impl<S: Set> When<S> {
         F: for<'x> FnOnce(<S::Owned as Owned>::Access<'x>) -> R,
     {
         let owned = self.own();
-        runtime_of(self.set.members(&owned, self.priority).as_ref());
+        runtime_of(self.set.members(&owned, self.ask(Location::caller())).as_ref());
         WithAll { when: self, owned, closure: Some(f), wait: Wait::new(), result: PhantomData }
     }
 
@@ -214,6 +215,10 @@ impl<S: Set> When<S> {
         crate::block_on(self.with(f))
     }
 
+    fn ask(&self, origin: Origin) -> Ask {
+        Ask { priority: self.priority, origin }
+    }
+
     /// The states, each named once.
     fn own(&self) -> S::Owned {
         let owned = self.set.own();
@@ -223,7 +228,7 @@ impl<S: Set> When<S> {
 
     /// Calls `f` while all colors are held, if they are free or held by this thread.
     fn try_now<R, F: FnOnce(Held<'_>) -> R>(&self, owned: &S::Owned, origin: Origin, f: F) -> Result<R, F> {
-        let mut members = self.set.members(owned, self.priority);
+        let mut members = self.set.members(owned, self.ask(origin));
         let shared = runtime_of(members.as_ref());
         let members = members.as_mut();
         // Those that this thread has already go to the end.
@@ -290,9 +295,10 @@ fn runtime_of(members: &[Member]) -> *const Shared {
     shared(first)
 }
 
-/// Panics if colors are pinned to different workers. A pinned one is held for writing: the closure runs in a turn of it.
+/// Panics if colors are pinned to different workers. A pinned one is held for writing: the closure runs in a turn of it. Whether
+/// there is one.
 #[inline]
-fn settle_pins(members: &mut [Member]) {
+fn settle_pins(members: &mut [Member]) -> bool {
     let mut pinned_to = None;
     for member in members {
         if member.color().is_pinned() {
@@ -307,6 +313,7 @@ fn settle_pins(members: &mut [Member]) {
             member.set_reads(false);
         }
     }
+    pinned_to.is_some()
 }
 
 /// Runs a closure on the states of a set.
@@ -366,7 +373,7 @@ where
 impl<S: Set> When<S> {
     /// Has all colors accept a request of whoever polls; `outrun`: with the color of the task that is polled.
     fn submit(&self, owned: &S::Owned, outrun: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
-        let mut members = self.set.members(owned, self.priority);
+        let mut members = self.set.members(owned, self.ask(origin));
         let shared = runtime_of(members.as_ref());
         // The poll of a task holds its color: as a reader of that it would wait for itself.
         context::with_task_color(|own| {
@@ -378,9 +385,9 @@ impl<S: Set> When<S> {
                 }
             }
             let own = own.filter(|own| outrun && !has_own && ptr::eq(own.shared, shared));
-            let copy = |member: &Member| Member::new(member.color(), member.reads(), self.priority);
+            let copy = |member: &Member| Member::new(member.color(), member.reads(), self.ask(origin));
             let with_own = own.map(|own| {
-                let own = Member::new(own, false, self.priority);
+                let own = Member::new(own, false, self.ask(origin));
                 members.as_ref().iter().map(copy).chain([own]).collect::<Vec<Member>>()
             });
             // SAFETY: the set has handles to its colors, and all are of this runtime.

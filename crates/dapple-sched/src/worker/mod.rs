@@ -32,7 +32,8 @@ use std::time::Instant;
 use crate::color::cell::{ColorCell, State};
 use crate::color::holder::Holder;
 use crate::color::node::{Granted, Node, OwnedNode};
-use crate::color::rights::{ColorRef, Dead, HomeGuard, Notified, OwnsLink};
+use crate::color::rights::{ColorRef, Dead, Hold, HomeGuard, Notified, OwnsLink};
+use crate::hold::{self, Ended};
 use crate::memory::block::Blocks;
 use crate::post::afterwards::Afterwards;
 use crate::runtime::context::{self, Frame};
@@ -64,6 +65,8 @@ pub(crate) struct Worker {
     ended: Cell<*mut ColorCell>,
     /// How that turn has ended, if not as most do.
     ending: Cell<Option<Ending>>,
+    /// Another color, at home here, that the callback of that turn has held for itself, and that is let go of with it.
+    held_besides: Cell<Option<NonNull<ColorCell>>>,
     /// A waiter's node that the current turn has reached, and to which the color must be handed.
     handoff: Cell<*mut Node>,
     /// The current turn goes on until its color has run so many callbacks in all. 0: it is to end after this callback, as it has
@@ -164,6 +167,7 @@ impl Worker {
             dispatches: Cell::new(false),
             ended: Cell::new(ptr::null_mut()),
             ending: Cell::new(None),
+            held_besides: Cell::new(None),
             handoff: Cell::new(ptr::null_mut()),
             stop: Cell::new(0),
             turns_to_look: Cell::new(0),
@@ -262,6 +266,7 @@ impl Worker {
             Some(color) => unsafe { self.end_simply(&mut queue, color) },
             None => true,
         };
+        let simple = simple && (self.held_besides.get().is_none() || self.let_go_simply(&mut queue));
         if !simple || slot.remote_waits() || !queue.light.is_empty() || self.stretch.get() != 0 {
             return self.next_of_all(queue);
         }
@@ -332,6 +337,50 @@ impl Worker {
             let ending = self.ending.take().unwrap_or(Ending::SIMPLE);
             // SAFETY: this worker runs the color, its turn is over, and we hold its home lock.
             unsafe { self.end_turn(queue, color, ending, afterwards) };
+        }
+        if let Some(hold) = self.take_held_besides() {
+            let dead = hold.with_color(|color, hold| {
+                let mut home = HomeGuard::of(&mut **queue, color).expect("it was held here, so it has not moved");
+                match home.end_hold(hold) {
+                    Ended::Idle(dead) => dead,
+                    Ended::Waits(hold) => {
+                        home.queue_held(hold);
+                        None
+                    }
+                    Ended::Readers => None,
+                }
+            });
+            dead.into_iter().for_each(|dead| afterwards.dead.push(dead));
+        }
+    }
+
+    /// The callback that runs has held this color, at home here and for itself, besides that of its turn, which ends now.
+    #[inline]
+    pub(crate) fn lets_go_after_turn(&self, hold: Hold) {
+        debug_assert!(!hold.reads() && self.held_besides.get().is_none());
+        self.held_besides.set(Some(hold.color().ptr()));
+    }
+
+    #[inline]
+    fn take_held_besides(&self) -> Option<Hold> {
+        // SAFETY: `lets_go_after_turn` was given the hold, which is taken once.
+        self.held_besides.take().map(|color| unsafe { Hold::new(color, false) })
+    }
+
+    /// Lets go of what was held besides the color of the turn, unless nothing can reach it any more: then false.
+    #[inline]
+    fn let_go_simply(&self, queue: &mut Guard<'_, RunQueue>) -> bool {
+        let Some(hold) = self.take_held_besides() else { return true };
+        let left = hold.with_color(|color, hold| match HomeGuard::of(&mut **queue, color) {
+            Some(home) => hold::release_simply(home, hold),
+            None => Some(hold),
+        });
+        match left {
+            Some(hold) => {
+                self.lets_go_after_turn(hold);
+                false
+            }
+            None => true,
         }
     }
 

@@ -29,6 +29,31 @@ fn c4_a_closure_holds_all_states_that_it_names() {
     }
 }
 
+/// The end of a turn may let go of what a set has held; but a callback that is next in the same turn finds it free.
+#[test]
+fn c4_what_a_set_has_held_is_free_for_the_next_callback_of_its_turn() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let colors = [Color::new(), Color::new(), Color::new()];
+    let (tx, rx) = channel();
+    // From a callback, so that all of it waits when the turn begins.
+    let poster = Color::new();
+    for set in [&colors[..2], &colors[..]] {
+        for runs_in in 0..set.len() {
+            let (set, colors, tx) = (set.to_vec(), colors.clone(), tx.clone());
+            poster.post(move || {
+                when(&set).post(|_| ());
+                let others = colors.clone();
+                colors[runs_in].post(move || {
+                    let free = others.iter().filter(|color| Colored::with_color((), color).try_with(|()| ()).is_ok());
+                    tx.send(free.count()).unwrap();
+                });
+            });
+            assert_eq!(rx.recv_timeout(LONG), Ok(3), "with its own");
+        }
+    }
+}
+
 #[test]
 fn c4_nobody_else_is_in_any_of_the_colors() {
     const COLORS: usize = 4;

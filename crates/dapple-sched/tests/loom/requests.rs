@@ -572,3 +572,45 @@ fn a_set_is_over_while_its_colors_go_on() {
         finish(&model);
     });
 }
+
+// The end of a turn lets go of the other color of its set, at home here, in which something waits by then; while another thread
+// posts to it, and the last handles go.
+//
+// Caught: `release_simply` that makes the color idle with something in its fifo (never run), or that does not leave a dead color
+// to the caller (never freed); a set that takes its place before what is in an inbox (order).
+#[test]
+fn a_set_ends_with_its_turn() {
+    check(3, || {
+        let model = model(1);
+        let crossing = Crossing::new();
+        let pair = Pair::new(&model, [0, 0]);
+        let logs = pair.logs.clone();
+        let other = crossing.spawn({
+            let pair = pair.clone();
+            move || {
+                pair.post(0, 1);
+                pair.post(1, 1);
+            }
+        });
+        crossing.pass();
+        model.worker(0, |worker| {
+            pair.post_both(0, 2);
+            pair.post(0, 3);
+            pair.post(1, 3);
+            drop(pair);
+            worker.drain();
+        });
+        other.join().unwrap();
+        drain(&model);
+        let [first, second] = logs.map(|log| log.all());
+        for log in [&first, &second] {
+            in_order(log, &[&[1], &[2, 3]]);
+        }
+        let behind = |log: &[u32]| log.iter().position(|entry| *entry == 1) > log.iter().position(|entry| *entry == 2);
+        assert!(
+            !behind(&first) || behind(&second),
+            "posted to the one color, then to the other: {first:?}, {second:?}"
+        );
+        finish(&model);
+    });
+}

@@ -14,11 +14,12 @@
 //! | new | – | `submit`: waiting, or complete where all colors are free and none is to be run in |
 //! | waiting | members that wait in fifos | the turn that reaches a member while others wait: the color is `Held` or `Reading`, one less (`grant`); the turn that reaches the last one, for writing: running |
 //! | complete | 0 | `complete`: the runner (a color held for writing) is queued again, the member in front: running; a request that only reads gets a color of its own to run in: running; a waiter on several colors: handed over (`ticket.rs`) |
-//! | running | 0 | the end of the closure: all colors but that of the turn are released, the memory is freed |
+//! | running | 0 | the end of the closure: ending, where the turn has nothing more to run and one other color is held, at home on this worker; otherwise all colors but that of the turn are released, and the memory is freed |
+//! | ending | – | the memory is freed, and the end of the turn releases the other color with its own (`Worker::lets_go_after_turn`) |
 //! | stopped | 0 | its runner's worker has stopped: the closure is dropped while all colors are held, then they are released |
 //!
 //! Where all colors are free, as is usual, the one that is to run it (the *runner*) is queued and the others are held, so
-//! that a request costs one lock, one node in one fifo and one turn, and the release of the others.
+//! that a request costs one lock, one node in one fifo and one turn, the end of which releases the other color.
 //!
 //! `pending` is written under the locks before any member can be reached. After that, `grant` counts down once a color is
 //! held (AcqRel, so that who sees 1 or 0 also sees the other colors held), and only the turn that finds itself last
@@ -31,9 +32,9 @@ pub(crate) use posted::{submit_closure, try_hold_all, wait_for_all};
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -51,6 +52,7 @@ use crate::post::sweep;
 use crate::runtime::context;
 use crate::runtime::panics;
 use crate::runtime::shared::Shared;
+use crate::runtime::switches;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
@@ -68,6 +70,8 @@ pub(crate) struct Request {
     turn: Cell<Option<NonNull<ColorCell>>>,
     work: &'static Work,
     origin: Origin,
+    /// One of the colors is pinned.
+    pinned: bool,
     /// What traces the closure that was posted, or null.
     record: Cell<*mut Record>,
     /// Models keep the memory of a request that was freed, to see who touches it.
@@ -83,6 +87,13 @@ struct Work {
     drop: unsafe fn(NonNull<Request>),
     /// Frees the request, whose closure is gone.
     free: unsafe fn(NonNull<Request>),
+}
+
+/// With what priority, and by which line of the program, colors are asked for. Public in name only, as [`Member`].
+#[derive(Clone, Copy)]
+pub struct Ask {
+    pub(crate) priority: Priority,
+    pub(crate) origin: Origin,
 }
 
 /// One color of a request. Public in name only: [`crate::Set`] is made of them, and nobody outside can reach this module.
@@ -111,18 +122,12 @@ impl Member {
     };
 
     #[inline]
-    pub(crate) fn new(color: ColorRef<'_>, reads: bool, priority: Priority) -> Member {
-        Member::of_color(color.ptr(), reads, priority)
-    }
-
-    #[inline]
-    fn of_color(color: NonNull<ColorCell>, reads: bool, priority: Priority) -> Member {
-        // Set again when it is known who asks.
-        let node = Node::new(Member::VTABLE, priority, Location::caller());
+    pub(crate) fn new(color: ColorRef<'_>, reads: bool, ask: Ask) -> Member {
+        let node = Node::new(Member::VTABLE, ask.priority, ask.origin);
         if reads {
             node.set_reads();
         }
-        Member { node, request: Cell::new(ptr::null()), color, held: AtomicBool::new(false) }
+        Member { node, request: Cell::new(ptr::null()), color: color.ptr(), held: AtomicBool::new(false) }
     }
 
     #[inline]
@@ -141,13 +146,8 @@ impl Member {
 
     /// Before it is submitted.
     pub(crate) fn set_reads(&mut self, reads: bool) {
-        *self = Member::of_color(self.color, reads, Priority::new(self.node.priority()));
-    }
-
-    /// Before it is submitted.
-    #[inline]
-    fn set_origin(&mut self, origin: Origin) {
-        self.node.set_origin(Ok(origin));
+        let ask = Ask { priority: Priority::new(self.node.priority()), origin: self.node.posted_from() };
+        *self = Member::new(self.color(), reads, ask);
     }
 
     /// Whether the color is held for the member.
@@ -240,7 +240,7 @@ impl Member {
     /// # Safety
     /// The node is a member's, and the caller's to give; called by a turn of its color (or, for a request that only
     /// reads, of the color that it runs in).
-    unsafe fn run(node: NonNull<Node>, _: &Worker) {
+    unsafe fn run(node: NonNull<Node>, worker: &Worker) {
         // SAFETY: promised by the caller; the request is alive while it has a member that was not reached.
         let member = unsafe { Member::of_node(node) };
         let request = member.get().request();
@@ -248,7 +248,7 @@ impl Member {
         let pending = request.pending().load(Acquire);
         if pending > 1 || (pending == 1 && (member.reads() || !request.may_run_here())) {
             // The turn ends here, and its end calls `grant`.
-            context::with_worker(|worker| worker.hand_off_after_turn(node));
+            worker.hand_off_after_turn(node);
             return;
         }
         // Relaxed: see `grant`.
@@ -258,7 +258,7 @@ impl Member {
         if request.ticket().is_some() {
             request.poll_waiter(member.color, node);
         } else {
-            request.run_closure(Some(member.color()));
+            request.run_closure(Some((member.color(), worker)));
         }
     }
 
@@ -345,6 +345,7 @@ impl Request {
             turn: Cell::new(None),
             work,
             origin,
+            pinned: false,
             record: Cell::new(ptr::null_mut()),
             #[cfg(any(dapple_loom, dapple_shuttle))]
             buried: std::sync::atomic::AtomicBool::new(false),
@@ -414,7 +415,13 @@ impl Request {
 
     /// The member whose worker must run this, because its color is pinned: that of the task which waits, if it is held
     /// with the others, or for a closure any.
+    #[inline]
     fn pin(&self) -> Option<&Member> {
+        if self.pinned { self.find_pin() } else { None }
+    }
+
+    #[cold]
+    fn find_pin(&self) -> Option<&Member> {
         let own = self.ticket().map(Ticket::task_color);
         let runs = |member: &&Member| own.is_none_or(|own| own == Some(member.color));
         // The color of the task is looked at last, and no other: of a wait that was dropped, the others may be gone.
@@ -422,6 +429,7 @@ impl Request {
     }
 
     /// Whether no color is pinned to another worker than this.
+    #[inline]
     fn may_run_here(&self) -> bool {
         let Some(pin) = self.pin() else { return true };
         // Relaxed: the home of a pinned color never changes.
@@ -575,22 +583,46 @@ impl OwnRequest {
     /// Runs the closure, releases the colors but that of the turn, and frees the request.
     ///
     /// All colors are held for the request, `turn` by the turn that the caller is in.
-    fn run_closure(self, turn: Option<ColorRef<'_>>) {
-        struct Finish(ManuallyDrop<OwnRequest>);
+    #[inline]
+    fn run_closure(self, turn: Option<(ColorRef<'_>, &Worker)>) {
+        /// The closure is gone, also if it unwound, and the colors are still held.
+        struct Finish(Option<OwnRequest>);
         impl Drop for Finish {
+            #[inline]
             fn drop(&mut self) {
-                // SAFETY: taken once. The closure is gone, also if it unwound, and the colors are still held.
-                unsafe { ManuallyDrop::take(&mut self.0) }.finish();
+                self.0.take().into_iter().for_each(OwnRequest::finish);
             }
         }
-        let request = Finish(ManuallyDrop::new(self));
-        let request = &*request.0;
+        let finish = Finish(Some(self));
+        let Some(request) = &finish.0 else { unreachable!("it was just put there") };
+        // Before the closure runs, so that the processor has fetched the color when it is let go of.
+        let other = turn.and_then(|(turn, worker)| request.other_here(turn, worker));
         // SAFETY: the request was posted with a closure, which is run once.
         let run = || context::in_request_frame(request.0, |_| unsafe { (request.work.run)(request.0) });
         match request.take_record() {
             None => run(),
-            Some(record) => context::with_worker(|worker| worker.run_traced(turn, &record, run)).unwrap_or_default(),
+            Some(record) => _ = context::with_worker(|worker| worker.run_traced(turn.map(|turn| turn.0), &record, run)),
         }
+        if let (Some(other), Some((turn, worker))) = (other, turn)
+            && turn.len() == 0
+            && let Some(hold) = request.sole().and_then(|sole| other.take_hold_alone(sole))
+        {
+            // The turn has nothing more to run.
+            worker.lets_go_after_turn(hold);
+            // SAFETY: the closure is gone, the request holds nothing any more, and what has a closure has no ticket.
+            unsafe { (request.work.free)(request.0) };
+            mem::forget(finish);
+        }
+    }
+
+    /// The one color that is held besides that of this turn, if the end of the turn can let go of it with the lock that it takes
+    /// anyway: it is at home on this worker, which it does not leave while it is held.
+    #[inline]
+    fn other_here(&self, turn: ColorRef<'_>, worker: &Worker) -> Option<&Member> {
+        let [one, two] = self.members() else { return None };
+        let other = if one.color == turn.ptr() { two } else { one };
+        let here = worker.may_be_home_of(&other.color()) && !other.reads() && !switches::shared_queue();
+        here.then_some(other)
     }
 
     /// Polls the waiting task inside the turn of a color, whose node has been reached, or has the colors handed over to it.

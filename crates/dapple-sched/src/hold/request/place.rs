@@ -1,6 +1,7 @@
 //! How the colors of a request accept it: in one step, under the locks of all their homes.
 
 use super::{Member, OwnRequest};
+use crate::color::cell::State;
 use crate::color::holder::Holder;
 use crate::color::node::Granted;
 use crate::color::rights::{ColorRef, FifoGuard, HomeGuard, Notified};
@@ -76,32 +77,25 @@ impl<'w> Poster<'w> {
 impl OwnRequest {
     /// Has all colors accept the request, in one step. They are of one runtime, and named once each.
     pub(super) fn submit(self) {
-        let shared = self.shared;
-        context::with_worker_of(shared, |worker| {
-            let this = match worker {
-                Some(worker) => match self.place_here(worker) {
-                    Ok(placed) => return placed.settle(),
-                    Err(this) => this,
-                },
-                None => self,
-            };
-            worker::away(|| this.place_anywhere(worker).settle());
+        context::with_worker_of(self.shared, |worker| {
+            let Some(worker) = worker else { return self.place_anywhere(None).settle() };
+            let mut queue = worker.slot().lock();
+            if !self.place_simply(&mut queue, worker) {
+                self.place_otherwise(queue, worker);
+            }
         });
     }
 
-    /// Places the request if all colors are at home on this worker.
-    fn place_here(self, worker: &Worker) -> Result<Placed, OwnRequest> {
-        let mut queue = worker.slot().lock();
-        let poster = Poster::new(Some(worker));
-        let mut free = !queue.closed;
-        for member in self.members() {
-            let Some(home) = HomeGuard::of(&mut *queue, member.color()) else { return Err(self) };
-            free = free && !member.reads() && !home.color().is_pinned() && home.is_free(false);
+    /// Places the request of a worker that has its lock.
+    #[inline(never)]
+    fn place_otherwise(self, queue: Home<'_>, worker: &Worker) {
+        if self.members().iter().all(|member| queue.is_home_of(&member.color())) {
+            // The lock is released before the rest is done.
+            let placed = self.place(&mut [queue], Poster::new(Some(worker)));
+            return placed.settle();
         }
-        if free && self.hold_free(poster, &mut queue) {
-            return Ok(Placed::NOTHING_LEFT);
-        }
-        Ok(self.place(&mut [queue], poster))
+        drop(queue);
+        worker::away(|| self.place_anywhere(Some(worker)).settle());
     }
 
     /// Places the request wherever its colors are at home.
@@ -115,24 +109,63 @@ impl OwnRequest {
         placed
     }
 
-    /// The usual case: holds all colors, which are free and to be written, and all at home here. The first one will run
-    /// the request. `queue` is the lock of all homes, and not closed. False: there are no colors.
+    /// The usual case: all colors are at home here and to be written, and nothing is in their inboxes. Those that are free are
+    /// held, and the others get their member; of colors that are all free, the last one, which will run the request. False:
+    /// it is another case, and nothing has changed.
     #[inline]
-    fn hold_free(&self, poster: Poster<'_>, queue: &mut RunQueue) -> bool {
-        let [runner, others @ ..] = self.members() else { return false };
-        // Relaxed: whoever reaches the member comes through the lock.
-        self.pending().store(1, Relaxed);
-        for member in others {
-            member.keep(home_in(queue, member.color()).hold(false, Holder::Request, Some(self.origin)));
+    fn place_simply(&self, queue: &mut RunQueue, worker: &Worker) -> bool {
+        if queue.closed || self.pinned {
+            return false;
         }
-        let mut home = home_in(queue, runner.color());
-        runner.push_counted(home.fifo().expect("it is idle"), poster);
-        // It was idle, so nothing reads it.
-        let _none = home.enqueue();
-        if poster.from_callback {
+        match self.members() {
+            // Of a length that the compiler knows.
+            [one, two] => self.place_few([one, two], queue, worker),
+            [one, two, three] => self.place_few([one, two, three], queue, worker),
+            _ => false,
+        }
+    }
+
+    #[inline(always)]
+    fn place_few<const N: usize>(&self, members: [&Member; N], queue: &mut RunQueue, worker: &Worker) -> bool {
+        let mut waiting = 0;
+        for member in members {
+            let Some(home) = HomeGuard::of(&mut *queue, member.color()) else { return false };
+            let state = home.state();
+            // Who has posted to one inbox and later to another is behind the request in both: all are empty, in one look.
+            if member.reads() || member.color().inbox_waits() || state == State::Reading {
+                return false;
+            }
+            waiting += u32::from(state != State::Idle);
+        }
+        // Relaxed: whoever reaches a member comes through the lock.
+        self.pending().store(waiting.max(1), Relaxed);
+        let from_callback = worker.frame.color().is_some();
+        if waiting > 0 {
+            self.place_waiting(queue, worker);
+        } else {
+            let [others @ .., runner] = &members[..] else { return false };
+            for member in others {
+                member.keep(home_in(queue, member.color()).hold(false, Holder::Request, Some(self.origin)));
+            }
+            runner.queue_here(home_in(queue, runner.color()), worker);
+        }
+        if from_callback {
             context::note_turn(|fifo| fifo.note_traffic(placement::REQUEST_POSTS as u16, None));
         }
         true
+    }
+
+    /// As [`OwnRequest::place_few`], where some of the colors are not free.
+    #[inline(never)]
+    fn place_waiting(&self, queue: &mut RunQueue, worker: &Worker) {
+        for member in self.members() {
+            let mut home = home_in(queue, member.color());
+            if home.state() == State::Idle {
+                member.keep(home.hold(false, Holder::Request, Some(self.origin)));
+            } else {
+                member.queue_here(home, worker);
+            }
+        }
     }
 
     /// Drains the inboxes such that the moment at which the last one was is one for all colors: who posts to one of them
@@ -236,6 +269,22 @@ impl Member {
         if frozen {
             home.thaw();
         }
+    }
+
+    /// Puts the node of the member, which is new, into its color, which is at home here, runs nowhere else and is not read.
+    #[inline]
+    fn queue_here(&self, mut home: MemberHome<'_, '_>, worker: &Worker) {
+        let outside = worker.dispatches.get();
+        let posts = if worker.frame.color().is_some() { placement::REQUEST_POSTS as u16 } else { 0 };
+        let mut fifo = home.fifo_of(worker).expect("it runs nowhere else");
+        // SAFETY: as in `place`.
+        fifo.push(unsafe { self.queued() });
+        fifo.note(|fifo| {
+            fifo.rank |= if outside { EXPRESS } else { 0 };
+            fifo.posts_in = fifo.posts_in.saturating_add(posts);
+        });
+        // Nothing reads it.
+        let _none = home.enqueue();
     }
 
     /// Puts the node of the member, which is new, into its color, and counts it.

@@ -51,7 +51,7 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
         members: M,
         origin: Origin,
         closure: F,
-        check: impl FnOnce(&mut [Member]) -> *const Shared,
+        check: impl FnOnce(&mut [Member]) -> (*const Shared, bool),
     ) -> OwnRequest {
         /// Frees the members if `check` panics.
         struct Undo<M, F>(NonNull<Posted<M, F>>);
@@ -71,11 +71,10 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
             (&raw mut (*place).members).write(members);
             let undo = Undo(posted);
             let members = (*place).members.as_mut();
-            let shared = check(members);
+            let (shared, pinned) = check(members);
             let len = merge_duplicates(members);
-            members[..len].iter_mut().for_each(|member| member.set_origin(origin));
             mem::forget(undo);
-            (&raw mut (*place).request).write(Request::new(shared, work, origin));
+            (&raw mut (*place).request).write(Request { pinned, ..Request::new(shared, work, origin) });
             (&raw mut (*place).closure).write(UnsafeCell::new(ManuallyDrop::new(closure)));
             posted.as_ref().request.adopt_members(posted.cast(), &posted.as_ref().members.as_ref()[..len]);
             OwnRequest::new(Alive::new(posted.cast()))
@@ -119,7 +118,7 @@ pub(crate) unsafe fn submit_closure<M, F>(
     members: M,
     origin: Origin,
     closure: F,
-    check: impl FnOnce(&mut [Member]) -> *const Shared,
+    check: impl FnOnce(&mut [Member]) -> (*const Shared, bool),
 ) where
     M: AsMut<[Member]> + AsRef<[Member]>,
     F: FnOnce(Held<'_>) + Send + 'static,
@@ -139,7 +138,9 @@ pub(crate) unsafe fn wait_for_all<M>(shared: *const Shared, members: M, origin: 
 where
     M: AsMut<[Member]> + AsRef<[Member]>,
 {
-    let request = Posted::<M, ()>::allocate(Waits::<M>::WORK, members, origin, (), |_| shared);
+    let request = Posted::<M, ()>::allocate(Waits::<M>::WORK, members, origin, (), |members| {
+        (shared, members.iter().any(|member| member.color().is_pinned()))
+    });
     let ticket = Ticket::for_request(&request, shared, origin, waker);
     request.ticket.set(Arc::into_raw(ticket.clone()));
     request.submit();
