@@ -159,8 +159,9 @@ pub(crate) unsafe fn free<T>(value: NonNull<T>) {
             // SAFETY: promised by the caller: a block of that class.
             let block = unsafe { Block::from_raw(value.cast()) };
             let left = context::offer_worker(block, |worker, block| {
-                worker.blocks.lists[class].keep(block);
+                // Room is made before, so that the list is not empty for what takes one next.
                 worker.blocks.lists[class].trim(|len| len >= CHAIN_LEN);
+                worker.blocks.lists[class].keep(block);
                 None
             });
             if let Some(block) = left {

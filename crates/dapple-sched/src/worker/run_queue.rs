@@ -341,7 +341,11 @@ impl RunQueue {
         unsafe {
             list.head = color.as_ref().links(|links| links.next);
             match NonNull::new(list.head) {
-                Some(next) => next.as_ref().links(|links| links.prev = ptr::null_mut()),
+                Some(next) => {
+                    next.as_ref().links(|links| links.prev = ptr::null_mut());
+                    // By its turn the processor has fetched what runs first in it.
+                    next.as_ref().fifo(|fifo| fifo.prefetch());
+                }
                 None => {
                     list.tail = ptr::null_mut();
                     self.occupied &= !(1 << rank);
