@@ -576,8 +576,7 @@ fn a_set_is_over_while_its_colors_go_on() {
 // The end of a turn lets go of the other color of its set, at home here, in which something waits by then; while another thread
 // posts to it, and the last handles go.
 //
-// Caught: `release_simply` that makes the color idle with something in its fifo (never run), or that does not leave a dead color
-// to the caller (never freed); a set that takes its place before what is in an inbox (order).
+// Caught: `release_simply` that makes the color idle with something in its fifo (never run).
 #[test]
 fn a_set_ends_with_its_turn() {
     check(3, || {
@@ -611,6 +610,28 @@ fn a_set_ends_with_its_turn() {
             !behind(&first) || behind(&second),
             "posted to the one color, then to the other: {first:?}, {second:?}"
         );
+        finish(&model);
+    });
+}
+
+// A worker posts a set after something that a plain thread has posted. The set ends with the turn that runs it, and its other color
+// with that.
+//
+// Caught: a set that takes its place before what is in an inbox (order); `release_simply` that does not leave a dead color to the
+// caller (never freed).
+#[test]
+fn a_set_comes_behind_what_came_from_outside() {
+    check(3, || {
+        let model = model(1);
+        let pair = Pair::new(&model, [0, 0]);
+        let logs = pair.logs.clone();
+        pair.post(0, 1);
+        model.worker(0, |worker| {
+            pair.post_both(1, 2);
+            drop(pair);
+            worker.drain();
+        });
+        assert_eq!(logs.map(|log| log.all()), [vec![1, 2], vec![2]]);
         finish(&model);
     });
 }
