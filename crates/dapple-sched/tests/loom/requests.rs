@@ -617,8 +617,7 @@ fn a_set_ends_with_its_turn() {
 // A worker posts a set after something that a plain thread has posted. The set ends with the turn that runs it, and its other color
 // with that.
 //
-// Caught: a set that takes its place before what is in an inbox (order); `release_simply` that does not leave a dead color to the
-// caller (never freed).
+// Caught: a set that takes its place before what is in an inbox (order).
 #[test]
 fn a_set_comes_behind_what_came_from_outside() {
     check(3, || {
