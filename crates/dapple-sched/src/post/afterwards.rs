@@ -2,7 +2,7 @@
 //! locks are taken.
 
 use crate::color::node::Granted;
-use crate::color::rights::{ColorList, Dead, Notified};
+use crate::color::rights::{ColorList, Dead, Hold, Notified};
 use crate::hold;
 use crate::post;
 use crate::post::dispose;
@@ -15,6 +15,8 @@ pub(crate) struct Afterwards {
     pub(crate) granted: Granted,
     /// Colors that were taken off our list and whose home is another worker.
     pub(crate) strays: ColorList<Notified>,
+    /// What is held no longer, of a color whose home is another worker.
+    pub(crate) held: Option<Hold>,
     /// A worker to whose queue a color was moved.
     pub(crate) kick: usize,
 }
@@ -22,12 +24,19 @@ pub(crate) struct Afterwards {
 impl Afterwards {
     #[inline]
     pub(crate) fn new() -> Afterwards {
-        Afterwards { dead: ColorList::new(), granted: Granted::none(), strays: ColorList::new(), kick: NOBODY }
+        Afterwards {
+            dead: ColorList::new(),
+            granted: Granted::none(),
+            strays: ColorList::new(),
+            held: None,
+            kick: NOBODY,
+        }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.dead.is_empty() && self.granted.is_empty() && self.strays.is_empty() && self.kick == NOBODY
+        let lists_are_empty = self.dead.is_empty() && self.granted.is_empty() && self.strays.is_empty();
+        lists_are_empty && self.held.is_none() && self.kick == NOBODY
     }
 
     /// Frees, hands over and passes on, with no lock held.
@@ -35,6 +44,7 @@ impl Afterwards {
         if self.kick != NOBODY {
             shared.kick(self.kick);
         }
+        self.held.take().into_iter().for_each(hold::release);
         while let Some(color) = self.dead.pop() {
             // SAFETY: no lock is held, and `shared` is kept by the worker.
             unsafe { hold::free(color) };

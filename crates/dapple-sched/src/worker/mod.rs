@@ -339,18 +339,16 @@ impl Worker {
             unsafe { self.end_turn(queue, color, ending, afterwards) };
         }
         if let Some(hold) = self.take_held_besides() {
-            let dead = hold.with_color(|color, hold| {
-                let mut home = HomeGuard::of(&mut **queue, color).expect("it was held here, so it has not moved");
+            hold.with_color(|color, hold| {
+                // A request that spans workers may have moved it meanwhile.
+                let home = HomeGuard::of(&mut **queue, color).filter(|home| !home.is_closed());
+                let Some(mut home) = home else { return afterwards.held = Some(hold) };
                 match home.end_hold(hold) {
-                    Ended::Idle(dead) => dead,
-                    Ended::Waits(hold) => {
-                        home.queue_held(hold);
-                        None
-                    }
-                    Ended::Readers => None,
+                    Ended::Idle(dead) => dead.into_iter().for_each(|dead| afterwards.dead.push(dead)),
+                    Ended::Waits(hold) => home.queue_held(hold),
+                    Ended::Readers => {}
                 }
             });
-            dead.into_iter().for_each(|dead| afterwards.dead.push(dead));
         }
     }
 

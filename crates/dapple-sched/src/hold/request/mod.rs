@@ -616,7 +616,7 @@ impl OwnRequest {
     }
 
     /// The one color that is held besides that of this turn, if the end of the turn can let go of it with the lock that it takes
-    /// anyway: it is at home on this worker, which it does not leave while it is held.
+    /// anyway: it is at home on this worker.
     #[inline]
     fn other_here(&self, turn: ColorRef<'_>, worker: &Worker) -> Option<&Member> {
         let [one, two] = self.members() else { return None };
