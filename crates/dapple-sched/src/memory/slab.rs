@@ -73,7 +73,7 @@ pub(crate) trait Kind: Sized + 'static {
 
 /// What keeps an owner there.
 pub(crate) enum Count<T: 'static> {
-    #[cfg_attr(any(dapple_loom, dapple_shuttle), expect(dead_code, reason = "models have no statics"))]
+    #[cfg_attr(dapple_loom, allow(dead_code, reason = "models have no statics"))]
     Static(&'static T),
     Counted(Arc<T>),
 }

@@ -61,7 +61,6 @@ mod side;
 mod waker;
 pub(crate) mod yield_now;
 
-use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -505,4 +504,4 @@ const FAILED: u32 = 1 << 8;
 pub(crate) const HOME_SHIFT: u32 = 16;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-const _: () = assert!(mem::size_of::<Header>() == 32);
+const _: () = assert!(size_of::<Header>() == 32);

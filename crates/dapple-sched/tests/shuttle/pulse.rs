@@ -95,6 +95,13 @@ impl Scene {
         Scene { model, driver, monitor }
     }
 
+    fn end(self, helper: thread::JoinHandle<()>) {
+        self.model.stop();
+        helper.join().unwrap();
+        self.monitor.join().unwrap();
+        finish(&self.model);
+    }
+
     /// Worker 1: sleeps, and where the monitor wakes it for worker 0, lets that one's callback end.
     fn helper(&self, stopped: &Arc<AtomicBool>, served: &Arc<Signal>) -> thread::JoinHandle<()> {
         let (model, stopped, served) = (self.model.clone(), stopped.clone(), served.clone());
@@ -155,11 +162,8 @@ fn a_worker_that_stays_busy_is_not_missed() {
         }
         busy.join().unwrap();
         stopped.store(true, SeqCst);
-        scene.model.stop();
-        helper.join().unwrap();
-        scene.monitor.join().unwrap();
         drop(color);
-        finish(&scene.model);
+        scene.end(helper);
     });
 }
 
@@ -198,11 +202,8 @@ fn a_worker_that_works_again_helps() {
         scene.model.set_active(2);
         busy.join().unwrap();
         stopped.store(true, SeqCst);
-        scene.model.stop();
-        helper.join().unwrap();
-        scene.monitor.join().unwrap();
         drop(color);
-        finish(&scene.model);
+        scene.end(helper);
     });
 }
 

@@ -7,7 +7,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 
-use crate::support::{Log, Running, block_on, check, finish, in_order, with};
+use crate::support::{Log, Running, block_on, check, finish, in_order, post_around, with};
 
 /// Changes the number of workers that work a few times, and ends with one.
 fn changes(running: &Running, workers: usize) -> thread::JoinHandle<()> {
@@ -38,18 +38,7 @@ fn posts_while_workers_come_and_go() {
         let colors = [running.color(2), running.color(1), running.model.handle().pinned_color(2)];
         let logs = [Log::new(), Log::new(), Log::new()];
         let changes = changes(&running, 3);
-        let poster = thread::spawn({
-            let (colors, logs) = (colors.clone(), logs.clone());
-            move || {
-                for n in 1..4 {
-                    (0..3).for_each(|color| logs[color].post(&colors[color], n));
-                }
-            }
-        });
-        for n in 0..3 {
-            let (log, next) = (logs[(n + 1) % 3].clone(), colors[(n + 1) % 3].clone());
-            colors[n].post(move || (11..13).for_each(|n| log.post(&next, n)));
-        }
+        let poster = post_around(&colors, &logs);
         for log in &logs {
             in_order(&log.wait(5), &[&[1, 2, 3], &[11, 12]]);
         }

@@ -9,7 +9,7 @@ use dapple_sched::{Color, Colored, yield_now};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 
-use crate::support::{Count, Log, Running, block_on, check, finish, in_order};
+use crate::support::{Count, Log, Running, block_on, check, finish, in_order, post_around};
 
 // Posts from outside, from the color itself and from another color, on two workers that steal and sleep.
 //
@@ -57,19 +57,7 @@ fn colors_are_stolen() {
                 }
             }
         });
-        let poster = thread::spawn({
-            let (colors, logs) = (colors.clone(), logs.clone());
-            move || {
-                for n in 1..4 {
-                    (0..3).for_each(|color| logs[color].post(&colors[color], n));
-                }
-            }
-        });
-        // A callback of each color posts to the next one.
-        for n in 0..3 {
-            let (log, next) = (logs[(n + 1) % 3].clone(), colors[(n + 1) % 3].clone());
-            colors[n].post(move || (11..13).for_each(|n| log.post(&next, n)));
-        }
+        let poster = post_around(&colors, &logs);
         for log in &logs {
             in_order(&log.wait(5), &[&[1, 2, 3], &[11, 12]]);
         }

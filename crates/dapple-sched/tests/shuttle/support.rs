@@ -120,6 +120,21 @@ impl Running {
     }
 }
 
+/// Has each of three colors log 1 to 3, posted by the thread that is returned, and 11 and 12, posted by the color before it.
+pub(crate) fn post_around(colors: &[Color], logs: &[Log]) -> thread::JoinHandle<()> {
+    let (ours, theirs) = (colors.to_vec(), logs.to_vec());
+    let poster = thread::spawn(move || {
+        for n in 1..4 {
+            (0..3).for_each(|color| theirs[color].post(&ours[color], n));
+        }
+    });
+    for n in 0..3 {
+        let (log, next) = (logs[(n + 1) % 3].clone(), colors[(n + 1) % 3].clone());
+        colors[n].post(move || (11..13).for_each(|n| log.post(&next, n)));
+    }
+    poster
+}
+
 /// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
 pub(crate) fn scene(scene: impl Fn(&Handle)) {
     let running = Running::start(2);
