@@ -3,6 +3,7 @@
 mod behind_a_database;
 mod examples;
 mod first_hour;
+mod own_scheduler;
 mod spin_server;
 mod standing_clock;
 mod test_attribute;
