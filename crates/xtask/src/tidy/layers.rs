@@ -33,6 +33,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-cli", Some(&["dapple", "dapple-http"])),
     ("soak", Some(&["dapple"])),
     ("ecosystem", Some(&["dapple"])),
+    ("rpc", Some(&["dapple"])),
     ("bench", None),
     ("xtask", Some(&[])),
 ];

@@ -52,7 +52,9 @@ pub(crate) fn check_text(path: &str, text: &str) -> Vec<Finding> {
     for (index, line) in text.lines().enumerate() {
         let lower = line.to_lowercase();
         for (british, american) in BRITISH {
-            if starts_a_word(&lower, british) {
+            // A method that is called has the name that a library gave it; one of ours is found where it is defined.
+            let is_called = |at: usize| path.ends_with(".rs") && lower[..at].ends_with('.');
+            if lower.match_indices(british).any(|(at, _)| starts_at(&lower, at) && !is_called(at)) {
                 findings.push(Finding::new(path, index + 1, format!("`{british}` is British; write `{american}`")));
             }
         }
@@ -113,6 +115,7 @@ mod tests {
         for (british, _) in BRITISH {
             assert_eq!(check_text("a.md", &format!("The {british}s.")).len(), 1, "{british}");
             assert_eq!(check_text("a.rs", &format!("fn set_{british}()")).len(), 1, "{british}");
+            assert_eq!(check_text("a.rs", &format!("a.{british}();")).len(), 0, "{british} is a library's");
         }
         assert_eq!(
             check_text("a.md", "A color, a license, behavior, deserialized, an epicenter, to analyze.").len(),

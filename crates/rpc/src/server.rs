@@ -1,0 +1,109 @@
+//! Serving over TCP and UDP.
+
+use std::io;
+use std::sync::Arc;
+
+use dapple::Colored;
+use dapple::net::{TcpListener, TcpStream, UdpSocket};
+use dapple::sync::{Semaphore, mpsc};
+use dapple::time::{Duration, timeout};
+
+use crate::duplicates::{Duplicates, Key, Seen};
+use crate::message::{MARK, from_datagram};
+use crate::service::Service;
+use crate::{CALLS_MAX, MESSAGE_MAX, record};
+
+impl Service {
+    /// Serves the connections of a listener, each in a task of its own. A connection with [`CALLS_MAX`](crate::CALLS_MAX) calls that wait
+    /// for an answer, or whose answers wait to be sent, is not read from until there is room.
+    ///
+    /// Dropping the future ends accepting; connections go on until they end. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the listening socket.
+    pub async fn serve_tcp(self: Arc<Self>, listener: TcpListener) -> io::Result<()> {
+        loop {
+            let (stream, _peer) = listener.accept().await?;
+            let service = self.clone();
+            // An error ends the connection, and is the client's to see.
+            drop(dapple::spawn(async move { drop(service.connection(stream).await) }));
+        }
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream) -> io::Result<()> {
+        let stream = Arc::new(stream);
+        let (replies, to_send) = mpsc::channel::<Vec<u8>>(CALLS_MAX);
+        let writer = dapple::spawn(write(stream.clone(), to_send));
+        loop {
+            // Room for the reply comes first. The call takes it along, and gives it back as the reply.
+            let Ok(room) = replies.clone().reserve_owned().await else { break };
+            let Some(message) = timeout(IDLE_MAX, record::read(&stream)).await?? else { break };
+            if !self.dispatch(&message, move |reply| drop(room.send(reply))) {
+                break;
+            }
+        }
+        // What was asked is still answered.
+        drop(replies);
+        writer.await.map_err(io::Error::other)?
+    }
+
+    /// Serves the datagrams of a socket. A call that a client sends again gets the reply that it got, and does not run again. Of calls
+    /// beyond [`CALLS_MAX`](crate::CALLS_MAX) none is kept; their clients send them again.
+    ///
+    /// Dropping the future ends it; calls that run are still answered. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the socket.
+    pub async fn serve_udp(self: Arc<Self>, socket: UdpSocket) -> io::Result<()> {
+        let (socket, room) = (Arc::new(socket), Arc::new(Semaphore::new(CALLS_MAX)));
+        let duplicates = Colored::new(Duplicates::default());
+        let mut datagram = vec![0; MESSAGE_MAX];
+        loop {
+            let (len, client) = match socket.recv_from(&mut datagram).await {
+                Ok(received) => received,
+                // What was sent to some client could not be delivered.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
+                Err(error) => return Err(error),
+            };
+            let Ok(place) = room.clone().try_acquire_owned() else { continue };
+            let message = from_datagram(&datagram[..len]);
+            let key = Key { client, message: message.clone() };
+            match duplicates.with(|duplicates| duplicates.look(&key)).await {
+                Seen::Never => {}
+                Seen::Running => continue,
+                Seen::Answered(reply) => {
+                    send(&socket, &reply, &key);
+                    continue;
+                }
+            }
+            let (answered, own, socket) = (duplicates.clone(), key.clone(), socket.clone());
+            let is_call = self.dispatch(&message, move |reply| {
+                send(&socket, &reply, &own);
+                answered.post(|duplicates| duplicates.answer(own, reply));
+                drop(place);
+            });
+            if !is_call {
+                duplicates.with(|duplicates| duplicates.forget(&key)).await;
+            }
+        }
+    }
+}
+
+/// A reply that finds no room in the socket is lost as any datagram may be: the client asks again.
+fn send(socket: &UdpSocket, reply: &[u8], key: &Key) {
+    let _ = socket.try_send_to(&reply[MARK..], key.client);
+}
+
+async fn write(stream: Arc<TcpStream>, mut to_send: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
+    while let Some(reply) = to_send.recv().await {
+        timeout(SEND_MAX, stream.write_all(&reply)).await??;
+    }
+    Ok(())
+}
+
+/// How long a client may be silent, or take for a message.
+const IDLE_MAX: Duration = Duration::from_secs(300);
+/// How long a client may take to read a reply.
+const SEND_MAX: Duration = Duration::from_secs(30);
