@@ -1,5 +1,7 @@
 //! Servers and clients, and bytes written by hand.
 
+mod nfs;
+
 use std::io::{Read, Write};
 use std::net::{self, SocketAddr, TcpStream};
 use std::sync::Arc;
