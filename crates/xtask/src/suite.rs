@@ -64,6 +64,18 @@ pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
     if args.first() == Some(&"overload") {
         commands.push(vec!["build", "--release", "-p", "dapple", "--features", "serve", "--example", "spin_server"]);
     }
+    if args.first() == Some(&"web") {
+        commands.push(vec![
+            "build",
+            "--release",
+            "-p",
+            "dapple",
+            "--features",
+            "serve",
+            "--example",
+            "small_web_server",
+        ]);
+    }
     commands.push([&["run", "--release", "-p", "bench", "--"], args].concat());
     for command in commands {
         let status = cargo().args(&command).status().map_err(|error| format!("cannot run cargo: {error}"))?;

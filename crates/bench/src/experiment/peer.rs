@@ -23,6 +23,10 @@ pub(crate) enum Peer {
     DappleSerial,
     /// As many processes of Dapple as workers, with one worker each and a port of their own (web)
     DappleCopies,
+    /// The example `small_web_server` (web)
+    DappleSmall,
+    /// The same on a scheduler of its own (web)
+    DappleOwnScheduler,
     /// nginx; needs that to be installed
     Nginx,
     /// Apache with the event module; needs that to be installed
@@ -86,7 +90,8 @@ impl Peer {
             Peer::Go => 5,
             Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial | Peer::GoLimit10 => 6,
             Peer::Epoll | Peer::Fio => 7,
-            Peer::Mutex | Peer::HyperPool20 => 8,
+            Peer::DappleOwnScheduler => 9,
+            Peer::Mutex | Peer::HyperPool20 | Peer::DappleSmall => 8,
         }
     }
 }

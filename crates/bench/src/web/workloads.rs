@@ -198,6 +198,8 @@ const ALL: &[Peer] = &[
     Peer::Dapple,
     Peer::DappleSerial,
     Peer::DappleCopies,
+    Peer::DappleSmall,
+    Peer::DappleOwnScheduler,
     Peer::Nginx,
     Peer::Apache,
     Peer::Hyper,

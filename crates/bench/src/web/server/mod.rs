@@ -7,6 +7,7 @@ mod dapple;
 mod floor;
 mod hyper;
 mod nginx;
+mod small;
 
 pub(crate) use dapple::program as dapple_program;
 pub(crate) use floor::{FloorArgs, run_floor};
@@ -57,6 +58,7 @@ pub(super) fn obstacle(peer: Peer) -> Option<String> {
         Peer::Dapple | Peer::DappleSerial | Peer::DappleCopies => {
             dapple::program().err().map(|error| error.to_string())
         }
+        Peer::DappleSmall | Peer::DappleOwnScheduler => small::program().err().map(|error| error.to_string()),
         Peer::Nginx => missing("nginx", "nginx"),
         Peer::Apache => missing("apache2", "apache2"),
         _ => None,
@@ -91,6 +93,8 @@ impl Running {
         let mut command = match peer {
             Peer::Dapple | Peer::DappleCopies => dapple::command(setting, port, certificate, false),
             Peer::DappleSerial => dapple::command(setting, port, certificate, true),
+            Peer::DappleSmall => small::command(setting, port, false),
+            Peer::DappleOwnScheduler => small::command(setting, port, true),
             Peer::Nginx => nginx::command(setting, port, certificate),
             Peer::Apache => apache::command(setting, port, certificate),
             Peer::Hyper => hyper::command(setting, port, certificate),
