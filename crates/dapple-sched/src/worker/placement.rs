@@ -223,3 +223,28 @@ const HOLD_POSTS: u16 = 8;
 
 /// Tiny callbacks are not brought to where they would wait longer than this.
 const LONG_WAIT_NS: u64 = 1_000_000;
+
+#[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Colored, Runtime, TryWithError};
+
+    #[test]
+    fn a_hold_that_is_refused_counts_as_traffic() {
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        let state = Colored::with_color((), &runtime.handle().new_color_at(0));
+        let sender = runtime.handle().pinned_color(1);
+        let (tx, seen) = mpsc::channel();
+        let asked = state.clone();
+        let (away, to) = state.with_blocking(|()| {
+            sender.post(move || {
+                (0..10).for_each(|_| assert_eq!(asked.try_with(|()| ()), Err(TryWithError::Busy)));
+                context::note_turn(|fifo| tx.send((fifo.posts_away, fifo.away_to)).unwrap());
+            });
+            seen.recv().unwrap()
+        });
+        assert_eq!((away, to), (10 * HOLD_POSTS, 0));
+    }
+}
