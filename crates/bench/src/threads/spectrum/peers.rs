@@ -34,7 +34,7 @@ fn dapple(peer: Peer, case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
     drop(entered);
     let outbox = Arc::new(Outbox::default());
     let (writer, replies) = (stream.clone(), outbox.clone());
-    drop(runtime.spawn(async move {
+    let write = async move {
         let mut buf = Vec::new();
         loop {
             replies.take(&mut buf, dapple::yield_now).await;
@@ -42,15 +42,17 @@ fn dapple(peer: Peer, case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
                 return;
             }
         }
-    }));
+    };
     match peer {
         Peer::DappleEvents => {
             let color = runtime.handle().new_color();
             let own = color.clone();
-            // What reads has the color of the callbacks: one loop of events, as Gribble's server.
+            // What reads and what writes have the color of the callbacks: one loop of events, as Gribble's server.
+            drop(color.spawn(write));
             drop(color.spawn(dapple_reader(stream, move |record| after_wait(&own, outbox.clone(), record))));
         }
         Peer::DappleHybrid => {
+            drop(runtime.spawn(write));
             let pool = Pool::new(case.pool);
             drop(runtime.spawn(dapple_reader(stream, move |record| {
                 if pool.admits(&record) {
@@ -58,13 +60,16 @@ fn dapple(peer: Peer, case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
                 }
             })));
         }
-        _ => drop(runtime.spawn(dapple_reader(stream, move |record| {
-            let outbox = outbox.clone();
-            drop(dapple::spawn(async move {
-                dapple::time::sleep(WAIT).await;
-                outbox.reply(record);
-            }));
-        }))),
+        _ => {
+            drop(runtime.spawn(write));
+            drop(runtime.spawn(dapple_reader(stream, move |record| {
+                let outbox = outbox.clone();
+                drop(dapple::spawn(async move {
+                    dapple::time::sleep(WAIT).await;
+                    outbox.reply(record);
+                }));
+            })));
+        }
     }
     Ok(Box::new(runtime))
 }
