@@ -11,8 +11,8 @@
 //! | `Reading` | no | the home worker's lock | `Reading` (one reader more or less), `Queued` (the last reader has gone and something waits), `Idle` |
 //!
 //! **One rule:** the running worker owns the fifo; otherwise the home worker's lock does. `home` changes only under the
-//! locks of the old and of the new home, and never while the color is `Running`, `Held` or `Reading`; that of a pinned
-//! color never changes.
+//! locks of the old and of the new home, and never while the color is `Running` or `Reading`; while it is `Held`, only a
+//! request for several colors changes it (`placement::bring_together`). That of a pinned color never changes.
 //!
 //! # Readers (`links.readers`, under the home lock)
 //!

@@ -52,6 +52,7 @@ impl Afterwards {
         while let Some(color) = self.strays.pop() {
             pass_on(color);
         }
+        self.held.into_iter().for_each(hold::release);
         post::grant_all(self.granted);
     }
 }

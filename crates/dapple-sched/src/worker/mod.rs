@@ -65,7 +65,7 @@ pub(crate) struct Worker {
     ended: Cell<*mut ColorCell>,
     /// How that turn has ended, if not as most do.
     ending: Cell<Option<Ending>>,
-    /// Another color, at home here, that the callback of that turn has held for itself, and that is let go of with it.
+    /// Another color that the callback of that turn has held for itself, and that is let go of with it.
     held_besides: Cell<Option<NonNull<ColorCell>>>,
     /// A waiter's node that the current turn has reached, and to which the color must be handed.
     handoff: Cell<*mut Node>,
@@ -352,7 +352,8 @@ impl Worker {
         }
     }
 
-    /// The callback that runs has held this color, at home here and for itself, besides that of its turn, which ends now.
+    /// The callback that runs has held this color for itself, besides that of its turn, which ends now. It was at home here when
+    /// the callback began.
     #[inline]
     pub(crate) fn lets_go_after_turn(&self, hold: Hold) {
         debug_assert!(!hold.reads() && self.held_besides.get().is_none());

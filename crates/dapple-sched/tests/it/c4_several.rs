@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 
 use dapple_sched::{Color, Colored, Priority, Runtime, TryWithError, block_on, spawn, when, yield_now};
 
-use crate::support::{LONG, collector, occupy, runtime};
+use crate::support::{Gate, LONG, collector, occupy, runtime};
 
 #[test]
 fn c4_a_closure_holds_all_states_that_it_names() {
@@ -52,6 +52,41 @@ fn c4_what_a_set_has_held_is_free_for_the_next_callback_of_its_turn() {
             assert_eq!(rx.recv_timeout(LONG), Ok(3), "with its own");
         }
     }
+}
+
+/// What a set holds can get another home while its closure runs: by a set of another worker that waits for it.
+#[test]
+fn c4_what_a_set_has_held_is_let_go_of_where_it_has_come_to() {
+    let runtime = runtime(2);
+    let handle = runtime.handle();
+    let pinned = [0, 1].map(|worker| handle.pinned_color(worker));
+    let (held, runner) = (handle.new_color_at(1), handle.new_color_at(1));
+    // What is known of a callback of the other set is that this color's do not keep it from being brought together.
+    occupy(&pinned[0]).open();
+    let (begin, posted) = (Gate::default(), Gate::default());
+    let (tx, seen) = collector();
+    let (ready_tx, ready) = collector();
+    let (held_by_both, other, begins, has_posted, second) =
+        (held.clone(), pinned[0].clone(), begin.clone(), posted.clone(), tx.clone());
+    pinned[0].post(move || {
+        ready_tx.send(()).unwrap();
+        begins.wait();
+        when((&held_by_both, &other)).post(move |_| second.send("second").unwrap());
+        has_posted.open();
+    });
+    ready.next();
+    // From a callback there, so that both have their home there when the set is posted.
+    let (held_first, third) = (held.clone(), tx.clone());
+    pinned[1].post(move || {
+        when((&held_first, &runner)).post(move |_| {
+            begin.open();
+            posted.wait();
+            tx.send("first").unwrap();
+        });
+    });
+    assert_eq!([seen.next(), seen.next()], ["first", "second"]);
+    held.post(move || third.send("third").unwrap());
+    assert_eq!(seen.next(), "third");
 }
 
 #[test]
