@@ -280,13 +280,12 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     /// # Safety
     /// The color is not empty, is in this queue or is to be, and runs nowhere.
     unsafe fn queue_first(&mut self) {
-        let turns = self.color.runtime().slots[self.index()].counters.turns();
         // SAFETY: promised by the caller.
         unsafe {
             if self.state() != State::Queued {
                 self.queue.push(self.color.ptr());
             }
-            self.queue.raise_first(self.color.ptr(), turns);
+            self.queue.raise_first(self.color.ptr());
         }
     }
 

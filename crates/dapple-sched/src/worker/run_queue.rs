@@ -8,8 +8,8 @@
 //! an ordinary list takes a tenth of a second to go round; by the express list, news waits for a few turns only.
 //!
 //! A color that a task waits for in the middle of its poll goes in front of its express list: the task keeps what it has taken
-//! until then, and each task that comes to the same color meanwhile waits with it. Every other turn at most begins so
-//! ([`Firsts`]).
+//! until then, and each task that comes to the same color meanwhile waits with it. Of the picks of an express list, every other
+//! one at most is of such a color, and a few more in a row ([`RunQueue::raise_first`]).
 //!
 //! Nobody starves, because
 //!
@@ -18,7 +18,8 @@
 //! - every [`FAIR_PICK`]-th pick goes to one of the priorities in turn.
 //!
 //! So a color with `k` others in front of it in its list starts after `2 (k + 1)` picks at most where all have the same
-//! priority, and otherwise after `2 LEVELS FAIR_PICK (k + 1)`; with another share, of one pick in `n`, read `n` for 2.
+//! priority, and otherwise after `2 LEVELS FAIR_PICK (k + 1)`; with another share, of one pick in `n`, read `n` for 2. In an
+//! express list, where colors may be queued first later, read `2 (k + 1)` + [`FIRSTS_MAX`] for `k + 1`.
 
 use std::ptr::{self, NonNull};
 
@@ -48,8 +49,8 @@ pub(crate) struct RunQueue {
     /// The part of the picks of one priority that its express list has, and of each whether that is next.
     event_share: Share,
     express_credits: [Credit; LEVELS],
-    /// How many colors may still be queued first.
-    firsts: Firsts,
+    /// How many colors may still be queued first, for each priority.
+    firsts: [u8; LEVELS],
     /// The worker has stopped for good: nothing may be queued here again.
     pub(crate) closed: bool,
     /// Light tasks; colors and they take turns.
@@ -81,7 +82,7 @@ impl RunQueue {
             picks: 0,
             event_share,
             express_credits: [Credit::DUE; LEVELS],
-            firsts: Firsts::default(),
+            firsts: [FIRSTS_MAX; LEVELS],
             closed: false,
             light: LightQueue::default(),
             board: None,
@@ -182,12 +183,12 @@ impl RunQueue {
         self.len += 1;
     }
 
-    /// Moves a queued color to the front of its express list; up to that list only where too many of the worker's last turns
-    /// began so; and under a policy as that one sees fit. The worker has ended so many `turns`.
+    /// Moves a queued color to the front of its express list; up to that list only where too many of the last colors that were
+    /// picked from it had stood first, so that what else is in it has its turns; and under a policy as that one sees fit.
     ///
     /// # Safety
     /// The color is in this queue.
-    pub(crate) unsafe fn raise_first(&mut self, color: NonNull<ColorCell>, turns: u64) {
+    pub(crate) unsafe fn raise_first(&mut self, color: NonNull<ColorCell>) {
         // SAFETY: promised by the caller; `&mut self` is the home lock.
         unsafe {
             let cell = color.as_ref();
@@ -196,8 +197,10 @@ impl RunQueue {
                 return;
             }
             self.raise(color);
-            if !self.is_policed() && self.firsts.take(turns) {
-                let at = cell.links(|links| links.list);
+            let at = cell.links(|links| links.list);
+            let firsts = &mut self.firsts[level_of(at)];
+            if self.occupied & POLICED == 0 && *firsts > 0 {
+                *firsts -= 1;
                 self.unlink(color);
                 self.prepend(color, at);
             }
@@ -330,7 +333,14 @@ impl RunQueue {
             return None;
         }
         let rank = self.pick_rank();
-        self.pop_from(rank)
+        let color = self.pop_from(rank)?;
+        // SAFETY: just taken out, under this lock.
+        let stood_first = unsafe { color.as_ref().links(|links| links.list & FIRST != 0) };
+        if rank as u8 & EXPRESS != 0 && !stood_first {
+            let firsts = &mut self.firsts[level_of(rank as u8)];
+            *firsts = (*firsts + 1).min(FIRSTS_MAX);
+        }
+        Some(color)
     }
 
     #[inline]
@@ -467,27 +477,14 @@ pub(crate) const EXPRESS: u8 = 1;
 /// `Held`, is to be.
 pub(crate) const FIRST: u8 = 1 << 7;
 
-/// Lets every other turn begin with a color that was queued first, and a few more in a row.
-#[derive(Default)]
-struct Firsts {
-    left: u64,
-    /// The number of turns up to which `left` is counted.
-    turns: u64,
-}
-
-impl Firsts {
-    fn take(&mut self, turns: u64) -> bool {
-        let more = turns.saturating_sub(self.turns) / 2;
-        self.turns += more * 2;
-        self.left = (self.left + more).min(FIRSTS_MAX);
-        let may = self.left > 0;
-        self.left -= u64::from(may);
-        may
-    }
-}
-
 /// So many colors may be queued first in a row.
-const FIRSTS_MAX: u64 = 16;
+const FIRSTS_MAX: u8 = 16;
+
+/// The priority of a rank.
+#[inline]
+fn level_of(rank: u8) -> usize {
+    usize::from(rank) / 2 % LEVELS
+}
 
 /// The lists of the lowest priority, which light tasks have.
 const LOWEST_BITS: u32 = 0b11;
@@ -501,16 +498,6 @@ const FAIR_PICK: u32 = 32;
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_other_turn_at_most_begins_with_a_color_that_was_queued_first() {
-        let mut firsts = Firsts::default();
-        let taken = (0..1_000).filter(|&turns| firsts.take(turns)).count();
-        assert_eq!(taken, 499);
-        // After a while in which none was, as many as may be in a row.
-        let in_a_row = (0..100).filter(|_| firsts.take(5_000)).count();
-        assert_eq!(in_a_row, 16);
-    }
 
     use crate::color::cell::Kind;
 
@@ -567,6 +554,36 @@ mod tests {
         assert_eq!(flood(&[1, 0, 1], 6), [1, 0, 1, 0, 1, 0]);
         // The highest priority first, whoever it is from.
         assert_eq!(flood(&[1, 2], 6), [2; 6]);
+    }
+
+    /// One that is queued first whenever it has been picked, beside others of its list.
+    #[test]
+    fn every_other_pick_at_most_is_of_a_color_that_stood_first() {
+        let cells: Vec<_> = (0..3).map(|_| ColorCell::new(ptr::null(), Kind::Fresh, 1, 0)).collect();
+        let mut queue = RunQueue::new(Share::HALF, ptr::null(), 0);
+        let push = |queue: &mut RunQueue, at: usize| {
+            // SAFETY: this thread alone has the cells, and this one is in no queue.
+            unsafe {
+                cells[at].fifo(|fifo| fifo.rank = EXPRESS);
+                queue.push(NonNull::from(&cells[at]));
+                if at == 0 {
+                    queue.raise_first(NonNull::from(&cells[at]));
+                }
+            }
+        };
+        (0..cells.len()).for_each(|at| push(&mut queue, at));
+        let pick = |_| {
+            let color = queue.pop().expect("all were queued again");
+            let at = cells.iter().position(|cell| NonNull::from(cell) == color).expect("it is one of them");
+            push(&mut queue, at);
+            at
+        };
+        let picked: Vec<usize> = (0..1_016).map(pick).collect();
+        // As many as may be in a row, and then the others as well.
+        assert_eq!(picked[..16], [0; 16]);
+        let count = |of| picked[16..].iter().filter(|&&at| at == of).count();
+        // The other half is that of all three, in turn.
+        assert!(count(1) >= 160 && count(2) >= 160, "{} {} {}", count(0), count(1), count(2));
     }
 
     #[test]

@@ -375,3 +375,52 @@ fn a_state_that_is_let_go_of_goes_to_the_task_that_waits_within_few_turns() {
     let least = (0..10).map(|_| waited()).min().unwrap();
     assert!(least < COUNT as u64 / 10, "{least} tasks were polled first");
 }
+
+/// Has the color run something, always, until that is set.
+fn keep_busy(state: Colored<()>, stop: Arc<AtomicBool>) {
+    let same = state.clone();
+    state.post(move |()| {
+        if !stop.load(Ordering::Relaxed) {
+            keep_busy(same, stop);
+        }
+    });
+}
+
+/// A task that has waited for one state waits for the next one in the same turn, so that one of them is always queued first.
+#[test]
+fn what_is_from_outside_has_its_turns_beside_tasks_that_always_wait_for_states() {
+    const COLORS: usize = 200;
+    // Far more than the colors need, and an end to the test if they starve.
+    const WAITS: u64 = 100 * COLORS as u64;
+    let runtime = runtime(1);
+    let (gate, waits, stop) = (Gate::default(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (ready_tx, ready) = collector();
+    let (inside, waited, stops) = (gate.clone(), waits.clone(), stop.clone());
+    runtime.handle().new_color().post(move || {
+        let states = [Colored::new(()), Colored::new(())];
+        states.iter().for_each(|state| keep_busy(state.clone(), stops.clone()));
+        drop(spawn(async move {
+            while !stops.load(Ordering::Relaxed) {
+                for state in &states {
+                    state.with(|()| ()).await;
+                }
+                if waited.fetch_add(2, Ordering::Relaxed) > WAITS {
+                    stops.store(true, Ordering::Relaxed);
+                }
+            }
+        }));
+        ready_tx.send(()).unwrap();
+        inside.wait();
+    });
+    ready.next();
+    let (tx, seen) = collector();
+    for _ in 0..COLORS {
+        let (tx, waits) = (tx.clone(), waits.clone());
+        runtime.handle().new_color().post(move || tx.send(waits.load(Ordering::Relaxed)).unwrap());
+    }
+    drop(tx);
+    gate.open();
+    let most = seen.all().into_iter().max().unwrap();
+    stop.store(true, Ordering::Relaxed);
+    assert!(most < WAITS / 2, "{most} waits for states came first");
+}
