@@ -267,6 +267,10 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
                 return true;
             }
             if self.state() == State::Queued {
+                // Two workers are not to take it from each other for ever.
+                if self.links(|links| links.list) & FIRST != 0 && !color.runtime().slots[self.index()].is_overdue() {
+                    return true;
+                }
                 self.queue.remove(color.ptr());
                 self.links(|links| links.state = State::Idle);
             }

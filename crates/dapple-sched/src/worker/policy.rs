@@ -76,7 +76,7 @@ pub struct Runnable {
     pub color_id: u64,
     /// The highest priority that waits in it.
     pub priority: Priority,
-    /// Something waits in it that came from another thread, an I/O event or a timer, and not from a callback.
+    /// Something waits in it that came from another thread, an I/O event or a timer, and not from a callback; or a task waits for it.
     pub from_outside: bool,
     /// How many callbacks wait in it.
     pub queued: usize,
