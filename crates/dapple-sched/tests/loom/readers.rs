@@ -196,7 +196,8 @@ fn a_read_of_a_task_is_aborted() {
         let model = model(2);
         let crossing = Crossing::new();
         let page = Page::new();
-        let state = Colored::with_color((), &model.handle().new_color_at(0));
+        // Pinned, as it would come to the worker of the task.
+        let state = Colored::with_color((), &model.handle().pinned_color(0));
         let home = model.handle().new_color_at(1);
         let first = page.clone();
         state.post(move |()| first.write(1));
