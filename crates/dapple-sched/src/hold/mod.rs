@@ -19,6 +19,8 @@ use crate::color::holder::Holder;
 use crate::color::node::Origin;
 use crate::color::rights::{ColorRef, Dead, Hold, HomeGuard, OwnsLink};
 use crate::hold::held::Held;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+use crate::memory::pool::Pool;
 use crate::observe::trace;
 use crate::post::dispose;
 use crate::runtime::context;
@@ -239,7 +241,7 @@ pub(crate) unsafe fn free(dead: Dead) {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     // SAFETY: put there by `Color::allocate`; nobody else can reach it.
     unsafe {
-        crate::memory::pool::Pool::take_back(&runtime, color);
+        Pool::take_back(&runtime, color);
     }
     drop(runtime);
 }

@@ -52,7 +52,6 @@ impl Afterwards {
         while let Some(color) = self.strays.pop() {
             pass_on(color);
         }
-        self.held.into_iter().for_each(hold::release);
         post::grant_all(self.granted);
     }
 }

@@ -185,8 +185,8 @@ pub(crate) fn hasten(color: ColorRef<'_>) {
     let fetched = context::with_worker(|worker| {
         // Relaxed: a hint.
         let home = usize::from(color.home.load(Relaxed));
-        let rests = worker.index >= worker.shared.active();
-        if home == worker.index || rests || !ptr::eq(&*worker.shared, color.shared) || switches::shared_queue() {
+        if home == worker.index || worker.rests() || !ptr::eq(&*worker.shared, color.shared) || switches::shared_queue()
+        {
             return false;
         }
         let mut own = worker.slot().lock();
