@@ -230,6 +230,12 @@ impl Fifo {
         unsafe { self.head.as_ref() }.is_some_and(Node::is_urgent)
     }
 
+    /// Whether a wait goes first: a task wants the color in the middle of its poll.
+    pub(crate) fn has_wait_next(&self) -> bool {
+        // SAFETY: the fifo owns its nodes.
+        unsafe { self.head.as_ref() }.is_some_and(|node| node.vtable().waits.is_some())
+    }
+
     /// Whether a plain callback goes first: no poll of a task, and no callback that is traced or counted.
     #[inline]
     pub(crate) fn has_plain_next(&self) -> bool {

@@ -225,17 +225,11 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.assert_same(&hold);
         assert!(!hold.reads, "what is read is not queued");
         // SAFETY: it is at home here, and `Held`, so in no queue.
-        unsafe {
-            if self.links(|links| links.list) == FIRST {
-                self.queue_first();
-            } else {
-                self.queue.push(hold.color);
-            }
-        }
+        unsafe { self.queue.push_again(hold.color) };
     }
 
-    /// A task waits in the middle of its poll for a color to which it has posted just now: the color goes before others; if it
-    /// is held, when it is let go of.
+    /// A task waits in the middle of its poll for a color to which it has posted just now: the color goes before others. One that
+    /// runs, is held or is read does so when that ends ([`RunQueue::push_again`]).
     pub(crate) fn hasten(&mut self) {
         if self.is_closed() {
             return;
@@ -244,8 +238,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         unsafe {
             match self.state() {
                 State::Idle | State::Queued => self.color.drain_inbox(),
-                State::Held => return self.links(|links| links.list = FIRST),
-                State::Running | State::Reading => return,
+                State::Running | State::Held | State::Reading => return,
             }
             if self.color.len() > 0 {
                 self.queue_first();

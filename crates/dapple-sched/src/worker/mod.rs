@@ -510,7 +510,7 @@ impl Worker {
             } else if cell.len() > 0 {
                 match if ending.looked { self.gather(color) } else { None } {
                     Some(target) => afterwards.kick = target,
-                    None => queue.push(color),
+                    None => queue.push_again(color),
                 }
             } else {
                 cell.set_state(State::Idle);

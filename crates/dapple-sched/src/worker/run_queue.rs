@@ -183,6 +183,21 @@ impl RunQueue {
         self.len += 1;
     }
 
+    /// As [`RunQueue::push`], for a color that was held or had a turn: it goes first again if a task waits for it next. If it went
+    /// last, so that each wait took a round of the list, as many would wait as come during a round, for good.
+    ///
+    /// # Safety
+    /// As [`RunQueue::push`].
+    pub(crate) unsafe fn push_again(&mut self, color: NonNull<ColorCell>) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.push(color);
+            if color.as_ref().fifo(|fifo| fifo.has_wait_next()) {
+                self.raise_first(color);
+            }
+        }
+    }
+
     /// Moves a queued color to the front of its express list; up to that list only where too many of the last colors that were
     /// picked from it had stood first, so that what else is in it has its turns; and under a policy as that one sees fit.
     ///

@@ -376,6 +376,38 @@ fn a_state_that_is_let_go_of_goes_to_the_task_that_waits_within_few_turns() {
     assert!(least < COUNT as u64 / 10, "{least} tasks were polled first");
 }
 
+// One that came later would wait with the others, and so would all that came after it, for good.
+#[test]
+fn tasks_that_wait_for_one_state_have_it_within_few_turns_each() {
+    const TASKS: usize = 10;
+    const COLORS: usize = 1_000;
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let (state, ran) = (Colored::new(()), Arc::new(AtomicUsize::new(0)));
+    let (tasks, gate) = state.with_blocking(|()| {
+        let (tx, asks) = collector();
+        let waits = |_| {
+            let (state, ran, tx) = (state.clone(), ran.clone(), tx.clone());
+            runtime.spawn(async move {
+                tx.send(()).unwrap();
+                state.with(|()| ran.load(Ordering::Relaxed)).await
+            })
+        };
+        let tasks: Vec<_> = (0..TASKS).map(waits).collect();
+        tasks.iter().for_each(|_| asks.next());
+        // Not inside a poll, so that all wait.
+        let gate = occupy(&Color::new());
+        for _ in 0..COLORS {
+            let ran = ran.clone();
+            Color::new().post(move || _ = ran.fetch_add(1, Ordering::Relaxed));
+        }
+        (tasks, gate)
+    });
+    gate.open();
+    let waited: Vec<_> = tasks.into_iter().map(|task| block_on(task).unwrap()).collect();
+    assert!(*waited.iter().max().unwrap() <= 3 * TASKS, "so many had their turns first: {waited:?}");
+}
+
 /// Has the color run something, always, until that is set.
 fn keep_busy(state: Colored<()>, stop: Arc<AtomicBool>) {
     let same = state.clone();
