@@ -89,7 +89,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
         #[cfg(feature = "tls")]
         if let Some(acceptor) = self.tls.clone() {
             let limit = shared.options.header_timeout;
-            drop(dapple_sched::spawn(async move {
+            drop(dapple_sched::spawn_balanced(async move {
                 let handshake = unless(pin!(connection::unwanted(&link)), acceptor.accept(stream, limit)).await;
                 match handshake {
                     Some(Ok(stream)) => connection::serve((stream, place), service, link, shared).await,
@@ -100,7 +100,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
             return;
         }
         // A task has a color of its own, so that connections are served on all cores.
-        drop(dapple_sched::spawn(connection::serve((stream, place), service, link, shared)));
+        drop(dapple_sched::spawn_balanced(connection::serve((stream, place), service, link, shared)));
     }
 
     /// Says so and closes, rather than let the client wait for what may not come. Beyond what can be told so in a moment, and where TLS

@@ -80,7 +80,7 @@ pub use dapple_sched::{
     Policy, PostError, Posted, Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump,
     Runtime, RuntimeStats, SeededRandom, Set, ShutdownReport, SlowCallback, Slowness, TraceEvent, TraceKind,
     TryWithError, When, With, WithAll, WorkerDump, WorkerStats, YieldNow, count_time, described, on_worker, spawn,
-    when, yield_now,
+    spawn_balanced, when, yield_now,
 };
 #[doc(inline)]
 pub use dapple_sync::{sync, task, task_local};

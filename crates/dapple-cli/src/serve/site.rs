@@ -283,7 +283,7 @@ impl Site {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(match self.serial {
             true => Color::DEFAULT.spawn(task),
-            false => dapple::spawn(task),
+            false => dapple::spawn_balanced(task),
         });
     }
 

@@ -43,6 +43,7 @@ use crate::task::light;
 use crate::task::{self, JoinHandle, Start};
 use crate::worker::Worker;
 use crate::worker::monitor::{self, SlowCallback, SlowRule};
+use crate::worker::placement;
 use crate::worker::policy::Policy;
 use crate::worker::tuning::Asked;
 
@@ -185,6 +186,21 @@ impl Handle {
             Start::Colored(self.new_color())
         };
         task::spawn(place, false, Location::caller(), future)
+    }
+
+    /// Starts a task with a color of its own; see [`crate::spawn_balanced`].
+    ///
+    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    #[track_caller]
+    pub fn spawn_balanced<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        match placement::shortest_queue(&self.shared) {
+            Some(worker) => self.new_color_at(worker).spawn(future),
+            None => self.spawn(future),
+        }
     }
 
     /// A fresh color of this runtime; see [`Color::new`].

@@ -10,6 +10,7 @@
 //! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks are shorter than what it costs to span workers | to the lowest of these workers |
 //! | the first of these is true of a color that was rescued, against the rule by which colors are stolen, from a worker in a long callback | the color, once | back to that worker when it is through, whatever its index |
 //! | a task begins to wait for a color that neither runs nor is held | the color | to the worker of the task |
+//! | a task that lives long begins ([`crate::spawn_balanced`]) where many turns wait | its color | to the worker with the shortest queue |
 //! | a worker posts to an idle color whose home sleeps, or from an I/O event (`post`) | the color | to that worker |
 //!
 //! **Always to the lower index**: two colors that post to each other would otherwise pass each other by for ever, each
@@ -199,6 +200,17 @@ pub(crate) fn hasten(color: ColorRef<'_>) {
     }
 }
 
+/// Where a task is to begin that lives long: on the worker with the shortest queue, if that of the caller is long, and longer by more
+/// than an eighth. `None`: where the caller is.
+pub(crate) fn shortest_queue(shared: &Shared) -> Option<usize> {
+    // Relaxed: hints.
+    let waiting = |worker: usize| shared.slots[worker].len.load(Relaxed);
+    let here = context::index_in(shared)?;
+    let shortest = (0..shared.active()).min_by_key(|&worker| waiting(worker))?;
+    let own = waiting(here);
+    (own > MANY_TURNS && waiting(shortest) < own - own / 8).then_some(shortest)
+}
+
 /// Counts that a callback asks for several colors at once; they and it are at home on these workers.
 pub(crate) fn note_request(homes: &[Guard<'_, RunQueue>]) {
     let lowest = if let [lowest, _, ..] = homes { Some(lowest.worker()) } else { None };
@@ -222,6 +234,9 @@ pub(crate) const REQUEST_POSTS: u32 = 10;
 /// of which 400 pass for the callback's own; twice that, so that they do not stay apart.
 const HOLD_POSTS: u16 = 8;
 
+/// Where fewer turns wait than this, what begins there does not wait for long.
+const MANY_TURNS: usize = 64;
+
 /// Tiny callbacks are not brought to where they would wait longer than this.
 const LONG_WAIT_NS: u64 = 1_000_000;
 
@@ -231,6 +246,35 @@ mod tests {
 
     use super::*;
     use crate::{Colored, Runtime, TryWithError};
+
+    #[test]
+    fn what_lives_long_begins_where_the_queue_is_shortest() {
+        let runtime = Runtime::builder().workers(3).build().unwrap();
+        let (tx, seen) = mpsc::channel();
+        let shared = runtime.handle().shared().clone();
+        // No worker begins a turn meanwhile and stores how long its queue is.
+        let (inside, release) = (mpsc::channel(), [(); 2].map(|()| mpsc::channel::<()>()));
+        let gates = release.map(|(open, opened)| (open, opened));
+        for (worker, (open, opened)) in gates.into_iter().enumerate() {
+            let inside = inside.0.clone();
+            runtime.handle().pinned_color(worker + 1).post(move || {
+                inside.send(open).unwrap();
+                _ = opened.recv();
+            });
+        }
+        let open = [inside.1.recv().unwrap(), inside.1.recv().unwrap()];
+        runtime.handle().pinned_color(0).post(move || {
+            let among = |waiting: [usize; 3]| {
+                shared.slots.iter().zip(waiting).for_each(|(slot, len)| slot.len.store(len, Relaxed));
+                shortest_queue(&shared)
+            };
+            tx.send([[1_000, 900, 800], [1_000, 990, 980], [MANY_TURNS, 0, 0], [1_000, 0, 1_000]].map(among)).unwrap();
+            among([0; 3]);
+        });
+        assert_eq!(seen.recv().unwrap(), [Some(2), None, None, Some(1)]);
+        drop(open);
+        assert_eq!(shortest_queue(runtime.handle().shared()), None, "the caller is no worker");
+    }
 
     #[test]
     fn a_hold_that_is_refused_counts_as_traffic() {

@@ -173,7 +173,7 @@ impl Upstream {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(match self.serial {
             true => Color::DEFAULT.spawn(task),
-            false => self.handle.spawn(task),
+            false => self.handle.spawn_balanced(task),
         });
     }
 
