@@ -1,12 +1,12 @@
 //! What a client is told whose request was not taken, in the words of its protocol.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use dapple_stage::{Reason, Refused};
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Response, StatusCode};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::caught::caught;
 use super::panicked;
@@ -74,26 +74,18 @@ fn grpc<B>(refused: &Refused) -> Response<Reply<B>> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert("grpc-status", HeaderValue::from_static(code));
     headers.insert("grpc-retry-pushback-ms", HeaderValue::from(pushback_ms.max(1)));
-    if let Ok(message) = HeaderValue::from_str(&percent_encoded(&refused.to_string())) {
+    if let Ok(message) = HeaderValue::from_str(&encoded_message(&refused.to_string())) {
         headers.insert("grpc-message", message);
     }
     response
 }
 
-/// As gRPC has messages: everything but printable ASCII is encoded, and so is the percent sign.
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
+/// A message as gRPC has it: printable ASCII, everything else encoded, and so the percent sign.
+fn encoded_message(text: &str) -> String {
+    utf8_percent_encode(text, NOT_IN_A_GRPC_MESSAGE).to_string()
 }
 
+const NOT_IN_A_GRPC_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 const REFUSED_REASON: HeaderName = HeaderName::from_static("refused-reason");
 const UNAVAILABLE: &str = "14";
 const DEADLINE_EXCEEDED: &str = "4";
@@ -108,7 +100,7 @@ mod tests {
     use http::request::Parts;
     use http::{Request, Response, StatusCode};
 
-    use super::{OnRefusal, Reply, Words, percent_encoded};
+    use super::{OnRefusal, Reply, Words, encoded_message};
 
     fn parts(kind: &str) -> Parts {
         Request::builder().header("content-type", kind).body(()).unwrap().into_parts().0
@@ -158,6 +150,6 @@ mod tests {
 
     #[test]
     fn messages_are_ascii() {
-        assert_eq!(percent_encoded("100 % naïve\n"), "100 %25 na%C3%AFve%0A");
+        assert_eq!(encoded_message("100 % naïve\n"), "100 %25 na%C3%AFve%0A");
     }
 }
