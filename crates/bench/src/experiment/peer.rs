@@ -27,8 +27,10 @@ pub(crate) enum Peer {
     DappleSmall,
     /// The same on a scheduler of its own (web)
     DappleOwnScheduler,
-    /// nginx; needs that to be installed
+    /// nginx with `multi_accept on`: a worker accepts all that wait; needs that to be installed
     Nginx,
+    /// nginx with `multi_accept off`, its default: one connection for each look at the kernel (web)
+    NginxAcceptOne,
     /// Apache with the event module; needs that to be installed
     Apache,
     /// hyper on tokio, with files in memory (web)
@@ -90,7 +92,7 @@ impl Peer {
             Peer::Go => 5,
             Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial | Peer::GoLimit10 => 6,
             Peer::Epoll | Peer::Fio => 7,
-            Peer::DappleOwnScheduler => 9,
+            Peer::DappleOwnScheduler | Peer::NginxAcceptOne => 9,
             Peer::Mutex | Peer::HyperPool20 | Peer::DappleSmall => 8,
         }
     }

@@ -96,7 +96,7 @@ impl Workload for Cold {
     const NAME: &'static str = "cold";
     const TITLE: &'static str = "cold: files of 16 KB, forgotten by the kernel before each run, caches of 100 MB";
     const PEERS: &'static [Peer] =
-        &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::Apache, Peer::Hyper, Peer::Go];
+        &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::NginxAcceptOne, Peer::Apache, Peer::Hyper, Peer::Go];
     const PLAN: Plan = Plan { site: SiteKind::Many, requests: 0, cache_mb: 100, tls: false, cold: true, limited: true };
     const CONNECTIONS: &'static [usize] = &[16, 128, 1_024];
 
@@ -124,7 +124,7 @@ impl Workload for Misses {
     const TITLE: &'static str =
         "misses: one file of 200 MB that is in no cache, asked for by all clients at the same time";
     const PEERS: &'static [Peer] =
-        &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::Apache, Peer::Hyper, Peer::Go];
+        &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::NginxAcceptOne, Peer::Apache, Peer::Hyper, Peer::Go];
     const PLAN: Plan =
         Plan { site: SiteKind::Large, requests: 0, cache_mb: CACHE_MB, tls: false, cold: true, limited: false };
     const CONNECTIONS: &'static [usize] = &[8];
@@ -191,8 +191,16 @@ impl Workload for Handshakes {
     }
 }
 
-const ENCRYPTING: &[Peer] =
-    &[Peer::Dapple, Peer::DappleSerial, Peer::DappleCopies, Peer::Nginx, Peer::Apache, Peer::Hyper, Peer::Go];
+const ENCRYPTING: &[Peer] = &[
+    Peer::Dapple,
+    Peer::DappleSerial,
+    Peer::DappleCopies,
+    Peer::Nginx,
+    Peer::NginxAcceptOne,
+    Peer::Apache,
+    Peer::Hyper,
+    Peer::Go,
+];
 
 const ALL: &[Peer] = &[
     Peer::Dapple,
@@ -201,6 +209,7 @@ const ALL: &[Peer] = &[
     Peer::DappleSmall,
     Peer::DappleOwnScheduler,
     Peer::Nginx,
+    Peer::NginxAcceptOne,
     Peer::Apache,
     Peer::Hyper,
     Peer::Go,

@@ -59,7 +59,7 @@ pub(super) fn obstacle(peer: Peer) -> Option<String> {
             dapple::program().err().map(|error| error.to_string())
         }
         Peer::DappleSmall | Peer::DappleOwnScheduler => small::program().err().map(|error| error.to_string()),
-        Peer::Nginx => missing("nginx", "nginx"),
+        Peer::Nginx | Peer::NginxAcceptOne => missing("nginx", "nginx"),
         Peer::Apache => missing("apache2", "apache2"),
         _ => None,
     }
@@ -95,7 +95,8 @@ impl Running {
             Peer::DappleSerial => dapple::command(setting, port, certificate, true),
             Peer::DappleSmall => small::command(setting, port, false),
             Peer::DappleOwnScheduler => small::command(setting, port, true),
-            Peer::Nginx => nginx::command(setting, port, certificate),
+            Peer::Nginx => nginx::command(setting, port, certificate, true),
+            Peer::NginxAcceptOne => nginx::command(setting, port, certificate, false),
             Peer::Apache => apache::command(setting, port, certificate),
             Peer::Hyper => hyper::command(setting, port, certificate),
             Peer::Go => go(setting, port, certificate),

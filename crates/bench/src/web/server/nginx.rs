@@ -6,12 +6,18 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
 
-pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certificate>) -> Result<Command> {
+/// `multi_accept`: whether a worker accepts all connections that wait when it looks at the kernel, or one.
+pub(super) fn command(
+    setting: &Setting,
+    port: u16,
+    certificate: Option<&Certificate>,
+    multi_accept: bool,
+) -> Result<Command> {
     let program = find_program("nginx").context("nginx is not installed: apt-get install nginx")?;
     let prefix = setting.scratch.join("nginx");
     std::fs::create_dir_all(&prefix)?;
     let config = prefix.join("nginx.conf");
-    let text = config_text(&setting.site.root(), setting.workers, port, certificate);
+    let text = config_text(&setting.site.root(), setting.workers, port, certificate, multi_accept);
     std::fs::write(&config, text).context("cannot write nginx's configuration")?;
     let mut command = setting.command(&program)?;
     command.arg("-p").arg(&prefix).arg("-c").arg(&config).arg("-e").arg("stderr");
@@ -19,10 +25,17 @@ pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certifi
 }
 
 /// Best form for files that are asked for often: open files are cached, nothing is logged, connections are kept,
-/// `reuseport` spreads the connections over the workers. Everything that nginx writes stays below its prefix.
+/// `reuseport` spreads the connections over the workers. With `multi_accept` tails are shorter, without it medians. Everything that nginx writes stays below its prefix.
 ///
 /// Open files and connections together stay below the limit on descriptors: where these run out, nginx answers with errors.
-fn config_text(root: &Path, workers: usize, port: u16, certificate: Option<&Certificate>) -> String {
+fn config_text(
+    root: &Path,
+    workers: usize,
+    port: u16,
+    certificate: Option<&Certificate>,
+    multi_accept: bool,
+) -> String {
+    let accept = if multi_accept { "on" } else { "off" };
     // The master of a root-owned nginx hands its workers to a user who cannot read a private temporary directory.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let reuse = if workers > 1 { " reuseport" } else { "" };
@@ -43,7 +56,7 @@ worker_processes {workers};
 worker_rlimit_nofile 20000;
 pid nginx.pid;
 error_log stderr crit;
-events {{ worker_connections 16384; }}
+events {{ worker_connections 16384; multi_accept {accept}; }}
 http {{
   access_log off;
   sendfile on;
@@ -76,12 +89,14 @@ mod tests {
 
     #[test]
     fn nginx_stays_on_the_loopback_address_and_in_its_prefix() {
-        let config = config_text(Path::new("/www"), 2, 8123, None);
+        let config = config_text(Path::new("/www"), 2, 8123, None, true);
+        assert!(config.contains("multi_accept on;"));
         assert!(config.contains("listen 127.0.0.1:8123 backlog=4096 reuseport;"));
         assert!(config.contains("worker_processes 2;") && config.contains("root /www;"));
         assert!(!config.contains("/var") && !config.contains("ssl"));
         let certificate = Certificate { chain: "/c".into(), key: "/k".into() };
-        let config = config_text(Path::new("/www"), 1, 8123, Some(&certificate));
+        let config = config_text(Path::new("/www"), 1, 8123, Some(&certificate), false);
+        assert!(config.contains("multi_accept off;"));
         assert!(config.contains("listen 127.0.0.1:8123 ssl backlog=4096;") && config.contains("ssl_certificate /c;"));
     }
 }
