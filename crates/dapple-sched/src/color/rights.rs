@@ -15,7 +15,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::color::Priority;
-use crate::color::cell::{ColorCell, Fifo, Kind, Links, State};
+use crate::color::cell::fifo::Fifo;
+use crate::color::cell::{ColorCell, Kind, Links, State};
 use crate::color::holder::Holder;
 use crate::color::node::{Granted, NodeList, Origin, OwnedNode};
 use crate::hold::Ended;

@@ -6,7 +6,8 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use crate::color::Color;
-use crate::color::cell::{ColorCell, Fifo};
+use crate::color::cell::ColorCell;
+use crate::color::cell::fifo::Fifo;
 use crate::color::node::Origin;
 use crate::color::rights::{ColorRef, FifoGuard};
 use crate::hold::request::Request;

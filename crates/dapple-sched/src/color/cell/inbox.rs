@@ -20,7 +20,8 @@
 
 use std::ptr::{self, NonNull};
 
-use super::{ColorCell, Fifo};
+use super::ColorCell;
+use super::fifo::Fifo;
 use crate::color::node::{self, Chain, Node, NodeList};
 use crate::sync::atomic::Ordering::*;
 
