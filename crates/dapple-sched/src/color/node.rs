@@ -315,6 +315,58 @@ impl OwnedNode {
     pub(crate) fn into_raw(self) -> NonNull<Node> {
         self.0
     }
+
+    /// Runs the callback, on this worker. May unwind.
+    ///
+    /// # Safety
+    /// The node comes from the fifo of a color that this worker runs.
+    #[inline]
+    pub(crate) unsafe fn run(self, worker: &Worker) {
+        // SAFETY: the node is of the kind that its table is for, and the caller promises the rest.
+        unsafe { (self.vtable().run)(self.0, worker) };
+    }
+
+    /// Drops the callback without running it. May unwind.
+    ///
+    /// # Safety
+    /// The node comes from the fifo of a color that is held by this thread, or was not accepted by any.
+    pub(crate) unsafe fn discard(self) {
+        // SAFETY: as in `run`.
+        unsafe { (self.vtable().drop)(self.0) };
+    }
+
+    /// Tells a node that waits that its color is held for it.
+    ///
+    /// # Safety
+    /// It is, and this gives up the hold. No lock is held.
+    pub(crate) unsafe fn grant(self) {
+        if let Some(waits) = self.vtable().waits {
+            // SAFETY: as in `run`.
+            unsafe { (waits.grant)(self.0) };
+        }
+    }
+
+    /// The holder of the color once it is held for the node.
+    pub(crate) fn holder(&self) -> Holder {
+        // SAFETY: as in `run`.
+        self.vtable().waits.map_or(Holder::Task, |waits| unsafe { (waits.holder)(self.0) })
+    }
+
+    /// Whether this is the node of a wait that was dropped, for good.
+    fn is_dropped(&self) -> bool {
+        // SAFETY: as in `run`; what has a node was not reached.
+        self.vtable().waits.is_some_and(|waits| unsafe { (waits.is_dropped)(self.0) })
+    }
+
+    /// Consumes the node of a wait that was dropped. No lock is held. May unwind.
+    pub(crate) fn remove(self) {
+        if let Some(waits) = self.vtable().waits
+            && self.is_dropped()
+        {
+            // SAFETY: as in `run`, and as was asked.
+            unsafe { (waits.remove)(self.0) };
+        }
+    }
 }
 
 impl Deref for OwnedNode {
@@ -390,8 +442,13 @@ impl Granted {
         }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<OwnedNode> {
-        self.0.pop()
+    /// Tells the waiters that their colors are held for them, and calls `reached` before. No lock is held.
+    pub(crate) fn tell(mut self, reached: impl Fn(&OwnedNode)) {
+        while let Some(node) = self.0.pop() {
+            reached(&node);
+            // SAFETY: promised to `new` or `one`.
+            unsafe { node.grant() };
+        }
     }
 }
 

@@ -167,7 +167,7 @@ impl Turn {
 impl Ticket {
     const VTABLE: &'static VTable = &VTable {
         // SAFETY: here and below the node is a ticket's; where the function consumes it, it is the caller's.
-        run: |node, _| Ticket::run(unsafe { Ticket::from_node(node) }, node),
+        run: |node, _| Ticket::run(unsafe { Ticket::from_node(node) }),
         // SAFETY: dropped with the fifo of a stopped runtime.
         drop: |node| unsafe { Ticket::from_node(node) }.miss(),
         waits: Some(&Waits {
@@ -259,15 +259,13 @@ impl Ticket {
     }
 
     /// The color's turn has reached the ticket.
-    fn run(ticket: Arc<Ticket>, node: NonNull<Node>) {
+    fn run(ticket: Arc<Ticket>) {
         // Acquire pairs with `change`: what came before the ticket was canceled.
         if ticket.state.load(Acquire) != QUEUED || (!ticket.node_reads && ticket.poll_in_turn()) {
             return;
         }
-        // The pointer that was posted, with the count: a later `from_node` may free the ticket through it.
-        std::mem::forget(ticket);
         // The turn stops here, and its end calls `grant`.
-        context::with_worker(|worker| worker.hand_off_after_turn(node));
+        context::with_worker(|worker| worker.hand_off_after_turn(ticket.into_node()));
     }
 
     /// Who has the color once it is held for the ticket.

@@ -51,14 +51,13 @@ pub(crate) fn drop_callbacks(hold: Hold) -> Option<Hold> {
             }
         };
         let Some(node) = waits else { return Some(hold) };
-        let Some(waits) = node.vtable().waits else { return Some(hold) };
         if node.reads() {
             // Alone for the moment; what stands behind it is reached when it has gone.
             _ = color.lock_home().become_reader(hold);
         }
         // The color is the request's from here on, also where a waker panics.
         // SAFETY: it is held for the node, which this consumes; no lock is held.
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (waits.grant)(node.into_raw()) })) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { node.grant() })) {
             panics::report(&shared, None, payload);
         }
         None
@@ -93,7 +92,7 @@ fn drop_node(shared: &Shared, color: ColorRef<'_>, node: OwnedNode) {
     shared.callbacks_dropped.fetch_add(1, Relaxed);
     trace::dropped(&node);
     // SAFETY: this consumes the node, whose color is held. A panic in a destructor ends with that callback (C8).
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (node.vtable().drop)(node.into_raw()) })) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { node.discard() })) {
         panics::report(shared, Some(color.ptr()), payload);
     }
 }

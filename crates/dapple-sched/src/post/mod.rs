@@ -77,8 +77,8 @@ pub(crate) fn accept_in_default(node: OwnedNode) {
     impl Drop for Unplaced {
         fn drop(&mut self) {
             if let Some(node) = self.0.take() {
-                // SAFETY: it was not accepted, and this consumes it.
-                unsafe { (node.vtable().drop)(node.into_raw()) };
+                // SAFETY: it was not accepted.
+                unsafe { node.discard() };
             }
         }
     }
@@ -253,14 +253,8 @@ fn push_urgent(color: ColorRef<'_>, node: OwnedNode, worker: Option<&Worker>) ->
 }
 
 /// Tells waiters that their colors are held for them. No lock is held.
-pub(crate) fn grant_all(mut granted: Granted) {
-    while let Some(node) = granted.pop() {
-        trace::reached(&node);
-        if let Some(waits) = node.vtable().waits {
-            // SAFETY: its color is held for it; this consumes the node.
-            unsafe { (waits.grant)(node.into_raw()) };
-        }
-    }
+pub(crate) fn grant_all(granted: Granted) {
+    granted.tell(trace::reached);
 }
 
 /// Posts from a thread that does not own the color's home.

@@ -53,10 +53,8 @@ pub(crate) fn sweep(color: ColorRef<'_>) {
 fn remove_all(shared: &Shared, mut list: NodeList) {
     while let Some(node) = list.pop() {
         trace::dropped(&node);
-        let Some(waits) = node.vtable().waits else { continue };
         // The last handle to a waker goes with it, which may be anybody's code.
-        // SAFETY: `is_dropped` said so, and this consumes the node; no lock is held.
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (waits.remove)(node.into_raw()) })) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| node.remove())) {
             panics::report(shared, None, payload);
         }
     }

@@ -30,8 +30,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::color::cell::{ColorCell, State};
-use crate::color::holder::Holder;
-use crate::color::node::{Granted, Node, OwnedNode};
+use crate::color::node::{Granted, OwnedNode};
 use crate::color::rights::{ColorRef, Dead, Hold, HomeGuard, Notified, OwnsLink};
 use crate::hold::{self, Ended};
 use crate::memory::block::Blocks;
@@ -68,7 +67,7 @@ pub(crate) struct Worker {
     /// Another color that the callback of that turn has held for itself, and that is let go of with it.
     held_besides: Cell<Option<NonNull<ColorCell>>>,
     /// A waiter's node that the current turn has reached, and to which the color must be handed.
-    handoff: Cell<*mut Node>,
+    handoff: Cell<Option<OwnedNode>>,
     /// The current turn goes on until its color has run so many callbacks in all. 0: it is to end after this callback, as it has
     /// reached a waiter, its color was released, or the kernel is to be looked at.
     stop: Cell<u64>,
@@ -123,8 +122,6 @@ pub(crate) struct Worker {
 /// How a turn has ended.
 #[derive(Clone, Copy)]
 struct Ending {
-    /// The node of a waiter that the color is to be handed to, or null.
-    handoff: *mut Node,
     cut: Cut,
     /// It was a sample: time to see whether the color is where it belongs.
     looked: bool,
@@ -132,7 +129,7 @@ struct Ending {
 
 impl Ending {
     /// As most turns end: nothing but what is left to run says what becomes of the color.
-    const SIMPLE: Ending = Ending { handoff: ptr::null_mut(), cut: Cut::No, looked: false };
+    const SIMPLE: Ending = Ending { cut: Cut::No, looked: false };
 }
 
 /// Whether a turn ended before its batch did, so that what waited when it began still does.
@@ -168,7 +165,7 @@ impl Worker {
             ended: Cell::new(ptr::null_mut()),
             ending: Cell::new(None),
             held_besides: Cell::new(None),
-            handoff: Cell::new(ptr::null_mut()),
+            handoff: Cell::new(None),
             stop: Cell::new(0),
             turns_to_look: Cell::new(0),
             glances: Cell::new(0),
@@ -334,9 +331,10 @@ impl Worker {
     /// `queue` is this worker's.
     unsafe fn end_last_turn(&self, queue: &mut Guard<'_, RunQueue>, afterwards: &mut Afterwards) {
         if let Some(color) = NonNull::new(self.ended.replace(ptr::null_mut())) {
-            let ending = self.ending.take().unwrap_or(Ending::SIMPLE);
+            let ending = self.ending.take();
+            let handoff = if ending.is_some() { self.handoff.take() } else { None };
             // SAFETY: this worker runs the color, its turn is over, and we hold its home lock.
-            unsafe { self.end_turn(queue, color, ending, afterwards) };
+            unsafe { self.end_turn(queue, color, ending.unwrap_or(Ending::SIMPLE), handoff, afterwards) };
         }
         if let Some(hold) = self.take_held_besides() {
             hold.with_color(|color, hold| {
@@ -439,15 +437,13 @@ impl Worker {
     }
 
     /// The current turn has reached a waiter: it ends here, and the color is handed over.
-    pub(crate) fn hand_off_after_turn(&self, node: NonNull<Node>) {
-        debug_assert!(self.handoff.get().is_null());
-        // SAFETY: the node is the caller's, who gives it.
-        unsafe { node.as_ref() }.next.set(ptr::null_mut());
-        self.handoff.set(node.as_ptr());
+    pub(crate) fn hand_off_after_turn(&self, node: OwnedNode) {
+        let before = self.handoff.replace(Some(node));
+        debug_assert!(before.is_none());
         self.interrupt();
     }
 
-    /// Gives the color of an ended turn its next state.
+    /// Gives the color of an ended turn its next state. `handoff`: the node of a waiter that the color is to be handed to.
     ///
     /// # Safety
     /// The color is `Running` here, its turn is over, and `queue` is this worker's.
@@ -457,16 +453,17 @@ impl Worker {
         queue: &mut Guard<'_, RunQueue>,
         color: NonNull<ColorCell>,
         ending: Ending,
+        handoff: Option<OwnedNode>,
         afterwards: &mut Afterwards,
     ) {
         // SAFETY: promised by the caller.
         unsafe {
             let cell = color.as_ref();
             cell.drain_inbox();
-            if ending.cut == Cut::No && !ending.looked && ending.handoff.is_null() && cell.len() > 0 {
+            if ending.cut == Cut::No && !ending.looked && handoff.is_none() && cell.len() > 0 {
                 queue.push(color);
             } else {
-                self.end_turn_otherwise(queue, color, ending, afterwards);
+                self.end_turn_otherwise(queue, color, ending, handoff, afterwards);
             }
         }
     }
@@ -481,6 +478,7 @@ impl Worker {
         queue: &mut Guard<'_, RunQueue>,
         color: NonNull<ColorCell>,
         ending: Ending,
+        handoff: Option<OwnedNode>,
         afterwards: &mut Afterwards,
     ) {
         // SAFETY: promised by the caller.
@@ -489,23 +487,22 @@ impl Worker {
             if ending.cut != Cut::No && cell.len() > 0 {
                 // What waited when the turn began still does. Who has used up a time slice goes by the express list
                 // for news only: others would have hardly any time beside a long queue from outside.
-                let used_up = ending.cut == Cut::Slice && ending.handoff.is_null();
+                let used_up = ending.cut == Cut::Slice && handoff.is_none();
                 let kept = if used_up { !EXPRESS } else { !0 };
                 let before = cell.links(|links| links.queued_rank) & kept;
                 cell.fifo(|fifo| fifo.rank = fifo.rank.max(before));
             }
-            if let Some(node) = NonNull::new(ending.handoff) {
+            if let Some(node) = handoff {
                 if cell.fifo(|fifo| fifo.is_urgent()) {
                     // Somebody holds another color until his task has been polled in this one. The waiter would keep
                     // him from it, and perhaps wait for just that other color.
-                    cell.put_back(node);
+                    cell.put_back(node.into_raw());
                     queue.push(color);
-                } else if node.as_ref().reads() {
-                    afterwards.granted.append(cell.admit_readers(Some(node)));
+                } else if node.reads() {
+                    afterwards.granted.append(cell.admit_readers(Some(node.into_raw())));
                 } else {
-                    let holder = node.as_ref().vtable().waits.map_or(Holder::Task, |waits| (waits.holder)(node));
-                    cell.set_held(holder, Some(node.as_ref().posted_from()));
-                    afterwards.granted.append(Granted::one(OwnedNode::from_raw(node)));
+                    cell.set_held(node.holder(), Some(node.posted_from()));
+                    afterwards.granted.append(Granted::one(node));
                 }
             } else if cell.len() > 0 {
                 match if ending.looked { self.gather(color) } else { None } {

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use super::{Cut, Ending, Worker, begin_turn};
 use crate::color::cell::{ColorCell, State};
+use crate::color::node::OwnedNode;
 use crate::color::rights::ColorRef;
 use crate::post::afterwards::Afterwards;
 use crate::runtime::context;
@@ -35,7 +36,7 @@ impl Worker {
         // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
         unsafe {
             let ending = Ending { cut: Cut::Early, ..Ending::SIMPLE };
-            self.end_turn(&mut queue, color, ending, &mut afterwards);
+            self.end_turn(&mut queue, color, ending, None, &mut afterwards);
         };
         drop(queue);
         afterwards.settle(&self.shared);
@@ -85,7 +86,7 @@ impl Worker {
                     && let Some(node) = cell.take_for_run(cell.ran() + 1)
                 {
                     cell.age_history(cell.ran() - 1);
-                    self.run_node(color, node);
+                    self.run_node(ColorRef::new(color), OwnedNode::from_raw(node));
                 } else {
                     task.poll_here();
                 }
@@ -113,7 +114,7 @@ impl Worker {
         let mut queue = self.slot().lock();
         // SAFETY: promised by the caller; this is its home lock.
         unsafe {
-            self.end_turn(&mut queue, color, Ending::SIMPLE, &mut afterwards);
+            self.end_turn(&mut queue, color, Ending::SIMPLE, None, &mut afterwards);
         }
         drop(queue);
         afterwards.settle(&self.shared);

@@ -1,11 +1,11 @@
 //! One turn of a color: how many of its callbacks run, what of that is timed, and how it ends.
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use super::{Cut, Ending, LONG_CALLBACK_NS, TINY_CALLBACK_NS, Worker, alarm, clock};
 use crate::color::cell::ColorCell;
-use crate::color::node::{Node, OwnedNode};
+use crate::color::node::OwnedNode;
 use crate::color::rights::ColorRef;
 use crate::observe::trace;
 use crate::sync::atomic::Ordering::*;
@@ -29,7 +29,8 @@ impl Worker {
         if short && to_look > 0 {
             let ran = self.run_few(color, batch, mean_ns);
             self.turns_to_look.set(to_look.saturating_sub(ran));
-            if ran >= batch && self.handoff.get().is_null() {
+            // 0: it has reached a waiter, or was released.
+            if ran >= batch && self.stop.get() != 0 {
                 self.slot().counters.turn(ran);
                 if self.frame.leave() {
                     self.ended.set(color.as_ptr());
@@ -69,7 +70,7 @@ impl Worker {
         self.blocks.trim();
         if self.frame.leave() {
             self.ended.set(color.as_ptr());
-            self.ending.set(Some(Ending { handoff: self.handoff.replace(ptr::null_mut()), cut, looked }));
+            self.ending.set(Some(Ending { cut, looked }));
         }
     }
 
@@ -93,7 +94,7 @@ impl Worker {
             let mut ran = began;
             while let Some(node) = cell.take_for_run(ran + 1) {
                 ran += 1;
-                self.run_node(color, node);
+                self.run_node(ColorRef::new(color), OwnedNode::from_raw(node));
                 if ran < self.stop.get() {
                     continue;
                 }
@@ -221,7 +222,7 @@ impl Worker {
             let mut ran = before;
             while let Some(node) = cell.take_for_run(ran + 1) {
                 ran += 1;
-                self.run_node(color, node);
+                self.run_node(ColorRef::new(color), OwnedNode::from_raw(node));
                 if ran < self.stop.get() {
                     continue;
                 }
@@ -247,14 +248,14 @@ impl Worker {
     /// Runs one callback.
     ///
     /// # Safety
-    /// The node is the caller's, who runs the color.
+    /// The node comes from the fifo of the color, which this worker runs.
     #[inline]
-    pub(super) unsafe fn run_node(&self, color: NonNull<ColorCell>, node: NonNull<Node>) {
+    pub(super) unsafe fn run_node(&self, color: ColorRef<'_>, node: OwnedNode) {
         // SAFETY: promised by the caller.
         unsafe {
-            let Some(origin) = node.as_ref().plain_origin() else { return self.run_marked(color, node) };
+            let Some(origin) = node.plain_origin() else { return self.run_marked(color, node) };
             self.slot().set_origin(origin);
-            (node.as_ref().vtable().run)(node, self);
+            node.run(self);
         }
     }
 
@@ -263,21 +264,19 @@ impl Worker {
     /// # Safety
     /// As [`Worker::run_node`].
     #[cold]
-    unsafe fn run_marked(&self, color: NonNull<ColorCell>, node: NonNull<Node>) {
+    unsafe fn run_marked(&self, color: ColorRef<'_>, node: OwnedNode) {
+        if node.counted() {
+            color.count_off();
+        }
+        let record = trace::take_from(&node);
+        if let Ok(origin) = node.origin() {
+            self.slot().set_origin(origin);
+        }
         // SAFETY: promised by the caller.
-        unsafe {
-            if node.as_ref().counted() {
-                color.as_ref().count_off();
-            }
-            let node = OwnedNode::from_raw(node);
-            if let Some(record) = trace::take_from(&node) {
-                let color = ColorRef::new(color);
-                return self.run_traced(Some(color), &record, || (node.vtable().run)(node.into_raw(), self));
-            }
-            if let Ok(origin) = node.origin() {
-                self.slot().set_origin(origin);
-            }
-            (node.vtable().run)(node.into_raw(), self);
+        let run = || unsafe { node.run(self) };
+        match record {
+            Some(record) => self.run_traced(Some(color), &record, run),
+            None => run(),
         }
     }
 

@@ -242,7 +242,7 @@ impl Member {
     /// reads, of the color that it runs in).
     unsafe fn run(node: NonNull<Node>, worker: &Worker) {
         // SAFETY: promised by the caller; the request is alive while it has a member that was not reached.
-        let member = unsafe { Member::of_node(node) };
+        let (member, node) = unsafe { (Member::of_node(node), OwnedNode::from_raw(node)) };
         let request = member.get().request();
         // Acquire pairs with `grant`: the other colors are held.
         let pending = request.pending().load(Acquire);
@@ -626,7 +626,7 @@ impl OwnRequest {
     }
 
     /// Polls the waiting task inside the turn of a color, whose node has been reached, or has the colors handed over to it.
-    fn poll_waiter(self, turn: NonNull<ColorCell>, node: NonNull<Node>) {
+    fn poll_waiter(self, turn: NonNull<ColorCell>, node: OwnedNode) {
         let Some(ticket) = self.counted_ticket() else { return };
         // From here on, dropping the wait leaves the colors to this turn.
         if !ticket.begin_turn() {
