@@ -27,12 +27,14 @@ pub(crate) mod fifo;
 mod inbox;
 
 use std::panic::Location;
-use std::ptr::{self, NonNull};
+use std::ptr;
+#[cfg(any(dapple_loom, dapple_shuttle))]
+use std::ptr::NonNull;
 
 use self::fifo::Fifo;
 use crate::color::ext::{Ext, ExtPtr};
 use crate::color::holder::Holder;
-use crate::color::node::{Granted, Node, NodeList, Origin, OwnedNode};
+use crate::color::node::{Granted, Node, Origin, OwnedNode};
 use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
@@ -232,6 +234,13 @@ impl ColorCell {
         self.note_len(len);
     }
 
+    /// One node was taken out of the fifo.
+    #[inline]
+    fn one_less(&self) {
+        // Relaxed: see `len`.
+        self.len.store(self.len() - 1, Relaxed);
+    }
+
     /// See [`crate::model::Model::seem_long`].
     #[cfg(any(dapple_loom, dapple_shuttle))]
     pub(crate) fn seem_long(&self) {
@@ -345,26 +354,21 @@ impl ColorCell {
     /// # Safety
     /// The caller holds the home lock; the color is `Reading`, or the caller's to make so. `first` is the caller's.
     #[cold]
-    pub(crate) unsafe fn admit_readers(&self, first: Option<NonNull<Node>>) -> Granted {
-        let mut readers = NodeList::new();
+    pub(crate) unsafe fn admit_readers(&self, first: Option<OwnedNode>) -> Granted {
+        let mut granted = Granted::none();
         let mut admitted = 0;
-        // SAFETY: promised by the caller; popped nodes are ours.
+        let mut first = first;
+        // SAFETY: promised by the caller, and `add_readers` holds the color for each of them.
         unsafe {
-            if let Some(first) = first {
-                readers.push(OwnedNode::from_raw(first));
-                admitted = 1;
-            }
-            while let Some(node) = self.fifo(Fifo::pop_reader) {
-                // Relaxed: see `len`.
-                self.len.store(self.len() - 1, Relaxed);
-                readers.push(OwnedNode::from_raw(node));
+            while let Some(node) = first.take().or_else(|| self.pop_reader()) {
                 admitted += 1;
+                granted.push(node);
             }
             if admitted > 0 {
                 self.links(|links| links.add_readers(admitted));
             }
-            Granted::new(readers)
         }
+        granted
     }
 
     /// Another worker takes the color over.

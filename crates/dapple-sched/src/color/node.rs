@@ -316,6 +316,11 @@ impl OwnedNode {
         self.0
     }
 
+    #[inline]
+    pub(super) fn as_ptr(&self) -> *mut Node {
+        self.0.as_ptr()
+    }
+
     /// Runs the callback, on this worker. May unwind.
     ///
     /// # Safety
@@ -399,10 +404,132 @@ impl NodeList {
     }
 
     pub(crate) fn pop(&mut self) -> Option<OwnedNode> {
-        // SAFETY: the list owns its nodes.
-        let node = unsafe { OwnedNode::from_raw(NonNull::new(self.0)?) };
+        let node = OwnedNode(NonNull::new(self.0)?);
         self.0 = node.next.replace(ptr::null_mut());
         Some(node)
+    }
+
+    /// # Safety
+    /// The nodes that hang on `top` are the caller's, which gives them up.
+    pub(super) unsafe fn from_raw(top: *mut Node) -> NodeList {
+        NodeList(top)
+    }
+
+    /// Gives up the nodes without consuming them.
+    pub(super) fn into_raw(self) -> *mut Node {
+        self.0
+    }
+
+    /// Takes out the nodes of waits that were dropped, and says how many they are. The order of the others stays.
+    pub(super) fn unlink_dropped(&mut self) -> (NodeList, u32) {
+        let mut queue = NodeQueue::new();
+        while let Some(node) = self.pop() {
+            queue.push(node);
+        }
+        let dropped = queue.unlink_dropped();
+        self.0 = queue.head;
+        dropped
+    }
+}
+
+/// Nodes in a queue, which owns them.
+pub(super) struct NodeQueue {
+    head: *mut Node,
+    tail: *mut Node,
+}
+
+impl NodeQueue {
+    #[inline]
+    pub(super) const fn new() -> NodeQueue {
+        NodeQueue { head: ptr::null_mut(), tail: ptr::null_mut() }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    /// The oldest node.
+    #[inline]
+    pub(super) fn first(&self) -> Option<&Node> {
+        // SAFETY: the queue owns its nodes.
+        unsafe { self.head.as_ref() }
+    }
+
+    /// Has the processor fetch the oldest node.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: every x86-64 has the instruction, which takes any address.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch(self.head.cast_const().cast(), std::arch::x86_64::_MM_HINT_T0);
+        }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, node: OwnedNode) {
+        node.next.set(ptr::null_mut());
+        let node = node.into_raw().as_ptr();
+        self.append(NodeQueue { head: node, tail: node });
+    }
+
+    /// Appends a queue that is not empty.
+    #[inline]
+    pub(super) fn append(&mut self, other: NodeQueue) {
+        // SAFETY: the queue owns its nodes.
+        match unsafe { self.tail.as_ref() } {
+            Some(tail) => tail.next.set(other.head),
+            None => self.head = other.head,
+        }
+        self.tail = other.tail;
+    }
+
+    /// Puts a node before all others.
+    pub(super) fn push_front(&mut self, node: OwnedNode) {
+        node.next.set(self.head);
+        let node = node.into_raw().as_ptr();
+        if self.tail.is_null() {
+            self.tail = node;
+        }
+        self.head = node;
+    }
+
+    /// Takes the oldest node, which keeps its link.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<OwnedNode> {
+        let node = OwnedNode(NonNull::new(self.head)?);
+        self.head = node.next.get();
+        if self.head.is_null() {
+            self.tail = ptr::null_mut();
+        }
+        Some(node)
+    }
+
+    /// Takes out the nodes of waits that were dropped, and says how many they are.
+    pub(super) fn unlink_dropped(&mut self) -> (NodeList, u32) {
+        let mut all = mem::replace(self, NodeQueue::new());
+        let (mut removed, mut count) = (NodeList::new(), 0);
+        while let Some(node) = all.pop() {
+            if node.is_dropped() {
+                removed.push(node);
+                count += 1;
+            } else {
+                self.push(node);
+            }
+        }
+        (removed, count)
+    }
+
+    /// Moves urgent nodes to the front, where they keep their order.
+    #[cold]
+    pub(super) fn sort_urgent(&mut self) {
+        let (mut all, mut others) = (mem::replace(self, NodeQueue::new()), NodeQueue::new());
+        while let Some(node) = all.pop() {
+            if node.is_urgent() { self.push(node) } else { others.push(node) }
+        }
+        if !others.is_empty() {
+            self.append(others);
+        }
     }
 }
 
@@ -417,17 +544,9 @@ impl Granted {
     }
 
     /// # Safety
-    /// The color of each of these nodes is held for it.
-    pub(super) unsafe fn new(nodes: NodeList) -> Granted {
-        Granted(nodes)
-    }
-
-    /// # Safety
     /// The color of the node, which waits, is held for it.
-    pub(crate) unsafe fn one(node: OwnedNode) -> Granted {
-        let mut nodes = NodeList::new();
-        nodes.push(node);
-        Granted(nodes)
+    pub(crate) unsafe fn push(&mut self, node: OwnedNode) {
+        self.0.push(node);
     }
 
     #[inline]
@@ -446,65 +565,30 @@ impl Granted {
     pub(crate) fn tell(mut self, reached: impl Fn(&OwnedNode)) {
         while let Some(node) = self.0.pop() {
             reached(&node);
-            // SAFETY: promised to `new` or `one`.
+            // SAFETY: promised to `push`.
             unsafe { node.grant() };
         }
     }
 }
 
-/// Takes the nodes of waits that were dropped out of a list, in whatever order that is; returns its new last node, those
-/// nodes as a list of their own, and how many they are.
-///
-/// # Safety
-/// The caller owns the list that begins at `head`.
-pub(crate) unsafe fn unlink_dropped(head: &mut *mut Node) -> (*mut Node, NodeList, u32) {
-    let (mut rest, mut last) = (mem::replace(head, ptr::null_mut()), ptr::null_mut::<Node>());
-    let (mut removed, mut count) = (NodeList::new(), 0);
-    while let Some(node) = NonNull::new(rest) {
-        // SAFETY: promised by the caller; `last` is a node of the list, too.
-        unsafe {
-            rest = node.as_ref().next.replace(ptr::null_mut());
-            if node.as_ref().vtable().waits.is_some_and(|waits| (waits.is_dropped)(node)) {
-                removed.push(OwnedNode(node));
-                count += 1;
-            } else {
-                match last.as_ref() {
-                    Some(last) => last.next.set(node.as_ptr()),
-                    None => *head = node.as_ptr(),
-                }
-                last = node.as_ptr();
-            }
-        }
-    }
-    (last, removed, count)
-}
-
-/// A list of nodes in order, with its length.
-pub(crate) struct Chain {
-    pub(crate) head: *mut Node,
-    pub(crate) tail: *mut Node,
-    pub(crate) len: u32,
-    pub(crate) priority: u8,
+/// Nodes in order, and what a fifo has to know of them.
+pub(super) struct Chain {
+    pub(super) nodes: NodeQueue,
+    pub(super) len: u32,
+    pub(super) priority: u8,
     /// There is an urgent node among them.
     pub(super) urgent: bool,
 }
 
 impl Chain {
     /// Turns a last-in-first-out list into the order of its pushes.
-    ///
-    /// # Safety
-    /// The caller must own every node that hangs on `top`.
-    pub(super) unsafe fn from_stack(top: *mut Node) -> Chain {
-        let mut chain = Chain { head: std::ptr::null_mut(), tail: top, len: 0, priority: 0, urgent: false };
-        let mut rest = top;
-        while let Some(node) = NonNull::new(rest) {
-            // SAFETY: owned by the caller.
-            let node_ref = unsafe { node.as_ref() };
-            rest = node_ref.next.replace(chain.head);
-            chain.head = node.as_ptr();
+    pub(super) fn from_stack(mut stack: NodeList) -> Chain {
+        let mut chain = Chain { nodes: NodeQueue::new(), len: 0, priority: 0, urgent: false };
+        while let Some(node) = stack.pop() {
             chain.len += 1;
-            chain.priority = chain.priority.max(node_ref.priority());
-            chain.urgent |= node_ref.is_urgent();
+            chain.priority = chain.priority.max(node.priority());
+            chain.urgent |= node.is_urgent();
+            chain.nodes.push_front(node);
         }
         chain
     }

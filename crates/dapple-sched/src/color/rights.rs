@@ -50,7 +50,7 @@ impl<'a> ColorRef<'a> {
     /// Pushes a node to the inbox; `outside`: of no worker's callback. What is returned is to be linked.
     #[inline]
     pub(crate) fn push_inbox(self, node: OwnedNode, outside: bool) -> Option<Notified> {
-        self.get().push_inbox(node.into_raw(), outside).then_some(Notified(self.ptr()))
+        self.get().push_inbox(node, outside).then_some(Notified(self.ptr()))
     }
 
     /// Locks the home of the color, which may move while this waits for it.
@@ -338,7 +338,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     pub(crate) fn thaw_with(&mut self, node: OwnedNode, outside: bool) -> Option<Notified> {
         assert!(self.color.inbox_is_frozen(), "it is thawed once");
         // SAFETY: as in `thaw`.
-        let notifies = unsafe { self.color.thaw_with(node.into_raw(), outside) };
+        let notifies = unsafe { self.color.thaw_with(node, outside) };
         notifies.then_some(Notified(self.color.ptr()))
     }
 
@@ -394,26 +394,26 @@ impl<'a> FifoGuard<'a> {
     /// As [`FifoGuard::push`], for a node of that priority.
     #[inline]
     pub(crate) fn push_as(&mut self, node: OwnedNode, priority: Priority) {
-        // SAFETY: as in `push`.
-        unsafe { self.0.push_as(node.into_raw(), priority) };
+        // SAFETY: the fifo is ours.
+        unsafe { self.0.push_as(node, priority) };
     }
 
     #[inline]
     pub(crate) fn push(&mut self, node: OwnedNode) {
-        // SAFETY: the fifo is ours, and so was the node.
-        unsafe { self.0.push(node.into_raw()) };
+        // SAFETY: the fifo is ours.
+        unsafe { self.0.push(node) };
     }
 
     /// Puts back a node that goes before all others: what it waited for is complete.
     pub(crate) fn push_front(&mut self, node: OwnedNode) {
-        // SAFETY: as in `push`.
-        unsafe { self.0.push_front(node.into_raw()) };
+        // SAFETY: the fifo is ours.
+        unsafe { self.0.push_front(node) };
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<OwnedNode> {
-        // SAFETY: the fifo is ours, and what is popped.
-        unsafe { self.0.pop().map(|node| OwnedNode::from_raw(node)) }
+        // SAFETY: the fifo is ours.
+        unsafe { self.0.pop() }
     }
 
     /// Takes the nodes of waits that were dropped out of the fifo.

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::color::cell::{ColorCell, State};
-use crate::color::node::{Granted, OwnedNode};
+use crate::color::node::OwnedNode;
 use crate::color::rights::{ColorRef, Dead, Hold, HomeGuard, Notified, OwnsLink};
 use crate::hold::{self, Ended};
 use crate::memory::block::Blocks;
@@ -496,13 +496,13 @@ impl Worker {
                 if cell.fifo(|fifo| fifo.is_urgent()) {
                     // Somebody holds another color until his task has been polled in this one. The waiter would keep
                     // him from it, and perhaps wait for just that other color.
-                    cell.put_back(node.into_raw());
+                    cell.put_back(node);
                     queue.push(color);
                 } else if node.reads() {
-                    afterwards.granted.append(cell.admit_readers(Some(node.into_raw())));
+                    afterwards.granted.append(cell.admit_readers(Some(node)));
                 } else {
                     cell.set_held(node.holder(), Some(node.posted_from()));
-                    afterwards.granted.append(Granted::one(node));
+                    afterwards.granted.push(node);
                 }
             } else if cell.len() > 0 {
                 match if ending.looked { self.gather(color) } else { None } {

@@ -6,7 +6,6 @@ use std::ptr::NonNull;
 
 use super::{Cut, Ending, Worker, begin_turn};
 use crate::color::cell::{ColorCell, State};
-use crate::color::node::OwnedNode;
 use crate::color::rights::ColorRef;
 use crate::post::afterwards::Afterwards;
 use crate::runtime::context;
@@ -86,7 +85,7 @@ impl Worker {
                     && let Some(node) = cell.take_for_run(cell.ran() + 1)
                 {
                     cell.age_history(cell.ran() - 1);
-                    self.run_node(ColorRef::new(color), OwnedNode::from_raw(node));
+                    self.run_node(ColorRef::new(color), node);
                 } else {
                     task.poll_here();
                 }

@@ -94,7 +94,7 @@ impl Worker {
             let mut ran = began;
             while let Some(node) = cell.take_for_run(ran + 1) {
                 ran += 1;
-                self.run_node(ColorRef::new(color), OwnedNode::from_raw(node));
+                self.run_node(ColorRef::new(color), node);
                 if ran < self.stop.get() {
                     continue;
                 }
@@ -222,7 +222,7 @@ impl Worker {
             let mut ran = before;
             while let Some(node) = cell.take_for_run(ran + 1) {
                 ran += 1;
-                self.run_node(ColorRef::new(color), OwnedNode::from_raw(node));
+                self.run_node(ColorRef::new(color), node);
                 if ran < self.stop.get() {
                     continue;
                 }

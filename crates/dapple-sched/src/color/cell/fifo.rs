@@ -1,11 +1,10 @@
 //! A color's fifo: what waits in it, and what the placement rules know of the color's past.
 
-use std::mem;
 use std::ptr::{self, NonNull};
 
 use super::{ColorCell, HABIT_CALLBACKS, HISTORY_CALLBACKS, NO_WORKER, rank};
 use crate::color::Priority;
-use crate::color::node::{self, Chain, Node, NodeList};
+use crate::color::node::{Chain, Node, NodeList, NodeQueue, OwnedNode};
 use crate::sync::atomic::Ordering::*;
 use crate::worker::TINY_CALLBACK_NS;
 use crate::worker::clock;
@@ -13,8 +12,7 @@ use crate::worker::run_queue::EXPRESS;
 
 /// What waits in a color, and what the placement rule knows of it.
 pub(crate) struct Fifo {
-    head: *mut Node,
-    tail: *mut Node,
+    nodes: NodeQueue,
     /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
     pub(crate) rank: u8,
     /// A thief took it although its traffic is with the worker that it came from: it may go back there.
@@ -34,8 +32,7 @@ pub(crate) struct Fifo {
 impl Fifo {
     pub(super) const fn new() -> Fifo {
         Fifo {
-            head: ptr::null_mut(),
-            tail: ptr::null_mut(),
+            nodes: NodeQueue::new(),
             rank: 0,
             rescued: false,
             posts_in: 0,
@@ -45,19 +42,6 @@ impl Fifo {
             away_to: NO_WORKER,
             policy_slot: 0,
         }
-    }
-
-    /// Appends a chain that is not empty.
-    #[inline]
-    fn append(&mut self, chain: Chain, outside: bool) {
-        if self.tail.is_null() {
-            self.head = chain.head;
-        } else {
-            // SAFETY: the fifo owns its tail, and whoever holds `&mut self` owns the fifo.
-            unsafe { (*self.tail).next.set(chain.head) };
-        }
-        self.tail = chain.tail;
-        self.rank = self.rank.max(rank(chain.priority)) | if outside { EXPRESS } else { 0 };
     }
 
     /// Counts what a callback of this color has done to others; it counts as so many posts. `elsewhere`: the worker
@@ -71,97 +55,33 @@ impl Fifo {
         }
     }
 
-    /// Takes the oldest node, which keeps its link.
-    #[inline]
-    fn pop(&mut self) -> Option<NonNull<Node>> {
-        let node = NonNull::new(self.head)?;
-        // SAFETY: the fifo owns its nodes.
-        self.head = unsafe { node.as_ref() }.next.get();
-        if self.head.is_null() {
-            self.tail = ptr::null_mut();
-        }
-        Some(node)
-    }
-
     /// Puts back a node that goes before all others: what it waited for is complete.
-    fn push_front(&mut self, node: NonNull<Node>) {
-        // SAFETY: the caller gives the node, which is in no list.
-        let node_ref = unsafe { node.as_ref() };
-        node_ref.next.set(self.head);
-        if self.tail.is_null() {
-            self.tail = node.as_ptr();
-        }
-        self.head = node.as_ptr();
+    fn push_front(&mut self, node: OwnedNode) {
         // Whoever is here waits for less, or holds other colors until it has run.
-        self.rank = self.rank.max(rank(node_ref.priority())) | EXPRESS;
+        self.rank = self.rank.max(rank(node.priority())) | EXPRESS;
+        self.nodes.push_front(node);
     }
 
     /// Has the processor fetch the oldest node.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: every x86-64 has the instruction, which takes any address.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch(self.head.cast_const().cast(), std::arch::x86_64::_MM_HINT_T0);
-        }
+        self.nodes.prefetch();
     }
 
     /// Whether an urgent node goes first.
     pub(crate) fn is_urgent(&self) -> bool {
-        // SAFETY: the fifo owns its nodes.
-        unsafe { self.head.as_ref() }.is_some_and(Node::is_urgent)
+        self.nodes.first().is_some_and(Node::is_urgent)
     }
 
     /// Whether a wait goes first: a task wants the color in the middle of its poll.
     pub(crate) fn has_wait_next(&self) -> bool {
-        // SAFETY: the fifo owns its nodes.
-        unsafe { self.head.as_ref() }.is_some_and(|node| node.vtable().waits.is_some())
+        self.nodes.first().is_some_and(|node| node.vtable().waits.is_some())
     }
 
     /// Whether a plain callback goes first: no poll of a task, and no callback that is traced or counted.
     #[inline]
     pub(crate) fn has_plain_next(&self) -> bool {
-        // SAFETY: the fifo owns its nodes.
-        unsafe { self.head.as_ref() }.is_some_and(|node| node.plain_origin().is_some())
-    }
-
-    /// Moves urgent nodes to the front, where they keep their order.
-    #[cold]
-    pub(super) fn sort_urgent(&mut self) {
-        let (mut urgent, mut others) = (ptr::null_mut(), ptr::null_mut());
-        let mut rest = mem::replace(&mut self.head, ptr::null_mut());
-        while let Some(node) = NonNull::new(rest) {
-            // SAFETY: the fifo owns its nodes.
-            let node_ref = unsafe { node.as_ref() };
-            let list = if node_ref.is_urgent() { &mut urgent } else { &mut others };
-            rest = node_ref.next.replace(*list);
-            *list = node.as_ptr();
-        }
-        self.tail = ptr::null_mut();
-        for mut list in [others, urgent] {
-            while let Some(node) = NonNull::new(list) {
-                // SAFETY: as above. Both lists are the wrong way round, and so is pushing to the front.
-                let node_ref = unsafe { node.as_ref() };
-                list = node_ref.next.replace(self.head);
-                if self.head.is_null() {
-                    self.tail = node.as_ptr();
-                }
-                self.head = node.as_ptr();
-            }
-        }
-    }
-
-    /// Puts back a node that the color was to be handed to, behind the urgent ones.
-    fn put_back(&mut self, node: NonNull<Node>) {
-        self.push_front(node);
-        self.sort_urgent();
-    }
-
-    /// Takes the oldest node if it asks to read.
-    pub(super) fn pop_reader(&mut self) -> Option<NonNull<Node>> {
-        let head = NonNull::new(self.head)?;
-        // SAFETY: the fifo owns its nodes.
-        if unsafe { head.as_ref() }.reads() { self.pop() } else { None }
+        self.nodes.first().is_some_and(|node| node.plain_origin().is_some())
     }
 
     /// The worker with which the color has most of its traffic, if that traffic costs more than its callbacks take. `run`:
@@ -209,11 +129,12 @@ impl ColorCell {
     /// Appends one node to the fifo.
     ///
     /// # Safety
-    /// As [`ColorCell::fifo`]; the node is the caller's to give, and in no list.
+    /// As [`ColorCell::fifo`].
     #[inline]
-    pub(crate) unsafe fn push(&self, node: NonNull<Node>) {
+    pub(crate) unsafe fn push(&self, node: OwnedNode) {
+        let priority = Priority::new(node.priority());
         // SAFETY: promised by the caller.
-        unsafe { self.push_as(node, Priority::new(node.as_ref().priority())) };
+        unsafe { self.push_as(node, priority) };
     }
 
     /// As [`ColorCell::push`], where the priority is known.
@@ -221,17 +142,12 @@ impl ColorCell {
     /// # Safety
     /// As there.
     #[inline]
-    pub(crate) unsafe fn push_as(&self, node: NonNull<Node>, priority: Priority) {
-        // SAFETY: promised by the caller; a fifo owns its tail.
+    pub(crate) unsafe fn push_as(&self, node: OwnedNode, priority: Priority) {
+        let priority = priority.level();
+        // SAFETY: promised by the caller.
         unsafe {
-            let priority = priority.level();
-            node.as_ref().next.set(ptr::null_mut());
             self.fifo(|fifo| {
-                match NonNull::new(fifo.tail) {
-                    Some(tail) => tail.as_ref().next.set(node.as_ptr()),
-                    None => fifo.head = node.as_ptr(),
-                }
-                fifo.tail = node.as_ptr();
+                fifo.nodes.push(node);
                 // Seldom: most have the lowest one.
                 if priority > 0 {
                     fifo.rank = fifo.rank.max(rank(priority));
@@ -241,21 +157,38 @@ impl ColorCell {
         self.set_len(self.len() + 1);
     }
 
+    /// Appends what an inbox held; `outside`: a part of it came from outside.
+    ///
     /// # Safety
-    /// As [`ColorCell::fifo`]; the nodes are the caller's to give.
-    #[inline]
-    pub(super) unsafe fn append(&self, chain: Chain, outside: bool) {
+    /// As [`ColorCell::fifo`].
+    pub(super) unsafe fn append(&self, stack: NodeList, outside: bool) {
+        let chain = Chain::from_stack(stack);
+        if chain.len == 0 {
+            return;
+        }
+        // Relaxed: a number to show.
+        self.inbox_len.fetch_sub(chain.len, Relaxed);
+        let count = chain.len.min(u32::from(u16::MAX)) as u16;
         let len = self.len() + chain.len;
         // SAFETY: promised by the caller.
-        unsafe { self.fifo(|fifo| fifo.append(chain, outside)) };
+        unsafe {
+            self.fifo(|fifo| {
+                fifo.posts_foreign = fifo.posts_foreign.saturating_add(count);
+                fifo.nodes.append(chain.nodes);
+                fifo.rank = fifo.rank.max(rank(chain.priority)) | if outside { EXPRESS } else { 0 };
+                if chain.urgent {
+                    fifo.nodes.sort_urgent();
+                }
+            });
+        }
         self.set_len(len);
     }
 
     /// Puts back a node that goes before all others: what it waited for is complete.
     ///
     /// # Safety
-    /// As [`ColorCell::push`].
-    pub(crate) unsafe fn push_front(&self, node: NonNull<Node>) {
+    /// As [`ColorCell::fifo`].
+    pub(crate) unsafe fn push_front(&self, node: OwnedNode) {
         // SAFETY: promised by the caller.
         unsafe { self.fifo(|fifo| fifo.push_front(node)) };
         self.set_len(self.len() + 1);
@@ -264,11 +197,13 @@ impl ColorCell {
     /// Puts back a node that the color was to be handed to, behind the urgent ones.
     ///
     /// # Safety
-    /// As [`ColorCell::push`].
-    pub(crate) unsafe fn put_back(&self, node: NonNull<Node>) {
+    /// As [`ColorCell::fifo`].
+    pub(crate) unsafe fn put_back(&self, node: OwnedNode) {
         // SAFETY: promised by the caller.
-        unsafe { self.fifo(|fifo| fifo.put_back(node)) };
-        self.set_len(self.len() + 1);
+        unsafe {
+            self.push_front(node);
+            self.fifo(|fifo| fifo.nodes.sort_urgent());
+        }
     }
 
     /// Takes the nodes of waits that were dropped out of the fifo; returns them as a list.
@@ -276,15 +211,14 @@ impl ColorCell {
     /// # Safety
     /// As [`ColorCell::fifo`].
     pub(crate) unsafe fn unlink_dropped(&self) -> NodeList {
-        // SAFETY: promised by the caller; the fifo owns its nodes.
+        // SAFETY: promised by the caller.
         let (removed, count) = unsafe {
             self.fifo(|fifo| {
-                let (tail, removed, count) = node::unlink_dropped(&mut fifo.head);
-                fifo.tail = tail;
-                if tail.is_null() {
+                let dropped = fifo.nodes.unlink_dropped();
+                if fifo.nodes.is_empty() {
                     fifo.rank = 0;
                 }
-                (removed, count)
+                dropped
             })
         };
         self.set_len(self.len() - count);
@@ -297,7 +231,7 @@ impl ColorCell {
     /// As [`ColorCell::fifo`].
     pub(crate) unsafe fn is_next(&self, node: NonNull<Node>) -> bool {
         // SAFETY: promised by the caller.
-        unsafe { self.fifo(|fifo| fifo.head == node.as_ptr()) }
+        unsafe { self.fifo(|fifo| fifo.nodes.first().is_some_and(|first| ptr::eq(first, node.as_ptr()))) }
     }
 
     /// Takes the oldest node.
@@ -305,14 +239,24 @@ impl ColorCell {
     /// # Safety
     /// As [`ColorCell::fifo`].
     #[inline]
-    pub(crate) unsafe fn pop(&self) -> Option<NonNull<Node>> {
+    pub(crate) unsafe fn pop(&self) -> Option<OwnedNode> {
         // SAFETY: promised by the caller.
-        let node = unsafe { self.fifo(Fifo::pop) }?;
-        // SAFETY: popped, hence ours.
-        unsafe { node.as_ref() }.next.set(ptr::null_mut());
-        // Relaxed: see `len`.
-        self.len.store(self.len() - 1, Relaxed);
+        let node = unsafe { self.fifo(|fifo| fifo.nodes.pop()) }?;
+        node.next.set(ptr::null_mut());
+        self.one_less();
         Some(node)
+    }
+
+    /// Takes the oldest node if it asks to read.
+    ///
+    /// # Safety
+    /// As [`ColorCell::fifo`].
+    pub(super) unsafe fn pop_reader(&self) -> Option<OwnedNode> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let reads = self.fifo(|fifo| fifo.nodes.first().is_some_and(Node::reads));
+            if reads { self.pop() } else { None }
+        }
     }
 
     /// Takes the oldest node in order to run it, as the callback with that number. Its link is not cleared.
@@ -320,11 +264,11 @@ impl ColorCell {
     /// # Safety
     /// As [`ColorCell::fifo`].
     #[inline]
-    pub(crate) unsafe fn take_for_run(&self, ran: u64) -> Option<NonNull<Node>> {
+    pub(crate) unsafe fn take_for_run(&self, ran: u64) -> Option<OwnedNode> {
         // SAFETY: promised by the caller.
-        let node = unsafe { self.fifo(Fifo::pop) }?;
-        // Relaxed, both: see `len`.
-        self.len.store(self.len() - 1, Relaxed);
+        let node = unsafe { self.fifo(|fifo| fifo.nodes.pop()) }?;
+        self.one_less();
+        // Relaxed: see `len`.
         self.ran.store(ran, Relaxed);
         Some(node)
     }

@@ -18,17 +18,16 @@
 //! An early drain keeps order (C2): whoever appends to the fifo first moves what is in the inbox there, so that a node
 //! whose push happened before stands before.
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use super::ColorCell;
-use super::fifo::Fifo;
-use crate::color::node::{self, Chain, Node, NodeList};
+use crate::color::node::{Node, NodeList, OwnedNode};
 use crate::sync::atomic::Ordering::*;
 
 impl ColorCell {
     /// Pushes a node from another thread; `outside`: of no worker's callback. True: the caller has set NOTIFIED and must
     /// link the color.
-    pub(crate) fn push_inbox(&self, node: NonNull<Node>, outside: bool) -> bool {
+    pub(in crate::color) fn push_inbox(&self, node: OwnedNode, outside: bool) -> bool {
         self.check_alive();
         // Relaxed, and counted before it is there: a number to show, which may be ahead for a moment.
         self.note_len(self.inbox_len.fetch_add(1, Relaxed) + 1);
@@ -39,8 +38,7 @@ impl ColorCell {
                 old = self.await_thaw();
                 continue;
             }
-            // SAFETY: the node is the caller's until the exchange succeeds.
-            unsafe { node.as_ref() }.next.set(without_bits(old));
+            node.next.set(without_bits(old));
             let new = node.as_ptr().map_addr(|addr| addr | bits | (old.addr() & OUTSIDE));
             // Success releases the node to `drain_inbox` and `take_notified`; it acquires, from the latter, that
             // `remote_next` has been read and may be written again.
@@ -117,12 +115,11 @@ impl ColorCell {
     ///
     /// # Safety
     /// As [`ColorCell::thaw`].
-    pub(crate) unsafe fn thaw_with(&self, node: NonNull<Node>, outside: bool) -> bool {
+    pub(crate) unsafe fn thaw_with(&self, node: OwnedNode, outside: bool) -> bool {
         self.note_len(self.inbox_len.fetch_add(1, Relaxed) + 1);
         // Relaxed: nobody else changes it while it is frozen.
         let old = self.inbox.load(Relaxed);
-        // SAFETY: the node is the caller's until the exchange.
-        unsafe { node.as_ref() }.next.set(without_bits(old));
+        node.next.set(without_bits(old));
         let bits = NOTIFIED | if outside { OUTSIDE } else { old.addr() & OUTSIDE };
         // AcqRel: as in `thaw`, and in `push_inbox`.
         self.inbox.swap(node.as_ptr().map_addr(|addr| addr | bits), AcqRel);
@@ -142,14 +139,14 @@ impl ColorCell {
         unsafe { self.freeze(false) };
         // Relaxed: no other thread changes it while it is frozen.
         let word = self.inbox.load(Relaxed);
-        let mut top = without_bits(word);
         // SAFETY: as above.
-        let (_, removed, count) = unsafe { node::unlink_dropped(&mut top) };
+        let mut stack = unsafe { NodeList::from_raw(without_bits(word)) };
+        let (removed, count) = stack.unlink_dropped();
         // Relaxed: a number to show.
         self.inbox_len.fetch_sub(count, Relaxed);
         // AcqRel: as in `thaw`. Releases the links of what stays, and acquires nothing that `freeze` has not.
-        let kept = if top.is_null() { NOTIFIED } else { NOTIFIED | OUTSIDE };
-        self.inbox.swap(top.map_addr(|addr| addr | word.addr() & kept), AcqRel);
+        let kept = if stack.is_empty() { NOTIFIED } else { NOTIFIED | OUTSIDE };
+        self.inbox.swap(stack.into_raw().map_addr(|addr| addr | word.addr() & kept), AcqRel);
         removed
     }
 
@@ -212,20 +209,7 @@ impl ColorCell {
     /// The caller owns the nodes on `top` and the fifo.
     unsafe fn append_stack(&self, top: *mut Node) {
         // SAFETY: promised by the caller.
-        unsafe {
-            let chain = Chain::from_stack(without_bits(top));
-            if chain.len > 0 {
-                // Relaxed: a number to show.
-                self.inbox_len.fetch_sub(chain.len, Relaxed);
-                let count = chain.len.min(u32::from(u16::MAX)) as u16;
-                let urgent = chain.urgent;
-                self.fifo(|fifo| fifo.posts_foreign = fifo.posts_foreign.saturating_add(count));
-                self.append(chain, top.addr() & OUTSIDE != 0);
-                if urgent {
-                    self.fifo(Fifo::sort_urgent);
-                }
-            }
-        }
+        unsafe { self.append(NodeList::from_raw(without_bits(top)), top.addr() & OUTSIDE != 0) };
     }
 }
 
