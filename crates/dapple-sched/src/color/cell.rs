@@ -26,13 +26,12 @@
 pub(crate) mod fifo;
 mod inbox;
 
-use std::panic::Location;
 use std::ptr;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 use std::ptr::NonNull;
 
 use self::fifo::Fifo;
-use crate::color::ext::{Ext, ExtPtr};
+use crate::color::ext::ExtPtr;
 use crate::color::holder::Holder;
 use crate::color::node::{Granted, Node, Origin, OwnedNode};
 use crate::runtime::shared::Shared;
@@ -114,17 +113,30 @@ pub(crate) struct Links {
     /// The [`Fifo::rank`] under which it is queued.
     pub(crate) queued_rank: u8,
     /// How many hold the color for reading; not 0 exactly while it is `Reading`.
-    pub(crate) readers: u32,
+    pub(super) readers: u32,
     /// The list that it stands in: that of its rank, or one of a policy's.
     pub(crate) list: u8,
     /// How often another worker has taken the color over; what does not fit is in the side record.
-    stolen: u8,
-    /// While the color is `Held` these two say who holds it; see [`ColorCell::set_held`].
+    pub(super) stolen: u8,
+    /// While the color is `Held` these two say who holds it; see [`Links::set_held`].
     pub(crate) prev: *mut ColorCell,
     pub(crate) next: *mut ColorCell,
 }
 
 impl Links {
+    /// Those of a color that is `Idle`.
+    pub(crate) const fn idle() -> Links {
+        Links {
+            state: State::Idle,
+            queued_rank: 0,
+            readers: 0,
+            list: 0,
+            stolen: 0,
+            prev: ptr::null_mut(),
+            next: ptr::null_mut(),
+        }
+    }
+
     /// So many more hold the color for reading. A reader that is granted and then forgotten stays, so the number is bounded
     /// by memory only.
     #[inline]
@@ -133,7 +145,8 @@ impl Links {
         self.readers = self.readers.checked_add(more).unwrap_or_else(|| std::process::abort());
     }
 
-    /// See [`ColorCell::set_held`].
+    /// Makes the color `Held`, and notes by whom, and where in the program that was asked for: in the links, which are
+    /// not used while the color stands in no queue.
     #[inline]
     pub(crate) fn set_held(&mut self, holder: Holder, origin: Option<Origin>) {
         self.state = State::Held;
@@ -144,22 +157,14 @@ impl Links {
 }
 
 impl ColorCell {
-    pub(crate) fn new(shared: *const Shared, kind: Kind, id: u64, home: usize) -> ColorCell {
+    pub(crate) fn new(shared: *const Shared, kind: Kind, id: u64, home: usize, links: Links) -> ColorCell {
         ColorCell {
             inbox: AtomicPtr::new(ptr::null_mut()),
             remote_next: AtomicPtr::new(ptr::null_mut()),
             home: AtomicU16::new(home as u16),
             last_poster: AtomicU16::new(NO_WORKER),
             refs: AtomicU32::new(1),
-            links: UnsafeCell::new(Links {
-                state: State::Idle,
-                queued_rank: 0,
-                readers: 0,
-                list: 0,
-                stolen: 0,
-                prev: ptr::null_mut(),
-                next: ptr::null_mut(),
-            }),
+            links: UnsafeCell::new(links),
             fifo: UnsafeCell::new(Fifo::new()),
             ran: AtomicU64::new(0),
             len: AtomicU32::new(0),
@@ -338,17 +343,6 @@ impl ColorCell {
         unsafe { self.links(|links| links.set_held(holder, origin)) };
     }
 
-    /// Who holds the color, and where that was asked for.
-    ///
-    /// # Safety
-    /// The caller holds the home lock, and the color is `Held`.
-    pub(crate) unsafe fn holder(&self) -> (Holder, Option<Origin>) {
-        // SAFETY: promised by the caller; the link is a location that `set_held` put there.
-        unsafe {
-            self.links(|links| (Holder::from_code(links.prev.addr()), links.next.cast::<Location<'_>>().as_ref()))
-        }
-    }
-
     /// Lets the requests to read at the front of the fifo, and `first` before them, hold the color together.
     ///
     /// # Safety
@@ -388,16 +382,6 @@ impl ColorCell {
         }
         // Relaxed: under the locks of both homes.
         self.home.store(thief as u16, Relaxed);
-    }
-
-    /// How often another worker has taken the color over.
-    ///
-    /// # Safety
-    /// The caller holds the home lock.
-    pub(crate) unsafe fn stolen(&self) -> u64 {
-        // SAFETY: promised by the caller.
-        let low = unsafe { self.links(|links| links.stolen) };
-        u64::from(low) + self.ext.get().map_or(0, Ext::stolen)
     }
 }
 

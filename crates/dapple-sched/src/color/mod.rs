@@ -17,7 +17,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use crate::color::cell::{ColorCell, Kind};
+use crate::color::cell::{ColorCell, Kind, Links};
 use crate::color::ext::Ext;
 use crate::color::node::{Origin, closure_node, try_closure_node};
 use crate::color::rights::ColorRef;
@@ -599,10 +599,11 @@ impl Color {
         kind: Kind,
         id: u64,
         home: usize,
-        begin: impl FnOnce(&ColorCell),
+        begin: impl FnOnce(&mut Links),
     ) -> NonNull<ColorCell> {
-        let cell = ColorCell::new(Arc::into_raw(shared.clone()), kind, id, home);
-        begin(&cell);
+        let mut links = Links::idle();
+        begin(&mut links);
+        let cell = ColorCell::new(Arc::into_raw(shared.clone()), kind, id, home, links);
         // Models look for a use after free, and so must not use memory again.
         #[cfg(any(dapple_loom, dapple_shuttle))]
         return NonNull::from(Box::leak(Box::new(cell)));

@@ -11,12 +11,14 @@
 
 use std::marker::PhantomData;
 use std::ops::DerefMut;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::color::Priority;
 use crate::color::cell::fifo::Fifo;
 use crate::color::cell::{ColorCell, Kind, Links, State};
+use crate::color::ext::Ext;
 use crate::color::holder::Holder;
 use crate::color::node::{Granted, NodeList, Origin, OwnedNode};
 use crate::hold::Ended;
@@ -104,14 +106,32 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
 
     #[inline]
     pub(crate) fn state(&self) -> State {
-        // SAFETY: the home lock is held.
-        unsafe { self.color.state() }
+        self.links(|links| links.state)
     }
 
     #[inline]
-    fn links<R>(&mut self, f: impl FnOnce(&mut Links) -> R) -> R {
-        // SAFETY: the home lock is held, and `f` of this module ends without asking for the links again.
-        unsafe { self.color.links(f) }
+    fn links<R>(&self, f: impl FnOnce(&mut Links) -> R) -> R {
+        // SAFETY: the home lock is held, and no `f` of this module asks for the links again.
+        unsafe { self.color.get().links(f) }
+    }
+
+    /// Who holds the color, which is `Held`, and where that was asked for.
+    pub(crate) fn holder(&self) -> Option<(Holder, Option<Origin>)> {
+        self.links(|links| {
+            // SAFETY: the link is a location that `set_held` put there.
+            let origin = || unsafe { links.next.cast::<Location<'_>>().as_ref() };
+            (links.state == State::Held).then(|| (Holder::from_code(links.prev.addr()), origin()))
+        })
+    }
+
+    /// How many hold the color for reading.
+    pub(crate) fn readers(&self) -> u32 {
+        self.links(|links| links.readers)
+    }
+
+    /// How often another worker has taken the color over.
+    pub(crate) fn stolen(&self) -> u64 {
+        u64::from(self.links(|links| links.stolen)) + self.color.ext.get().map_or(0, Ext::stolen)
     }
 
     /// The fifo of a color that does not run.

@@ -4,9 +4,12 @@
 //! registry, and that before the pool's: waiting here would close the circle.) While the pool's lock is held and a slot is
 //! in use, its color is not freed.
 
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use crate::color::cell::{ColorCell, State};
+use crate::color::node::Origin;
+use crate::color::rights::{ColorRef, HomeGuard};
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 use crate::memory::slab::Place;
 use crate::observe::dump::{ColorDump, ColorState, Dump, QueuedDump, RunningDump, WorkerDump};
@@ -114,7 +117,7 @@ fn stuck_for(shared: &Shared, slot: &Slot) -> Option<Duration> {
 struct Look<'a> {
     shared: &'a Shared,
     /// The home lock that is held, for one color after the other of the same home.
-    home: Option<(usize, Guard<'a, RunQueue>)>,
+    home: Option<Guard<'a, RunQueue>>,
     held: Vec<ColorDump>,
     queued: Vec<ColorDump>,
     /// Callbacks that wait in the colors of each worker.
@@ -133,27 +136,26 @@ impl<'a> Look<'a> {
 
     /// Looks at one color; false if its home's lock was not to be had.
     fn color(&mut self, cell: &ColorCell) -> bool {
+        // SAFETY: it is alive for the call, and is not freed through this.
+        let color = unsafe { ColorRef::new(NonNull::from(cell)) };
         // Relaxed: checked under the lock.
         let home = usize::from(cell.home.load(Relaxed));
-        if self.home.as_ref().is_none_or(|(held, _)| *held != home) {
+        if self.home.as_ref().is_none_or(|queue| queue.worker() != home) {
             // Never two at once.
             self.home = None;
-            let Some(queue) = self.shared.slots[home].try_lock_briefly() else { return false };
-            self.home = Some((home, queue));
-            if usize::from(cell.home.load(Relaxed)) != home {
-                return false;
-            }
+            self.home = self.shared.slots[home].try_lock_briefly();
         }
+        let Some(at_home) = self.home.as_mut().and_then(|queue| HomeGuard::of(&mut **queue, color)) else {
+            return false;
+        };
         self.alive += 1;
-        // SAFETY: we hold the home lock.
-        let state = unsafe { cell.state() };
+        let state = at_home.state();
         let callbacks = cell.queued();
         self.by_home[home] += callbacks;
         if state == State::Idle && callbacks == 0 {
             return true;
         }
-        // SAFETY: as above.
-        let (state, held_from) = unsafe { told(cell, state) };
+        let (state, held_from) = told(&at_home);
         let list =
             if matches!(state, ColorState::Queued | ColorState::Posted) { &mut self.queued } else { &mut self.held };
         if list.len() == COLORS_MAX {
@@ -203,25 +205,17 @@ impl<'a> Look<'a> {
 }
 
 /// What a color's state is to others, and where it was asked for.
-///
-/// # Safety
-/// The caller holds the home lock.
-unsafe fn told(cell: &ColorCell, state: State) -> (ColorState, Option<crate::color::node::Origin>) {
-    match state {
-        State::Idle => (ColorState::Posted, None),
-        State::Queued => (ColorState::Queued, None),
-        State::Running => (ColorState::Running, None),
+fn told(home: &HomeGuard<'_, &mut RunQueue>) -> (ColorState, Option<Origin>) {
+    let state = match home.state() {
+        State::Idle => ColorState::Posted,
+        State::Queued => ColorState::Queued,
+        State::Running => ColorState::Running,
         State::Held => {
-            // SAFETY: promised by the caller.
-            let (holder, origin) = unsafe { cell.holder() };
-            (holder.shown(), origin)
+            return home.holder().map_or((ColorState::Posted, None), |(holder, from)| (holder.shown(), from));
         }
-        State::Reading => {
-            // SAFETY: promised by the caller.
-            let readers = unsafe { cell.links(|links| links.readers) };
-            (ColorState::Read { readers }, None)
-        }
-    }
+        State::Reading => ColorState::Read { readers: home.readers() },
+    };
+    (state, None)
 }
 
 /// Colors that a dump shows of those that are held, and of those that wait.

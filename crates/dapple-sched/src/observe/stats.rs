@@ -2,7 +2,7 @@
 //! numbers to show, which order nothing. (What a shutdown reads of them is ordered by `Slot::is_asleep`.)
 
 use crate::color::Color;
-use crate::color::cell::ColorCell;
+use crate::color::rights::ColorRef;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The counters of one worker. Written by its own thread, with plain loads and stores, unless it is said otherwise.
@@ -208,12 +208,11 @@ impl Color {
     }
 }
 
-impl ColorCell {
-    pub(crate) fn stats(&self) -> ColorStats {
-        let (home, queue) = self.shared().lock_home(self);
-        // SAFETY: we hold the home lock.
-        let stolen = unsafe { self.stolen() };
-        drop(queue);
+impl ColorRef<'_> {
+    fn stats(self) -> ColorStats {
+        let locked = self.lock_home();
+        let (home, stolen) = (locked.index(), locked.stolen());
+        drop(locked);
         let (measured, wait_ns, run_ns) = self.ext.get().map_or((0, 0, 0), |ext| ext.times.load());
         ColorStats {
             callbacks: self.ran(),

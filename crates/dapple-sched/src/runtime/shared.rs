@@ -22,7 +22,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::color::cell::{ColorCell, Kind};
+use crate::color::cell::{ColorCell, Kind, Links};
 use crate::color::node::Origin;
 use crate::color::registry::Registry;
 use crate::observe::described::About;
@@ -377,7 +377,7 @@ impl Shared {
             stretch_max,
             started: Instant::now(),
             generation: fork::generation(),
-            default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0),
+            default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0, Links::idle()),
             phase: AtomicU8::new(RUNNING),
             workers_alive: AtomicUsize::new(workers),
             pulse: AtomicU32::new(AT_REST),

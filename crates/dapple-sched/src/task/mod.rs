@@ -66,7 +66,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::color::Color;
-use crate::color::cell::{ColorCell, Kind, State};
+use crate::color::cell::{ColorCell, Kind, Links, State};
 use crate::color::holder::Holder;
 use crate::color::node::{Node, Origin, VTable};
 use crate::color::rights::Hold;
@@ -186,12 +186,9 @@ fn make_color(task: LiveTask<'_>) -> &Color {
     let here = context::with_worker(|worker| worker.frame.polls_light(task).then_some(worker.index)).flatten();
     // Relaxed: a hint.
     let home = here.unwrap_or((header.state.load(Relaxed) >> HOME_SHIFT) as usize);
-    // SAFETY: no other thread sees the cell yet.
-    let begin = |cell: &ColorCell| unsafe {
-        match here {
-            Some(_) => cell.set_state(State::Running),
-            None => cell.set_held(Holder::Task, Some(header.node.posted_from())),
-        }
+    let begin = |links: &mut Links| match here {
+        Some(_) => links.state = State::Running,
+        None => links.set_held(Holder::Task, Some(header.node.posted_from())),
     };
     let cell = Color::allocate_as(&shared, Kind::Fresh, memory::id_of(task), home % shared.slots.len(), begin);
     match side.set_color(Color::from_counted(cell)) {
@@ -216,7 +213,7 @@ fn make_color(task: LiveTask<'_>) -> &Color {
                 let cell = mine.alive();
                 let (_, _queue) = shared.lock_home(&cell);
                 // SAFETY: the home lock is held; no other thread has the color.
-                unsafe { cell.set_state(State::Idle) };
+                unsafe { cell.links(|links| links.state = State::Idle) };
             }
             drop(mine);
             note_color(task);

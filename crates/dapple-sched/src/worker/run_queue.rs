@@ -514,7 +514,7 @@ const FAIR_PICK: u32 = 32;
 mod tests {
     use super::*;
 
-    use crate::color::cell::Kind;
+    use crate::color::cell::{Kind, Links};
 
     /// One color of each of the given ranks, which are queued again as soon as they are picked.
     fn flood(ranks: &[u8], picks: usize) -> Vec<u8> {
@@ -522,7 +522,8 @@ mod tests {
     }
 
     fn flood_with(share: Share, ranks: &[u8], picks: usize) -> Vec<u8> {
-        let cells: Vec<_> = ranks.iter().map(|_| ColorCell::new(ptr::null(), Kind::Fresh, 1, 0)).collect();
+        let cells: Vec<_> =
+            ranks.iter().map(|_| ColorCell::new(ptr::null(), Kind::Fresh, 1, 0, Links::idle())).collect();
         let mut queue = RunQueue::new(share, ptr::null(), 0);
         let push = |queue: &mut RunQueue, at: usize| {
             // SAFETY: this thread alone has the cells, and this one is in no queue.
@@ -574,7 +575,7 @@ mod tests {
     /// One that is queued first whenever it has been picked, beside others of its list.
     #[test]
     fn every_other_pick_at_most_is_of_a_color_that_stood_first() {
-        let cells: Vec<_> = (0..3).map(|_| ColorCell::new(ptr::null(), Kind::Fresh, 1, 0)).collect();
+        let cells: Vec<_> = (0..3).map(|_| ColorCell::new(ptr::null(), Kind::Fresh, 1, 0, Links::idle())).collect();
         let mut queue = RunQueue::new(Share::HALF, ptr::null(), 0);
         let push = |queue: &mut RunQueue, at: usize| {
             // SAFETY: this thread alone has the cells, and this one is in no queue.
