@@ -332,40 +332,9 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         unsafe { self.color.admit_readers(None) }
     }
 
-    /// Clears `NOTIFIED`, and moves what came from outside to the end of the fifo. The color does not run.
-    pub(crate) fn take_notified(&mut self, notified: Notified) {
-        assert!(notified.0 == self.color.ptr() && self.state() != State::Running, "its home lock owns the fifo");
-        // SAFETY: as asserted; the color is in no remote list.
-        unsafe { self.color.take_notified() };
-    }
-
-    /// Keeps everybody from posting to this color until [`HomeGuard::thaw`] or [`HomeGuard::thaw_with`], for which the lock
-    /// stays held. `drains`: moves what is in the inbox to the fifo first, unless the color runs on another worker than this.
-    pub(crate) fn freeze(&mut self, drains: bool, worker: Option<&Worker>) {
-        let owned = self.state() != State::Running || worker.is_some_and(|worker| self.is_of(worker));
-        // SAFETY: the home lock is held; the fifo is ours as in `fifo_of`.
-        unsafe { self.color.freeze(drains && owned) };
-    }
-
-    /// Ends what [`HomeGuard::freeze`] began.
-    pub(crate) fn thaw(&mut self) {
-        assert!(self.color.inbox_is_frozen(), "it is thawed once");
-        // SAFETY: it was frozen under this lock, without which it cannot be.
-        unsafe { self.color.thaw() };
-    }
-
-    /// As [`HomeGuard::thaw`], and leaves a node in the inbox.
-    pub(crate) fn thaw_with(&mut self, node: OwnedNode, outside: bool) -> Option<Notified> {
-        assert!(self.color.inbox_is_frozen(), "it is thawed once");
-        // SAFETY: as in `thaw`.
-        let notifies = unsafe { self.color.thaw_with(node, outside) };
-        notifies.then_some(Notified(self.color.ptr()))
-    }
-
-    /// Takes the nodes of waits that were dropped out of the inbox.
-    pub(crate) fn unlink_dropped_from_inbox(&mut self) -> NodeList {
-        // SAFETY: the home lock is held.
-        unsafe { self.color.unlink_dropped_from_inbox() }
+    /// The news of this color, if its bit was just set.
+    pub(super) fn notified(&self, set: bool) -> Option<Notified> {
+        set.then_some(Notified(self.color.ptr()))
     }
 
     /// An idle color that nothing can reach any more; a named one has left the registry then.
@@ -398,11 +367,15 @@ impl<'a> FifoGuard<'a> {
         unsafe { self.0.fifo(f) }
     }
 
-    /// Moves what came from outside to the end of the fifo.
     #[inline]
-    pub(crate) fn drain_inbox(&mut self) {
+    pub(super) fn color(&self) -> ColorRef<'a> {
+        self.0
+    }
+
+    /// Appends what an inbox held; `outside`: a part of it came from outside.
+    pub(super) fn append(&mut self, stack: NodeList, outside: bool) {
         // SAFETY: the fifo is ours.
-        unsafe { self.0.drain_inbox() };
+        unsafe { self.0.append(stack, outside) };
     }
 
     /// Whether something came from outside that is not in the fifo yet.
@@ -485,6 +458,10 @@ impl Hold {
 pub(crate) struct Notified(NonNull<ColorCell>);
 
 impl Notified {
+    pub(super) fn is_of(&self, color: ColorRef<'_>) -> bool {
+        self.0 == color.ptr()
+    }
+
     /// Links the color where it belongs. What is returned is left to the caller, as the worker there has stopped.
     pub(crate) fn link(self) -> Option<Notified> {
         self.with_color(|color, this| (color.runtime().link_remote(color.ptr()) == Linked::Closed).then_some(this))
@@ -517,6 +494,12 @@ impl<T: OwnsLink> ColorList<T> {
     #[inline]
     pub(crate) fn new() -> ColorList<T> {
         ColorList { head: ptr::null_mut(), colors: PhantomData }
+    }
+
+    /// # Safety
+    /// `head` is the first color of a list through `remote_next`, for each of which the caller has a `T` to give up.
+    pub(crate) unsafe fn from_raw(head: *mut ColorCell) -> ColorList<T> {
+        ColorList { head, colors: PhantomData }
     }
 
     #[inline]

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use crate::color::cell::{ColorCell, Kind, Links};
 use crate::color::node::Origin;
 use crate::color::registry::Registry;
+use crate::color::rights::{ColorList, Notified};
 use crate::observe::described::About;
 use crate::observe::named::{Names, Shown};
 use crate::observe::stats::Counters;
@@ -309,13 +310,13 @@ impl Slot {
         self.remote.load(Acquire).addr() == SLEEPING
     }
 
-    /// Takes all linked colors, oldest first, as a list through `remote_next`.
-    pub(crate) fn take_remote(&self) -> *mut ColorCell {
+    /// Takes all linked colors, oldest first.
+    pub(crate) fn take_remote(&self) -> ColorList<Notified> {
         // Relaxed: the exchange decides.
         let mut old = self.remote.load(Relaxed);
         loop {
             if old.is_null() || is_mark(old) {
-                return ptr::null_mut();
+                return ColorList::new();
             }
             // Acquire pairs with the release in `link_remote`: the links are visible.
             match self.remote.compare_exchange_weak(old, ptr::null_mut(), AcqRel, Relaxed) {
@@ -339,10 +340,10 @@ impl Slot {
     }
 
     /// Stops taking notifications; returns what was linked.
-    pub(crate) fn close_remote(&self) -> *mut ColorCell {
+    pub(crate) fn close_remote(&self) -> ColorList<Notified> {
         // AcqRel: acquires the links; releases to pushers that the worker's last turn is over.
         let old = self.remote.swap(mark(CLOSED), AcqRel);
-        if is_mark(old) { ptr::null_mut() } else { reversed(old) }
+        if is_mark(old) { ColorList::new() } else { reversed(old) }
     }
 }
 
@@ -519,17 +520,13 @@ impl Shared {
     }
 }
 
-/// Reverses a remote list, so that the color that was linked first comes first.
-fn reversed(head: *mut ColorCell) -> *mut ColorCell {
-    let mut rest = head;
-    let mut done = ptr::null_mut();
-    while let Some(color) = NonNull::new(rest) {
-        // SAFETY: the caller took the list off; NOTIFIED keeps each cell on it alive.
-        let cell = unsafe { color.as_ref() };
-        // Relaxed: taking the list acquired its links, which are the taker's now.
-        rest = cell.remote_next.load(Relaxed);
-        cell.remote_next.store(done, Relaxed);
-        done = color.as_ptr();
+/// The colors of a remote list, which was taken off, such that the one that was linked first comes first.
+fn reversed(head: *mut ColorCell) -> ColorList<Notified> {
+    // SAFETY: the list was linked by `link_remote`, and its links are the taker's now.
+    let mut rest = unsafe { ColorList::from_raw(head) };
+    let mut done = ColorList::new();
+    while let Some(notified) = rest.pop() {
+        done.push(notified);
     }
     done
 }

@@ -1,11 +1,10 @@
 //! The end of a worker: what can no longer run is dropped.
 
 use std::mem;
-use std::ptr::NonNull;
 
 use super::Worker;
 use crate::color::holder::Holder;
-use crate::color::rights::{Hold, Notified, OwnsLink};
+use crate::color::rights::Hold;
 use crate::hold;
 use crate::post::afterwards::{Afterwards, pass_on};
 use crate::runtime::foreign;
@@ -37,14 +36,9 @@ impl Worker {
         }
         drop(queue);
         afterwards.settle(&self.shared);
-        let mut rest = self.slot().close_remote();
-        while let Some(color) = NonNull::new(rest) {
-            // SAFETY: linked, hence alive; the notification is ours until it is linked elsewhere or taken.
-            unsafe {
-                // Relaxed: closing the list acquired its links.
-                rest = color.as_ref().remote_next.load(Relaxed);
-                pass_on(Notified::from_raw(color));
-            }
+        let mut news = self.slot().close_remote();
+        while let Some(notified) = news.pop() {
+            pass_on(notified);
         }
         colors.into_iter().for_each(hold::release);
         Worker::drop_light_tasks(light);

@@ -1,11 +1,9 @@
 //! A worker with nothing to do: looks at the kernel, steals, spins briefly, sleeps.
 
 use std::mem;
-use std::ptr::NonNull;
 
 use crate::color::cell::{ColorCell, State};
-use crate::color::node::Granted;
-use crate::color::rights::{ColorRef, Dead, HomeGuard, Notified, OwnsLink};
+use crate::color::rights::HomeGuard;
 use crate::post::afterwards::Afterwards;
 use crate::runtime::shared::{Shared, Slot};
 use crate::runtime::switches;
@@ -220,38 +218,32 @@ impl Worker {
         help: Help,
         left: &mut Afterwards,
     ) -> usize {
-        let enqueue = |queue: &mut RunQueue, color| {
-            // SAFETY: called below while the color is alive.
-            HomeGuard::of(queue, unsafe { ColorRef::new(color) }).map_or(Granted::none(), |mut home| home.enqueue())
-        };
         let mut taken = 0;
-        let mut rest = self.shared.slots[victim].take_remote();
-        while let Some(color) = NonNull::new(rest) {
-            // SAFETY: linked, hence alive; both locks are held, and one of them is its home's unless it is a stray.
-            unsafe {
-                let cell = color.as_ref();
-                // Relaxed: taking the list acquired its links; the victim's lock is held for the home.
-                rest = cell.remote_next.load(Relaxed);
-                let elsewhere = usize::from(cell.home.load(Relaxed)) != victim;
-                if elsewhere || cell.is_pinned() || cell.state() == State::Running {
-                    // Running: its fifo is its worker's; put back, still notified. So is what is pinned.
-                    left.strays.push(Notified::from_raw(color));
-                    continue;
-                }
-                cell.take_notified();
-                match cell.state() {
-                    State::Idle if cell.len() > 0 && (help == Help::All || pays(cell)) => {
-                        self.take_over(cell, help);
-                        own.push(color);
+        let mut news = self.shared.slots[victim].take_remote();
+        while let Some(notified) = news.pop() {
+            notified.with_color(|color, notified| {
+                let home = HomeGuard::of(&mut **theirs, color);
+                // Running: its fifo is its worker's; put back, still notified. So is what is pinned.
+                let Some(mut home) = home.filter(|home| !color.is_pinned() && home.state() != State::Running) else {
+                    return left.strays.push(notified);
+                };
+                home.take_notified(notified);
+                match home.state() {
+                    // SAFETY: both locks are held.
+                    State::Idle if color.len() > 0 && (help == Help::All || unsafe { pays(&color) }) => {
+                        // SAFETY: as above; it was idle, so in no queue.
+                        unsafe {
+                            self.take_over(&color, help);
+                            own.push(color.ptr());
+                        }
                         taken += 1;
                     }
-                    State::Idle if cell.len() > 0 => left.granted.append(enqueue(theirs, color)),
                     // Drained before, and nobody may know it any more.
-                    State::Idle => Dead::is(color).into_iter().for_each(|dead| left.dead.push(dead)),
-                    State::Queued | State::Reading => left.granted.append(enqueue(theirs, color)),
+                    State::Idle if color.len() == 0 => home.dead().into_iter().for_each(|dead| left.dead.push(dead)),
+                    State::Idle | State::Queued | State::Reading => left.granted.append(home.enqueue()),
                     State::Held | State::Running => {}
                 }
-            }
+            });
         }
         taken
     }

@@ -31,7 +31,7 @@ use std::time::Instant;
 
 use crate::color::cell::{ColorCell, State};
 use crate::color::node::OwnedNode;
-use crate::color::rights::{ColorRef, Dead, Hold, HomeGuard, Notified, OwnsLink};
+use crate::color::rights::{Dead, Hold, HomeGuard};
 use crate::hold::{self, Ended};
 use crate::memory::block::Blocks;
 use crate::post::afterwards::Afterwards;
@@ -522,30 +522,23 @@ impl Worker {
     }
 
     /// Moves what other threads have posted to the fifos of its colors.
-    fn take_news(&self, queue: &mut Guard<'_, RunQueue>, afterwards: &mut Afterwards) {
-        let mut rest = self.slot().take_remote();
-        while let Some(color) = NonNull::new(rest) {
-            // SAFETY: linked, hence alive until `take_notified`, and then as long as we hold its home lock.
-            unsafe {
-                let cell = color.as_ref();
-                // Relaxed: taking the list acquired its links; our lock is held for the home.
-                rest = cell.remote_next.load(Relaxed);
-                let elsewhere = usize::from(cell.home.load(Relaxed)) != self.index;
-                if elsewhere || (switches::shared_queue() && cell.state() == State::Running) {
+    fn take_news(&self, queue: &mut RunQueue, afterwards: &mut Afterwards) {
+        let mut news = self.slot().take_remote();
+        while let Some(notified) = news.pop() {
+            notified.with_color(|color, notified| {
+                let home = HomeGuard::of(&mut *queue, color);
+                let own = home.filter(|home| !switches::shared_queue() || home.state() != State::Running);
+                let Some(mut home) = own else {
                     // Its home moved while it was linked here; passed on once our lock is released.
-                    afterwards.strays.push(Notified::from_raw(color));
-                    continue;
-                }
-                cell.take_notified();
-                if cell.len() > 0 {
-                    let home = HomeGuard::of(&mut **queue, ColorRef::new(color));
-                    home.into_iter().for_each(|mut home| afterwards.granted.append(home.enqueue()));
-                } else if cell.state() == State::Idle
-                    && let Some(dead) = Dead::is(color)
-                {
+                    return afterwards.strays.push(notified);
+                };
+                home.take_notified(notified);
+                if color.len() > 0 {
+                    afterwards.granted.append(home.enqueue());
+                } else if let Some(dead) = home.dead() {
                     afterwards.dead.push(dead);
                 }
-            }
+            });
         }
     }
 

@@ -161,7 +161,7 @@ impl ColorCell {
     ///
     /// # Safety
     /// As [`ColorCell::fifo`].
-    pub(super) unsafe fn append(&self, stack: NodeList, outside: bool) {
+    pub(in crate::color) unsafe fn append(&self, stack: NodeList, outside: bool) {
         let chain = Chain::from_stack(stack);
         if chain.len == 0 {
             return;

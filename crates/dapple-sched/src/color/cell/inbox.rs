@@ -18,11 +18,15 @@
 //! An early drain keeps order (C2): whoever appends to the fifo first moves what is in the inbox there, so that a node
 //! whose push happened before stands before.
 
+use std::ops::DerefMut;
 use std::ptr;
 
-use super::ColorCell;
+use super::{ColorCell, State};
 use crate::color::node::{Node, NodeList, OwnedNode};
+use crate::color::rights::{ColorRef, FifoGuard, HomeGuard, Notified};
 use crate::sync::atomic::Ordering::*;
+use crate::worker::Worker;
+use crate::worker::run_queue::RunQueue;
 
 impl ColorCell {
     /// Pushes a node from another thread; `outside`: of no worker's callback. True: the caller has set NOTIFIED and must
@@ -76,80 +80,6 @@ impl ColorCell {
         self.inbox.load(Relaxed)
     }
 
-    /// Keeps everybody from posting to this color, and its turn from draining the inbox, until [`ColorCell::thaw`] or
-    /// [`ColorCell::thaw_with`]. `drains`: moves what came from outside to the end of the fifo before.
-    ///
-    /// # Safety
-    /// The caller holds the home lock until then; if it drains, as [`ColorCell::fifo`].
-    pub(crate) unsafe fn freeze(&self, drains: bool) {
-        self.check_alive();
-        let kept = if drains { NOTIFIED } else { !0 };
-        let mut old = self.inbox.load(Relaxed);
-        loop {
-            let frozen = old.map_addr(|addr| addr & kept | FROZEN);
-            // Acquires what was posted before; releases to who finds the bit, and posts after this or waits, that the
-            // colors which were frozen before are.
-            match self.inbox.compare_exchange_weak(old, frozen, AcqRel, Relaxed) {
-                Ok(_) => break,
-                Err(now) => old = now,
-            }
-        }
-        if drains {
-            // SAFETY: promised by the caller; the exchange made the nodes ours.
-            unsafe { self.append_stack(old) };
-        }
-    }
-
-    /// Ends what [`ColorCell::freeze`] began.
-    ///
-    /// # Safety
-    /// The caller has frozen the inbox, and still holds the home lock.
-    pub(crate) unsafe fn thaw(&self) {
-        // Relaxed: no other thread changes it while it is frozen.
-        let word = self.inbox.load(Relaxed).map_addr(|addr| addr & !FROZEN);
-        // AcqRel: releases that the request has been accepted to all who post from here on.
-        self.inbox.swap(word, AcqRel);
-    }
-
-    /// As [`ColorCell::thaw`], and leaves a node in the inbox, as [`ColorCell::push_inbox`] does.
-    ///
-    /// # Safety
-    /// As [`ColorCell::thaw`].
-    pub(crate) unsafe fn thaw_with(&self, node: OwnedNode, outside: bool) -> bool {
-        self.note_len(self.inbox_len.fetch_add(1, Relaxed) + 1);
-        // Relaxed: nobody else changes it while it is frozen.
-        let old = self.inbox.load(Relaxed);
-        node.next.set(without_bits(old));
-        let bits = NOTIFIED | if outside { OUTSIDE } else { old.addr() & OUTSIDE };
-        // AcqRel: as in `thaw`, and in `push_inbox`.
-        self.inbox.swap(node.as_ptr().map_addr(|addr| addr | bits), AcqRel);
-        old.addr() & NOTIFIED == 0
-    }
-
-    /// Takes the nodes of waits that were dropped out of the inbox; returns them as a list. The color need not be one whose
-    /// fifo the caller owns.
-    ///
-    /// # Safety
-    /// The caller holds the home lock.
-    pub(crate) unsafe fn unlink_dropped_from_inbox(&self) -> NodeList {
-        if !self.inbox_has_nodes() {
-            return NodeList::new();
-        }
-        // SAFETY: promised by the caller; until it is thawed, the inbox and its nodes are ours.
-        unsafe { self.freeze(false) };
-        // Relaxed: no other thread changes it while it is frozen.
-        let word = self.inbox.load(Relaxed);
-        // SAFETY: as above.
-        let mut stack = unsafe { NodeList::from_raw(without_bits(word)) };
-        let (removed, count) = stack.unlink_dropped();
-        // Relaxed: a number to show.
-        self.inbox_len.fetch_sub(count, Relaxed);
-        // AcqRel: as in `thaw`. Releases the links of what stays, and acquires nothing that `freeze` has not.
-        let kept = if stack.is_empty() { NOTIFIED } else { NOTIFIED | OUTSIDE };
-        self.inbox.swap(stack.into_raw().map_addr(|addr| addr | word.addr() & kept), AcqRel);
-        removed
-    }
-
     /// Neither nodes nor the bit: nobody will come for this color.
     #[inline]
     pub(crate) fn inbox_vacant(&self) -> bool {
@@ -157,59 +87,150 @@ impl ColorCell {
         self.inbox.load(Acquire).is_null()
     }
 
-    /// Moves what came from outside to the end of the fifo; the color stays linked.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    #[inline]
-    pub(crate) unsafe fn drain_inbox(&self) {
-        if self.inbox_waits() {
-            // SAFETY: promised by the caller.
-            unsafe { self.drain_waiting() };
+    /// Sets the bit that keeps other threads from changing the inbox. Called under the home lock.
+    fn freeze_as_it_is(&self) {
+        let mut old = self.inbox.load(Relaxed);
+        loop {
+            let frozen = old.map_addr(|addr| addr | FROZEN);
+            // Acquires what was posted before; releases to who finds the bit, and posts after this or waits, that the
+            // colors which were frozen before are.
+            match self.inbox.compare_exchange_weak(old, frozen, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
         }
     }
 
-    /// # Safety
-    /// As [`ColorCell::drain_inbox`]; nodes are waiting.
+    /// Takes the nodes out, and says whether one of them came from outside. Waits for a request that is being accepted.
     #[cold]
-    unsafe fn drain_waiting(&self) {
+    fn take_waiting(&self) -> Option<(NodeList, bool)> {
         let mut top = self.inbox.load(Relaxed);
         loop {
             if is_frozen(top) {
                 top = self.await_thaw();
             } else if without_bits(top).is_null() {
-                return;
+                return None;
             } else {
-                // Acquire pairs with the release in `push_inbox`. Nodes in the inbox imply that NOTIFIED is set, so the
-                // bit is kept.
-                match self.inbox.compare_exchange_weak(top, ptr::without_provenance_mut(NOTIFIED), AcqRel, Relaxed) {
-                    Ok(_) => break,
+                // Nodes in the inbox imply that NOTIFIED is set, so the bit is kept.
+                match self.take(top, NOTIFIED) {
+                    Ok(taken) => return Some(taken),
                     Err(now) => top = now,
                 }
             }
         }
-        // SAFETY: promised by the caller; the exchange made the nodes ours.
-        unsafe { self.append_stack(top) };
     }
 
-    /// Clears NOTIFIED and moves what came from outside to the end of the fifo.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`], and the caller has taken the color off its remote list (and read its link).
-    pub(crate) unsafe fn take_notified(&self) {
-        // AcqRel: acquires the nodes, releases our read of `remote_next` to the next `push_inbox`.
-        let top = self.inbox.swap(ptr::null_mut(), AcqRel);
-        // SAFETY: promised by the caller; the swap made the nodes ours.
-        unsafe { self.append_stack(top) };
+    /// Takes the nodes out of the inbox, and leaves these bits in it, if it still is as it was. The nodes are the caller's then,
+    /// and whether one of them came from outside.
+    fn take(&self, old: *mut Node, bits: usize) -> Result<(NodeList, bool), *mut Node> {
+        // Acquire pairs with the release in `push_inbox`. Release: as in `freeze`.
+        self.inbox.compare_exchange_weak(old, ptr::without_provenance_mut(bits), AcqRel, Relaxed)?;
+        // SAFETY: what hangs on the word belongs to the thread that takes it out.
+        Ok((unsafe { NodeList::from_raw(without_bits(old)) }, old.addr() & OUTSIDE != 0))
     }
+}
 
-    /// Appends what an inbox held.
+impl ColorCell {
+    /// As [`FifoGuard::drain_inbox`].
     ///
     /// # Safety
-    /// The caller owns the nodes on `top` and the fifo.
-    unsafe fn append_stack(&self, top: *mut Node) {
+    /// As [`ColorCell::fifo`].
+    #[inline]
+    pub(crate) unsafe fn drain_inbox(&self) {
         // SAFETY: promised by the caller.
-        unsafe { self.append(NodeList::from_raw(without_bits(top)), top.addr() & OUTSIDE != 0) };
+        unsafe { FifoGuard::new(ColorRef::new(ptr::NonNull::from(self))) }.drain_inbox();
+    }
+}
+
+impl FifoGuard<'_> {
+    /// Moves what came from outside to the end of the fifo; the color stays linked.
+    #[inline]
+    pub(crate) fn drain_inbox(&mut self) {
+        if self.inbox_waits()
+            && let Some((stack, outside)) = self.color().take_waiting()
+        {
+            self.append(stack, outside);
+        }
+    }
+}
+
+impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
+    /// Clears NOTIFIED, and moves what came from outside to the end of the fifo. The color does not run.
+    pub(crate) fn take_notified(&mut self, notified: Notified) {
+        let color = self.color();
+        assert!(notified.is_of(color) && self.state() != State::Running, "its home lock owns the fifo");
+        // AcqRel: acquires the nodes, releases our read of `remote_next` to the next `push_inbox`.
+        let old = color.get().inbox.swap(ptr::null_mut(), AcqRel);
+        // SAFETY: the swap made the nodes ours.
+        let stack = unsafe { NodeList::from_raw(without_bits(old)) };
+        if let Some(mut fifo) = self.fifo() {
+            fifo.append(stack, old.addr() & OUTSIDE != 0);
+        }
+    }
+
+    /// Keeps everybody from posting to this color, and its turn from draining the inbox, until [`HomeGuard::thaw`] or
+    /// [`HomeGuard::thaw_with`], for which the lock stays held. `drains`: moves what is in the inbox to the fifo first, unless the
+    /// color runs on another worker than this.
+    pub(crate) fn freeze(&mut self, drains: bool, worker: Option<&Worker>) {
+        let cell = self.color();
+        let fifo = match worker {
+            Some(worker) => self.fifo_of(worker),
+            None => self.fifo(),
+        };
+        cell.check_alive();
+        let mut old = cell.get().inbox.load(Relaxed);
+        let Some(mut fifo) = fifo.filter(|_| drains) else { return cell.freeze_as_it_is() };
+        loop {
+            // As in `freeze_as_it_is`.
+            match cell.take(old, old.addr() & NOTIFIED | FROZEN) {
+                Ok((stack, outside)) => return fifo.append(stack, outside),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Ends what [`HomeGuard::freeze`] began.
+    pub(crate) fn thaw(&mut self) {
+        assert!(self.color().inbox_is_frozen(), "it is thawed once");
+        let inbox = &self.color().get().inbox;
+        // Relaxed: no other thread changes it while it is frozen.
+        let word = inbox.load(Relaxed).map_addr(|addr| addr & !FROZEN);
+        // AcqRel: releases that the request has been accepted to all who post from here on.
+        inbox.swap(word, AcqRel);
+    }
+
+    /// As [`HomeGuard::thaw`], and leaves a node in the inbox, as a post from another thread does.
+    pub(crate) fn thaw_with(&mut self, node: OwnedNode, outside: bool) -> Option<Notified> {
+        assert!(self.color().inbox_is_frozen(), "it is thawed once");
+        let cell = self.color().get();
+        cell.note_len(cell.inbox_len.fetch_add(1, Relaxed) + 1);
+        // Relaxed: nobody else changes it while it is frozen.
+        let old = cell.inbox.load(Relaxed);
+        node.next.set(without_bits(old));
+        let bits = NOTIFIED | if outside { OUTSIDE } else { old.addr() & OUTSIDE };
+        // AcqRel: as in `thaw`, and in `push_inbox`.
+        cell.inbox.swap(node.as_ptr().map_addr(|addr| addr | bits), AcqRel);
+        self.notified(old.addr() & NOTIFIED == 0)
+    }
+
+    /// Takes the nodes of waits that were dropped out of the inbox, also while the fifo is another thread's.
+    pub(crate) fn unlink_dropped_from_inbox(&mut self) -> NodeList {
+        let cell = self.color().get();
+        if !cell.inbox_has_nodes() {
+            return NodeList::new();
+        }
+        cell.freeze_as_it_is();
+        // Relaxed: no other thread changes it while it is frozen.
+        let word = cell.inbox.load(Relaxed);
+        // SAFETY: until it is thawed, by this function, the inbox and its nodes are those of the home lock.
+        let mut stack = unsafe { NodeList::from_raw(without_bits(word)) };
+        let (removed, count) = stack.unlink_dropped();
+        // Relaxed: a number to show.
+        cell.inbox_len.fetch_sub(count, Relaxed);
+        // AcqRel: as in `thaw`. Releases the links of what stays, and acquires nothing that `freeze` has not.
+        let kept = if stack.is_empty() { NOTIFIED } else { NOTIFIED | OUTSIDE };
+        cell.inbox.swap(stack.into_raw().map_addr(|addr| addr | word.addr() & kept), AcqRel);
+        removed
     }
 }
 
