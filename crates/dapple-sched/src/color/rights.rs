@@ -28,7 +28,7 @@ use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::worker::Worker;
-use crate::worker::run_queue::{FIRST, RunQueue};
+use crate::worker::run_queue::{EXPRESS, FIRST, RunQueue};
 
 /// A color that is alive for `'a`: there is a handle, or it is held, runs, or is queued meanwhile.
 pub(crate) type ColorRef<'a> = Alive<'a, ColorCell>;
@@ -376,6 +376,32 @@ impl<'a> FifoGuard<'a> {
     pub(super) fn append(&mut self, stack: NodeList, outside: bool) {
         // SAFETY: the fifo is ours.
         unsafe { self.0.append(stack, outside) };
+    }
+
+    /// Notes what was pushed: it comes from outside, or counts as so many posts of the home worker's callbacks.
+    #[inline]
+    pub(crate) fn note_arrival(&mut self, outside: bool, posts: u16) {
+        self.note(|fifo| {
+            fifo.rank |= u8::from(outside) * EXPRESS;
+            fifo.posts_in = fifo.posts_in.saturating_add(posts);
+        });
+    }
+
+    /// Counts what a callback of this color has done to others; it counts as so many posts. `elsewhere`: the worker
+    /// where that was, if it was not its own.
+    #[inline]
+    pub(crate) fn note_traffic(&mut self, posts: u16, elsewhere: Option<usize>) {
+        self.note(|fifo| {
+            fifo.posts_out = fifo.posts_out.saturating_add(posts);
+            if let Some(worker) = elsewhere {
+                fifo.note_away(posts, worker);
+            }
+        });
+    }
+
+    /// Counts that a post, which has been counted, was one to that other worker.
+    pub(crate) fn note_post_away(&mut self, worker: usize) {
+        self.note(|fifo| fifo.note_away(1, worker));
     }
 
     /// Whether something came from outside that is not in the fifo yet.

@@ -28,7 +28,6 @@ use crate::observe::trace;
 use crate::runtime::context;
 use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
-use crate::worker::run_queue::EXPRESS;
 use crate::worker::{self, Worker};
 
 /// Accepts a callback, whose node is fresh and has that priority, into a color; `None` is the default color.
@@ -37,9 +36,8 @@ use crate::worker::{self, Worker};
 /// As [`accept_in_default`].
 #[inline]
 pub(crate) fn accept_callback(color: Option<ColorRef<'_>>, node: OwnedNode, priority: Priority) {
-    match context::direct_fifo(color) {
-        Some(mut fifo) if !fifo.inbox_waits() => fifo.push_as(node, priority),
-        _ => accept_any(color, node),
+    if let Err(node) = context::push_direct(color, node, priority) {
+        accept_any(color, node);
     }
 }
 
@@ -105,13 +103,9 @@ pub(crate) fn place(color: ColorRef<'_>, node: OwnedNode) {
 /// As [`place`], for what nothing traces.
 #[inline]
 fn place_unwatched(color: ColorRef<'_>, node: OwnedNode) {
-    context::with_turn_of(color, |turn| match turn {
-        Some(mut fifo) => {
-            fifo.drain_inbox();
-            fifo.push(node);
-        }
-        None => place_in_other(color, node),
-    });
+    if let Err(node) = context::push_in_turn(color, node) {
+        place_in_other(color, node);
+    }
 }
 
 /// Posts to a color that is not the one that runs here.
@@ -130,7 +124,7 @@ impl Worker {
     /// Posts as this worker, if the color is at home here or can be brought here. Otherwise returns the node.
     #[inline]
     fn place_here(&self, color: ColorRef<'_>, node: OwnedNode) -> Option<OwnedNode> {
-        let from_turn = context::note_running(|sender| sender.posts_out = sender.posts_out.saturating_add(1));
+        let from_turn = context::note_post();
         let from_callback = from_turn || context::in_callback();
         // Relaxed: decided under the lock.
         let home = usize::from(color.home.load(Relaxed));
@@ -148,24 +142,13 @@ impl Worker {
         let Some(mut fifo) = home.fifo_of(self) else { return Some(node) };
         fifo.drain_inbox();
         fifo.push(node);
-        fifo.note(|fifo| {
-            fifo.rank |= self.express();
-            if from_callback {
-                fifo.posts_in = fifo.posts_in.saturating_add(1);
-            }
-        });
+        fifo.note_arrival(self.dispatches.get(), u16::from(from_callback));
         let granted = home.enqueue();
         if !granted.is_empty() {
             drop(home);
             grant_all(granted);
         }
         None
-    }
-
-    /// What an I/O event or a timer adds to the rank of its color.
-    #[inline]
-    fn express(&self) -> u8 {
-        u8::from(self.dispatches.get()) * EXPRESS
     }
 
     /// As [`Worker::place_here`], where the color was at home elsewhere.
@@ -181,7 +164,7 @@ impl Worker {
                 && let Some(mut fifo) = own.fifo_of(self)
             {
                 fifo.push(node);
-                fifo.note(|fifo| fifo.rank |= self.express());
+                fifo.note_arrival(self.dispatches.get(), 0);
                 // It was idle, so nothing reads it.
                 let _none = own.enqueue();
                 return None;
@@ -192,10 +175,7 @@ impl Worker {
             // Relaxed: a hint for home moves.
             color.last_poster.store(self.index as u16, Relaxed);
         }
-        context::note_running(|sender| {
-            sender.posts_away = sender.posts_away.saturating_add(1);
-            sender.away_to = home as u16;
-        });
+        context::note_post_away(home);
         Some(node)
     }
 

@@ -5,11 +5,10 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use crate::color::Color;
 use crate::color::cell::ColorCell;
-use crate::color::cell::fifo::Fifo;
-use crate::color::node::Origin;
+use crate::color::node::{Origin, OwnedNode};
 use crate::color::rights::{ColorRef, FifoGuard};
+use crate::color::{Color, Priority};
 use crate::hold::request::Request;
 use crate::runtime::enter::Entry;
 use crate::runtime::shared::{Shared, Slot};
@@ -337,6 +336,14 @@ impl Frame {
         self.color.replace(None).is_some()
     }
 
+    /// The fifo of the color that has its turn in this frame.
+    #[inline]
+    fn running(&self) -> Option<FifoGuard<'_>> {
+        let color = self.color.get().filter(|_| self.runs)?;
+        // SAFETY: the turn owns the fifo. The callers, which are private, are through with it before the turn can end.
+        Some(unsafe { FifoGuard::new(ColorRef::new(color)) })
+    }
+
     /// The color, unless it was released.
     pub(crate) fn color(&self) -> Option<NonNull<ColorCell>> {
         self.color.get()
@@ -448,25 +455,26 @@ pub(crate) fn is_woken() -> bool {
     innermost_task().is_some_and(|task| task.is_woken() || polls_light(task) && polled_light())
 }
 
-/// The color on top, if the thread runs its turn and so owns its fifo.
-#[inline]
-pub(crate) fn running_color() -> Option<NonNull<ColorCell>> {
-    top().filter(|frame| frame.runs).and_then(|frame| frame.color.get())
-}
-
-/// The fifo of the color, if this thread runs a turn of it and what it posts there needs only a place in the fifo: most posts, and
-/// one look tells them from all others. `None` is the default color, whose cell is not looked up for this.
+/// Puts a node of that priority into the fifo of the color, if this thread runs a turn of it and what it posts there needs only a
+/// place in the fifo: most posts, and one look tells them from all others. Otherwise returns the node. `None` is the default color,
+/// whose cell is not looked up for this.
 ///
 /// The turn has asked once whether such posts are traced or counted. Where another thread begins to trace, or sets a capacity,
 /// what the color posts to itself is not traced or counted before its next turn.
 #[inline]
-pub(crate) fn direct_fifo<'a>(color: Option<ColorRef<'a>>) -> Option<FifoGuard<'a>> {
+pub(crate) fn push_direct(color: Option<ColorRef<'_>>, node: OwnedNode, priority: Priority) -> Result<(), OwnedNode> {
     let frame = CONTEXT.with(|context| context.frame.get());
     // SAFETY: as in `top`; where there is no frame, this is `NO_FRAME`.
     let direct = unsafe { &*frame }.direct.get();
     let cell = color.map_or(ptr::null(), |color| color.ptr().as_ptr().cast_const());
-    // SAFETY: the thread runs the color, so it owns the fifo; the caller posts, and no more.
-    if ptr::eq(direct, cell) { color.map(|color| unsafe { FifoGuard::new(color) }) } else { None }
+    let Some(color) = color.filter(|_| ptr::eq(direct, cell)) else { return Err(node) };
+    // SAFETY: the thread runs the color, so it owns the fifo.
+    let mut fifo = unsafe { FifoGuard::new(color) };
+    if fifo.inbox_waits() {
+        return Err(node);
+    }
+    fifo.push_as(node, priority);
+    Ok(())
 }
 
 /// Posts from here to the color that runs are looked at in full, as long as its turn lasts.
@@ -474,30 +482,36 @@ pub(crate) fn end_direct() {
     frames().for_each(|frame| frame.direct.set(NOT_DIRECT));
 }
 
-/// Calls `f` with the fifo of that color if it is on top, and the thread runs its turn.
+/// Puts a node into the fifo of that color, after what is in the inbox, if it is on top and the thread runs its turn. Otherwise
+/// returns the node.
 #[inline]
-pub(crate) fn with_turn_of<R>(color: ColorRef<'_>, f: impl FnOnce(Option<FifoGuard<'_>>) -> R) -> R {
-    // Two calls, as one with either costs a test more.
-    if running_color() == Some(color.ptr()) {
-        // SAFETY: the turn owns the fifo, and ends no earlier than `f`, which posts only.
-        f(Some(unsafe { FifoGuard::new(color) }))
-    } else {
-        f(None)
+pub(crate) fn push_in_turn(color: ColorRef<'_>, node: OwnedNode) -> Result<(), OwnedNode> {
+    match top().filter(|frame| frame.color.get() == Some(color.ptr())).and_then(Frame::running) {
+        Some(mut fifo) => {
+            fifo.drain_inbox();
+            fifo.push(node);
+            Ok(())
+        }
+        None => Err(node),
     }
 }
 
-/// Notes something in the fifo of the color on top, if the thread runs its turn; false: it does not.
+/// Notes a post to another color in the fifo of the color on top, if the thread runs its turn; false: it does not.
 #[inline]
-pub(crate) fn note_running(f: impl FnOnce(&mut Fifo)) -> bool {
-    // SAFETY: the thread runs the color, which is alive meanwhile, and owns its fifo.
-    running_color().map(|color| unsafe { color.as_ref().fifo(f) }).is_some()
+pub(crate) fn note_post() -> bool {
+    top().and_then(Frame::running).map(|mut fifo| fifo.note_traffic(1, None)).is_some()
 }
 
-/// As [`note_running`], for the color whose turn this worker is in, whatever it holds besides.
+/// As [`note_post`], of a post which has been noted: it goes to another worker.
 #[inline]
-pub(crate) fn note_turn(f: impl FnOnce(&mut Fifo)) -> bool {
-    // SAFETY: as in `note_running`.
-    with_worker(|worker| worker.frame.color().map(|color| unsafe { color.as_ref().fifo(f) })).flatten().is_some()
+pub(crate) fn note_post_away(worker: usize) {
+    top().and_then(Frame::running).into_iter().for_each(|mut fifo| fifo.note_post_away(worker));
+}
+
+/// As [`note_post`], of what counts as so many posts, for the color whose turn this worker is in, whatever it holds besides.
+#[inline]
+pub(crate) fn note_turn(posts: u16, elsewhere: Option<usize>) -> bool {
+    with_worker(|worker| worker.note_turn(posts, elsewhere)).unwrap_or(false)
 }
 
 /// Whether this thread holds `color` for itself, at whatever depth.

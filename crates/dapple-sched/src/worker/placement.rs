@@ -149,34 +149,28 @@ where
 {
     let at = home.index();
     let elsewhere = (here != Some(at)).then_some(at);
-    let from_turn = here.is_some() && context::note_turn(|fifo| fifo.note_traffic(HOLD_POSTS, elsewhere));
+    let from_turn = here.is_some() && context::note_turn(HOLD_POSTS, elsewhere);
     if elsewhere.is_none()
         && (from_turn || context::polls_any_light())
         && let Some(mut fifo) = home.fifo()
     {
-        fifo.note(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
+        fifo.note_arrival(false, HOLD_POSTS);
     }
 }
 
 /// Counts that a callback has asked in vain to hold a color in line that is at home on another worker: the lock and the color
 /// have crossed all the same.
 pub(crate) fn note_attempt(home: usize) {
-    context::note_turn(|sender| sender.note_traffic(HOLD_POSTS, Some(home)));
+    context::note_turn(HOLD_POSTS, Some(home));
 }
 
 /// As [`note_hold`], for a color that is at home on the worker that holds it.
 #[inline]
 pub(crate) fn note_hold_here(worker: &Worker, home: &mut HomeGuard<'_, Guard<'_, RunQueue>>) {
-    let sender = worker.frame.color();
-    if sender.is_none() && !worker.frame.is_light() {
-        return;
-    }
-    if let Some(sender) = sender {
-        // SAFETY: this thread runs the sender, so it owns its fifo.
-        unsafe { sender.as_ref().fifo(|fifo| fifo.note_traffic(HOLD_POSTS, None)) };
-    }
-    if let Some(mut fifo) = home.fifo() {
-        fifo.note(|fifo| fifo.posts_in = fifo.posts_in.saturating_add(HOLD_POSTS));
+    if (worker.note_turn(HOLD_POSTS, None) || worker.frame.is_light())
+        && let Some(mut fifo) = home.fifo()
+    {
+        fifo.note_arrival(false, HOLD_POSTS);
     }
 }
 
@@ -214,7 +208,7 @@ pub(crate) fn shortest_queue(shared: &Shared) -> Option<usize> {
 /// Counts that a callback asks for several colors at once; they and it are at home on these workers.
 pub(crate) fn note_request(homes: &[Guard<'_, RunQueue>]) {
     let lowest = if let [lowest, _, ..] = homes { Some(lowest.worker()) } else { None };
-    context::note_turn(|fifo| fifo.note_traffic(REQUEST_POSTS as u16, lowest));
+    context::note_turn(REQUEST_POSTS as u16, lowest);
 }
 
 impl Slot {
@@ -245,6 +239,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::color::rights::FifoGuard;
     use crate::{Colored, Runtime, TryWithError};
 
     #[test]
@@ -286,7 +281,10 @@ mod tests {
         let (away, to) = state.with_blocking(|()| {
             sender.post(move || {
                 (0..10).for_each(|_| assert_eq!(asked.try_with(|()| ()), Err(TryWithError::Busy)));
-                context::note_turn(|fifo| tx.send((fifo.posts_away, fifo.away_to)).unwrap());
+                let color = context::current_color().unwrap();
+                // SAFETY: a callback of the color.
+                let mut fifo = unsafe { FifoGuard::new(ColorRef::new(color)) };
+                tx.send(fifo.note(|fifo| (fifo.posts_away, fifo.away_to))).unwrap();
             });
             seen.recv().unwrap()
         });

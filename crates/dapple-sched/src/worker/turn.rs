@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Cut, Ending, LONG_CALLBACK_NS, TINY_CALLBACK_NS, Worker, alarm, clock};
 use crate::color::cell::ColorCell;
 use crate::color::node::OwnedNode;
-use crate::color::rights::ColorRef;
+use crate::color::rights::{ColorRef, FifoGuard};
 use crate::observe::trace;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::clock::{Slice, until_look};
@@ -278,6 +278,15 @@ impl Worker {
             Some(record) => self.run_traced(Some(color), &record, run),
             None => run(),
         }
+    }
+
+    /// Notes what the callback that this worker is in has done to other colors; see [`FifoGuard::note_traffic`]. False: it is in
+    /// none, or the turn of that was released.
+    #[inline]
+    pub(crate) fn note_turn(&self, posts: u16, elsewhere: Option<usize>) -> bool {
+        // SAFETY: this worker runs the color, so it owns its fifo.
+        let fifo = self.frame.color().map(|color| unsafe { FifoGuard::new(ColorRef::new(color)) });
+        fifo.map(|mut fifo| fifo.note_traffic(posts, elsewhere)).is_some()
     }
 
     /// The current turn is to end after this callback.

@@ -44,15 +44,9 @@ impl Fifo {
         }
     }
 
-    /// Counts what a callback of this color has done to others; it counts as so many posts. `elsewhere`: the worker
-    /// where that was, if it was not its own.
-    #[inline]
-    pub(crate) fn note_traffic(&mut self, posts: u16, elsewhere: Option<usize>) {
-        self.posts_out = self.posts_out.saturating_add(posts);
-        if let Some(worker) = elsewhere {
-            self.posts_away = self.posts_away.saturating_add(posts);
-            self.away_to = worker as u16;
-        }
+    pub(in crate::color) fn note_away(&mut self, posts: u16, worker: usize) {
+        self.posts_away = self.posts_away.saturating_add(posts);
+        self.away_to = worker as u16;
     }
 
     /// Puts back a node that goes before all others: what it waited for is complete.

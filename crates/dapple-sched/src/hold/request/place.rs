@@ -12,7 +12,7 @@ use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::worker::placement;
-use crate::worker::run_queue::{EXPRESS, RunQueue};
+use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
 
 /// The lock of one worker.
@@ -150,7 +150,7 @@ impl OwnRequest {
             runner.queue_here(home_in(queue, runner.color()), worker);
         }
         if from_callback {
-            context::note_turn(|fifo| fifo.note_traffic(placement::REQUEST_POSTS as u16, None));
+            context::note_turn(placement::REQUEST_POSTS as u16, None);
         }
         true
     }
@@ -279,10 +279,7 @@ impl Member {
         let mut fifo = home.fifo_of(worker).expect("it runs nowhere else");
         // SAFETY: as in `place`.
         fifo.push(unsafe { self.queued() });
-        fifo.note(|fifo| {
-            fifo.rank |= if outside { EXPRESS } else { 0 };
-            fifo.posts_in = fifo.posts_in.saturating_add(posts);
-        });
+        fifo.note_arrival(outside, posts);
         // Nothing reads it.
         let _none = home.enqueue();
     }
@@ -292,11 +289,7 @@ impl Member {
     fn push_counted(&self, mut fifo: FifoGuard<'_>, poster: Poster<'_>) {
         // SAFETY: as in `place`.
         fifo.push(unsafe { self.queued() });
-        fifo.note(|fifo| {
-            fifo.rank |= if poster.outside { EXPRESS } else { 0 };
-            let posts = placement::REQUEST_POSTS as u16 * u16::from(poster.from_callback);
-            fifo.posts_in = fifo.posts_in.saturating_add(posts);
-        });
+        fifo.note_arrival(poster.outside, placement::REQUEST_POSTS as u16 * u16::from(poster.from_callback));
     }
 }
 
