@@ -30,10 +30,11 @@ use std::ptr;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 use std::ptr::NonNull;
 
-use self::fifo::Fifo;
+use self::fifo::{Fifo, FifoGuard};
 use crate::color::ext::ExtPtr;
 use crate::color::holder::Holder;
 use crate::color::node::{Granted, Node, Origin, OwnedNode};
+use crate::color::rights::ColorRef;
 use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
@@ -85,7 +86,7 @@ pub(crate) struct ColorCell {
     /// The name of a named color, a serial number otherwise.
     pub(crate) id: u64,
     /// The fifo and its statistics; see the one rule.
-    pub(crate) fifo: UnsafeCell<Fifo>,
+    fifo: UnsafeCell<Fifo>,
     /// Callbacks run.
     ran: AtomicU64,
     /// What few colors need.
@@ -315,6 +316,16 @@ impl ColorCell {
         self.links.with_mut(|links| f(unsafe { &mut *links }))
     }
 
+    /// The fifo.
+    ///
+    /// # Safety
+    /// The caller holds the home lock while the color is not `Running`, or is the worker that runs it.
+    #[inline]
+    pub(crate) unsafe fn fifo(&self) -> FifoGuard<'_> {
+        // SAFETY: promised by the caller.
+        unsafe { FifoGuard::new(ColorRef::new(ptr::NonNull::from(self))) }
+    }
+
     /// # Safety
     /// The caller holds the home lock.
     #[inline]
@@ -354,7 +365,7 @@ impl ColorCell {
         let mut first = first;
         // SAFETY: promised by the caller, and `add_readers` holds the color for each of them.
         unsafe {
-            while let Some(node) = first.take().or_else(|| self.pop_reader()) {
+            while let Some(node) = first.take().or_else(|| self.fifo().pop_reader()) {
                 admitted += 1;
                 granted.push(node);
             }

@@ -15,12 +15,11 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use crate::color::Priority;
-use crate::color::cell::fifo::Fifo;
+pub(crate) use crate::color::cell::fifo::FifoGuard;
 use crate::color::cell::{ColorCell, Kind, Links, State};
 use crate::color::ext::Ext;
 use crate::color::holder::Holder;
-use crate::color::node::{Granted, NodeList, Origin, OwnedNode};
+use crate::color::node::{Granted, Origin, OwnedNode};
 use crate::hold::Ended;
 use crate::memory::alive::Alive;
 use crate::runtime::shared::{Linked, Shared};
@@ -28,7 +27,7 @@ use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::worker::Worker;
-use crate::worker::run_queue::{EXPRESS, FIRST, RunQueue};
+use crate::worker::run_queue::{FIRST, RunQueue};
 
 /// A color that is alive for `'a`: there is a handle, or it is held, runs, or is queued meanwhile.
 pub(crate) type ColorRef<'a> = Alive<'a, ColorCell>;
@@ -223,8 +222,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
             }
         }
         self.assert_same(&hold);
-        // SAFETY: what is held does not run.
-        unsafe { self.color.drain_inbox() };
+        self.fifo().expect("what is held does not run").drain_inbox();
         if self.color.len() > 0 {
             return Ended::Waits(hold);
         }
@@ -258,7 +256,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         // SAFETY: the home lock is held, so what does not run is ours, and the state tells whether it is in the queue.
         unsafe {
             match self.state() {
-                State::Idle | State::Queued => self.color.drain_inbox(),
+                State::Idle | State::Queued => self.drain_inbox(),
                 State::Running | State::Held | State::Reading => return,
             }
             if self.color.len() > 0 {
@@ -276,7 +274,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
         // SAFETY: both locks are held; the color does not run, and the state tells whether it is in the queue.
         unsafe {
-            color.drain_inbox();
+            self.drain_inbox();
             if color.len() == 0 {
                 return true;
             }
@@ -293,6 +291,11 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
             HomeGuard { queue: own, color }.queue_first();
         }
         true
+    }
+
+    /// Drains the inbox of a color that does not run.
+    fn drain_inbox(&mut self) {
+        self.fifo().expect("it does not run").drain_inbox();
     }
 
     /// # Safety
@@ -346,99 +349,6 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     #[inline]
     fn assert_same(&self, hold: &Hold) {
         assert!(hold.color == self.color.ptr(), "the hold is one of this color");
-    }
-}
-
-/// The right to a color's fifo: the home lock of a color that does not run, or the turn of one that runs on this thread.
-pub(crate) struct FifoGuard<'a>(ColorRef<'a>);
-
-impl<'a> FifoGuard<'a> {
-    /// # Safety
-    /// This thread owns the fifo for `'a` (see the one rule in `cell`).
-    #[inline]
-    pub(crate) unsafe fn new(color: ColorRef<'a>) -> FifoGuard<'a> {
-        FifoGuard(color)
-    }
-
-    /// What is known of the color's past. `f` asks for no fifo.
-    #[inline]
-    pub(crate) fn note<R>(&mut self, f: impl FnOnce(&mut Fifo) -> R) -> R {
-        // SAFETY: the fifo is ours.
-        unsafe { self.0.fifo(f) }
-    }
-
-    #[inline]
-    pub(super) fn color(&self) -> ColorRef<'a> {
-        self.0
-    }
-
-    /// Appends what an inbox held; `outside`: a part of it came from outside.
-    pub(super) fn append(&mut self, stack: NodeList, outside: bool) {
-        // SAFETY: the fifo is ours.
-        unsafe { self.0.append(stack, outside) };
-    }
-
-    /// Notes what was pushed: it comes from outside, or counts as so many posts of the home worker's callbacks.
-    #[inline]
-    pub(crate) fn note_arrival(&mut self, outside: bool, posts: u16) {
-        self.note(|fifo| {
-            fifo.rank |= u8::from(outside) * EXPRESS;
-            fifo.posts_in = fifo.posts_in.saturating_add(posts);
-        });
-    }
-
-    /// Counts what a callback of this color has done to others; it counts as so many posts. `elsewhere`: the worker
-    /// where that was, if it was not its own.
-    #[inline]
-    pub(crate) fn note_traffic(&mut self, posts: u16, elsewhere: Option<usize>) {
-        self.note(|fifo| {
-            fifo.posts_out = fifo.posts_out.saturating_add(posts);
-            if let Some(worker) = elsewhere {
-                fifo.note_away(posts, worker);
-            }
-        });
-    }
-
-    /// Counts that a post, which has been counted, was one to that other worker.
-    pub(crate) fn note_post_away(&mut self, worker: usize) {
-        self.note(|fifo| fifo.note_away(1, worker));
-    }
-
-    /// Whether something came from outside that is not in the fifo yet.
-    #[inline]
-    pub(crate) fn inbox_waits(&self) -> bool {
-        self.0.inbox_waits()
-    }
-
-    /// As [`FifoGuard::push`], for a node of that priority.
-    #[inline]
-    pub(crate) fn push_as(&mut self, node: OwnedNode, priority: Priority) {
-        // SAFETY: the fifo is ours.
-        unsafe { self.0.push_as(node, priority) };
-    }
-
-    #[inline]
-    pub(crate) fn push(&mut self, node: OwnedNode) {
-        // SAFETY: the fifo is ours.
-        unsafe { self.0.push(node) };
-    }
-
-    /// Puts back a node that goes before all others: what it waited for is complete.
-    pub(crate) fn push_front(&mut self, node: OwnedNode) {
-        // SAFETY: the fifo is ours.
-        unsafe { self.0.push_front(node) };
-    }
-
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<OwnedNode> {
-        // SAFETY: the fifo is ours.
-        unsafe { self.0.pop() }
-    }
-
-    /// Takes the nodes of waits that were dropped out of the fifo.
-    pub(crate) fn unlink_dropped(&mut self) -> NodeList {
-        // SAFETY: the fifo is ours.
-        unsafe { self.0.unlink_dropped() }
     }
 }
 

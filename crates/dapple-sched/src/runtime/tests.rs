@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
+use crate::color::rights::FifoGuard;
 use crate::runtime::driver::ThreadDriver;
 
 /// Counts what of it is left.
@@ -116,7 +117,7 @@ fn what_a_color_has_posted_is_forgotten_however_its_turns_end() {
                     crate::count_time(std::time::Duration::from_millis(50));
                 }
                 // SAFETY: a callback of the color.
-                tx.send(unsafe { this.cell().as_ref().fifo(|fifo| fifo.posts_out) }).unwrap();
+                tx.send(unsafe { FifoGuard::new(this.alive()) }.posts_out()).unwrap();
             });
             posts_out = rx.recv().unwrap();
         }

@@ -12,7 +12,6 @@ use crate::sync::lock::Guard;
 use crate::sync::spin_loop;
 use crate::worker::alarm::SELDOM_NS;
 use crate::worker::mark::Help;
-use crate::worker::placement;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
@@ -203,7 +202,7 @@ impl Worker {
         // SAFETY: promised by the caller.
         unsafe {
             if help == Help::All && !pays(cell) {
-                placement::note_rescue(cell);
+                cell.fifo().note_rescue();
             }
             cell.steal(self.index);
         }
@@ -340,7 +339,7 @@ impl Worker {
 /// The caller holds the home lock, and the color is queued.
 unsafe fn pays(cell: &ColorCell) -> bool {
     // SAFETY: promised by the caller.
-    let traffic = unsafe { cell.fifo(|fifo| u32::from(fifo.posts_in) + u32::from(fifo.posts_out)) };
+    let traffic = unsafe { cell.fifo() }.traffic();
     traffic == 0
         || u64::from(cell.own_ns()) * u64::from(cell.ran_recently()) > u64::from(TINY_CALLBACK_NS) * u64::from(traffic)
 }

@@ -393,13 +393,13 @@ impl Worker {
         // SAFETY: promised by the caller.
         unsafe {
             let cell = color.as_ref();
-            cell.drain_inbox();
+            cell.fifo().drain_inbox();
             if cell.len() > 0 {
                 queue.push(color);
             } else if cell.refs.load(Relaxed) > 0 {
                 // It is not dead: its handles go down to 0 under this lock only.
                 cell.set_state(State::Idle);
-                cell.fifo(|fifo| fifo.rank = 0);
+                cell.fifo().reset_rank();
             } else {
                 return false;
             }
@@ -459,7 +459,7 @@ impl Worker {
         // SAFETY: promised by the caller.
         unsafe {
             let cell = color.as_ref();
-            cell.drain_inbox();
+            cell.fifo().drain_inbox();
             if ending.cut == Cut::No && !ending.looked && handoff.is_none() && cell.len() > 0 {
                 queue.push(color);
             } else {
@@ -490,13 +490,13 @@ impl Worker {
                 let used_up = ending.cut == Cut::Slice && handoff.is_none();
                 let kept = if used_up { !EXPRESS } else { !0 };
                 let before = cell.links(|links| links.queued_rank) & kept;
-                cell.fifo(|fifo| fifo.rank = fifo.rank.max(before));
+                cell.fifo().raise_rank(before);
             }
             if let Some(node) = handoff {
-                if cell.fifo(|fifo| fifo.is_urgent()) {
+                if cell.fifo().is_urgent() {
                     // Somebody holds another color until his task has been polled in this one. The waiter would keep
                     // him from it, and perhaps wait for just that other color.
-                    cell.put_back(node);
+                    cell.fifo().put_back(node);
                     queue.push(color);
                 } else if node.reads() {
                     afterwards.granted.append(cell.admit_readers(Some(node)));
@@ -511,7 +511,7 @@ impl Worker {
                 }
             } else {
                 cell.set_state(State::Idle);
-                cell.fifo(|fifo| fifo.rank = 0);
+                cell.fifo().reset_rank();
                 match Dead::is(color) {
                     Some(dead) => afterwards.dead.push(dead),
                     None if ending.looked => _ = self.gather(color),
@@ -591,7 +591,7 @@ pub(crate) unsafe fn begin_turn(cell: &ColorCell) {
     // SAFETY: promised by the caller.
     unsafe {
         cell.set_state(State::Running);
-        cell.fifo(|fifo| fifo.rank = 0);
+        cell.fifo().reset_rank();
     }
 }
 

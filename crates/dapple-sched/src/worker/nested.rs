@@ -80,11 +80,10 @@ impl Worker {
             }
             // SAFETY: the color is `Running` here, so its fifo is ours, and what is popped is.
             let run = || unsafe {
-                cell.drain_inbox();
-                if cell.is_next(task.node())
-                    && let Some(node) = cell.take_for_run(cell.ran() + 1)
+                cell.fifo().drain_inbox();
+                if cell.fifo().is_next(task.node())
+                    && let Some(node) = cell.fifo().take_next()
                 {
-                    cell.age_history(cell.ran() - 1);
                     self.run_node(ColorRef::new(color), node);
                 } else {
                     task.poll_here();

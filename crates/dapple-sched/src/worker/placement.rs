@@ -23,7 +23,7 @@
 use std::ops::DerefMut;
 use std::ptr::{self, NonNull};
 
-use crate::color::cell::{ColorCell, NO_WORKER, State};
+use crate::color::cell::{ColorCell, State};
 use crate::color::rights::{ColorRef, HomeGuard};
 use crate::runtime::context;
 use crate::runtime::shared::{Shared, Slot};
@@ -46,16 +46,11 @@ impl Worker {
             return None;
         }
         // SAFETY: promised by the caller.
-        let target = unsafe {
-            // Relaxed: a hint.
-            cell.fifo(|fifo| fifo.partner(cell.last_poster.load(Relaxed), cell.ran_recently(), cell.own_ns()))
-        }?;
-        // SAFETY: as above.
-        let rescued = unsafe { cell.fifo(|fifo| fifo.rescued) };
-        let slot = &self.shared.slots[usize::from(target)];
-        if usize::from(target) == self.index
-            || usize::from(target) >= self.shared.active()
-            || (usize::from(target) > self.index && !rescued)
+        let (target, rescued) = unsafe { cell.fifo() }.partner()?;
+        let slot = &self.shared.slots[target];
+        if target == self.index
+            || target >= self.shared.active()
+            || (target > self.index && !rescued)
             || slot.wait_ns() > LONG_WAIT_NS
             || slot.is_overdue()
         {
@@ -64,38 +59,18 @@ impl Worker {
         // The new home's lock orders what we did with the color before what is done there. Only tried, as everywhere
         // where one is held already.
         let mut theirs = slot.try_lock().filter(|theirs| !theirs.closed)?;
-        // Relaxed: under the locks of both homes; the other one is a hint.
-        cell.home.store(target, Relaxed);
-        cell.last_poster.store(NO_WORKER, Relaxed);
+        // Relaxed: under the locks of both homes.
+        cell.home.store(target as u16, Relaxed);
         // SAFETY: both homes' locks are held, so the fifo is ours.
         unsafe {
-            cell.fifo(|fifo| (fifo.posts_away, fifo.posts_foreign, fifo.rescued) = (0, 0, false));
+            cell.fifo().come_home();
             if cell.len() > 0 {
                 theirs.push(color);
             } else {
                 debug_assert!(cell.state() == State::Idle);
             }
         }
-        Some(usize::from(target))
-    }
-}
-
-/// A thief is about to take a color that is not worth moving, from a worker in a long callback: what the color had to do
-/// with its home is traffic with another worker from here on, so that it goes back when that is through.
-///
-/// # Safety
-/// The home lock is held, and the color is not `Running`.
-pub(super) unsafe fn note_rescue(cell: &ColorCell) {
-    // Relaxed: under the home lock; the other one is a hint.
-    let home = cell.home.load(Relaxed);
-    cell.last_poster.store(home, Relaxed);
-    // SAFETY: promised by the caller.
-    unsafe {
-        cell.fifo(|fifo| {
-            fifo.posts_foreign = fifo.posts_foreign.saturating_add(std::mem::take(&mut fifo.posts_in));
-            (fifo.posts_away, fifo.away_to) = (fifo.posts_out, home);
-            fifo.rescued = true;
-        });
+        Some(target)
     }
 }
 
@@ -283,8 +258,8 @@ mod tests {
                 (0..10).for_each(|_| assert_eq!(asked.try_with(|()| ()), Err(TryWithError::Busy)));
                 let color = context::current_color().unwrap();
                 // SAFETY: a callback of the color.
-                let mut fifo = unsafe { FifoGuard::new(ColorRef::new(color)) };
-                tx.send(fifo.note(|fifo| (fifo.posts_away, fifo.away_to))).unwrap();
+                let fifo = unsafe { FifoGuard::new(ColorRef::new(color)) };
+                tx.send((fifo.posts_away(), fifo.away_to())).unwrap();
             });
             seen.recv().unwrap()
         });

@@ -78,7 +78,7 @@ impl Board {
         self.slots[slot as usize] = BoardSlot { color: color.as_ptr(), serial, changed: false };
         // SAFETY: promised by the caller.
         unsafe {
-            color.as_ref().fifo(|fifo| fifo.policy_slot = slot);
+            color.as_ref().fifo().set_policy_slot(slot);
             describe(color, RunnableKey { serial, slot })
         }
     }
@@ -146,7 +146,7 @@ impl Board {
 /// The caller holds the color's home lock, and it is queued.
 unsafe fn slot_of(color: NonNull<ColorCell>) -> (u8, u32) {
     // SAFETY: promised by the caller.
-    unsafe { (color.as_ref().links(|links| links.list), color.as_ref().fifo(|fifo| fifo.policy_slot)) }
+    unsafe { (color.as_ref().links(|links| links.list), color.as_ref().fifo().policy_slot()) }
 }
 
 /// What a policy sees of a color.
@@ -157,14 +157,15 @@ unsafe fn describe(color: NonNull<ColorCell>, key: RunnableKey) -> Runnable {
     // SAFETY: promised by the caller.
     unsafe {
         let cell = color.as_ref();
-        cell.fifo(|fifo| Runnable {
+        let rank = cell.fifo().rank();
+        Runnable {
             key,
             color_id: cell.id,
-            priority: Priority::new(fifo.rank / 2),
-            from_outside: fifo.rank & EXPRESS != 0,
+            priority: Priority::new(rank / 2),
+            from_outside: rank & EXPRESS != 0,
             queued: cell.len() as usize,
             mean_ns: u64::from(cell.mean_ns()),
-        })
+        }
     }
 }
 

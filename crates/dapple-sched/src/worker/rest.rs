@@ -22,7 +22,6 @@
 
 use std::ptr::NonNull;
 
-use crate::color::cell::NO_WORKER;
 use crate::post::afterwards::Afterwards;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
@@ -108,10 +107,9 @@ impl Worker {
                 let cell = color.as_ref();
                 if !cell.is_pinned() {
                     queue.remove(color);
-                    // Relaxed, both: under the locks of both homes; the other one is a hint.
+                    // Relaxed: under the locks of both homes.
                     cell.home.store(target as u16, Relaxed);
-                    cell.last_poster.store(NO_WORKER, Relaxed);
-                    cell.fifo(|fifo| (fifo.posts_away, fifo.posts_foreign, fifo.rescued) = (0, 0, false));
+                    cell.fifo().come_home();
                     theirs.push(color);
                     moved += 1;
                 }

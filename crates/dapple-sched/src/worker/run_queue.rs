@@ -173,7 +173,7 @@ impl RunQueue {
         // SAFETY: `&mut self` is the home lock (see the struct), which owns the fifo and the links.
         unsafe {
             let cell = color.as_ref();
-            let rank = cell.fifo(|fifo| fifo.rank);
+            let rank = cell.fifo().rank();
             cell.links(|links| {
                 links.state = State::Queued;
                 links.queued_rank = rank;
@@ -192,7 +192,7 @@ impl RunQueue {
         // SAFETY: promised by the caller.
         unsafe {
             self.push(color);
-            if color.as_ref().fifo(|fifo| fifo.has_wait_next()) {
+            if color.as_ref().fifo().has_wait_next() {
                 self.raise_first(color);
             }
         }
@@ -207,7 +207,7 @@ impl RunQueue {
         // SAFETY: promised by the caller; `&mut self` is the home lock.
         unsafe {
             let cell = color.as_ref();
-            cell.fifo(|fifo| fifo.rank |= EXPRESS);
+            cell.fifo().make_express();
             if cell.links(|links| links.list) & FIRST != 0 {
                 return;
             }
@@ -310,7 +310,7 @@ impl RunQueue {
         // SAFETY: promised by the caller; `&mut self` is the home lock.
         unsafe {
             let cell = color.as_ref();
-            let rank = cell.fifo(|fifo| fifo.rank);
+            let rank = cell.fifo().rank();
             if rank | self.raise_always > cell.links(|links| links.queued_rank) {
                 self.raise_to(color, rank);
             }
@@ -369,7 +369,7 @@ impl RunQueue {
                 Some(next) => {
                     next.as_ref().links(|links| links.prev = ptr::null_mut());
                     // By its turn the processor has fetched what runs first in it.
-                    next.as_ref().fifo(|fifo| fifo.prefetch());
+                    next.as_ref().fifo().prefetch();
                 }
                 None => {
                     list.tail = ptr::null_mut();
@@ -528,7 +528,7 @@ mod tests {
         let push = |queue: &mut RunQueue, at: usize| {
             // SAFETY: this thread alone has the cells, and this one is in no queue.
             unsafe {
-                cells[at].fifo(|fifo| fifo.rank = ranks[at]);
+                cells[at].fifo().raise_rank(ranks[at]);
                 queue.push(NonNull::from(&cells[at]));
             }
         };
@@ -580,7 +580,7 @@ mod tests {
         let push = |queue: &mut RunQueue, at: usize| {
             // SAFETY: this thread alone has the cells, and this one is in no queue.
             unsafe {
-                cells[at].fifo(|fifo| fifo.rank = EXPRESS);
+                cells[at].fifo().raise_rank(EXPRESS);
                 queue.push(NonNull::from(&cells[at]));
                 if at == 0 {
                     queue.raise_first(NonNull::from(&cells[at]));

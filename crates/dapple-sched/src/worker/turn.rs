@@ -60,7 +60,7 @@ impl Worker {
     /// What a panic has left out at the end of its turn.
     pub(super) fn end_unwound(&self, color: NonNull<ColorCell>) {
         // SAFETY: this worker still runs the color, so it owns the fifo.
-        unsafe { color.as_ref().age_history(self.began.get()) };
+        unsafe { color.as_ref().fifo().age_history(self.began.get()) };
         self.conclude(color, Cut::Early, false);
     }
 
@@ -87,12 +87,12 @@ impl Worker {
             let cell = color.as_ref();
             let most = if self.goes_on.get() && u32::from(mean_ns) < TINY_CALLBACK_NS { SHORT_TURN } else { batch };
             // Where it counts no further, it says nothing.
-            let posts_out = cell.fifo(|fifo| fifo.posts_out);
+            let posts_out = cell.fifo().posts_out();
             let most = if posts_out == u16::MAX { batch } else { most };
             let began = cell.ran();
             self.stop.set(began + u64::from(batch));
             let mut ran = began;
-            while let Some(node) = cell.take_for_run(ran + 1) {
+            while let Some(node) = cell.fifo().take_for_run(ran + 1) {
                 ran += 1;
                 self.run_node(ColorRef::new(color), node);
                 if ran < self.stop.get() {
@@ -101,18 +101,18 @@ impl Worker {
                 if self.stop.get() == 0 {
                     // A color that was released may be gone.
                     if !self.frame.is_released() {
-                        cell.age_history(began);
+                        cell.fifo().age_history(began);
                     }
                     return self.ran(color);
                 }
                 if ran - began >= u64::from(most)
                     || self.slot().remote_waits()
-                    || !cell.fifo(|fifo| fifo.posts_out == posts_out && fifo.has_plain_next())
+                    || !(cell.fifo().posts_out() == posts_out && cell.fifo().has_plain_next())
                 {
                     break;
                 }
             }
-            cell.age_history(began);
+            cell.fifo().age_history(began);
             (ran - began) as u32
         }
     }
@@ -126,7 +126,7 @@ impl Worker {
         let slice = Slice::start(timed);
         self.away_ns.set(timed.then_some(0));
         // SAFETY: this worker runs the color.
-        let away_posts = || unsafe { color.as_ref().fifo(|fifo| fifo.posts_away) };
+        let away_posts = || unsafe { color.as_ref().fifo().posts_away() };
         let away_before = away_posts();
         // SAFETY: as above.
         unsafe { self.run_callbacks(color, batch, &slice) };
@@ -145,7 +145,7 @@ impl Worker {
             let mean_ns = elapsed_ns / u64::from(ran.max(1));
             let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
             // SAFETY: this worker still runs the color, so it owns the fifo.
-            unsafe { color.as_ref().record_time(mean_ns, away_share as u8) };
+            unsafe { color.as_ref().fifo().record_time(mean_ns, away_share as u8) };
         }
         if elapsed_ns > alarm::LONG_NS {
             self.shared.be_wary();
@@ -166,7 +166,7 @@ impl Worker {
         self.blocks.trim();
         let glances = self.glances.get();
         // SAFETY: this worker runs the color.
-        let alone = unsafe { cell.fifo(|fifo| fifo.posts_foreign == 0 && fifo.posts_away == 0) };
+        let alone = unsafe { cell.fifo() }.is_alone();
         if glances == 0 || !alone || cfg!(any(dapple_loom, dapple_shuttle)) {
             self.glances.set(GLANCES);
             return;
@@ -220,7 +220,7 @@ impl Worker {
             };
             self.stop.set(next_look());
             let mut ran = before;
-            while let Some(node) = cell.take_for_run(ran + 1) {
+            while let Some(node) = cell.fifo().take_for_run(ran + 1) {
                 ran += 1;
                 self.run_node(ColorRef::new(color), node);
                 if ran < self.stop.get() {
@@ -229,11 +229,11 @@ impl Worker {
                 if self.stop.get() == 0 {
                     // A color that was released may be gone.
                     if !self.frame.is_released() {
-                        cell.age_history(before);
+                        cell.fifo().age_history(before);
                     }
                     return;
                 }
-                cell.age_history(before);
+                cell.fifo().age_history(before);
                 self.blocks.trim();
                 if ran == end || slice.is_over(self.tuning.slice_ns) {
                     return;
@@ -241,7 +241,7 @@ impl Worker {
                 before = ran;
                 self.stop.set(next_look());
             }
-            cell.age_history(before);
+            cell.fifo().age_history(before);
         }
     }
 

@@ -1,32 +1,31 @@
 //! A color's fifo: what waits in it, and what the placement rules know of the color's past.
 
-use std::ptr::{self, NonNull};
-
 use super::{ColorCell, HABIT_CALLBACKS, HISTORY_CALLBACKS, NO_WORKER, rank};
 use crate::color::Priority;
 use crate::color::node::{Chain, Node, NodeList, NodeQueue, OwnedNode};
+use crate::color::rights::ColorRef;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::TINY_CALLBACK_NS;
 use crate::worker::clock;
 use crate::worker::run_queue::EXPRESS;
 
 /// What waits in a color, and what the placement rule knows of it.
-pub(crate) struct Fifo {
+pub(super) struct Fifo {
     nodes: NodeQueue,
     /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
-    pub(crate) rank: u8,
+    rank: u8,
     /// A thief took it although its traffic is with the worker that it came from: it may go back there.
-    pub(crate) rescued: bool,
+    rescued: bool,
     /// Posts received from callbacks on the home worker, posts made to other colors, posts received from other threads:
     /// halved whenever [`ColorCell::ran_recently`] is, so that they tell of the recent past.
-    pub(crate) posts_in: u16,
-    pub(crate) posts_out: u16,
-    pub(crate) posts_foreign: u16,
+    posts_in: u16,
+    posts_out: u16,
+    posts_foreign: u16,
     /// Posts made to colors at home on other workers, and the last one of those workers.
-    pub(crate) posts_away: u16,
-    pub(crate) away_to: u16,
+    posts_away: u16,
+    away_to: u16,
     /// What a policy knows the color by while it is queued; see `policed`. Here, where there is room for it.
-    pub(crate) policy_slot: u32,
+    policy_slot: u32,
 }
 
 impl Fifo {
@@ -44,11 +43,6 @@ impl Fifo {
         }
     }
 
-    pub(in crate::color) fn note_away(&mut self, posts: u16, worker: usize) {
-        self.posts_away = self.posts_away.saturating_add(posts);
-        self.away_to = worker as u16;
-    }
-
     /// Puts back a node that goes before all others: what it waited for is complete.
     fn push_front(&mut self, node: OwnedNode) {
         // Whoever is here waits for less, or holds other colors until it has run.
@@ -56,31 +50,14 @@ impl Fifo {
         self.nodes.push_front(node);
     }
 
-    /// Has the processor fetch the oldest node.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        self.nodes.prefetch();
-    }
-
-    /// Whether an urgent node goes first.
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.nodes.first().is_some_and(Node::is_urgent)
-    }
-
-    /// Whether a wait goes first: a task wants the color in the middle of its poll.
-    pub(crate) fn has_wait_next(&self) -> bool {
-        self.nodes.first().is_some_and(|node| node.vtable().waits.is_some())
-    }
-
-    /// Whether a plain callback goes first: no poll of a task, and no callback that is traced or counted.
-    #[inline]
-    pub(crate) fn has_plain_next(&self) -> bool {
-        self.nodes.first().is_some_and(|node| node.plain_origin().is_some())
+    fn note_away(&mut self, posts: u16, worker: usize) {
+        self.posts_away = self.posts_away.saturating_add(posts);
+        self.away_to = worker as u16;
     }
 
     /// The worker with which the color has most of its traffic, if that traffic costs more than its callbacks take. `run`:
     /// how many of them it has run recently.
-    pub(crate) fn partner(&self, last_poster: u16, run: u32, own_ns: u32) -> Option<u16> {
+    fn partner(&self, last_poster: u16, run: u32, own_ns: u32) -> Option<u16> {
         let most = |crossings: u16| {
             let crossings = u32::from(crossings);
             crossings * 2 > run && u64::from(own_ns) * u64::from(run) < u64::from(TINY_CALLBACK_NS * crossings)
@@ -108,187 +85,294 @@ impl Fifo {
     }
 }
 
-impl ColorCell {
-    /// The fifo, for whoever owns it.
-    ///
+/// The right to a color's fifo: the home lock of a color that does not run, or the turn of one that runs on this thread.
+///
+/// A thread may have several for one color, since each function here is through with the fifo when it returns, and calls none
+/// that could ask for it.
+pub(crate) struct FifoGuard<'a>(ColorRef<'a>);
+
+impl<'a> FifoGuard<'a> {
     /// # Safety
-    /// The caller holds the home lock while the color is not `Running`, or is the worker that runs it.
+    /// This thread owns the fifo for `'a` (see the one rule in `cell`).
     #[inline]
-    pub(crate) unsafe fn fifo<R>(&self, f: impl FnOnce(&mut Fifo) -> R) -> R {
-        self.check_alive();
-        // SAFETY: promised by the caller; the closures in this crate do not re-enter.
-        self.fifo.with_mut(|fifo| f(unsafe { &mut *fifo }))
+    pub(crate) unsafe fn new(color: ColorRef<'a>) -> FifoGuard<'a> {
+        FifoGuard(color)
     }
 
-    /// Appends one node to the fifo.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
     #[inline]
-    pub(crate) unsafe fn push(&self, node: OwnedNode) {
+    pub(super) fn color(&self) -> ColorRef<'a> {
+        self.0
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut Fifo) -> R) -> R {
+        self.0.check_alive();
+        // SAFETY: the fifo is this thread's, and no `f` of this module asks for it again.
+        self.0.get().fifo.with_mut(|fifo| f(unsafe { &mut *fifo }))
+    }
+
+    /// Whether something came from outside that is not in the fifo yet.
+    #[inline]
+    pub(crate) fn inbox_waits(&self) -> bool {
+        self.0.inbox_waits()
+    }
+
+    /// Appends one node.
+    #[inline]
+    pub(crate) fn push(&mut self, node: OwnedNode) {
         let priority = Priority::new(node.priority());
-        // SAFETY: promised by the caller.
-        unsafe { self.push_as(node, priority) };
+        self.push_as(node, priority);
     }
 
-    /// As [`ColorCell::push`], where the priority is known.
-    ///
-    /// # Safety
-    /// As there.
+    /// As [`FifoGuard::push`], where the priority is known.
     #[inline]
-    pub(crate) unsafe fn push_as(&self, node: OwnedNode, priority: Priority) {
+    pub(crate) fn push_as(&mut self, node: OwnedNode, priority: Priority) {
         let priority = priority.level();
-        // SAFETY: promised by the caller.
-        unsafe {
-            self.fifo(|fifo| {
-                fifo.nodes.push(node);
-                // Seldom: most have the lowest one.
-                if priority > 0 {
-                    fifo.rank = fifo.rank.max(rank(priority));
-                }
-            });
-        }
-        self.set_len(self.len() + 1);
+        self.with(|fifo| {
+            fifo.nodes.push(node);
+            // Seldom: most have the lowest one.
+            if priority > 0 {
+                fifo.rank = fifo.rank.max(rank(priority));
+            }
+        });
+        self.0.set_len(self.0.len() + 1);
     }
 
     /// Appends what an inbox held; `outside`: a part of it came from outside.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    pub(in crate::color) unsafe fn append(&self, stack: NodeList, outside: bool) {
+    pub(super) fn append(&mut self, stack: NodeList, outside: bool) {
         let chain = Chain::from_stack(stack);
         if chain.len == 0 {
             return;
         }
         // Relaxed: a number to show.
-        self.inbox_len.fetch_sub(chain.len, Relaxed);
+        self.0.get().inbox_len.fetch_sub(chain.len, Relaxed);
         let count = chain.len.min(u32::from(u16::MAX)) as u16;
-        let len = self.len() + chain.len;
-        // SAFETY: promised by the caller.
-        unsafe {
-            self.fifo(|fifo| {
-                fifo.posts_foreign = fifo.posts_foreign.saturating_add(count);
-                fifo.nodes.append(chain.nodes);
-                fifo.rank = fifo.rank.max(rank(chain.priority)) | if outside { EXPRESS } else { 0 };
-                if chain.urgent {
-                    fifo.nodes.sort_urgent();
-                }
-            });
-        }
-        self.set_len(len);
+        let len = self.0.len() + chain.len;
+        self.with(|fifo| {
+            fifo.posts_foreign = fifo.posts_foreign.saturating_add(count);
+            fifo.nodes.append(chain.nodes);
+            fifo.rank = fifo.rank.max(rank(chain.priority)) | if outside { EXPRESS } else { 0 };
+            if chain.urgent {
+                fifo.nodes.sort_urgent();
+            }
+        });
+        self.0.set_len(len);
     }
 
     /// Puts back a node that goes before all others: what it waited for is complete.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    pub(crate) unsafe fn push_front(&self, node: OwnedNode) {
-        // SAFETY: promised by the caller.
-        unsafe { self.fifo(|fifo| fifo.push_front(node)) };
-        self.set_len(self.len() + 1);
+    pub(crate) fn push_front(&mut self, node: OwnedNode) {
+        self.with(|fifo| fifo.push_front(node));
+        self.0.set_len(self.0.len() + 1);
     }
 
     /// Puts back a node that the color was to be handed to, behind the urgent ones.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    pub(crate) unsafe fn put_back(&self, node: OwnedNode) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            self.push_front(node);
-            self.fifo(|fifo| fifo.nodes.sort_urgent());
-        }
-    }
-
-    /// Takes the nodes of waits that were dropped out of the fifo; returns them as a list.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    pub(crate) unsafe fn unlink_dropped(&self) -> NodeList {
-        // SAFETY: promised by the caller.
-        let (removed, count) = unsafe {
-            self.fifo(|fifo| {
-                let dropped = fifo.nodes.unlink_dropped();
-                if fifo.nodes.is_empty() {
-                    fifo.rank = 0;
-                }
-                dropped
-            })
-        };
-        self.set_len(self.len() - count);
-        removed
-    }
-
-    /// Whether that node is the oldest.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    pub(crate) unsafe fn is_next(&self, node: NonNull<Node>) -> bool {
-        // SAFETY: promised by the caller.
-        unsafe { self.fifo(|fifo| fifo.nodes.first().is_some_and(|first| ptr::eq(first, node.as_ptr()))) }
+    pub(crate) fn put_back(&mut self, node: OwnedNode) {
+        self.push_front(node);
+        self.with(|fifo| fifo.nodes.sort_urgent());
     }
 
     /// Takes the oldest node.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
     #[inline]
-    pub(crate) unsafe fn pop(&self) -> Option<OwnedNode> {
-        // SAFETY: promised by the caller.
-        let node = unsafe { self.fifo(|fifo| fifo.nodes.pop()) }?;
-        node.next.set(ptr::null_mut());
-        self.one_less();
+    pub(crate) fn pop(&mut self) -> Option<OwnedNode> {
+        let node = self.with(|fifo| fifo.nodes.pop())?;
+        node.next.set(std::ptr::null_mut());
+        self.0.one_less();
+        Some(node)
+    }
+
+    /// Takes the oldest node in order to run it, as the callback with that number. Its link is not cleared.
+    #[inline]
+    pub(crate) fn take_for_run(&mut self, ran: u64) -> Option<OwnedNode> {
+        let node = self.with(|fifo| fifo.nodes.pop())?;
+        self.0.one_less();
+        // Relaxed: see `ColorCell::len`.
+        self.0.get().ran.store(ran, Relaxed);
+        Some(node)
+    }
+
+    /// As [`FifoGuard::take_for_run`], as the next one.
+    pub(crate) fn take_next(&mut self) -> Option<OwnedNode> {
+        let before = self.0.ran();
+        let node = self.take_for_run(before + 1)?;
+        self.age_history(before);
         Some(node)
     }
 
     /// Takes the oldest node if it asks to read.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    pub(super) unsafe fn pop_reader(&self) -> Option<OwnedNode> {
-        // SAFETY: promised by the caller.
-        unsafe {
-            let reads = self.fifo(|fifo| fifo.nodes.first().is_some_and(Node::reads));
-            if reads { self.pop() } else { None }
-        }
+    pub(crate) fn pop_reader(&mut self) -> Option<OwnedNode> {
+        let reads = self.with(|fifo| fifo.nodes.first().is_some_and(Node::reads));
+        if reads { self.pop() } else { None }
     }
 
-    /// Takes the oldest node in order to run it, as the callback with that number. Its link is not cleared.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
+    /// Takes the nodes of waits that were dropped out of the fifo.
+    pub(crate) fn unlink_dropped(&mut self) -> NodeList {
+        let (removed, count) = self.with(|fifo| {
+            let dropped = fifo.nodes.unlink_dropped();
+            if fifo.nodes.is_empty() {
+                fifo.rank = 0;
+            }
+            dropped
+        });
+        self.0.set_len(self.0.len() - count);
+        removed
+    }
+
+    /// Whether that node is the oldest.
+    pub(crate) fn is_next(&self, node: std::ptr::NonNull<Node>) -> bool {
+        self.with(|fifo| fifo.nodes.first().is_some_and(|first| std::ptr::eq(first, node.as_ptr())))
+    }
+
+    /// Has the processor fetch the oldest node.
     #[inline]
-    pub(crate) unsafe fn take_for_run(&self, ran: u64) -> Option<OwnedNode> {
-        // SAFETY: promised by the caller.
-        let node = unsafe { self.fifo(|fifo| fifo.nodes.pop()) }?;
-        self.one_less();
-        // Relaxed: see `len`.
-        self.ran.store(ran, Relaxed);
-        Some(node)
+    pub(crate) fn prefetch(&self) {
+        self.with(|fifo| fifo.nodes.prefetch());
+    }
+
+    /// Whether an urgent node goes first.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.with(|fifo| fifo.nodes.first().is_some_and(Node::is_urgent))
+    }
+
+    /// Whether a wait goes first: a task wants the color in the middle of its poll.
+    pub(crate) fn has_wait_next(&self) -> bool {
+        self.with(|fifo| fifo.nodes.first().is_some_and(|node| node.vtable().waits.is_some()))
+    }
+
+    /// Whether a plain callback goes first: no poll of a task, and no callback that is traced or counted.
+    #[inline]
+    pub(crate) fn has_plain_next(&self) -> bool {
+        self.with(|fifo| fifo.nodes.first().is_some_and(|node| node.plain_origin().is_some()))
+    }
+
+    /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
+    #[inline]
+    pub(crate) fn rank(&self) -> u8 {
+        self.with(|fifo| fifo.rank)
+    }
+
+    #[inline]
+    pub(crate) fn reset_rank(&mut self) {
+        self.with(|fifo| fifo.rank = 0);
+    }
+
+    /// What waits has news from outside among it, or counts as if it had.
+    pub(crate) fn make_express(&mut self) {
+        self.with(|fifo| fifo.rank |= EXPRESS);
+    }
+
+    pub(crate) fn raise_rank(&mut self, rank: u8) {
+        self.with(|fifo| fifo.rank = fifo.rank.max(rank));
+    }
+
+    /// Notes what was pushed: it comes from outside, or counts as so many posts of the home worker's callbacks.
+    #[inline]
+    pub(crate) fn note_arrival(&mut self, outside: bool, posts: u16) {
+        self.with(|fifo| {
+            fifo.rank |= u8::from(outside) * EXPRESS;
+            fifo.posts_in = fifo.posts_in.saturating_add(posts);
+        });
+    }
+
+    /// Counts what a callback of this color has done to others; it counts as so many posts. `elsewhere`: the worker
+    /// where that was, if it was not its own.
+    #[inline]
+    pub(crate) fn note_traffic(&mut self, posts: u16, elsewhere: Option<usize>) {
+        self.with(|fifo| {
+            fifo.posts_out = fifo.posts_out.saturating_add(posts);
+            if let Some(worker) = elsewhere {
+                fifo.note_away(posts, worker);
+            }
+        });
+    }
+
+    /// Counts that a post, which has been counted, was one to that other worker.
+    pub(crate) fn note_post_away(&mut self, worker: usize) {
+        self.with(|fifo| fifo.note_away(1, worker));
+    }
+
+    #[inline]
+    pub(crate) fn posts_out(&self) -> u16 {
+        self.with(|fifo| fifo.posts_out)
+    }
+
+    pub(crate) fn posts_away(&self) -> u16 {
+        self.with(|fifo| fifo.posts_away)
+    }
+
+    #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
+    pub(crate) fn away_to(&self) -> u16 {
+        self.with(|fifo| fifo.away_to)
+    }
+
+    /// Posts from callbacks on the home worker, and to others.
+    pub(crate) fn traffic(&self) -> u32 {
+        self.with(|fifo| u32::from(fifo.posts_in) + u32::from(fifo.posts_out))
+    }
+
+    /// Whether the color talks to nothing on another worker.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.with(|fifo| fifo.posts_foreign == 0 && fifo.posts_away == 0)
+    }
+
+    /// Where the color belongs by its traffic, and whether it was rescued from there.
+    pub(crate) fn partner(&self) -> Option<(usize, bool)> {
+        let color = self.0;
+        // Relaxed: a hint.
+        let last_poster = color.last_poster.load(Relaxed);
+        self.with(|fifo| {
+            let partner = fifo.partner(last_poster, color.ran_recently(), color.own_ns())?;
+            Some((usize::from(partner), fifo.rescued))
+        })
+    }
+
+    /// The color goes where it belongs.
+    pub(crate) fn come_home(&mut self) {
+        // Relaxed: a hint.
+        self.0.last_poster.store(NO_WORKER, Relaxed);
+        self.with(|fifo| (fifo.posts_away, fifo.posts_foreign, fifo.rescued) = (0, 0, false));
+    }
+
+    /// A thief is about to take the color, which is not worth moving, from a worker in a long callback: what the color had to do
+    /// with its home is traffic with another worker from here on, so that it goes back when that is through.
+    pub(crate) fn note_rescue(&mut self) {
+        // Relaxed: this thread has the home lock, or is the home; the other one is a hint.
+        let home = self.0.home.load(Relaxed);
+        self.0.last_poster.store(home, Relaxed);
+        self.with(|fifo| {
+            fifo.posts_foreign = fifo.posts_foreign.saturating_add(std::mem::take(&mut fifo.posts_in));
+            (fifo.posts_away, fifo.away_to) = (fifo.posts_out, home);
+            fifo.rescued = true;
+        });
+    }
+
+    pub(crate) fn policy_slot(&self) -> u32 {
+        self.with(|fifo| fifo.policy_slot)
+    }
+
+    pub(crate) fn set_policy_slot(&mut self, slot: u32) {
+        self.with(|fifo| fifo.policy_slot = slot);
     }
 
     /// Keeps the counters about the recent past: to be called after [`HISTORY_CALLBACKS`] callbacks at the latest. `before`: how
     /// many had run when it was called last.
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
     #[inline]
-    pub(crate) unsafe fn age_history(&self, before: u64) {
-        let ran = self.ran();
+    pub(crate) fn age_history(&mut self, before: u64) {
+        let ran = self.0.ran();
         if before / HISTORY_CALLBACKS != ran / HISTORY_CALLBACKS && ran >= 2 * HISTORY_CALLBACKS {
-            // SAFETY: promised by the caller.
-            unsafe { self.fifo(Fifo::halve_history) };
+            self.with(Fifo::halve_history);
         }
     }
 
     /// Records a timed stretch of callbacks: their mean, and how much of the time, in 255ths, went into traffic with
-    /// other workers. The caller owns the fifo.
-    pub(crate) fn record_time(&self, mean_ns: u64, away_share: u8) {
-        let mean = clock::smooth(u32::from(self.mean_ns()), mean_ns.clamp(1, u64::from(u16::MAX)) as u32);
-        self.mean_ns.store(mean.clamp(1, u32::from(u16::MAX)) as u16, Relaxed);
-        let share = self.away_share.load(Relaxed);
+    /// other workers.
+    pub(crate) fn record_time(&mut self, mean_ns: u64, away_share: u8) {
+        let cell: &ColorCell = self.0.get();
+        let mean = clock::smooth(u32::from(cell.mean_ns()), mean_ns.clamp(1, u64::from(u16::MAX)) as u32);
+        // Relaxed, all: see `ColorCell::len`.
+        cell.mean_ns.store(mean.clamp(1, u32::from(u16::MAX)) as u16, Relaxed);
+        let share = cell.away_share.load(Relaxed);
         if share != away_share {
-            self.away_share.store(((u16::from(share) * 3 + u16::from(away_share) + 2) / 4) as u8, Relaxed);
+            cell.away_share.store(((u16::from(share) * 3 + u16::from(away_share) + 2) / 4) as u8, Relaxed);
         }
     }
 }

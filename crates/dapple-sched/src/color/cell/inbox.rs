@@ -21,9 +21,10 @@
 use std::ops::DerefMut;
 use std::ptr;
 
+use super::fifo::FifoGuard;
 use super::{ColorCell, State};
 use crate::color::node::{Node, NodeList, OwnedNode};
-use crate::color::rights::{ColorRef, FifoGuard, HomeGuard, Notified};
+use crate::color::rights::{HomeGuard, Notified};
 use crate::sync::atomic::Ordering::*;
 use crate::worker::Worker;
 use crate::worker::run_queue::RunQueue;
@@ -127,18 +128,6 @@ impl ColorCell {
         self.inbox.compare_exchange_weak(old, ptr::without_provenance_mut(bits), AcqRel, Relaxed)?;
         // SAFETY: what hangs on the word belongs to the thread that takes it out.
         Ok((unsafe { NodeList::from_raw(without_bits(old)) }, old.addr() & OUTSIDE != 0))
-    }
-}
-
-impl ColorCell {
-    /// As [`FifoGuard::drain_inbox`].
-    ///
-    /// # Safety
-    /// As [`ColorCell::fifo`].
-    #[inline]
-    pub(crate) unsafe fn drain_inbox(&self) {
-        // SAFETY: promised by the caller.
-        unsafe { FifoGuard::new(ColorRef::new(ptr::NonNull::from(self))) }.drain_inbox();
     }
 }
 
