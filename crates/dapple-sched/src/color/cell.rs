@@ -375,25 +375,6 @@ impl ColorCell {
         }
         granted
     }
-
-    /// Another worker takes the color over.
-    ///
-    /// # Safety
-    /// The caller holds the locks of both homes.
-    pub(crate) unsafe fn steal(&self, thief: usize) {
-        // SAFETY: promised by the caller.
-        let stolen = unsafe {
-            self.links(|links| {
-                links.stolen = links.stolen.wrapping_add(1);
-                links.stolen
-            })
-        };
-        if stolen == 0 {
-            self.ext.get_or_make().add_stolen(1 << u8::BITS);
-        }
-        // Relaxed: under the locks of both homes.
-        self.home.store(thief as u16, Relaxed);
-    }
 }
 
 /// The rank of a priority.

@@ -128,6 +128,23 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.links(|links| links.readers)
     }
 
+    /// The rank under which the color is queued, and the list that it stands in.
+    #[inline]
+    pub(crate) fn place(&self) -> (u8, u8) {
+        self.links(|links| (links.queued_rank, links.list))
+    }
+
+    /// Another worker takes the color over.
+    pub(crate) fn count_stolen(&mut self) {
+        let stolen = self.links(|links| {
+            links.stolen = links.stolen.wrapping_add(1);
+            links.stolen
+        });
+        if stolen == 0 {
+            self.color.ext.get_or_make().add_stolen(1 << u8::BITS);
+        }
+    }
+
     /// How often another worker has taken the color over.
     pub(crate) fn stolen(&self) -> u64 {
         u64::from(self.links(|links| links.stolen)) + self.color.ext.get().map_or(0, Ext::stolen)
@@ -253,41 +270,32 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         if self.is_closed() {
             return;
         }
-        // SAFETY: the home lock is held, so what does not run is ours, and the state tells whether it is in the queue.
-        unsafe {
-            match self.state() {
-                State::Idle | State::Queued => self.drain_inbox(),
-                State::Running | State::Held | State::Reading => return,
+        match self.state() {
+            State::Idle | State::Queued => {
+                self.drain_inbox();
+                if self.color.len() > 0 {
+                    self.queue_first();
+                }
             }
-            if self.color.len() > 0 {
-                self.queue_first();
-            }
+            State::Running | State::Held | State::Reading => {}
         }
     }
 
     /// As [`HomeGuard::hasten`], where the color may move to the queue of the worker that is this thread. False: it does not.
-    pub(crate) fn hasten_to(&mut self, own: &mut RunQueue) -> bool {
+    pub(crate) fn hasten_to(mut self, own: &mut RunQueue) -> bool {
         let color = self.color;
         let waits = matches!(self.state(), State::Idle | State::Queued);
         if !waits || color.is_pinned() || self.is_closed() || own.closed {
             return false;
         }
-        // SAFETY: both locks are held; the color does not run, and the state tells whether it is in the queue.
-        unsafe {
-            self.drain_inbox();
-            if color.len() == 0 {
+        self.drain_inbox();
+        if color.len() > 0 {
+            let (_, list) = self.place();
+            // Two workers are not to take it from each other for ever.
+            if self.state() == State::Queued && list & FIRST != 0 && !color.runtime().slots[self.index()].is_overdue() {
                 return true;
             }
-            if self.state() == State::Queued {
-                // Two workers are not to take it from each other for ever.
-                if self.links(|links| links.list) & FIRST != 0 && !color.runtime().slots[self.index()].is_overdue() {
-                    return true;
-                }
-                self.queue.remove(color.ptr());
-                self.links(|links| links.state = State::Idle);
-            }
-            // Relaxed: under the locks of both homes.
-            color.home.store(own.worker() as u16, Relaxed);
+            self.move_to(own);
             HomeGuard { queue: own, color }.queue_first();
         }
         true
@@ -298,16 +306,13 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.fifo().expect("it does not run").drain_inbox();
     }
 
-    /// # Safety
-    /// The color is not empty, is in this queue or is to be, and runs nowhere.
-    unsafe fn queue_first(&mut self) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            if self.state() != State::Queued {
-                self.queue.push(self.color.ptr());
-            }
-            self.queue.raise_first(self.color.ptr());
+    /// Puts the color, which is not empty, in front of its express list, unless too many went there lately.
+    fn queue_first(&mut self) {
+        if self.state() != State::Queued {
+            self.push();
         }
+        // SAFETY: its home lock is held, and it is queued.
+        unsafe { self.queue.raise_first(self.color.ptr()) };
     }
 
     /// Gives a color that has just received something its place in the run queue, which is not closed. Returns requests to
@@ -326,6 +331,36 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         Granted::none()
     }
 
+    /// Puts the color, which is in no queue, at the end of the list of its rank.
+    #[inline]
+    fn push(&mut self) {
+        // SAFETY: its home lock is held, and its state was none in which it is queued.
+        unsafe { self.queue.push(self.color.ptr()) };
+    }
+
+    /// Takes a queued color out of its list. Its state is to be set.
+    fn unlist(&mut self) {
+        assert!(self.state() == State::Queued, "it is in the queue");
+        // SAFETY: its home lock is held, and it is queued.
+        unsafe { self.queue.remove(self.color.ptr()) };
+    }
+
+    /// Moves the home of a color that neither runs nor is read to the worker of another queue, which is not closed, with its
+    /// place in the queue if it has one.
+    pub(crate) fn move_to(mut self, queue: &mut RunQueue) {
+        let state = self.state();
+        assert!(!matches!(state, State::Running | State::Reading) && !self.color.is_pinned(), "it may move");
+        assert!(queue.is_beside(&self.queue), "a color stays in its runtime");
+        if state == State::Queued {
+            self.unlist();
+        }
+        // Relaxed: under the locks of both homes.
+        self.color.home.store(queue.worker() as u16, Relaxed);
+        if state == State::Queued {
+            HomeGuard { queue, color: self.color }.push();
+        }
+    }
+
     /// Lets requests to read join those who read the color, if any do.
     pub(crate) fn admit_readers(&mut self) -> Granted {
         if self.state() != State::Reading {
@@ -340,6 +375,12 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         set.then_some(Notified(self.color.ptr()))
     }
 
+    /// Sends the color where it belongs; see [`FifoGuard::partner`].
+    pub(crate) fn come_home(mut self, queue: &mut RunQueue) {
+        self.fifo().expect("it does not run").come_home();
+        self.move_to(queue);
+    }
+
     /// An idle color that nothing can reach any more; a named one has left the registry then.
     pub(crate) fn dead(&mut self) -> Option<Dead> {
         // SAFETY: the home lock is held.
@@ -349,6 +390,15 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     #[inline]
     fn assert_same(&self, hold: &Hold) {
         assert!(hold.color == self.color.ptr(), "the hold is one of this color");
+    }
+}
+
+impl<'c, 'q> HomeGuard<'c, &'q mut RunQueue> {
+    /// # Safety
+    /// The queue is that of the color's home.
+    #[inline]
+    pub(crate) unsafe fn new(queue: &'q mut RunQueue, color: ColorRef<'c>) -> Self {
+        HomeGuard { queue, color }
     }
 }
 

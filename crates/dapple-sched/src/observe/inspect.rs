@@ -86,12 +86,9 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
     let mut queue = Vec::with_capacity(QUEUED_MAX);
     let mut run_queue = slot.lock();
     let (queue_len, tasks, stopped) = (run_queue.len(), run_queue.light.len(), run_queue.closed);
-    run_queue.each(|_, color| {
-        // SAFETY: in the queue, whose lock is held.
-        let cell = unsafe { color.as_ref() };
-        // SAFETY: as above.
-        let priority = unsafe { cell.links(|links| links.queued_rank) } / 2;
-        queue.push(QueuedDump { color_id: cell.id, priority, callbacks: cell.queued() });
+    run_queue.each(|home| {
+        let ((rank, _), cell) = (home.place(), home.color());
+        queue.push(QueuedDump { color_id: cell.id, priority: rank / 2, callbacks: cell.queued() });
         queue.len() < QUEUED_MAX
     });
     drop(run_queue);

@@ -28,6 +28,7 @@ use crate::observe::trace;
 use crate::runtime::context;
 use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
+use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
 
 /// Accepts a callback, whose node is fresh and has that priority, into a color; `None` is the default color.
@@ -158,8 +159,7 @@ impl Worker {
         }
         if self.dispatches.get() || self.shared.slots[home].is_asleep() {
             let mut queue = self.slot().lock();
-            if !queue.closed
-                && self.adopt(color, home)
+            if self.adopt(&mut queue, color, home)
                 && let Some(mut own) = HomeGuard::of(&mut *queue, color)
                 && let Some(mut fifo) = own.fifo_of(self)
             {
@@ -179,18 +179,18 @@ impl Worker {
         Some(node)
     }
 
-    /// Moves the home of an idle color here. The caller holds this worker's own lock; the other is only tried, so that
+    /// Moves the home of an idle color to this queue, which is the worker's own. The other lock is only tried, so that
     /// two workers cannot wait for each other.
-    pub(crate) fn adopt(&self, color: ColorRef<'_>, home: usize) -> bool {
+    pub(crate) fn adopt(&self, queue: &mut RunQueue, color: ColorRef<'_>, home: usize) -> bool {
         let Some(theirs) = self.shared.slots[home].try_lock() else { return false };
         // The home is checked, and its lock held, before the state is read.
         let Some(theirs) = HomeGuard::of(theirs, color) else { return false };
         let idle = theirs.state() == State::Idle && !color.inbox_waits() && !color.is_pinned() && !theirs.is_closed();
-        if idle {
-            // Relaxed: under the locks of both homes.
-            color.home.store(self.index as u16, Relaxed);
+        let adopts = idle && !queue.closed;
+        if adopts {
+            theirs.move_to(queue);
         }
-        idle
+        adopts
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::mem;
 
-use crate::color::cell::{ColorCell, State};
+use crate::color::cell::State;
 use crate::color::rights::HomeGuard;
 use crate::post::afterwards::Afterwards;
 use crate::runtime::shared::{Shared, Slot};
 use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
-use crate::sync::lock::Guard;
 use crate::sync::spin_loop;
 use crate::worker::alarm::SELDOM_NS;
 use crate::worker::mark::Help;
@@ -168,51 +167,31 @@ impl Worker {
     /// stretch the processor fetches ahead the next one, which is what the other worker is writing. With halves in one
     /// piece two workers ran empty callbacks at 1.0 to 1.4 times the rate of one (and 1.4 to 2 times the CPU per
     /// callback), with every other one at 1.9 to 2.0 (1.03).
-    fn steal_colors(&self, own: &mut RunQueue, theirs: &mut Guard<'_, RunQueue>, help: Help, any: bool) -> usize {
+    fn steal_colors(&self, own: &mut RunQueue, theirs: &mut RunQueue, help: Help, any: bool) -> usize {
         let all = help != Help::No;
         let wanted = if all { theirs.len() } else { theirs.len().div_ceil(2) };
         let mut looked = 0;
         let mut stolen = 0;
         let mut passed = false;
-        theirs.each(|theirs, color| {
+        theirs.each(|mut home| {
             looked += 1;
-            // SAFETY: both locks are held; the color is in the victim's queue, hence at home there and not running.
-            unsafe {
-                let cell = color.as_ref();
-                let moves = !cell.is_pinned() && (any || pays(cell));
-                // Every other one of those.
-                if moves && (all || !mem::replace(&mut passed, false)) {
-                    passed = true;
-                    theirs.remove(color);
-                    self.take_over(cell, help);
-                    own.push(color);
-                    stolen += 1;
-                }
+            let moves = !home.color().is_pinned() && (any || pays(&mut home));
+            // Every other one of those.
+            if moves && (all || !mem::replace(&mut passed, false)) {
+                passed = true;
+                take_over(home, own, help);
+                stolen += 1;
             }
             stolen < wanted && (all || looked < LOOK_AT_MAX)
         });
         stolen
     }
 
-    /// Makes a color of another worker this worker's.
-    ///
-    /// # Safety
-    /// The locks of both are held; the color is in no queue, and not `Running`, `Held` or `Reading`.
-    unsafe fn take_over(&self, cell: &ColorCell, help: Help) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            if help == Help::All && !pays(cell) {
-                cell.fifo().note_rescue();
-            }
-            cell.steal(self.index);
-        }
-    }
-
     /// Takes over what is linked to a worker that does not come back soon.
     fn steal_news(
         &self,
         own: &mut RunQueue,
-        theirs: &mut Guard<'_, RunQueue>,
+        theirs: &mut RunQueue,
         victim: usize,
         help: Help,
         left: &mut Afterwards,
@@ -221,20 +200,17 @@ impl Worker {
         let mut news = self.shared.slots[victim].take_remote();
         while let Some(notified) = news.pop() {
             notified.with_color(|color, notified| {
-                let home = HomeGuard::of(&mut **theirs, color);
+                let home = HomeGuard::of(&mut *theirs, color);
                 // Running: its fifo is its worker's; put back, still notified. So is what is pinned.
                 let Some(mut home) = home.filter(|home| !color.is_pinned() && home.state() != State::Running) else {
                     return left.strays.push(notified);
                 };
                 home.take_notified(notified);
                 match home.state() {
-                    // SAFETY: both locks are held.
-                    State::Idle if color.len() > 0 && (help == Help::All || unsafe { pays(&color) }) => {
-                        // SAFETY: as above; it was idle, so in no queue.
-                        unsafe {
-                            self.take_over(&color, help);
-                            own.push(color.ptr());
-                        }
+                    State::Idle if color.len() > 0 && (help == Help::All || pays(&mut home)) => {
+                        take_over(home, own, help);
+                        // It was idle, so nothing reads it.
+                        HomeGuard::of(&mut *own, color).into_iter().for_each(|mut home| _ = home.enqueue());
                         taken += 1;
                     }
                     // Drained before, and nobody may know it any more.
@@ -330,16 +306,22 @@ impl Worker {
     }
 }
 
-/// Whether moving a color to another core gains more than the traffic between cores that it brings.
+/// Takes over a color of another worker that is idle or queued there, for the worker of `own`.
+fn take_over(mut home: HomeGuard<'_, &mut RunQueue>, own: &mut RunQueue, help: Help) {
+    if help == Help::All && !pays(&mut home) {
+        home.fifo().into_iter().for_each(|mut fifo| fifo.note_rescue());
+    }
+    home.count_stolen();
+    home.move_to(own);
+}
+
+/// Whether moving a color that does not run to another core gains more than the traffic between cores that it brings.
 ///
 /// A color that neither receives from its home nor sends to others can move for nothing. Otherwise each callback that
 /// comes or goes crosses between cores afterwards, and its own work must pay for that.
-///
-/// # Safety
-/// The caller holds the home lock, and the color is queued.
-unsafe fn pays(cell: &ColorCell) -> bool {
-    // SAFETY: promised by the caller.
-    let traffic = unsafe { cell.fifo() }.traffic();
+fn pays(home: &mut HomeGuard<'_, &mut RunQueue>) -> bool {
+    let traffic = home.fifo().map_or(0, |fifo| fifo.traffic());
+    let cell = home.color();
     traffic == 0
         || u64::from(cell.own_ns()) * u64::from(cell.ran_recently()) > u64::from(TINY_CALLBACK_NS) * u64::from(traffic)
 }

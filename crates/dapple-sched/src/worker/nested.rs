@@ -54,7 +54,7 @@ impl Worker {
         let color = task.color_cell();
         // SAFETY: a task has a handle to its color.
         let cell = unsafe { color.as_ref() };
-        let queue = self.slot().lock();
+        let mut queue = self.slot().lock();
         // SAFETY: the state is read under the home lock, ours from here on.
         unsafe {
             // Relaxed: our lock is held, and `adopt` checks a home elsewhere.
@@ -62,7 +62,7 @@ impl Worker {
             let here = if home == self.index {
                 cell.state() == State::Idle && !cell.inbox_waits()
             } else {
-                self.adopt(ColorRef::new(color), home)
+                self.adopt(&mut queue, ColorRef::new(color), home)
             };
             if !here {
                 return false;

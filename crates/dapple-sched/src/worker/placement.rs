@@ -85,34 +85,24 @@ pub(crate) fn bring_together<'c>(
 ) {
     let [lowest, _, ..] = &*homes else { return };
     let lowest = lowest.worker();
-    let locked = |cell: ColorRef<'_>| homes.iter().any(|queue| queue.is_home_of(&cell));
-    assert!(colors.clone().all(locked), "the locks of all homes are held");
-    // SAFETY: as asserted.
-    let stays = |cell: ColorRef<'_>| unsafe { matches!(cell.state(), State::Running | State::Reading) };
-    let moves = |cell: ColorRef<'_>| !stays(cell) && !cell.is_pinned();
+    let stays = |homes: &mut [Guard<'_, RunQueue>], color| {
+        let home = HomeGuard::among(homes, color).expect("the locks of all homes are held");
+        matches!(home.state(), State::Running | State::Reading) || color.is_pinned()
+    };
     let long = |cell: ColorRef<'_>| cell.own_ns() >= REQUEST_POSTS * TINY_CALLBACK_NS;
     if homes.iter().any(|queue| queue.closed)
         || colors.clone().all(|cell| cell.mean_ns() == 0)
         || shared.slots[lowest].wait_ns() > LONG_WAIT_NS
-        || colors.clone().any(|cell| moves(cell) && long(cell))
+        || colors.clone().any(|cell| !stays(homes, cell) && long(cell))
     {
         return;
     }
     for color in colors {
-        let home = homes.iter().position(|queue| queue.is_home_of(&color));
-        let Some(home) = home.filter(|home| *home > 0 && moves(color)) else { continue };
-        // SAFETY: both homes' locks are held, and the color does not run, so links and fifo are ours. Who holds it, if
-        // somebody does, looks for its home under the home's lock.
-        unsafe {
-            let queued = color.state() == State::Queued;
-            if queued {
-                homes[home].remove(color.ptr());
-            }
-            // Relaxed: under both locks.
-            color.home.store(lowest as u16, Relaxed);
-            if queued {
-                homes[0].push(color.ptr());
-            }
+        let stays = stays(homes, color);
+        let [lowest, others @ ..] = &mut *homes else { return };
+        if let Some(home) = HomeGuard::among(others, color).filter(|_| !stays) {
+            // Who holds it, if somebody does, looks for its home under the home's lock.
+            home.move_to(lowest);
         }
     }
 }
@@ -162,7 +152,7 @@ pub(crate) fn hasten(color: ColorRef<'_>) {
         let mut own = worker.slot().lock();
         // Only tried, as everywhere where one lock is held already.
         let theirs = worker.shared.slots[home].try_lock().and_then(|theirs| HomeGuard::of(theirs, color));
-        theirs.is_some_and(|mut theirs| theirs.hasten_to(&mut own))
+        theirs.is_some_and(|theirs| theirs.hasten_to(&mut own))
     });
     if fetched != Some(true) {
         color.lock_home().hasten();

@@ -20,12 +20,9 @@
 //! The worker's thread and its memory stay, and its slot of the driver too: timers that were set there still wake it once each. And the
 //! number never exceeds that of the workers which were built.
 
-use std::ptr::NonNull;
-
 use crate::post::afterwards::Afterwards;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
-use crate::sync::lock::Guard;
 use crate::worker::Worker;
 use crate::worker::run_queue::RunQueue;
 
@@ -93,7 +90,7 @@ impl Worker {
     }
 
     /// Moves all that is not pinned to the worker with the shortest queue; `None` if nothing was moved.
-    fn give_away(&self, queue: &mut Guard<'_, RunQueue>) -> Option<usize> {
+    fn give_away(&self, queue: &mut RunQueue) -> Option<usize> {
         let slots = &self.shared.slots;
         let working = 0..self.shared.active().min(self.index);
         // Relaxed: a hint.
@@ -101,18 +98,10 @@ impl Worker {
         // Only tried, as everywhere where one is held already.
         let mut theirs = slots[target].try_lock().filter(|theirs| !theirs.closed)?;
         let mut moved = theirs.light.steal(&mut queue.light, true, true);
-        queue.each(|queue, color: NonNull<_>| {
-            // SAFETY: both locks are held; the color is in our queue, hence at home here and not running.
-            unsafe {
-                let cell = color.as_ref();
-                if !cell.is_pinned() {
-                    queue.remove(color);
-                    // Relaxed: under the locks of both homes.
-                    cell.home.store(target as u16, Relaxed);
-                    cell.fifo().come_home();
-                    theirs.push(color);
-                    moved += 1;
-                }
+        queue.each(|home| {
+            if !home.color().is_pinned() {
+                home.come_home(&mut theirs);
+                moved += 1;
             }
             true
         });

@@ -24,6 +24,7 @@
 use std::ptr::{self, NonNull};
 
 use crate::color::cell::{ColorCell, State};
+use crate::color::rights::{ColorRef, HomeGuard};
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 use crate::task::LightQueue;
@@ -95,6 +96,11 @@ impl RunQueue {
     pub(crate) fn is_home_of(&self, cell: &ColorCell) -> bool {
         // Relaxed: `home` changes only under the locks of the old and the new home.
         cell.home.load(Relaxed) == self.worker && ptr::eq(cell.shared, self.shared)
+    }
+
+    /// Whether the other queue is one of the same runtime.
+    pub(crate) fn is_beside(&self, other: &RunQueue) -> bool {
+        ptr::eq(self.shared, other.shared)
     }
 
     /// The index of the worker that this is the queue of.
@@ -404,17 +410,19 @@ impl RunQueue {
         level_bit as usize + usize::from(takes_express)
     }
 
-    /// Visits the queued colors, lowest rank and oldest first, until `visit` returns false. `visit` may remove the
-    /// color that it is given, and no other.
-    pub(crate) fn each(&mut self, mut visit: impl FnMut(&mut RunQueue, NonNull<ColorCell>) -> bool) {
+    /// Visits the queued colors, lowest rank and oldest first, until `visit` returns false.
+    pub(crate) fn each(&mut self, mut visit: impl FnMut(HomeGuard<'_, &mut RunQueue>) -> bool) {
         // Under a policy the second list is the older one.
         let older = usize::from(self.is_policed());
         for rank in 0..RANKS {
             let mut at = self.lists[rank ^ older].head;
             while let Some(color) = NonNull::new(at) {
-                // SAFETY: the color is in this queue, and `&mut self` is its home lock.
-                at = unsafe { color.as_ref().links(|links| links.next) };
-                if !visit(self, color) {
+                // SAFETY: the color is in this queue, and `&mut self` is its home lock; a visit takes no other one out.
+                let home = unsafe {
+                    at = color.as_ref().links(|links| links.next);
+                    HomeGuard::new(self, ColorRef::new(color))
+                };
+                if !visit(home) {
                     return;
                 }
             }
