@@ -260,12 +260,20 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     pub(crate) fn queue_held(&mut self, hold: Hold) {
         self.assert_same(&hold);
         assert!(!hold.reads, "what is read is not queued");
-        // SAFETY: it is at home here, and `Held`, so in no queue.
-        unsafe { self.queue.push_again(hold.color) };
+        self.push();
+        self.stay_first();
+    }
+
+    /// Puts the color, which was held or had a turn, in front of its list if it is queued and a task waits for it next. If it went
+    /// last, so that each wait took a round of the list, as many would wait as come during a round, for good.
+    pub(crate) fn stay_first(&mut self) {
+        if self.state() == State::Queued && self.fifo().is_some_and(|fifo| fifo.has_wait_next()) {
+            self.queue_first();
+        }
     }
 
     /// A task waits in the middle of its poll for a color to which it has posted just now: the color goes before others. One that
-    /// runs, is held or is read does so when that ends ([`RunQueue::push_again`]).
+    /// runs, is held or is read does so when that ends ([`HomeGuard::stay_first`]).
     pub(crate) fn hasten(&mut self) {
         if self.is_closed() {
             return;
@@ -311,38 +319,58 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         if self.state() != State::Queued {
             self.push();
         }
-        // SAFETY: its home lock is held, and it is queued.
-        unsafe { self.queue.raise_first(self.color.ptr()) };
+        self.fifo().expect("it is queued").make_express();
+        let (_, list) = self.place();
+        if list & FIRST == 0 {
+            self.raise();
+            // SAFETY: its home lock is held, and it is queued.
+            unsafe { self.queue.put_first(self.color) };
+        }
     }
 
     /// Gives a color that has just received something its place in the run queue, which is not closed. Returns requests to
     /// read that join those who read the color now.
     #[inline]
     pub(crate) fn enqueue(&mut self) -> Granted {
-        // SAFETY: the home lock is held, and the state tells whether the color is in the queue.
-        unsafe {
-            match self.state() {
-                State::Idle => self.queue.push(self.color.ptr()),
-                State::Queued => self.queue.raise(self.color.ptr()),
-                State::Running | State::Held => {}
-                State::Reading => return self.color.admit_readers(None),
-            }
+        match self.state() {
+            State::Idle => self.push(),
+            State::Queued => self.raise(),
+            State::Running | State::Held => {}
+            // SAFETY: the home lock is held, which owns the fifo in this state.
+            State::Reading => return unsafe { self.color.admit_readers(None) },
         }
         Granted::none()
     }
 
     /// Puts the color, which is in no queue, at the end of the list of its rank.
     #[inline]
-    fn push(&mut self) {
+    pub(crate) fn push(&mut self) {
+        // SAFETY: the color does not run any more, and the home lock is held.
+        let rank = unsafe { FifoGuard::new(self.color) }.rank();
+        self.links(|links| {
+            links.state = State::Queued;
+            links.queued_rank = rank;
+        });
         // SAFETY: its home lock is held, and its state was none in which it is queued.
-        unsafe { self.queue.push(self.color.ptr()) };
+        unsafe { self.queue.append(self.color, rank) };
+    }
+
+    /// Moves a queued color up if what waits in it has a higher rank than the one it is queued under.
+    #[inline]
+    fn raise(&mut self) {
+        let Some(rank) = self.fifo().map(|fifo| fifo.rank()) else { return };
+        if self.queue.outranks(rank, self.links(|links| links.queued_rank)) {
+            self.links(|links| links.queued_rank = rank);
+            // SAFETY: its home lock is held, and it is queued.
+            unsafe { self.queue.move_up(self.color, rank) };
+        }
     }
 
     /// Takes a queued color out of its list. Its state is to be set.
     fn unlist(&mut self) {
         assert!(self.state() == State::Queued, "it is in the queue");
         // SAFETY: its home lock is held, and it is queued.
-        unsafe { self.queue.remove(self.color.ptr()) };
+        unsafe { self.queue.remove(self.color) };
     }
 
     /// Moves the home of a color that neither runs nor is read to the worker of another queue, which is not closed, with its

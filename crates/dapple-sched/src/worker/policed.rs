@@ -18,6 +18,7 @@ use std::ptr::{self, NonNull};
 
 use crate::Priority;
 use crate::color::cell::ColorCell;
+use crate::color::rights::{ColorRef, HomeGuard};
 use crate::runtime::panics;
 use crate::runtime::shared::Running;
 use crate::sync::atomic::Ordering::*;
@@ -63,125 +64,89 @@ struct BoardSlot {
 // SAFETY: the pointers are those of colors in the run queue that the board belongs to, followed under its lock only.
 unsafe impl Send for Board {}
 
+/// A color in the queue that a board belongs to.
+pub(super) type PolicedHome<'c, 'q> = HomeGuard<'c, &'q mut RunQueue>;
+
 impl Board {
     /// Gives a color a slot.
-    ///
-    /// # Safety
-    /// The caller holds the color's home lock.
-    unsafe fn enter(&mut self, color: NonNull<ColorCell>) -> Runnable {
+    fn enter(&mut self, mut home: PolicedHome<'_, '_>) -> Runnable {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(BoardSlot { color: ptr::null_mut(), serial: 0, changed: false });
             self.slots.len() as u32 - 1
         });
         let serial = self.next_serial;
         self.next_serial += 1;
-        self.slots[slot as usize] = BoardSlot { color: color.as_ptr(), serial, changed: false };
-        // SAFETY: promised by the caller.
-        unsafe {
-            color.as_ref().fifo().set_policy_slot(slot);
-            describe(color, RunnableKey { serial, slot })
-        }
+        self.slots[slot as usize] = BoardSlot { color: home.color().ptr().as_ptr(), serial, changed: false };
+        home.fifo().into_iter().for_each(|mut fifo| fifo.set_policy_slot(slot));
+        describe(home, RunnableKey { serial, slot })
     }
 
-    /// Frees the slot of a color, if it has one.
-    ///
-    /// # Safety
-    /// The color is in the board's queue, whose lock the caller holds.
-    unsafe fn leave(&mut self, color: NonNull<ColorCell>) -> Option<RunnableKey> {
-        // SAFETY: promised by the caller.
-        let (list, slot) = unsafe { slot_of(color) };
-        if list != TOLD {
-            return None;
-        }
-        let entry = &mut self.slots[slot as usize];
-        entry.color = ptr::null_mut();
+    /// The color in a slot leaves the queue.
+    fn free_slot(&mut self, slot: u32) {
+        self.slots[slot as usize].color = ptr::null_mut();
         self.free.push(slot);
-        Some(RunnableKey { serial: entry.serial, slot })
     }
 
     /// A color leaves the queue although the policy did not pick it.
-    ///
-    /// # Safety
-    /// As [`Board::leave`].
-    pub(crate) unsafe fn forget(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: promised by the caller.
-        let key = unsafe { self.leave(color) };
-        self.removed.extend(key);
+    pub(super) fn forget(&mut self, home: PolicedHome<'_, '_>) {
+        if let Some(slot) = slot_of(home) {
+            self.removed.push(RunnableKey { serial: self.slots[slot as usize].serial, slot });
+            self.free_slot(slot);
+        }
     }
 
     /// Something has come to a color in the queue.
-    ///
-    /// # Safety
-    /// As [`Board::leave`].
-    pub(super) unsafe fn note_change(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: promised by the caller.
-        let (list, slot) = unsafe { slot_of(color) };
-        if list == TOLD && !std::mem::replace(&mut self.slots[slot as usize].changed, true) {
+    pub(super) fn note_change(&mut self, home: PolicedHome<'_, '_>) {
+        if let Some(slot) = slot_of(home)
+            && !std::mem::replace(&mut self.slots[slot as usize].changed, true)
+        {
             self.changed.push(slot);
         }
     }
 
-    /// The color of a key that the policy has named, if it still waits.
-    fn find(&self, key: RunnableKey) -> Option<NonNull<ColorCell>> {
-        let entry = self.slots.get(key.slot as usize)?;
-        if entry.serial == key.serial { NonNull::new(entry.color) } else { None }
-    }
-
-    /// Takes the changes. The lock is held.
-    fn take_changed(&mut self, news: &mut Vec<Runnable>) {
-        for slot in self.changed.drain(..) {
-            let entry = &mut self.slots[slot as usize];
-            entry.changed = false;
-            if let Some(color) = NonNull::new(entry.color) {
-                // SAFETY: a color with a slot is in the queue, and `&mut self` is its home lock.
-                news.push(unsafe { describe(color, RunnableKey { serial: entry.serial, slot }) });
-            }
-        }
+    /// The color in a slot, if it still waits there; `queue` is that of the board.
+    fn find<'q>(&self, key: RunnableKey, queue: &'q mut RunQueue) -> Option<PolicedHome<'q, 'q>> {
+        let entry = self.slots.get(key.slot as usize).filter(|entry| entry.serial == key.serial)?;
+        let color = NonNull::new(entry.color)?;
+        // SAFETY: a color with a slot is in the queue, which is its home's, and `&mut` to that is the lock.
+        Some(unsafe { HomeGuard::new(queue, ColorRef::new(color)) })
     }
 }
 
-/// The list of a color, and its slot, if that is [`TOLD`].
-///
-/// # Safety
-/// The caller holds the color's home lock, and it is queued.
-unsafe fn slot_of(color: NonNull<ColorCell>) -> (u8, u32) {
-    // SAFETY: promised by the caller.
-    unsafe { (color.as_ref().links(|links| links.list), color.as_ref().fifo().policy_slot()) }
+/// The slot of a color that is queued, if a policy knows it.
+fn slot_of(mut home: PolicedHome<'_, '_>) -> Option<u32> {
+    let (_, list) = home.place();
+    (list == TOLD).then(|| home.fifo().map(|fifo| fifo.policy_slot())).flatten()
 }
 
-/// What a policy sees of a color.
-///
-/// # Safety
-/// The caller holds the color's home lock, and it is queued.
-unsafe fn describe(color: NonNull<ColorCell>, key: RunnableKey) -> Runnable {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let cell = color.as_ref();
-        let rank = cell.fifo().rank();
-        Runnable {
-            key,
-            color_id: cell.id,
-            priority: Priority::new(rank / 2),
-            from_outside: rank & EXPRESS != 0,
-            queued: cell.len() as usize,
-            mean_ns: u64::from(cell.mean_ns()),
-        }
+/// What a policy sees of a color that is queued.
+fn describe(mut home: PolicedHome<'_, '_>, key: RunnableKey) -> Runnable {
+    let color = home.color();
+    let rank = home.fifo().map_or(0, |fifo| fifo.rank());
+    Runnable {
+        key,
+        color_id: color.id,
+        priority: Priority::new(rank / 2),
+        from_outside: rank & EXPRESS != 0,
+        queued: color.len() as usize,
+        mean_ns: u64::from(color.mean_ns()),
     }
 }
 
 impl RunQueue {
-    /// Takes what the policy has to be told, and tells it.
+    /// Takes what the policy has to be told.
     fn take_news(&mut self, news: &mut News) {
         let Some(mut board) = self.board.take() else { return };
         std::mem::swap(&mut news.removed, &mut board.removed);
         // Before the new ones, which are told as they are now.
-        board.take_changed(&mut news.changed);
-        while let Some(color) = self.untold() {
-            // SAFETY: it is in this queue, and `&mut self` is its lock.
-            unsafe {
-                self.move_to_told(color);
-                news.queued.push(board.enter(color));
-            }
+        for slot in std::mem::take(&mut board.changed) {
+            let entry = &mut board.slots[slot as usize];
+            entry.changed = false;
+            let key = RunnableKey { serial: entry.serial, slot };
+            news.changed.extend(board.find(key, self).map(|home| describe(home, key)));
+        }
+        while let Some(home) = self.tell_next() {
+            news.queued.push(board.enter(home));
         }
         self.board = Some(board);
     }
@@ -189,13 +154,12 @@ impl RunQueue {
     /// Takes the color that the policy has picked, if it waits.
     fn take_picked(&mut self, key: RunnableKey) -> Option<NonNull<ColorCell>> {
         let mut board = self.board.take()?;
-        let color = board.find(key);
+        let color = board.find(key, self).map(|home| home.color().ptr());
         if let Some(color) = color {
-            // SAFETY: a color with a slot is in this queue, and `&mut self` is its lock. The policy has forgotten it.
-            unsafe {
-                board.leave(color);
-                self.remove(color);
-            }
+            // The policy has forgotten it.
+            board.free_slot(key.slot);
+            // SAFETY: a color with a slot is in this queue, and `&mut self` is its lock.
+            unsafe { self.remove(ColorRef::new(color)) };
         }
         self.board = Some(board);
         color
@@ -203,9 +167,9 @@ impl RunQueue {
 
     /// Takes the oldest color, which the policy is told of later.
     fn take_oldest(&mut self) -> Option<NonNull<ColorCell>> {
-        let color = self.told().or_else(|| self.untold())?;
+        let color = self.oldest()?.color().ptr();
         // SAFETY: it is in this queue.
-        unsafe { self.remove(color) };
+        unsafe { self.remove(ColorRef::new(color)) };
         Some(color)
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! A color that a task waits for in the middle of its poll goes in front of its express list: the task keeps what it has taken
 //! until then, and each task that comes to the same color meanwhile waits with it. Of the picks of an express list, every other
-//! one at most is of such a color, and a few more in a row ([`RunQueue::raise_first`]).
+//! one at most is of such a color, and a few more in a row ([`RunQueue::put_first`]).
 //!
 //! Nobody starves, because
 //!
@@ -23,13 +23,13 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::color::cell::{ColorCell, State};
-use crate::color::rights::{ColorRef, HomeGuard};
+use crate::color::cell::ColorCell;
+use crate::color::rights::{ColorRef, FifoGuard, HomeGuard};
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 use crate::task::LightQueue;
 use crate::task::light::STRETCH_MAX;
-use crate::worker::policed::Board;
+use crate::worker::policed::{Board, PolicedHome};
 use crate::worker::tuning::{Credit, Share};
 
 /// Runnable colors, by rank.
@@ -169,56 +169,48 @@ impl RunQueue {
         self.len + self.light.len().div_ceil(STRETCH_MAX)
     }
 
+    /// Puts a color at the end of the list of that rank.
+    ///
+    /// # Safety
+    /// The color is at home here, `Queued`, and in no list.
+    #[inline]
+    pub(crate) unsafe fn append(&mut self, color: ColorRef<'_>, rank: u8) {
+        debug_assert!(!self.closed);
+        self.len += 1;
+        // SAFETY: promised by the caller.
+        unsafe { self.link(color, rank & self.rank_mask) };
+    }
+
     /// Queues a color at the end of the list of its rank.
     ///
     /// # Safety
     /// The color's home is this queue's worker, and it is in no queue.
     #[inline]
     pub(crate) unsafe fn push(&mut self, color: NonNull<ColorCell>) {
-        debug_assert!(!self.closed);
-        // SAFETY: `&mut self` is the home lock (see the struct), which owns the fifo and the links.
-        unsafe {
-            let cell = color.as_ref();
-            let rank = cell.fifo().rank();
-            cell.links(|links| {
-                links.state = State::Queued;
-                links.queued_rank = rank;
-            });
-            self.append(color, rank & self.rank_mask);
-        }
-        self.len += 1;
+        // SAFETY: promised by the caller.
+        unsafe { HomeGuard::new(self, ColorRef::new(color)) }.push();
     }
 
-    /// As [`RunQueue::push`], for a color that was held or had a turn: it goes first again if a task waits for it next. If it went
-    /// last, so that each wait took a round of the list, as many would wait as come during a round, for good.
+    /// As [`RunQueue::push`], for a color that was held or had a turn; see [`HomeGuard::stay_first`].
     ///
     /// # Safety
     /// As [`RunQueue::push`].
     pub(crate) unsafe fn push_again(&mut self, color: NonNull<ColorCell>) {
         // SAFETY: promised by the caller.
-        unsafe {
-            self.push(color);
-            if color.as_ref().fifo().has_wait_next() {
-                self.raise_first(color);
-            }
-        }
+        let mut home = unsafe { HomeGuard::new(self, ColorRef::new(color)) };
+        home.push();
+        home.stay_first();
     }
 
-    /// Moves a queued color to the front of its express list; up to that list only where too many of the last colors that were
-    /// picked from it had stood first, so that what else is in it has its turns; and under a policy as that one sees fit.
+    /// Moves a queued color to the front of its list, an express one; not where too many of the last colors that were picked from
+    /// that had stood first, so that what else is in it has its turns; and not under a policy.
     ///
     /// # Safety
     /// The color is in this queue.
-    pub(crate) unsafe fn raise_first(&mut self, color: NonNull<ColorCell>) {
+    pub(crate) unsafe fn put_first(&mut self, color: ColorRef<'_>) {
         // SAFETY: promised by the caller; `&mut self` is the home lock.
         unsafe {
-            let cell = color.as_ref();
-            cell.fifo().make_express();
-            if cell.links(|links| links.list) & FIRST != 0 {
-                return;
-            }
-            self.raise(color);
-            let at = cell.links(|links| links.list);
+            let at = color.links(|links| links.list);
             let firsts = &mut self.firsts[level_of(at)];
             if self.occupied & POLICED == 0 && *firsts > 0 {
                 *firsts -= 1;
@@ -230,42 +222,42 @@ impl RunQueue {
 
     /// # Safety
     /// The color is in no list, and may stand in that one.
-    unsafe fn prepend(&mut self, color: NonNull<ColorCell>, at: u8) {
+    unsafe fn prepend(&mut self, color: ColorRef<'_>, at: u8) {
         let list = &mut self.lists[usize::from(at) & (RANKS - 1)];
         // SAFETY: `&mut self` is the home lock of the color, and of the one that stands first.
         unsafe {
-            color.as_ref().links(|links| {
+            color.links(|links| {
                 links.list = at | FIRST;
                 links.prev = ptr::null_mut();
                 links.next = list.head;
             });
             match NonNull::new(list.head) {
-                Some(head) => head.as_ref().links(|links| links.prev = color.as_ptr()),
-                None => list.tail = color.as_ptr(),
+                Some(head) => head.as_ref().links(|links| links.prev = color.ptr().as_ptr()),
+                None => list.tail = color.ptr().as_ptr(),
             }
         }
-        list.head = color.as_ptr();
+        list.head = color.ptr().as_ptr();
         self.occupied |= 1 << at;
     }
 
     /// # Safety
     /// The color is in no list, and may stand in that one.
     #[inline]
-    unsafe fn append(&mut self, color: NonNull<ColorCell>, at: u8) {
+    unsafe fn link(&mut self, color: ColorRef<'_>, at: u8) {
         let list = &mut self.lists[usize::from(at) & (RANKS - 1)];
         // SAFETY: `&mut self` is the home lock of the color, and of the one that stands last.
         unsafe {
-            color.as_ref().links(|links| {
+            color.links(|links| {
                 links.list = at;
                 links.prev = list.tail;
                 links.next = ptr::null_mut();
             });
             match NonNull::new(list.tail) {
-                Some(tail) => tail.as_ref().links(|links| links.next = color.as_ptr()),
-                None => list.head = color.as_ptr(),
+                Some(tail) => tail.as_ref().links(|links| links.next = color.ptr().as_ptr()),
+                None => list.head = color.ptr().as_ptr(),
             }
         }
-        list.tail = color.as_ptr();
+        list.tail = color.ptr().as_ptr();
         self.occupied |= 1 << at;
     }
 
@@ -274,24 +266,20 @@ impl RunQueue {
     /// # Safety
     /// The color is in this queue.
     #[inline]
-    pub(crate) unsafe fn remove(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            if let Some(board) = &mut self.board {
-                board.forget(color);
-            }
-            self.unlink(color);
-        }
+    pub(crate) unsafe fn remove(&mut self, color: ColorRef<'_>) {
+        self.with_board(color, Board::forget);
         self.len -= 1;
+        // SAFETY: promised by the caller.
+        unsafe { self.unlink(color) };
     }
 
     /// # Safety
     /// The color is in this queue.
     #[inline]
-    unsafe fn unlink(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: as in `append`; neighbors are in this queue too.
+    unsafe fn unlink(&mut self, color: ColorRef<'_>) {
+        // SAFETY: as in `link`; neighbors are in this queue too.
         unsafe {
-            let (at, prev, next) = color.as_ref().links(|links| (links.list, links.prev, links.next));
+            let (at, prev, next) = color.links(|links| (links.list, links.prev, links.next));
             let list = &mut self.lists[usize::from(at) & (RANKS - 1)];
             match NonNull::new(prev) {
                 Some(prev) => prev.as_ref().links(|links| links.next = next),
@@ -307,36 +295,33 @@ impl RunQueue {
         }
     }
 
-    /// Moves a queued color up if what waits in it has a higher rank than the one it is queued under.
+    /// Whether a queued color is to be moved, or its change noted, as that is now the rank of what waits in it.
+    #[inline]
+    pub(crate) fn outranks(&self, rank: u8, queued: u8) -> bool {
+        rank | self.raise_always > queued
+    }
+
+    /// Moves a queued color to the list of another rank.
     ///
     /// # Safety
     /// The color is in this queue.
-    #[inline]
-    pub(crate) unsafe fn raise(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: promised by the caller; `&mut self` is the home lock.
+    pub(crate) unsafe fn move_up(&mut self, color: ColorRef<'_>, rank: u8) {
+        if self.is_policed() {
+            // Its place is its age.
+            return self.with_board(color, Board::note_change);
+        }
+        // SAFETY: promised by the caller.
         unsafe {
-            let cell = color.as_ref();
-            let rank = cell.fifo().rank();
-            if rank | self.raise_always > cell.links(|links| links.queued_rank) {
-                self.raise_to(color, rank);
-            }
+            self.unlink(color);
+            self.link(color, rank);
         }
     }
 
-    /// # Safety
-    /// As [`RunQueue::raise`].
-    unsafe fn raise_to(&mut self, color: NonNull<ColorCell>, rank: u8) {
-        // SAFETY: promised by the caller; `&mut self` is the home lock.
-        unsafe {
-            color.as_ref().links(|links| links.queued_rank = rank);
-            match &mut self.board {
-                // Its place is its age.
-                Some(board) => board.note_change(color),
-                None => {
-                    self.unlink(color);
-                    self.append(color, rank);
-                }
-            }
+    /// Tells the board of a policy, if there is one, something of a color that is at home here.
+    fn with_board(&mut self, color: ColorRef<'_>, tell: fn(&mut Board, PolicedHome<'_, '_>)) {
+        if let Some(mut board) = self.board.take() {
+            HomeGuard::of(&mut *self, color).into_iter().for_each(|home| tell(&mut board, home));
+            self.board = Some(board);
         }
     }
 
@@ -364,6 +349,7 @@ impl RunQueue {
         Some(color)
     }
 
+    /// Takes the oldest color of a list; the caller gives it its next state.
     #[inline]
     fn pop_from(&mut self, rank: usize) -> Option<NonNull<ColorCell>> {
         let list = &mut self.lists[rank & (RANKS - 1)];
@@ -375,7 +361,7 @@ impl RunQueue {
                 Some(next) => {
                     next.as_ref().links(|links| links.prev = ptr::null_mut());
                     // By its turn the processor has fetched what runs first in it.
-                    next.as_ref().fifo().prefetch();
+                    FifoGuard::new(ColorRef::new(next)).prefetch();
                 }
                 None => {
                     list.tail = ptr::null_mut();
@@ -431,14 +417,14 @@ impl RunQueue {
 
     /// From now on a policy picks, which has not been told of any color yet; what is queued keeps the order of `pop`.
     pub(super) fn police(&mut self) {
-        let queued: Vec<_> = std::iter::from_fn(|| self.pop()).collect();
+        let queued: Vec<_> = std::iter::from_fn(|| self.pop_ranked()).collect();
         self.occupied |= POLICED;
         self.rank_mask = 0;
         self.raise_always = 1 << 7;
         self.board = Some(Box::default());
         for color in queued {
-            // SAFETY: just taken out, under this lock.
-            unsafe { self.push(color) };
+            // SAFETY: just taken out, under this lock, and still `Queued`.
+            unsafe { self.append(ColorRef::new(color), UNTOLD) };
         }
     }
 
@@ -455,25 +441,24 @@ impl RunQueue {
         self.occupied & POLICED != 0
     }
 
-    /// The oldest of the colors that a policy has not been told of.
-    pub(super) fn untold(&self) -> Option<NonNull<ColorCell>> {
-        NonNull::new(self.lists[usize::from(UNTOLD)].head)
+    /// The oldest color, under a policy.
+    pub(super) fn oldest(&mut self) -> Option<HomeGuard<'_, &mut RunQueue>> {
+        // Older than all the others are those that a policy has been told of.
+        let [untold, told, ..] = &self.lists;
+        let oldest = NonNull::new(told.head).or(NonNull::new(untold.head))?;
+        // SAFETY: it is in this queue, and `&mut self` is its lock.
+        Some(unsafe { HomeGuard::new(self, ColorRef::new(oldest)) })
     }
 
-    /// The oldest of the colors that a policy has been told of: older than all the others.
-    pub(crate) fn told(&self) -> Option<NonNull<ColorCell>> {
-        NonNull::new(self.lists[usize::from(TOLD)].head)
-    }
-
-    /// A policy is told of a color.
-    ///
-    /// # Safety
-    /// It is [`RunQueue::untold`].
-    pub(super) unsafe fn move_to_told(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: promised by the caller.
+    /// A policy is told of the oldest color that it has not been told of.
+    pub(super) fn tell_next(&mut self) -> Option<HomeGuard<'_, &mut RunQueue>> {
+        let color = NonNull::new(self.lists[usize::from(UNTOLD)].head)?;
+        // SAFETY: as in `oldest`.
         unsafe {
+            let color = ColorRef::new(color);
             self.unlink(color);
-            self.append(color, TOLD);
+            self.link(color, TOLD);
+            Some(HomeGuard::new(self, color))
         }
     }
 }
@@ -496,8 +481,7 @@ const RANKS: usize = 2 * LEVELS;
 /// The bit of a rank: something that waits in the color came from outside.
 pub(crate) const EXPRESS: u8 = 1;
 
-/// The bit of [`Links::list`](crate::color::cell::Links::list) that tells of a color that it was queued first, or, while it is
-/// `Held`, is to be.
+/// The bit of [`Links::list`](crate::color::cell::Links::list) that tells of a color that it was queued first.
 pub(crate) const FIRST: u8 = 1 << 7;
 
 /// So many colors may be queued first in a row.
@@ -521,7 +505,6 @@ const FAIR_PICK: u32 = 32;
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
     use super::*;
-
     use crate::color::cell::{Kind, Links};
 
     /// One color of each of the given ranks, which are queued again as soon as they are picked.
@@ -535,10 +518,7 @@ mod tests {
         let mut queue = RunQueue::new(share, ptr::null(), 0);
         let push = |queue: &mut RunQueue, at: usize| {
             // SAFETY: this thread alone has the cells, and this one is in no queue.
-            unsafe {
-                cells[at].fifo().raise_rank(ranks[at]);
-                queue.push(NonNull::from(&cells[at]));
-            }
+            unsafe { queue.append(ColorRef::new(NonNull::from(&cells[at])), ranks[at]) };
         };
         (0..ranks.len()).for_each(|at| push(&mut queue, at));
         let pick = |_| {
@@ -588,10 +568,10 @@ mod tests {
         let push = |queue: &mut RunQueue, at: usize| {
             // SAFETY: this thread alone has the cells, and this one is in no queue.
             unsafe {
-                cells[at].fifo().raise_rank(EXPRESS);
-                queue.push(NonNull::from(&cells[at]));
+                let color = ColorRef::new(NonNull::from(&cells[at]));
+                queue.append(color, EXPRESS);
                 if at == 0 {
-                    queue.raise_first(NonNull::from(&cells[at]));
+                    queue.put_first(color);
                 }
             }
         };
