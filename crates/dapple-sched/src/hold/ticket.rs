@@ -419,7 +419,7 @@ impl Ticket {
     fn held_here(&self) -> bool {
         match self.wanted {
             Wanted::One(color) => context::holds(color),
-            Wanted::Many(request) => context::frame_of_request(request).is_some(),
+            Wanted::Many(request) => context::with_frame_of(request, |_| ()).is_some(),
         }
     }
 

@@ -525,9 +525,9 @@ pub(crate) fn reads(color: NonNull<ColorCell>) -> bool {
     frames().any(|frame| frame.has(color, true))
 }
 
-/// The frame in which this thread holds the colors of a request.
-pub(crate) fn frame_of_request<'a>(request: NonNull<Request>) -> Option<&'a Frame> {
-    frames().find(|frame| ptr::eq(frame.request.get(), request.as_ptr()))
+/// Calls `f` with the frame in which this thread holds the colors of a request, if there is one.
+pub(crate) fn with_frame_of<R>(request: NonNull<Request>, f: impl FnOnce(&Frame) -> R) -> Option<R> {
+    frames().find(|frame| ptr::eq(frame.request.get(), request.as_ptr())).map(f)
 }
 
 /// How many colors, or sets of them, the thread holds; that of a light task counts, made or not.

@@ -49,7 +49,7 @@ use crate::memory::alive::Alive;
 use crate::observe::trace::{self, Record};
 use crate::post::afterwards::Afterwards;
 use crate::post::sweep;
-use crate::runtime::context;
+use crate::runtime::context::{self, Frame};
 use crate::runtime::panics;
 use crate::runtime::shared::Shared;
 use crate::runtime::switches;
@@ -659,13 +659,18 @@ impl OwnRequest {
         let this = &*ManuallyDrop::new(unsafe { OwnRequest::new(request) });
         let own = this.ticket().and_then(Ticket::task_color).filter(|color| this.holds(*color, false));
         let turn = this.turn.get();
-        let Some(frame) = context::frame_of_request(this.0) else { return };
-        if this.members().iter().any(|member| context::relies_on(frame, member.color)) {
-            // They are let go of when the poll ends.
+        let ends = |frame: &Frame| {
+            if this.members().iter().any(|member| context::relies_on(frame, member.color)) {
+                // They are let go of when the poll ends.
+                return false;
+            }
+            this.release_held(own);
+            frame.end_request(own.filter(|own| Some(*own) != turn));
+            true
+        };
+        if context::with_frame_of(this.0, ends) != Some(true) {
             return;
         }
-        this.release_held(own);
-        frame.end_request(own.filter(|own| Some(*own) != turn));
         if let Some(turn) = turn.filter(|turn| Some(*turn) != own) {
             // SAFETY: it runs here.
             context::with_worker(|worker| unsafe { worker.release_turn(turn) });
