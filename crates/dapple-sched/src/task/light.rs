@@ -39,7 +39,6 @@ use crate::runtime::shared::{Running, Shared, Slot};
 use crate::runtime::switches;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use crate::sync::barrier::light_barrier;
-use crate::sync::lock::Guard;
 use crate::task::queue::Chunk;
 use crate::task::rights::{LightTask, LiveTask, Paused, Polled, Scheduled, Unfinished};
 use crate::task::{ABORTED, COLORED, HOME_SHIFT, Header, LightQueue, SCHEDULED, WOKEN};
@@ -249,7 +248,7 @@ impl Worker {
 
     /// Takes tasks for a stretch; false if it is the turn of a color, or there are none. The queue is this worker's.
     #[inline]
-    pub(crate) fn begin_stretch(&self, queue: &mut Guard<'_, RunQueue>) -> bool {
+    pub(crate) fn begin_stretch(&self, queue: &mut RunQueue) -> bool {
         if queue.light.is_empty() {
             return false;
         }
@@ -277,7 +276,7 @@ impl Worker {
 
     /// Puts what is left of the last stretch to the end of the queue, which is this worker's.
     #[inline]
-    pub(crate) fn end_stretch(&self, queue: &mut Guard<'_, RunQueue>) {
+    pub(crate) fn end_stretch(&self, queue: &mut RunQueue) {
         let len = self.stretch.replace(0);
         if len == 0 {
             return;

@@ -20,9 +20,8 @@ impl Worker {
         }
         let mut afterwards = Afterwards::new();
         self.drop_policy();
-        let mut queue = self.slot().lock();
-        // SAFETY: it is our lock.
-        unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
+        let mut queue = self.lock_own();
+        self.end_last_turn(&mut queue, &mut afterwards);
         self.end_stretch(&mut queue);
         queue.closed = true;
         let light = mem::take(&mut queue.light);
@@ -55,10 +54,9 @@ impl Worker {
     /// Goes; the last worker sees to what is left in the one queue.
     fn leave_shared_queue(&self) {
         let mut afterwards = Afterwards::new();
-        let mut queue = self.slot().lock();
+        let mut queue = self.lock_own();
         if !queue.closed {
-            // SAFETY: it is our lock.
-            unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
+            self.end_last_turn(&mut queue, &mut afterwards);
         }
         drop(queue);
         afterwards.settle(&self.shared);

@@ -15,6 +15,7 @@ pub(crate) mod local;
 pub(crate) mod mark;
 pub(crate) mod monitor;
 mod nested;
+pub(crate) mod own_queue;
 pub(crate) mod placement;
 mod policed;
 pub(crate) mod policy;
@@ -41,10 +42,10 @@ use crate::runtime::fork;
 use crate::runtime::shared::{Running, Shared, Slot};
 use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
-use crate::sync::lock::Guard;
 use crate::task::FreeTasks;
 use crate::worker::clock::Slice;
 use crate::worker::local::Locals;
+use crate::worker::own_queue::OwnQueue;
 use crate::worker::placement::REQUEST_POSTS;
 use crate::worker::policed::Policed;
 use crate::worker::run_queue::{EXPRESS, RunQueue};
@@ -257,7 +258,7 @@ impl Worker {
     #[inline]
     fn next(&self) -> Next {
         let slot = self.slot();
-        let mut queue = slot.lock();
+        let mut queue = self.lock_own();
         let simple = match NonNull::new(self.ended.get()) {
             // SAFETY: this worker runs the color, its turn is over, and we hold its home lock.
             Some(color) => unsafe { self.end_simply(&mut queue, color) },
@@ -272,7 +273,7 @@ impl Worker {
 
     /// Takes the next color, where nothing else is to be seen to.
     #[inline(always)]
-    fn next_color(&self, mut queue: Guard<'_, RunQueue>) -> Next {
+    fn next_color(&self, mut queue: OwnQueue<'_>) -> Next {
         let slot = self.slot();
         let next = queue.pop().map(|color| {
             // SAFETY: popped under our lock, which is its home's.
@@ -298,11 +299,10 @@ impl Worker {
 
     /// Takes what is to run next, with all that may come before.
     #[inline(never)]
-    fn next_of_all(&self, mut queue: Guard<'_, RunQueue>) -> Next {
+    fn next_of_all(&self, mut queue: OwnQueue<'_>) -> Next {
         let slot = self.slot();
         let mut afterwards = Afterwards::new();
-        // SAFETY: as in `next`.
-        unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
+        self.end_last_turn(&mut queue, &mut afterwards);
         if slot.remote_waits() {
             self.take_news(&mut queue, &mut afterwards);
         }
@@ -326,10 +326,7 @@ impl Worker {
     }
 
     /// Gives the color of the last turn its next state, if there is one.
-    ///
-    /// # Safety
-    /// `queue` is this worker's.
-    unsafe fn end_last_turn(&self, queue: &mut Guard<'_, RunQueue>, afterwards: &mut Afterwards) {
+    fn end_last_turn(&self, queue: &mut OwnQueue<'_>, afterwards: &mut Afterwards) {
         if let Some(color) = NonNull::new(self.ended.replace(ptr::null_mut())) {
             let ending = self.ending.take();
             let handoff = if ending.is_some() { self.handoff.take() } else { None };
@@ -366,7 +363,7 @@ impl Worker {
 
     /// Lets go of what was held besides the color of the turn, unless nothing can reach it any more: then false.
     #[inline]
-    fn let_go_simply(&self, queue: &mut Guard<'_, RunQueue>) -> bool {
+    fn let_go_simply(&self, queue: &mut OwnQueue<'_>) -> bool {
         let Some(hold) = self.take_held_besides() else { return true };
         let left = hold.with_color(|color, hold| match HomeGuard::of(&mut **queue, color) {
             Some(home) => hold::release_simply(home, hold),
@@ -384,9 +381,9 @@ impl Worker {
     /// Gives the color of a turn its next state, unless there is more to it than that: then false, and nothing has changed.
     ///
     /// # Safety
-    /// The color is that of `ended`, it is `Running` here, its turn is over, and `queue` is this worker's.
+    /// The color is that of `ended`, it is `Running` here, and its turn is over.
     #[inline]
-    unsafe fn end_simply(&self, queue: &mut Guard<'_, RunQueue>, color: NonNull<ColorCell>) -> bool {
+    unsafe fn end_simply(&self, queue: &mut OwnQueue<'_>, color: NonNull<ColorCell>) -> bool {
         if self.ending.get().is_some() {
             return false;
         }
@@ -446,11 +443,11 @@ impl Worker {
     /// Gives the color of an ended turn its next state. `handoff`: the node of a waiter that the color is to be handed to.
     ///
     /// # Safety
-    /// The color is `Running` here, its turn is over, and `queue` is this worker's.
+    /// The color is `Running` here, and its turn is over.
     #[inline]
     unsafe fn end_turn(
         &self,
-        queue: &mut Guard<'_, RunQueue>,
+        queue: &mut OwnQueue<'_>,
         color: NonNull<ColorCell>,
         ending: Ending,
         handoff: Option<OwnedNode>,
@@ -475,7 +472,7 @@ impl Worker {
     #[inline(never)]
     unsafe fn end_turn_otherwise(
         &self,
-        queue: &mut Guard<'_, RunQueue>,
+        queue: &mut OwnQueue<'_>,
         color: NonNull<ColorCell>,
         ending: Ending,
         handoff: Option<OwnedNode>,

@@ -31,7 +31,7 @@ impl Worker {
             self.interrupt();
         }
         let mut afterwards = Afterwards::new();
-        let mut queue = self.slot().lock();
+        let mut queue = self.lock_own();
         // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
         unsafe {
             let ending = Ending { cut: Cut::Early, ..Ending::SIMPLE };
@@ -54,7 +54,7 @@ impl Worker {
         let color = task.color_cell();
         // SAFETY: a task has a handle to its color.
         let cell = unsafe { color.as_ref() };
-        let mut queue = self.slot().lock();
+        let mut queue = self.lock_own();
         // SAFETY: the state is read under the home lock, ours from here on.
         unsafe {
             // Relaxed: our lock is held, and `adopt` checks a home elsewhere.
@@ -109,8 +109,8 @@ impl Worker {
     /// The turn is over, and the color is `Running` here.
     pub(crate) unsafe fn end_nested_turn(&self, color: NonNull<ColorCell>) {
         let mut afterwards = Afterwards::new();
-        let mut queue = self.slot().lock();
-        // SAFETY: promised by the caller; this is its home lock.
+        let mut queue = self.lock_own();
+        // SAFETY: promised by the caller; its home is this worker.
         unsafe {
             self.end_turn(&mut queue, color, Ending::SIMPLE, None, &mut afterwards);
         }

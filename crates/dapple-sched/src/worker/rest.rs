@@ -68,9 +68,8 @@ impl Worker {
     pub(super) fn hand_over(&self) -> bool {
         let slot = self.slot();
         let mut afterwards = Afterwards::new();
-        let mut queue = slot.lock();
-        // SAFETY: it is our lock.
-        unsafe { self.end_last_turn(&mut queue, &mut afterwards) };
+        let mut queue = self.lock_own();
+        self.end_last_turn(&mut queue, &mut afterwards);
         if slot.remote_waits() {
             self.take_news(&mut queue, &mut afterwards);
         }
