@@ -15,19 +15,24 @@ impl Worker {
     /// Runs the turn of a color that this worker has set to `Running`. A panic of a callback passes through.
     #[inline(always)]
     pub(super) fn turn(&self, color: NonNull<ColorCell>) {
-        // SAFETY: `Running` keeps the cell alive.
-        let cell = unsafe { color.as_ref() };
+        // SAFETY: `Running` keeps the cell alive, and its fifo is ours; so below.
+        let cell = unsafe { ColorRef::new(color) };
         let (batch, mean_ns) = (cell.len(), cell.mean_ns());
         let short = if mean_ns < clock::TINY_NS { SHORT_TURN_TINY } else { SHORT_TURN };
         let short = batch <= short && self.wary.get() == 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns);
         if short && self.turns_to_look.get() == 0 {
-            self.glance(cell);
+            // SAFETY: as above.
+            self.glance(&unsafe { FifoGuard::new(cell) });
         }
         let to_look = self.turns_to_look.get();
+        // SAFETY: as above.
+        let posts_out = unsafe { FifoGuard::new(cell) }.posts_out();
         self.began.set(cell.ran());
-        self.frame.enter(color, !trace::is_on() && !cell.ext.is_limited());
+        let plain = !trace::is_on() && !cell.ext.is_limited();
+        let open = OpenTurn { worker: self, color };
+        self.frame.enter(color, plain);
         if short && to_look > 0 {
-            let ran = self.run_few(color, batch, mean_ns);
+            let ran = open.run_few(batch, mean_ns, posts_out);
             self.turns_to_look.set(to_look.saturating_sub(ran));
             // 0: it has reached a waiter, or was released.
             if ran >= batch && self.stop.get() != 0 {
@@ -37,137 +42,40 @@ impl Worker {
                 }
             } else {
                 // It has not used up its time slice.
-                self.conclude(color, if ran < batch { Cut::Early } else { Cut::No }, false);
+                self.conclude(open, if ran < batch { Cut::Early } else { Cut::No }, false);
             }
         } else {
-            let ran = self.run_many(color, batch, mean_ns);
-            self.conclude(color, Cut::slice_if(ran < batch), to_look == 0);
+            let ran = open.run_many(batch, mean_ns);
+            self.conclude(open, Cut::slice_if(ran < batch), to_look == 0);
         }
         // A callback may have counted what it took.
         self.poll_if_due();
     }
 
-    /// Callbacks that the current turn, which is one of this color, has run.
-    #[inline]
-    fn ran(&self, color: NonNull<ColorCell>) -> u32 {
-        if self.frame.is_released() {
-            return self.ran.get();
-        }
-        // SAFETY: this worker still runs the color.
-        unsafe { color.as_ref() }.ran().saturating_sub(self.began.get()) as u32
-    }
-
     /// What a panic has left out at the end of its turn.
     pub(super) fn end_unwound(&self, color: NonNull<ColorCell>) {
-        // SAFETY: this worker still runs the color, so it owns the fifo.
-        unsafe { color.as_ref().fifo().age_history(self.began.get()) };
-        self.conclude(color, Cut::Early, false);
+        let open = OpenTurn { worker: self, color };
+        open.age_history(self.began.get());
+        self.conclude(open, Cut::Early, false);
     }
 
     /// A turn is over; the next step requeues its color.
-    pub(super) fn conclude(&self, color: NonNull<ColorCell>, cut: Cut, looked: bool) {
-        self.slot().counters.turn(self.ran(color));
+    fn conclude(&self, open: OpenTurn<'_>, cut: Cut, looked: bool) {
+        self.slot().counters.turn(open.ran());
         self.blocks.trim();
         if self.frame.leave() {
-            self.ended.set(color.as_ptr());
+            self.ended.set(open.color.as_ptr());
             self.ending.set(Some(Ending { cut, looked }));
         }
-    }
-
-    /// Runs a few callbacks of a color that this worker has set to `Running`, which are known to be short: those that were
-    /// queued when the turn began, and if they are tiny, what the color posts to itself meanwhile, up to [`SHORT_TURN`] in all.
-    /// The end of a turn costs as much as a callback.
-    ///
-    /// A color that posts to others lets them run first, as does a task that yields; and so does any for what came from
-    /// outside. Returns how many have run.
-    #[inline]
-    fn run_few(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) -> u32 {
-        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended; what is popped is ours.
-        unsafe {
-            let cell = color.as_ref();
-            let most = if self.goes_on.get() && u32::from(mean_ns) < TINY_CALLBACK_NS { SHORT_TURN } else { batch };
-            // Where it counts no further, it says nothing.
-            let posts_out = cell.fifo().posts_out();
-            let most = if posts_out == u16::MAX { batch } else { most };
-            let began = cell.ran();
-            self.stop.set(began + u64::from(batch));
-            let mut ran = began;
-            while let Some(node) = cell.fifo().take_for_run(ran + 1) {
-                ran += 1;
-                self.run_node(ColorRef::new(color), node);
-                if ran < self.stop.get() {
-                    continue;
-                }
-                if self.stop.get() == 0 {
-                    // A color that was released may be gone.
-                    if !self.frame.is_released() {
-                        cell.fifo().age_history(began);
-                    }
-                    return self.ran(color);
-                }
-                if ran - began >= u64::from(most)
-                    || self.slot().remote_waits()
-                    || !(cell.fifo().posts_out() == posts_out && cell.fifo().has_plain_next())
-                {
-                    break;
-                }
-            }
-            cell.fifo().age_history(began);
-            (ran - began) as u32
-        }
-    }
-
-    /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown. Returns
-    /// how many have run.
-    fn run_many(&self, color: NonNull<ColorCell>, batch: u32, mean_ns: u16) -> u32 {
-        let to_look = self.turns_to_look.get();
-        let wary = self.wary.get();
-        let timed = to_look == 0 || wary > 0 || !(1..LONG_CALLBACK_NS).contains(&mean_ns);
-        let slice = Slice::start(timed);
-        self.away_ns.set(timed.then_some(0));
-        // SAFETY: this worker runs the color.
-        let away_posts = || unsafe { color.as_ref().fifo().posts_away() };
-        let away_before = away_posts();
-        // SAFETY: as above.
-        unsafe { self.run_callbacks(color, batch, &slice) };
-        self.turns_to_look.set(to_look.saturating_sub(1));
-        let ran = self.ran(color);
-        if !slice.is_timed() {
-            return ran;
-        }
-        let elapsed_ns = slice.elapsed_ns();
-        let surprises = elapsed_ns > u64::from(mean_ns) * u64::from(ran) * SURPRISE + SURPRISE_MIN_NS;
-        self.wary.set(if surprises && mean_ns > 0 { WARY_CALLBACKS } else { wary.saturating_sub(ran) });
-        let mut away_ns = self.away_ns.take().unwrap_or_default();
-        if timed && !self.frame.is_released() {
-            // A post to another worker costs more than what was measured of it: its block comes back from there, cold.
-            away_ns += u64::from(away_posts().saturating_sub(away_before)) * COLD_BLOCK_NS;
-            let mean_ns = elapsed_ns / u64::from(ran.max(1));
-            let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
-            // SAFETY: this worker still runs the color, so it owns the fifo.
-            unsafe { color.as_ref().fifo().record_time(mean_ns, away_share as u8) };
-        }
-        if elapsed_ns > alarm::LONG_NS {
-            self.shared.be_wary();
-        }
-        if to_look == 0 {
-            self.look(elapsed_ns, away_ns);
-        }
-        let ended = slice.started().map(|started| started + Duration::from_nanos(elapsed_ns));
-        let passed_ns = self.passed_ns(ended).unwrap_or(elapsed_ns);
-        self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
-        ran
     }
 
     /// In place of a timed turn of a color that is known to be short and talks to nothing on another worker: one look at the
     /// clock, where a sample takes two and looks at the color's home.
     #[cold]
-    fn glance(&self, cell: &ColorCell) {
+    fn glance(&self, fifo: &FifoGuard<'_>) {
         self.blocks.trim();
         let glances = self.glances.get();
-        // SAFETY: this worker runs the color.
-        let alone = unsafe { cell.fifo() }.is_alone();
-        if glances == 0 || !alone || cfg!(any(dapple_loom, dapple_shuttle)) {
+        if glances == 0 || !fifo.is_alone() || cfg!(any(dapple_loom, dapple_shuttle)) {
             self.glances.set(GLANCES);
             return;
         }
@@ -201,48 +109,6 @@ impl Worker {
         // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
         let turns = (LOOK_EVERY_NS / mean.max(1)).clamp(TURNS_BETWEEN_LOOKS_MIN, TURNS_BETWEEN_LOOKS_MAX);
         self.turns_to_look.set(turns - 1);
-    }
-
-    /// Runs up to `batch` callbacks of a color. A panic passes through.
-    ///
-    /// # Safety
-    /// The color is `Running` by this worker, as its own turn.
-    unsafe fn run_callbacks(&self, color: NonNull<ColorCell>, batch: u32, slice: &Slice) {
-        // SAFETY: `Running` keeps the cell alive, and its fifo is ours until the turn is ended or released; what is
-        // popped is ours.
-        unsafe {
-            let cell = color.as_ref();
-            let mut before = cell.ran();
-            let end = before + u64::from(batch);
-            let next_look = || {
-                let mean_ns = if self.wary.get() > 0 { 0 } else { cell.mean_ns() };
-                end.min(cell.ran() + u64::from(until_look(mean_ns)))
-            };
-            self.stop.set(next_look());
-            let mut ran = before;
-            while let Some(node) = cell.fifo().take_for_run(ran + 1) {
-                ran += 1;
-                self.run_node(ColorRef::new(color), node);
-                if ran < self.stop.get() {
-                    continue;
-                }
-                if self.stop.get() == 0 {
-                    // A color that was released may be gone.
-                    if !self.frame.is_released() {
-                        cell.fifo().age_history(before);
-                    }
-                    return;
-                }
-                cell.fifo().age_history(before);
-                self.blocks.trim();
-                if ran == end || slice.is_over(self.tuning.slice_ns) {
-                    return;
-                }
-                before = ran;
-                self.stop.set(next_look());
-            }
-            cell.fifo().age_history(before);
-        }
     }
 
     /// Runs one callback.
@@ -284,14 +150,182 @@ impl Worker {
     /// none, or the turn of that was released.
     #[inline]
     pub(crate) fn note_turn(&self, posts: u16, elsewhere: Option<usize>) -> bool {
-        // SAFETY: this worker runs the color, so it owns its fifo.
-        let fifo = self.frame.color().map(|color| unsafe { FifoGuard::new(ColorRef::new(color)) });
-        fifo.map(|mut fifo| fifo.note_traffic(posts, elsewhere)).is_some()
+        let open = self.frame.color().map(|color| OpenTurn { worker: self, color });
+        open.as_ref().and_then(OpenTurn::fifo).map(|mut fifo| fifo.note_traffic(posts, elsewhere)).is_some()
     }
 
     /// The current turn is to end after this callback.
     pub(crate) fn interrupt(&self) {
         self.stop.set(0);
+    }
+}
+
+/// The turn of a worker's own frame. It may be released while it is open, before the callback that it is in is through; the
+/// color may be gone then.
+#[derive(Clone, Copy)]
+struct OpenTurn<'w> {
+    worker: &'w Worker,
+    color: NonNull<ColorCell>,
+}
+
+impl OpenTurn<'_> {
+    /// The color, unless the turn was released.
+    #[inline]
+    fn color(&self) -> Option<ColorRef<'_>> {
+        let open = self.worker.frame.color() == Some(self.color);
+        // SAFETY: the frame has the turn, which keeps the cell alive.
+        open.then(|| unsafe { ColorRef::new(self.color) })
+    }
+
+    /// The fifo, unless the turn was released.
+    #[inline]
+    fn fifo(&self) -> Option<FifoGuard<'_>> {
+        // SAFETY: the frame has the turn, which owns the fifo.
+        self.color().map(|color| unsafe { FifoGuard::new(color) })
+    }
+
+    /// Callbacks that the turn has run.
+    #[inline]
+    fn ran(&self) -> u32 {
+        let worker = self.worker;
+        self.color().map_or(worker.ran.get(), |color| color.ran().saturating_sub(worker.began.get()) as u32)
+    }
+
+    /// Keeps the counters about the recent past; see [`FifoGuard::age_history`].
+    #[inline]
+    fn age_history(&self, before: u64) {
+        if let Some(mut fifo) = self.fifo() {
+            fifo.age_history(before);
+        }
+    }
+
+    /// The fifo of a turn that goes on.
+    ///
+    /// # Safety
+    /// The turn was not released: what does that sets [`Worker::stop`] to 0.
+    #[inline]
+    unsafe fn own_fifo(&self) -> FifoGuard<'_> {
+        // SAFETY: promised by the caller; the frame has the turn, which keeps the cell alive and owns the fifo.
+        unsafe { FifoGuard::new(ColorRef::new(self.color)) }
+    }
+
+    /// Runs the oldest callback, as the one with that number. False: there is none.
+    ///
+    /// # Safety
+    /// As [`OpenTurn::own_fifo`].
+    #[inline]
+    unsafe fn run_next(&self, number: u64) -> bool {
+        // SAFETY: promised by the caller; the node comes from the fifo of the color, which this worker runs.
+        unsafe {
+            let Some(node) = self.own_fifo().take_for_run(number) else { return false };
+            self.worker.run_node(ColorRef::new(self.color), node);
+        }
+        true
+    }
+
+    /// Runs a few callbacks, which are known to be short: those that were queued when the turn began, and if they are tiny, what
+    /// the color posts to itself meanwhile, up to [`SHORT_TURN`] in all. The end of a turn costs as much as a callback.
+    ///
+    /// A color that posts to others lets them run first, as does a task that yields; and so does any for what came from
+    /// outside. `posts_out`: [`FifoGuard::posts_out`] as the turn begins. Returns how many have run.
+    #[inline]
+    fn run_few(self, batch: u32, mean_ns: u16, posts_out: u16) -> u32 {
+        let worker = self.worker;
+        let most = if worker.goes_on.get() && u32::from(mean_ns) < TINY_CALLBACK_NS { SHORT_TURN } else { batch };
+        // Where it counts no further, it says nothing.
+        let most = if posts_out == u16::MAX { batch } else { most };
+        let began = worker.began.get();
+        worker.stop.set(began + u64::from(batch));
+        let mut ran = began;
+        // SAFETY: the turn has just begun, and is not gone on with where it was released; so below.
+        while unsafe { self.run_next(ran + 1) } {
+            ran += 1;
+            if ran < worker.stop.get() {
+                continue;
+            }
+            if worker.stop.get() == 0 {
+                self.age_history(began);
+                return self.ran();
+            }
+            // SAFETY: as above.
+            let fifo = unsafe { self.own_fifo() };
+            if ran - began >= u64::from(most)
+                || worker.slot().remote_waits()
+                || !(fifo.posts_out() == posts_out && fifo.has_plain_next())
+            {
+                break;
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.own_fifo() }.age_history(began);
+        (ran - began) as u32
+    }
+
+    /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown. Returns
+    /// how many have run.
+    fn run_many(self, batch: u32, mean_ns: u16) -> u32 {
+        let worker = self.worker;
+        let to_look = worker.turns_to_look.get();
+        let wary = worker.wary.get();
+        let timed = to_look == 0 || wary > 0 || !(1..LONG_CALLBACK_NS).contains(&mean_ns);
+        let slice = Slice::start(timed);
+        worker.away_ns.set(timed.then_some(0));
+        let away_before = self.fifo().map_or(0, |fifo| fifo.posts_away());
+        self.run_callbacks(batch, &slice);
+        worker.turns_to_look.set(to_look.saturating_sub(1));
+        let ran = self.ran();
+        if !slice.is_timed() {
+            return ran;
+        }
+        let elapsed_ns = slice.elapsed_ns();
+        let surprises = elapsed_ns > u64::from(mean_ns) * u64::from(ran) * SURPRISE + SURPRISE_MIN_NS;
+        worker.wary.set(if surprises && mean_ns > 0 { WARY_CALLBACKS } else { wary.saturating_sub(ran) });
+        let mut away_ns = worker.away_ns.take().unwrap_or_default();
+        if timed && let Some(mut fifo) = self.fifo() {
+            // A post to another worker costs more than what was measured of it: its block comes back from there, cold.
+            away_ns += u64::from(fifo.posts_away().saturating_sub(away_before)) * COLD_BLOCK_NS;
+            let mean_ns = elapsed_ns / u64::from(ran.max(1));
+            let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
+            fifo.record_time(mean_ns, away_share as u8);
+        }
+        if elapsed_ns > alarm::LONG_NS {
+            worker.shared.be_wary();
+        }
+        if to_look == 0 {
+            worker.look(elapsed_ns, away_ns);
+        }
+        let ended = slice.started().map(|started| started + Duration::from_nanos(elapsed_ns));
+        let passed_ns = worker.passed_ns(ended).unwrap_or(elapsed_ns);
+        worker.ns_to_poll.set(worker.ns_to_poll.get().saturating_sub(passed_ns));
+        ran
+    }
+
+    /// Runs up to `batch` callbacks. A panic passes through.
+    fn run_callbacks(self, batch: u32, slice: &Slice) {
+        let worker = self.worker;
+        let mut before = worker.began.get();
+        let end = before + u64::from(batch);
+        let next_look = |ran: u64| {
+            let mean_ns = if worker.wary.get() > 0 { 0 } else { self.color().map_or(0, |color| color.mean_ns()) };
+            end.min(ran + u64::from(until_look(mean_ns)))
+        };
+        worker.stop.set(next_look(before));
+        let mut ran = before;
+        // SAFETY: as in `run_few`.
+        while unsafe { self.run_next(ran + 1) } {
+            ran += 1;
+            if ran < worker.stop.get() {
+                continue;
+            }
+            if worker.stop.get() == 0 || ran == end || slice.is_over(worker.tuning.slice_ns) {
+                break;
+            }
+            self.age_history(before);
+            worker.blocks.trim();
+            before = ran;
+            worker.stop.set(next_look(ran));
+        }
+        self.age_history(before);
     }
 }
 
