@@ -5,6 +5,7 @@
 //! | [`ColorRef`] | the color is alive for `'a` | what is atomic in it |
 //! | [`HomeGuard`] | the lock of its home worker is held | state and links; the fifo too, unless the color runs elsewhere |
 //! | [`FifoGuard`] | this thread owns its fifo | the fifo |
+//! | [`ColorTurn`] | it runs on this thread, by the turn that is this value | the color, alive; the fifo; its next state |
 //! | [`Hold`] | it is held for the owner of the value, alone or for reading | the color, alive; a place among the readers |
 //! | [`Notified`] | its bit `NOTIFIED` is set, and it is in no remote list | the color, alive; linking it |
 //! | [`Dead`] | it can be reached by this value only | freeing it |
@@ -427,6 +428,39 @@ impl<'c, 'q> HomeGuard<'c, &'q mut RunQueue> {
     #[inline]
     pub(crate) unsafe fn new(queue: &'q mut RunQueue, color: ColorRef<'c>) -> Self {
         HomeGuard { queue, color }
+    }
+}
+
+/// A color that is `Running` on this thread: the right to its fifo, and to give it its next state, which keeps it alive.
+///
+/// One that goes out of scope without one of the calls that consume it leaves the color `Running`.
+#[must_use]
+pub(crate) struct ColorTurn(NonNull<ColorCell>);
+
+impl ColorTurn {
+    /// # Safety
+    /// The color is `Running`, at home on the worker that is this thread, and no other value says so.
+    #[inline]
+    pub(crate) unsafe fn new(color: NonNull<ColorCell>) -> ColorTurn {
+        ColorTurn(color)
+    }
+
+    #[inline]
+    pub(crate) fn color(&self) -> ColorRef<'_> {
+        // SAFETY: what runs is alive.
+        unsafe { ColorRef::new(self.0) }
+    }
+
+    #[inline]
+    pub(crate) fn fifo(&mut self) -> FifoGuard<'_> {
+        // SAFETY: the turn owns the fifo.
+        unsafe { FifoGuard::new(self.color()) }
+    }
+
+    /// Gives up the turn without ending it.
+    #[inline]
+    pub(crate) fn into_raw(self) -> NonNull<ColorCell> {
+        self.0
     }
 }
 

@@ -58,7 +58,7 @@ impl<'a> Held<'a> {
         let writes = context::holds(color.ptr());
         let held = Held(What::of(color, !writes));
         if writes && !reads {
-            Ok(context::in_frame(color.ptr(), false, |_| f(held)))
+            Ok(context::in_frame(color.ptr(), |_| f(held)))
         } else if reads && (writes || context::reads(color.ptr())) {
             Ok(context::in_read_frame(color.ptr(), || f(held)))
         } else {

@@ -198,7 +198,7 @@ pub(crate) fn holding<R>(hold: Hold, f: impl FnOnce(Held<'_>) -> R) -> R {
     let Some(hold) = &release.0 else { unreachable!("it was just put there") };
     let color = hold.color();
     let run = |_: &_| trace::in_line(iter::once(color), || f(Held::by_hold(hold)));
-    context::in_frame(color.ptr(), false, run)
+    context::in_frame(color.ptr(), run)
 }
 
 /// As [`holding`], as one of the readers of the color.

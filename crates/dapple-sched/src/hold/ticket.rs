@@ -153,7 +153,7 @@ impl Turn {
                 Wanted::One(color) => {
                     let cell = ColorRef::new(color);
                     let run = || f(Held::by_turn(cell, self.1));
-                    context::in_frame(color, false, |_| trace::in_line(iter::once(cell), run))
+                    context::in_frame(color, |_| trace::in_line(iter::once(cell), run))
                 }
                 Wanted::Many(request) => {
                     let request = Alive::new(request);
@@ -318,8 +318,7 @@ impl Ticket {
         if context::depth() >= NESTING_MAX {
             return false;
         }
-        // SAFETY: it is of this worker's runtime (see `new`).
-        let polled = context::with_worker(|worker| unsafe { worker.nested_turn(task, begun) });
+        let polled = context::with_worker(|worker| worker.nested_turn(task, begun));
         if polled != Some(true) {
             return false;
         }

@@ -67,7 +67,7 @@ pub(crate) fn drop_callbacks(hold: Hold) -> Option<Hold> {
 /// Drops callbacks until none is left, or returns the node of a request for several colors.
 fn drop_until_request(shared: &Shared, hold: &Hold) -> Option<OwnedNode> {
     let color = hold.color();
-    context::in_frame(color.ptr(), false, |_| {
+    context::in_frame(color.ptr(), |_| {
         loop {
             let mut home = color.lock_home();
             let mut fifo = home.fifo().expect("what is held does not run");

@@ -6,8 +6,8 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use crate::color::cell::ColorCell;
-use crate::color::node::{Origin, OwnedNode};
-use crate::color::rights::{ColorRef, FifoGuard};
+use crate::color::node::{Node, Origin, OwnedNode};
+use crate::color::rights::{ColorRef, ColorTurn, FifoGuard};
 use crate::color::{Color, Priority};
 use crate::hold::request::Request;
 use crate::runtime::enter::Entry;
@@ -194,8 +194,16 @@ impl Drop for WorkerScope<'_> {
 
 /// Runs `f` while the thread counts as holding `color`.
 #[inline]
-pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, runs: bool, f: impl FnOnce(&Frame) -> R) -> R {
-    in_new_frame(Some(color), runs, false, ptr::null(), f)
+pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, f: impl FnOnce(&Frame) -> R) -> R {
+    in_new_frame(Some(color), false, false, ptr::null(), f)
+}
+
+/// Runs `f` in that turn. Returns the turn, unless it was released meanwhile.
+pub(crate) fn in_turn(turn: ColorTurn, f: impl FnOnce(&Frame)) -> Option<ColorTurn> {
+    in_new_frame(Some(turn.into_raw()), true, false, ptr::null(), |frame| {
+        f(frame);
+        frame.leave()
+    })
 }
 
 /// Runs `f` while the thread counts as one of those who hold `color` for reading.
@@ -306,14 +314,9 @@ impl Frame {
     }
 
     /// The light task that is polled has a color now, and the poll is a turn of it.
-    pub(crate) fn go_on_as_turn(&self, color: NonNull<ColorCell>) {
+    pub(crate) fn go_on_as_turn(&self, turn: ColorTurn) {
         self.light.set(false);
-        self.color.set(Some(color));
-    }
-
-    /// The turn is over; its color, unless that was released before.
-    pub(crate) fn leave_with(&self) -> Option<NonNull<ColorCell>> {
-        self.color.take()
+        self.color.set(Some(turn.into_raw()));
     }
 
     /// The light task, if there is one.
@@ -322,25 +325,35 @@ impl Frame {
         self.task().filter(|_| self.light.get())
     }
 
-    /// A turn of `color` begins in a worker's frame, which is on top. `plain`: no post to the color is traced or counted.
+    /// A turn begins in a worker's frame, which is on top. `plain`: no post to its color is traced or counted.
     #[inline]
-    pub(crate) fn enter(&self, color: NonNull<ColorCell>, plain: bool) {
+    pub(crate) fn enter(&self, turn: ColorTurn, plain: bool) {
+        let color = turn.into_raw();
         self.color.set(Some(color));
         self.direct.set(if plain { color.as_ptr() } else { NOT_DIRECT });
     }
 
-    /// The turn is over. False: its color was released before.
+    /// Takes the turn of this frame, which is over. `None`: it was released before.
     #[inline]
-    pub(crate) fn leave(&self) -> bool {
+    pub(crate) fn leave(&self) -> Option<ColorTurn> {
+        assert!(self.runs, "it is the frame of a turn");
         self.direct.set(NOT_DIRECT);
-        self.color.replace(None).is_some()
+        // SAFETY: a frame that runs was given the turn of its color.
+        self.color.take().map(|color| unsafe { ColorTurn::new(color) })
+    }
+
+    /// Takes the oldest node of the color that has its turn in this frame, to be run, if it is that one.
+    pub(crate) fn take_if_next(&self, node: NonNull<Node>) -> Option<OwnedNode> {
+        let mut fifo = self.running()?;
+        fifo.drain_inbox();
+        if fifo.is_next(node) { fifo.take_next() } else { None }
     }
 
     /// The fifo of the color that has its turn in this frame.
     #[inline]
     fn running(&self) -> Option<FifoGuard<'_>> {
         let color = self.color.get().filter(|_| self.runs)?;
-        // SAFETY: the turn owns the fifo. The callers, which are private, are through with it before the turn can end.
+        // SAFETY: as in `leave`. The callers, which are private, are through with it before the turn can end.
         Some(unsafe { FifoGuard::new(ColorRef::new(color)) })
     }
 
@@ -375,20 +388,14 @@ impl Frame {
     }
 }
 
-/// Marks the turn of `color` further down on this thread's stack as over. True: there is one, and the caller ends it in
-/// the scheduler's books. False also where a closure that is still open relies on the turn: it goes on to its end.
-pub(crate) fn release_turn_of(color: NonNull<ColorCell>) -> bool {
-    for frame in frames() {
-        if frame.runs && frame.color.get() == Some(color) {
-            frame.color.set(None);
-            frame.direct.set(NOT_DIRECT);
-            return true;
-        }
-        if frame.has(color, true) {
-            return false;
-        }
-    }
-    false
+/// Takes the turn of `color` out of its frame further down on this thread's stack, for the caller to end. `None` also where a
+/// closure that is still open relies on the turn: it goes on to its end.
+///
+/// # Safety
+/// The callback that is in the turn relies on it no more.
+pub(crate) unsafe fn release_turn_of(color: NonNull<ColorCell>) -> Option<ColorTurn> {
+    let frame = frames().find(|frame| frame.has(color, true))?;
+    if frame.runs && frame.color.get() == Some(color) { frame.leave() } else { None }
 }
 
 /// Whether a closure that is open in a frame younger than this one has `color`.

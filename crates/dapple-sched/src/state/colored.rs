@@ -474,7 +474,7 @@ impl Color {
     /// Drops a value while this color is held: here if this thread holds it, in a callback otherwise.
     pub(crate) fn drop_in_color<D: Send + 'static>(&self, value: D) {
         if context::holds(self.cell()) {
-            context::in_frame(self.cell(), false, |_| drop(value));
+            context::in_frame(self.cell(), |_| drop(value));
         } else {
             self.post(move || drop(value));
         }

@@ -500,7 +500,7 @@ where
         if let Some(closure) = self.closure.take() {
             let state = self.state.clone();
             if state.is_held_here() {
-                return Poll::Ready(context::in_frame(state.color().cell(), false, |_| state.access(closure)));
+                return Poll::Ready(context::in_frame(state.color().cell(), |_| state.access(closure)));
             }
             if let Some(hold) =
                 state.inner.place.here(|_| hold::try_hold(state.color().alive(), false, self.origin)).flatten()

@@ -30,7 +30,7 @@ use std::ptr::{self, NonNull};
 use std::thread_local;
 
 use crate::color::cell::ColorCell;
-use crate::color::rights::Hold;
+use crate::color::rights::{ColorTurn, Hold};
 use crate::hold;
 use crate::observe::trace;
 use crate::runtime::context;
@@ -221,7 +221,8 @@ pub(super) unsafe fn go_on_as_turn(task: LiveTask<'_>, color: NonNull<ColorCell>
                 Err(now) => old = now,
             }
         }
-        worker.frame.go_on_as_turn(color);
+        // SAFETY: promised by the caller.
+        worker.frame.go_on_as_turn(unsafe { ColorTurn::new(color) });
         if woken {
             // SAFETY: SCHEDULED is ours.
             unsafe { Scheduled::new(task, true) }.enqueue();
@@ -449,9 +450,8 @@ impl Worker {
         if self.frame.is_light() {
             return;
         }
-        if let Some(color) = self.frame.leave_with() {
-            // SAFETY: the color is `Running` here, and nothing but the poll was its turn.
-            unsafe { self.end_nested_turn(color) };
+        if let Some(turn) = self.frame.leave() {
+            self.end_nested_turn(turn);
         }
         self.frame.begin_light();
     }

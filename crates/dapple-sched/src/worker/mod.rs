@@ -26,13 +26,13 @@ mod turn;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::color::cell::{ColorCell, State};
 use crate::color::node::OwnedNode;
-use crate::color::rights::{Dead, Hold, HomeGuard};
+use crate::color::rights::{ColorRef, ColorTurn, Dead, Hold, HomeGuard};
 use crate::hold::{self, Ended};
 use crate::memory::block::Blocks;
 use crate::post::afterwards::Afterwards;
@@ -61,8 +61,8 @@ pub(crate) struct Worker {
     pub(crate) free_tasks: FreeTasks,
     /// The driver is dispatching events on this thread: posts to idle colors bring them here.
     pub(crate) dispatches: Cell<bool>,
-    /// The color of the turn that is over but whose color has not been requeued yet, or null.
-    ended: Cell<*mut ColorCell>,
+    /// The turn that is over but whose color has not been requeued yet.
+    ended: Cell<Option<ColorTurn>>,
     /// How that turn has ended, if not as most do.
     ending: Cell<Option<Ending>>,
     /// Another color that the callback of that turn has held for itself, and that is let go of with it.
@@ -145,7 +145,7 @@ enum Cut {
 
 /// What a worker does next.
 enum Next {
-    Turn(NonNull<ColorCell>),
+    Turn(ColorTurn),
     /// Light tasks, which it has taken.
     Stretch,
     Nothing,
@@ -163,7 +163,7 @@ impl Worker {
             blocks: Blocks::new(),
             free_tasks: FreeTasks::new(),
             dispatches: Cell::new(false),
-            ended: Cell::new(ptr::null_mut()),
+            ended: Cell::new(None),
             ending: Cell::new(None),
             held_besides: Cell::new(None),
             handoff: Cell::new(None),
@@ -247,7 +247,7 @@ impl Worker {
     #[inline]
     fn try_step(&self) -> bool {
         match self.next() {
-            Next::Turn(color) => self.turn(color),
+            Next::Turn(turn) => self.turn(turn),
             Next::Stretch => self.run_stretch(),
             Next::Nothing => return false,
         }
@@ -259,12 +259,8 @@ impl Worker {
     fn next(&self) -> Next {
         let slot = self.slot();
         let mut queue = self.lock_own();
-        let simple = match NonNull::new(self.ended.get()) {
-            // SAFETY: this worker runs the color, its turn is over, and we hold its home lock.
-            Some(color) => unsafe { self.end_simply(&mut queue, color) },
-            None => true,
-        };
-        let simple = simple && (self.held_besides.get().is_none() || self.let_go_simply(&mut queue));
+        let simple =
+            self.end_simply(&mut queue) && (self.held_besides.get().is_none() || self.let_go_simply(&mut queue));
         if !simple || slot.remote_waits() || !queue.light.is_empty() || self.stretch.get() != 0 {
             return self.next_of_all(queue);
         }
@@ -277,12 +273,10 @@ impl Worker {
         let slot = self.slot();
         let next = queue.pop().map(|color| {
             // SAFETY: popped under our lock, which is its home's.
-            let cell = unsafe { color.as_ref() };
-            slot.running.set(Running::Color(cell.id));
+            let turn = unsafe { begin_turn(ColorRef::new(color)) };
+            slot.running.set(Running::Color(turn.color().id));
             self.goes_on.set(!queue.higher_waits() && !self.shared.policed);
-            // SAFETY: as above.
-            unsafe { begin_turn(cell) };
-            Next::Turn(color)
+            Next::Turn(turn)
         });
         let (waiting, tasks) = (queue.turns_waiting(), queue.light.len());
         drop(queue);
@@ -327,11 +321,10 @@ impl Worker {
 
     /// Gives the color of the last turn its next state, if there is one.
     fn end_last_turn(&self, queue: &mut OwnQueue<'_>, afterwards: &mut Afterwards) {
-        if let Some(color) = NonNull::new(self.ended.replace(ptr::null_mut())) {
+        if let Some(turn) = self.ended.take() {
             let ending = self.ending.take();
             let handoff = if ending.is_some() { self.handoff.take() } else { None };
-            // SAFETY: this worker runs the color, its turn is over, and we hold its home lock.
-            unsafe { self.end_turn(queue, color, ending.unwrap_or(Ending::SIMPLE), handoff, afterwards) };
+            self.end_turn(queue, turn, ending.unwrap_or(Ending::SIMPLE), handoff, afterwards);
         }
         if let Some(hold) = self.take_held_besides() {
             hold.with_color(|color, hold| {
@@ -378,19 +371,18 @@ impl Worker {
         }
     }
 
-    /// Gives the color of a turn its next state, unless there is more to it than that: then false, and nothing has changed.
-    ///
-    /// # Safety
-    /// The color is that of `ended`, it is `Running` here, and its turn is over.
+    /// Gives the color of a turn its next state, unless there is more to it than that: then false.
     #[inline]
-    unsafe fn end_simply(&self, queue: &mut OwnQueue<'_>, color: NonNull<ColorCell>) -> bool {
+    fn end_simply(&self, queue: &mut OwnQueue<'_>) -> bool {
         if self.ending.get().is_some() {
             return false;
         }
-        // SAFETY: promised by the caller.
+        let Some(mut turn) = self.ended.take() else { return true };
+        turn.fifo().drain_inbox();
+        // SAFETY: a color stays at home while it runs, and that is the queue of this worker.
         unsafe {
+            let color = turn.into_raw();
             let cell = color.as_ref();
-            cell.fifo().drain_inbox();
             if cell.len() > 0 {
                 queue.push(color);
             } else if cell.refs.load(Relaxed) > 0 {
@@ -398,10 +390,10 @@ impl Worker {
                 cell.set_state(State::Idle);
                 cell.fifo().reset_rank();
             } else {
+                self.ended.set(Some(ColorTurn::new(color)));
                 return false;
             }
         }
-        self.ended.set(ptr::null_mut());
         true
     }
 
@@ -441,22 +433,20 @@ impl Worker {
     }
 
     /// Gives the color of an ended turn its next state. `handoff`: the node of a waiter that the color is to be handed to.
-    ///
-    /// # Safety
-    /// The color is `Running` here, and its turn is over.
     #[inline]
-    unsafe fn end_turn(
+    fn end_turn(
         &self,
         queue: &mut OwnQueue<'_>,
-        color: NonNull<ColorCell>,
+        mut turn: ColorTurn,
         ending: Ending,
         handoff: Option<OwnedNode>,
         afterwards: &mut Afterwards,
     ) {
-        // SAFETY: promised by the caller.
+        turn.fifo().drain_inbox();
+        // SAFETY: as in `end_simply`.
         unsafe {
+            let color = turn.into_raw();
             let cell = color.as_ref();
-            cell.fifo().drain_inbox();
             if ending.cut == Cut::No && !ending.looked && handoff.is_none() && cell.len() > 0 {
                 queue.push(color);
             } else {
@@ -468,7 +458,7 @@ impl Worker {
     /// The turn was cut off, or nothing is left to run.
     ///
     /// # Safety
-    /// As [`Worker::end_turn`].
+    /// The color is `Running` here, its turn is over, and `queue` is this worker's.
     #[inline(never)]
     unsafe fn end_turn_otherwise(
         &self,
@@ -584,11 +574,12 @@ pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
 /// # Safety
 /// The caller holds the home lock and is the home worker.
 #[inline]
-pub(crate) unsafe fn begin_turn(cell: &ColorCell) {
+pub(crate) unsafe fn begin_turn(cell: ColorRef<'_>) -> ColorTurn {
     // SAFETY: promised by the caller.
     unsafe {
         cell.set_state(State::Running);
         cell.fifo().reset_rank();
+        ColorTurn::new(cell.ptr())
     }
 }
 

@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 
 use super::{Cut, Ending, Worker, begin_turn};
 use crate::color::cell::{ColorCell, State};
-use crate::color::rights::ColorRef;
+use crate::color::rights::{ColorRef, ColorTurn, HomeGuard};
 use crate::post::afterwards::Afterwards;
-use crate::runtime::context;
+use crate::runtime::context::{self, Frame};
 use crate::runtime::shared::Running;
 use crate::sync::atomic::Ordering::*;
 use crate::task::TaskRef;
@@ -18,27 +18,17 @@ impl Worker {
     /// with the state: what else its task does is not to keep others from the color.
     ///
     /// # Safety
-    /// The color is alive and `Running` here.
+    /// The callback that is in the turn relies on it no more.
     pub(crate) unsafe fn release_turn(&self, color: NonNull<ColorCell>) {
         // It may be a turn inside the worker's own.
         let own = self.frame.color() == Some(color);
-        if !context::release_turn_of(color) {
-            return;
-        }
+        // SAFETY: promised by the caller.
+        let Some(turn) = (unsafe { context::release_turn_of(color) }) else { return };
         if own && self.frame.is_released() {
-            // SAFETY: promised by the caller; its turn ends below.
-            self.ran.set((unsafe { color.as_ref() }.ran() - self.began.get()) as u32);
+            self.ran.set((turn.color().ran() - self.began.get()) as u32);
             self.interrupt();
         }
-        let mut afterwards = Afterwards::new();
-        let mut queue = self.lock_own();
-        // SAFETY: promised by the caller; the turn's own code no longer touches the color, as its frame says.
-        unsafe {
-            let ending = Ending { cut: Cut::Early, ..Ending::SIMPLE };
-            self.end_turn(&mut queue, color, ending, None, &mut afterwards);
-        };
-        drop(queue);
-        afterwards.settle(&self.shared);
+        self.end_turn_now(turn, Ending { cut: Cut::Early, ..Ending::SIMPLE });
     }
 
     /// Polls a task right inside the current turn, which is that of the color it waits for. `begun` is called once the
@@ -47,73 +37,70 @@ impl Worker {
     /// The task is polled and nothing else, although something may have been posted to its color since we saw that it was
     /// free. Who runs in here has all that this thread holds further out; and a turn that was cut off before the task's
     /// poll would cost it its place in the order of what it waits for.
-    ///
-    /// # Safety
-    /// The task is of this runtime.
-    pub(crate) unsafe fn nested_turn(&self, task: &TaskRef, begun: impl FnOnce()) -> bool {
-        let color = task.color_cell();
-        // SAFETY: a task has a handle to its color.
-        let cell = unsafe { color.as_ref() };
-        let mut queue = self.lock_own();
-        // SAFETY: the state is read under the home lock, ours from here on.
-        unsafe {
-            // Relaxed: our lock is held, and `adopt` checks a home elsewhere.
-            let home = usize::from(cell.home.load(Relaxed));
-            let here = if home == self.index {
-                cell.state() == State::Idle && !cell.inbox_waits()
-            } else {
-                self.adopt(&mut queue, ColorRef::new(color), home)
-            };
-            if !here {
-                return false;
-            }
-            begin_turn(cell);
-            // It was not queued, so there is nothing that a cut could leave as it was.
-            cell.links(|links| links.queued_rank = 0);
-        }
-        drop(queue);
-        let told = self.slot().replace_running(Running::Color(cell.id), None);
-        let released = context::in_frame(color, true, |frame| {
+    pub(crate) fn nested_turn(&self, task: &TaskRef, begun: impl FnOnce()) -> bool {
+        let Some(turn) = self.begin_nested_turn(task.color().alive()) else { return false };
+        let id = turn.color().id;
+        let told = self.slot().replace_running(Running::Color(id), None);
+        let left = context::in_turn(turn, |frame| {
+            let color = frame.color();
             // It wakes, and a waker may be anybody's code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(begun)) {
+                crate::runtime::panics::report(&self.shared, color, payload);
+            }
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.poll_nested(frame, task))) {
                 crate::runtime::panics::report(&self.shared, frame.color(), payload);
             }
-            // SAFETY: the color is `Running` here, so its fifo is ours, and what is popped is.
-            let run = || unsafe {
-                cell.fifo().drain_inbox();
-                if cell.fifo().is_next(task.node())
-                    && let Some(node) = cell.fifo().take_next()
-                {
-                    self.run_node(ColorRef::new(color), node);
-                } else {
-                    task.poll_here();
-                }
-            };
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-                crate::runtime::panics::report(&self.shared, frame.color(), payload);
-            }
-            frame.is_released()
         });
         self.slot().replace_running(told.0, told.1);
         self.slot().counters.turn(1);
-        if !released {
-            // SAFETY: the turn is over, and the color is `Running` here.
-            unsafe { self.end_nested_turn(color) };
-        }
+        left.into_iter().for_each(|turn| self.end_nested_turn(turn));
         true
     }
 
+    /// Begins a turn of an idle color that is at home here, or can be brought here.
+    fn begin_nested_turn(&self, color: ColorRef<'_>) -> Option<ColorTurn> {
+        let mut queue = self.lock_own();
+        // Relaxed: our lock is held, and `adopt` checks a home elsewhere.
+        let home = usize::from(color.home.load(Relaxed));
+        if home != self.index && !self.adopt(&mut queue, color, home) {
+            return None;
+        }
+        let home = HomeGuard::of(&mut *queue, color)?;
+        let free = home.state() == State::Idle && !color.inbox_waits();
+        free.then(|| {
+            // SAFETY: the color is at home here, whose lock is held, and in no queue.
+            unsafe {
+                // It was not queued, so there is nothing that a cut could leave as it was.
+                color.links(|links| links.queued_rank = 0);
+                begin_turn(color)
+            }
+        })
+    }
+
+    /// Polls the task, in a turn of its color.
+    fn poll_nested(&self, frame: &Frame, task: &TaskRef) {
+        let color = task.color().alive();
+        if frame.color() != Some(color.ptr()) {
+            return;
+        }
+        // SAFETY: the frame has a turn of the task's color, from whose fifo the node comes.
+        unsafe {
+            match frame.take_if_next(task.node()) {
+                Some(node) => self.run_node(color, node),
+                None => task.poll_here(),
+            }
+        }
+    }
+
     /// Ends a turn that is not the worker's own.
-    ///
-    /// # Safety
-    /// The turn is over, and the color is `Running` here.
-    pub(crate) unsafe fn end_nested_turn(&self, color: NonNull<ColorCell>) {
+    pub(crate) fn end_nested_turn(&self, turn: ColorTurn) {
+        self.end_turn_now(turn, Ending::SIMPLE);
+    }
+
+    fn end_turn_now(&self, turn: ColorTurn, ending: Ending) {
         let mut afterwards = Afterwards::new();
         let mut queue = self.lock_own();
-        // SAFETY: promised by the caller; its home is this worker.
-        unsafe {
-            self.end_turn(&mut queue, color, Ending::SIMPLE, None, &mut afterwards);
-        }
+        self.end_turn(&mut queue, turn, ending, None, &mut afterwards);
         drop(queue);
         afterwards.settle(&self.shared);
     }

@@ -233,12 +233,11 @@ impl Worker {
             queue = slot.lock();
             picked = key.and_then(|key| queue.take_picked(key));
         }
-        let next = picked.or_else(|| queue.take_oldest()).inspect(|color| {
+        let next = picked.or_else(|| queue.take_oldest()).map(|color| {
             // SAFETY: taken out under our lock, which is its home's.
-            let cell = unsafe { color.as_ref() };
-            slot.running.set(Running::Color(cell.id));
-            // SAFETY: as above.
-            unsafe { begin_turn(cell) };
+            let turn = unsafe { begin_turn(ColorRef::new(color)) };
+            slot.running.set(Running::Color(turn.color().id));
+            turn
         });
         let waiting = queue.len();
         drop(queue);
@@ -246,8 +245,8 @@ impl Worker {
         slot.len.store(waiting, Relaxed);
         self.policed.set(Some(policed));
         // None: while the policy was asked, others have taken all there was.
-        let Some(color) = next else { return false };
-        self.turn(color);
+        let Some(turn) = next else { return false };
+        self.turn(turn);
         true
     }
 

@@ -6,40 +6,36 @@ use std::time::{Duration, Instant};
 use super::{Cut, Ending, LONG_CALLBACK_NS, TINY_CALLBACK_NS, Worker, alarm, clock};
 use crate::color::cell::ColorCell;
 use crate::color::node::OwnedNode;
-use crate::color::rights::{ColorRef, FifoGuard};
+use crate::color::rights::{ColorRef, ColorTurn, FifoGuard};
 use crate::observe::trace;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::clock::{Slice, until_look};
 
 impl Worker {
-    /// Runs the turn of a color that this worker has set to `Running`. A panic of a callback passes through.
+    /// Runs a turn. A panic of a callback passes through.
     #[inline(always)]
-    pub(super) fn turn(&self, color: NonNull<ColorCell>) {
-        // SAFETY: `Running` keeps the cell alive, and its fifo is ours; so below.
-        let cell = unsafe { ColorRef::new(color) };
+    pub(super) fn turn(&self, mut turn: ColorTurn) {
+        let cell = turn.color();
         let (batch, mean_ns) = (cell.len(), cell.mean_ns());
         let short = if mean_ns < clock::TINY_NS { SHORT_TURN_TINY } else { SHORT_TURN };
         let short = batch <= short && self.wary.get() == 0 && (1..LONG_CALLBACK_NS).contains(&mean_ns);
         if short && self.turns_to_look.get() == 0 {
-            // SAFETY: as above.
-            self.glance(&unsafe { FifoGuard::new(cell) });
+            self.glance(&turn.fifo());
         }
         let to_look = self.turns_to_look.get();
-        // SAFETY: as above.
-        let posts_out = unsafe { FifoGuard::new(cell) }.posts_out();
+        let posts_out = turn.fifo().posts_out();
+        let cell = turn.color();
         self.began.set(cell.ran());
         let plain = !trace::is_on() && !cell.ext.is_limited();
-        let open = OpenTurn { worker: self, color };
-        self.frame.enter(color, plain);
+        let open = OpenTurn { worker: self, color: cell.ptr() };
+        self.frame.enter(turn, plain);
         if short && to_look > 0 {
             let ran = open.run_few(batch, mean_ns, posts_out);
             self.turns_to_look.set(to_look.saturating_sub(ran));
             // 0: it has reached a waiter, or was released.
             if ran >= batch && self.stop.get() != 0 {
                 self.slot().counters.turn(ran);
-                if self.frame.leave() {
-                    self.ended.set(color.as_ptr());
-                }
+                self.ended.set(self.frame.leave());
             } else {
                 // It has not used up its time slice.
                 self.conclude(open, if ran < batch { Cut::Early } else { Cut::No }, false);
@@ -63,8 +59,8 @@ impl Worker {
     fn conclude(&self, open: OpenTurn<'_>, cut: Cut, looked: bool) {
         self.slot().counters.turn(open.ran());
         self.blocks.trim();
-        if self.frame.leave() {
-            self.ended.set(open.color.as_ptr());
+        if let Some(turn) = self.frame.leave() {
+            self.ended.set(Some(turn));
             self.ending.set(Some(Ending { cut, looked }));
         }
     }
