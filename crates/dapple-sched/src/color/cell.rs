@@ -30,11 +30,10 @@ use std::ptr;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 use std::ptr::NonNull;
 
-use self::fifo::{Fifo, FifoGuard};
+use self::fifo::Fifo;
 use crate::color::ext::ExtPtr;
 use crate::color::holder::Holder;
-use crate::color::node::{Granted, Node, Origin, OwnedNode};
-use crate::color::rights::ColorRef;
+use crate::color::node::{Node, Origin};
 use crate::runtime::shared::Shared;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
@@ -69,7 +68,7 @@ pub(crate) struct ColorCell {
     /// The runtime, alive as long as this cell: a cell holds a count on it (the default color's handles do it instead).
     pub(crate) shared: *const Shared,
     /// State and run queue links; under the home lock.
-    pub(crate) links: UnsafeCell<Links>,
+    links: UnsafeCell<Links>,
     /// Handles. Goes from 1 to 0 only under the home lock, so that a turn's end can tell whether to free.
     pub(crate) refs: AtomicU32,
     /// Nodes in the fifo. Written, as the next two and `ran` are, by whoever owns the fifo; read by anybody who shows numbers.
@@ -314,66 +313,6 @@ impl ColorCell {
         self.check_alive();
         // SAFETY: promised by the caller; the closures in this crate do not re-enter.
         self.links.with_mut(|links| f(unsafe { &mut *links }))
-    }
-
-    /// The fifo.
-    ///
-    /// # Safety
-    /// The caller holds the home lock while the color is not `Running`, or is the worker that runs it.
-    #[inline]
-    pub(crate) unsafe fn fifo(&self) -> FifoGuard<'_> {
-        // SAFETY: promised by the caller.
-        unsafe { FifoGuard::new(ColorRef::new(ptr::NonNull::from(self))) }
-    }
-
-    /// # Safety
-    /// The caller holds the home lock.
-    #[inline]
-    pub(crate) unsafe fn state(&self) -> State {
-        // SAFETY: promised by the caller.
-        unsafe { self.links(|links| links.state) }
-    }
-
-    /// # Safety
-    /// The caller holds the home lock.
-    #[inline]
-    pub(crate) unsafe fn set_state(&self, state: State) {
-        debug_assert!(state != State::Held, "who holds a color says who he is");
-        // SAFETY: promised by the caller.
-        unsafe { self.links(|links| links.state = state) }
-    }
-
-    /// Makes the color `Held`, and notes by whom, and where in the program that was asked for: in the links, which are
-    /// not used while the color stands in no queue.
-    ///
-    /// # Safety
-    /// The caller holds the home lock.
-    #[inline]
-    pub(crate) unsafe fn set_held(&self, holder: Holder, origin: Option<Origin>) {
-        // SAFETY: promised by the caller.
-        unsafe { self.links(|links| links.set_held(holder, origin)) };
-    }
-
-    /// Lets the requests to read at the front of the fifo, and `first` before them, hold the color together.
-    ///
-    /// # Safety
-    /// The caller holds the home lock; the color is `Reading`, or the caller's to make so. `first` is the caller's.
-    #[cold]
-    pub(crate) unsafe fn admit_readers(&self, first: Option<OwnedNode>) -> Granted {
-        let mut granted = Granted::none();
-        let mut admitted = 0;
-        let mut first = first;
-        // SAFETY: promised by the caller, and `add_readers` holds the color for each of them.
-        unsafe {
-            while let Some(node) = first.take().or_else(|| self.fifo().pop_reader()) {
-                admitted += 1;
-                granted.push(node);
-            }
-            if admitted > 0 {
-                self.links(|links| links.add_readers(admitted));
-            }
-        }
-        granted
     }
 }
 

@@ -545,7 +545,7 @@ impl Granted {
 
     /// # Safety
     /// The color of the node, which waits, is held for it.
-    pub(crate) unsafe fn push(&mut self, node: OwnedNode) {
+    pub(super) unsafe fn push(&mut self, node: OwnedNode) {
         self.0.push(node);
     }
 

@@ -28,6 +28,7 @@ use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Guard;
 use crate::worker::Worker;
+use crate::worker::own_queue::OwnQueue;
 use crate::worker::run_queue::{FIRST, RunQueue};
 
 /// A color that is alive for `'a`: there is a handle, or it is held, runs, or is queued meanwhile.
@@ -42,11 +43,7 @@ impl<'a> ColorRef<'a> {
 
     /// The same, kept alive by the value.
     pub(crate) fn counted_runtime(self) -> Arc<Shared> {
-        // SAFETY: the pointer is that of an `Arc`, on which the cell has a count, or whose part it is.
-        unsafe {
-            Arc::increment_strong_count(self.shared);
-            Arc::from_raw(self.shared)
-        }
+        self.runtime().counted()
     }
 
     /// Pushes a node to the inbox; `outside`: of no worker's callback. What is returned is to be linked.
@@ -115,6 +112,12 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         unsafe { self.color.get().links(f) }
     }
 
+    /// The rank under which the color is queued, and the list that it stands in.
+    #[inline]
+    pub(crate) fn place(&self) -> (u8, u8) {
+        self.links(|links| (links.queued_rank, links.list))
+    }
+
     /// Who holds the color, which is `Held`, and where that was asked for.
     pub(crate) fn holder(&self) -> Option<(Holder, Option<Origin>)> {
         self.links(|links| {
@@ -129,10 +132,9 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.links(|links| links.readers)
     }
 
-    /// The rank under which the color is queued, and the list that it stands in.
-    #[inline]
-    pub(crate) fn place(&self) -> (u8, u8) {
-        self.links(|links| (links.queued_rank, links.list))
+    /// How often another worker has taken the color over.
+    pub(crate) fn stolen(&self) -> u64 {
+        u64::from(self.links(|links| links.stolen)) + self.color.ext.get().map_or(0, Ext::stolen)
     }
 
     /// Another worker takes the color over.
@@ -144,11 +146,6 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         if stolen == 0 {
             self.color.ext.get_or_make().add_stolen(1 << u8::BITS);
         }
-    }
-
-    /// How often another worker has taken the color over.
-    pub(crate) fn stolen(&self) -> u64 {
-        u64::from(self.links(|links| links.stolen)) + self.color.ext.get().map_or(0, Ext::stolen)
     }
 
     /// The fifo of a color that does not run.
@@ -170,7 +167,13 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     /// Whether the color is at home on this worker, and runs on no other one.
     #[inline]
     pub(crate) fn is_of(&self, worker: &Worker) -> bool {
-        !switches::shared_queue() && worker.index == self.index() && ptr::eq(&*worker.shared, self.color.shared)
+        !switches::shared_queue() && self.is_at(worker)
+    }
+
+    /// Whether the color is at home on this worker.
+    #[inline]
+    fn is_at(&self, worker: &Worker) -> bool {
+        worker.index == self.index() && ptr::eq(&*worker.shared, self.color.shared)
     }
 
     /// Whether the color can be held at once: nothing waits in it, and nothing has it, but readers where one reader more asks.
@@ -337,15 +340,15 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
             State::Idle => self.push(),
             State::Queued => self.raise(),
             State::Running | State::Held => {}
-            // SAFETY: the home lock is held, which owns the fifo in this state.
-            State::Reading => return unsafe { self.color.admit_readers(None) },
+            // By a guard of its own, so that this one stays in registers.
+            State::Reading => return HomeGuard { queue: &mut *self.queue, color: self.color }.let_read(None),
         }
         Granted::none()
     }
 
     /// Puts the color, which is in no queue, at the end of the list of its rank.
     #[inline]
-    pub(crate) fn push(&mut self) {
+    fn push(&mut self) {
         // SAFETY: the color does not run any more, and the home lock is held.
         let rank = unsafe { FifoGuard::new(self.color) }.rank();
         self.links(|links| {
@@ -390,13 +393,101 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
     }
 
+    /// Begins a turn of a color that is idle or queued here, and at home on this worker, which is this thread's.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self, worker: &Worker) -> Option<ColorTurn> {
+        if !self.is_at(worker) {
+            return None;
+        }
+        match self.state() {
+            State::Queued => self.unlist(),
+            // There is nothing that a cut could leave as it was.
+            State::Idle => self.links(|links| links.queued_rank = 0),
+            State::Running | State::Held | State::Reading => return None,
+        }
+        self.links(|links| links.state = State::Running);
+        let mut turn = ColorTurn(self.color.ptr());
+        turn.fifo().reset_rank();
+        Some(turn)
+    }
+
+    /// Ends a turn of a color as most do. What is returned is one that is to be looked at further: it may be dead.
+    #[inline]
+    pub(crate) fn end_turn(&mut self, mut turn: ColorTurn) -> Option<ColorTurn> {
+        turn.fifo().drain_inbox();
+        // Relaxed: its handles go down to 0 under this lock only.
+        if self.color.len() > 0 {
+            self.queue_turn(turn);
+            None
+        } else if self.color.refs.load(Relaxed) > 0 {
+            self.assert_ran(&turn);
+            turn.fifo().reset_rank();
+            self.links(|links| links.state = State::Idle);
+            None
+        } else {
+            Some(turn)
+        }
+    }
+
+    /// Ends a turn of a color that has more to run.
+    #[inline]
+    pub(crate) fn queue_turn(&mut self, turn: ColorTurn) {
+        self.assert_ran(&turn);
+        self.push();
+    }
+
+    /// Ends a turn of a color that is to be looked at further.
+    #[inline]
+    pub(crate) fn make_idle_after(&mut self, mut turn: ColorTurn) {
+        self.assert_ran(&turn);
+        if self.color.len() == 0 {
+            turn.fifo().reset_rank();
+        }
+        self.links(|links| links.state = State::Idle);
+    }
+
+    /// Ends a turn with a hold of its color.
+    pub(crate) fn hold_after(&mut self, turn: ColorTurn, holder: Holder, origin: Option<Origin>) -> Hold {
+        self.assert_ran(&turn);
+        self.links(|links| links.set_held(holder, origin));
+        Hold { color: self.color.ptr(), reads: false }
+    }
+
+    /// Ends a turn that has reached a node which waits: hands the color to it, and where it reads, to those behind it that do, too.
+    pub(crate) fn hand_over(&mut self, turn: ColorTurn, node: OwnedNode) -> Granted {
+        if node.reads() {
+            self.make_idle_after(turn);
+            return self.let_read(Some(node));
+        }
+        _ = self.hold_after(turn, node.holder(), Some(node.posted_from()));
+        let mut granted = Granted::none();
+        // SAFETY: the hold is the node's.
+        unsafe { granted.push(node) };
+        granted
+    }
+
     /// Lets requests to read join those who read the color, if any do.
     pub(crate) fn admit_readers(&mut self) -> Granted {
-        if self.state() != State::Reading {
-            return Granted::none();
+        if self.state() == State::Reading { self.let_read(None) } else { Granted::none() }
+    }
+
+    /// Lets the requests to read at the front of the fifo, and `first` before them, hold the color together, which is `Reading` or
+    /// idle.
+    #[cold]
+    fn let_read(&mut self, first: Option<OwnedNode>) -> Granted {
+        let mut granted = Granted::none();
+        let mut admitted = 0;
+        let mut first = first;
+        let mut fifo = self.fifo().expect("it does not run");
+        while let Some(node) = first.take().or_else(|| fifo.pop_reader()) {
+            admitted += 1;
+            // SAFETY: `add_readers` holds the color for it, before the lock is released.
+            unsafe { granted.push(node) };
         }
-        // SAFETY: the home lock is held, which owns the fifo in this state.
-        unsafe { self.color.admit_readers(None) }
+        if admitted > 0 {
+            self.links(|links| links.add_readers(admitted));
+        }
+        granted
     }
 
     /// The news of this color, if its bit was just set.
@@ -412,8 +503,20 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
 
     /// An idle color that nothing can reach any more; a named one has left the registry then.
     pub(crate) fn dead(&mut self) -> Option<Dead> {
-        // SAFETY: the home lock is held.
-        unsafe { Dead::is(self.color.ptr()) }
+        let cell = self.color;
+        // Acquire pairs with the decrements in `Color::drop`.
+        let dead = cell.kind != Kind::Default
+            && cell.refs.load(Acquire) == 0
+            && self.state() == State::Idle
+            && cell.len() == 0
+            && cell.inbox_vacant()
+            && (cell.kind != Kind::Named || cell.runtime().registry.remove_unused(&cell));
+        dead.then_some(Dead(cell.ptr()))
+    }
+
+    #[inline]
+    fn assert_ran(&self, turn: &ColorTurn) {
+        assert!(turn.0 == self.color.ptr(), "the turn is one of this color");
     }
 
     #[inline]
@@ -461,6 +564,20 @@ impl ColorTurn {
     #[inline]
     pub(crate) fn into_raw(self) -> NonNull<ColorCell> {
         self.0
+    }
+
+    /// Calls `f` with the home of the color, which is in its worker's own queue, and the turn.
+    #[inline]
+    pub(crate) fn at_home<R>(
+        self,
+        queue: &mut OwnQueue<'_>,
+        f: impl FnOnce(HomeGuard<'_, &mut RunQueue>, ColorTurn) -> R,
+    ) -> R {
+        // SAFETY: a color stays at home while it runs, on the worker that is this thread, and that is the queue of this worker. No
+        // color is freed before its lock is released, and none by safe code.
+        let home = unsafe { HomeGuard::new(queue, ColorRef::new(self.0)) };
+        debug_assert!(home.queue.is_home_of(&home.color), "one thread is one worker");
+        f(home, self)
     }
 }
 
@@ -577,26 +694,6 @@ impl<T: OwnsLink> ColorList<T> {
 /// A color with no handle, in no queue and in no list, to be freed with [`crate::hold::free`].
 #[must_use]
 pub(crate) struct Dead(NonNull<ColorCell>);
-
-impl Dead {
-    /// Whether a color is one that nothing can reach any more; then it has left the registry, too.
-    ///
-    /// # Safety
-    /// The caller holds the home lock.
-    pub(crate) unsafe fn is(color: NonNull<ColorCell>) -> Option<Dead> {
-        // SAFETY: promised by the caller: under its home lock a color is not freed.
-        unsafe {
-            let cell = color.as_ref();
-            // Acquire pairs with the decrements in `Color::drop`.
-            let dead = cell.kind != Kind::Default
-                && cell.refs.load(Acquire) == 0
-                && cell.state() == State::Idle
-                && cell.inbox_vacant()
-                && (cell.kind != Kind::Named || cell.shared().registry.remove_unused(cell));
-            dead.then_some(Dead(color))
-        }
-    }
-}
 
 impl OwnsLink for Dead {
     fn into_raw(self) -> NonNull<ColorCell> {

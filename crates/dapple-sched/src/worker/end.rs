@@ -4,7 +4,6 @@ use std::mem;
 
 use super::Worker;
 use crate::color::holder::Holder;
-use crate::color::rights::Hold;
 use crate::hold;
 use crate::post::afterwards::{Afterwards, pass_on};
 use crate::runtime::foreign;
@@ -26,12 +25,8 @@ impl Worker {
         queue.closed = true;
         let light = mem::take(&mut queue.light);
         let mut colors = Vec::new();
-        while let Some(color) = queue.pop() {
-            // SAFETY: popped under its home lock, and so the caller's to hold.
-            unsafe {
-                color.as_ref().set_held(Holder::Dropping, None);
-                colors.push(Hold::new(color, false));
-            }
+        while let Some(turn) = queue.pop() {
+            colors.push(turn.at_home(&mut queue, |mut home, turn| home.hold_after(turn, Holder::Dropping, None)));
         }
         drop(queue);
         afterwards.settle(&self.shared);

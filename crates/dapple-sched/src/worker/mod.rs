@@ -32,7 +32,7 @@ use std::time::Instant;
 
 use crate::color::cell::{ColorCell, State};
 use crate::color::node::OwnedNode;
-use crate::color::rights::{ColorRef, ColorTurn, Dead, Hold, HomeGuard};
+use crate::color::rights::{ColorTurn, Hold, HomeGuard};
 use crate::hold::{self, Ended};
 use crate::memory::block::Blocks;
 use crate::post::afterwards::Afterwards;
@@ -271,9 +271,7 @@ impl Worker {
     #[inline(always)]
     fn next_color(&self, mut queue: OwnQueue<'_>) -> Next {
         let slot = self.slot();
-        let next = queue.pop().map(|color| {
-            // SAFETY: popped under our lock, which is its home's.
-            let turn = unsafe { begin_turn(ColorRef::new(color)) };
+        let next = queue.pop().map(|turn| {
             slot.running.set(Running::Color(turn.color().id));
             self.goes_on.set(!queue.higher_waits() && !self.shared.policed);
             Next::Turn(turn)
@@ -344,7 +342,7 @@ impl Worker {
     /// the callback began.
     #[inline]
     pub(crate) fn lets_go_after_turn(&self, hold: Hold) {
-        debug_assert!(!hold.reads() && self.held_besides.get().is_none());
+        assert!(!hold.reads() && self.held_besides.get().is_none(), "one color, and for itself");
         self.held_besides.set(Some(hold.color().ptr()));
     }
 
@@ -371,30 +369,19 @@ impl Worker {
         }
     }
 
-    /// Gives the color of a turn its next state, unless there is more to it than that: then false.
+    /// Gives the color of the last turn its next state, unless there is more to it than that: then false.
     #[inline]
     fn end_simply(&self, queue: &mut OwnQueue<'_>) -> bool {
         if self.ending.get().is_some() {
             return false;
         }
-        let Some(mut turn) = self.ended.take() else { return true };
-        turn.fifo().drain_inbox();
-        // SAFETY: a color stays at home while it runs, and that is the queue of this worker.
-        unsafe {
-            let color = turn.into_raw();
-            let cell = color.as_ref();
-            if cell.len() > 0 {
-                queue.push(color);
-            } else if cell.refs.load(Relaxed) > 0 {
-                // It is not dead: its handles go down to 0 under this lock only.
-                cell.set_state(State::Idle);
-                cell.fifo().reset_rank();
-            } else {
-                self.ended.set(Some(ColorTurn::new(color)));
-                return false;
-            }
+        let Some(turn) = self.ended.take() else { return true };
+        let left = turn.at_home(queue, |mut home, turn| home.end_turn(turn));
+        let simple = left.is_none();
+        if !simple {
+            self.ended.set(left);
         }
-        true
+        simple
     }
 
     /// Looks at the kernel, if with this time enough has passed.
@@ -433,7 +420,6 @@ impl Worker {
     }
 
     /// Gives the color of an ended turn its next state. `handoff`: the node of a waiter that the color is to be handed to.
-    #[inline]
     fn end_turn(
         &self,
         queue: &mut OwnQueue<'_>,
@@ -442,69 +428,60 @@ impl Worker {
         handoff: Option<OwnedNode>,
         afterwards: &mut Afterwards,
     ) {
-        turn.fifo().drain_inbox();
-        // SAFETY: as in `end_simply`.
-        unsafe {
-            let color = turn.into_raw();
-            let cell = color.as_ref();
-            if ending.cut == Cut::No && !ending.looked && handoff.is_none() && cell.len() > 0 {
-                queue.push(color);
-            } else {
-                self.end_turn_otherwise(queue, color, ending, handoff, afterwards);
-            }
-        }
-    }
-
-    /// The turn was cut off, or nothing is left to run.
-    ///
-    /// # Safety
-    /// The color is `Running` here, its turn is over, and `queue` is this worker's.
-    #[inline(never)]
-    unsafe fn end_turn_otherwise(
-        &self,
-        queue: &mut OwnQueue<'_>,
-        color: NonNull<ColorCell>,
-        ending: Ending,
-        handoff: Option<OwnedNode>,
-        afterwards: &mut Afterwards,
-    ) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            let cell = color.as_ref();
-            if ending.cut != Cut::No && cell.len() > 0 {
+        let mut fifo = turn.fifo();
+        fifo.drain_inbox();
+        let more = turn.color().len() > 0;
+        turn.at_home(queue, |mut home, mut turn| {
+            let (queued_rank, _) = home.place();
+            if ending.cut != Cut::No && more {
                 // What waited when the turn began still does. Who has used up a time slice goes by the express list
                 // for news only: others would have hardly any time beside a long queue from outside.
                 let used_up = ending.cut == Cut::Slice && handoff.is_none();
-                let kept = if used_up { !EXPRESS } else { !0 };
-                let before = cell.links(|links| links.queued_rank) & kept;
-                cell.fifo().raise_rank(before);
+                turn.fifo().raise_rank(queued_rank & if used_up { !EXPRESS } else { !0 });
             }
-            if let Some(node) = handoff {
-                if cell.fifo().is_urgent() {
+            match handoff {
+                Some(node) if turn.fifo().is_urgent() => {
                     // Somebody holds another color until his task has been polled in this one. The waiter would keep
                     // him from it, and perhaps wait for just that other color.
-                    cell.fifo().put_back(node);
-                    queue.push(color);
-                } else if node.reads() {
-                    afterwards.granted.append(cell.admit_readers(Some(node)));
-                } else {
-                    cell.set_held(node.holder(), Some(node.posted_from()));
-                    afterwards.granted.push(node);
+                    turn.fifo().put_back(node);
+                    home.queue_turn(turn);
                 }
-            } else if cell.len() > 0 {
-                match if ending.looked { self.gather(color) } else { None } {
-                    Some(target) => afterwards.kick = target,
-                    None => queue.push_again(color),
+                Some(node) => afterwards.granted.append(home.hand_over(turn, node)),
+                None if more && !ending.looked => {
+                    home.queue_turn(turn);
+                    if ending.cut != Cut::No {
+                        home.stay_first();
+                    }
                 }
-            } else {
-                cell.set_state(State::Idle);
-                cell.fifo().reset_rank();
-                match Dead::is(color) {
-                    Some(dead) => afterwards.dead.push(dead),
-                    None if ending.looked => _ = self.gather(color),
-                    None => {}
+                None => {
+                    home.make_idle_after(turn);
+                    self.end_idle(home, ending.looked, afterwards);
                 }
             }
+        });
+    }
+
+    /// A turn has left nothing to run, or is over where it was to be seen whether its color is at home in the right place.
+    #[inline(never)]
+    fn end_idle(&self, mut home: HomeGuard<'_, &mut RunQueue>, looked: bool, afterwards: &mut Afterwards) {
+        let more = home.color().len() > 0;
+        if let Some(dead) = home.dead() {
+            return afterwards.dead.push(dead);
+        }
+        let target = if looked { self.partner(&mut home) } else { None };
+        let Some((target, mut theirs)) = target else {
+            if more {
+                // It was idle, so nothing reads it.
+                _ = home.enqueue();
+                home.stay_first();
+            }
+            return;
+        };
+        let color = home.color();
+        home.come_home(&mut theirs);
+        if more {
+            afterwards.kick = target;
+            HomeGuard::of(&mut *theirs, color).into_iter().for_each(|mut home| _ = home.enqueue());
         }
     }
 
@@ -567,20 +544,6 @@ pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
         worker.away_ns.set(before.map(|away_ns| away_ns + slice.elapsed_ns()));
     });
     done
-}
-
-/// Starts a turn.
-///
-/// # Safety
-/// The caller holds the home lock and is the home worker.
-#[inline]
-pub(crate) unsafe fn begin_turn(cell: ColorRef<'_>) -> ColorTurn {
-    // SAFETY: promised by the caller.
-    unsafe {
-        cell.set_state(State::Running);
-        cell.fifo().reset_rank();
-        ColorTurn::new(cell.ptr())
-    }
 }
 
 /// Callbacks that are longer than this are timed in every turn: it is little beside them, and what was measured while other

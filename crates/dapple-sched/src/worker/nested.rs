@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use super::{Cut, Ending, Worker, begin_turn};
+use super::{Cut, Ending, Worker};
 use crate::color::cell::{ColorCell, State};
 use crate::color::rights::{ColorRef, ColorTurn, HomeGuard};
 use crate::post::afterwards::Afterwards;
@@ -65,16 +65,9 @@ impl Worker {
         if home != self.index && !self.adopt(&mut queue, color, home) {
             return None;
         }
-        let home = HomeGuard::of(&mut *queue, color)?;
+        let mut home = HomeGuard::of(&mut *queue, color)?;
         let free = home.state() == State::Idle && !color.inbox_waits();
-        free.then(|| {
-            // SAFETY: the color is at home here, whose lock is held, and in no queue.
-            unsafe {
-                // It was not queued, so there is nothing that a cut could leave as it was.
-                color.links(|links| links.queued_rank = 0);
-                begin_turn(color)
-            }
-        })
+        if free { home.begin_turn(self) } else { None }
     }
 
     /// Polls the task, in a turn of its color.

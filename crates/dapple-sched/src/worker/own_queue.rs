@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::Worker;
+use crate::color::rights::ColorTurn;
 use crate::sync::lock::Guard;
 use crate::worker::run_queue::RunQueue;
 
@@ -14,6 +15,15 @@ impl Worker {
     #[inline]
     pub(crate) fn lock_own(&self) -> OwnQueue<'_> {
         OwnQueue(self.slot().lock())
+    }
+}
+
+impl OwnQueue<'_> {
+    /// Takes the next color, and begins a turn of it; see [`RunQueue::pop`].
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<ColorTurn> {
+        // SAFETY: `pop` has made it `Running`; the queue is that of this thread's worker, since only its thread has a `&Worker`.
+        self.0.pop().map(|color| unsafe { ColorTurn::new(color) })
     }
 }
 

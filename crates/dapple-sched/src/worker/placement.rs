@@ -21,9 +21,9 @@
 //! workers, and stay apart: four accounts with 1 us of work, begun on two workers, ran at a third of the speed for good.
 
 use std::ops::DerefMut;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use crate::color::cell::{ColorCell, State};
+use crate::color::cell::State;
 use crate::color::rights::{ColorRef, HomeGuard};
 use crate::runtime::context;
 use crate::runtime::shared::{Shared, Slot};
@@ -34,19 +34,13 @@ use crate::worker::run_queue::RunQueue;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
 impl Worker {
-    /// Moves a color whose turn is over to where most of its traffic is, if that is not here. Returns the worker to which it
-    /// has moved: it is idle there, or in that worker's queue, and then the worker is to be woken.
-    ///
-    /// # Safety
-    /// The home lock, that of this worker, is held; the color is in no queue, and `Idle`, or has something to run.
-    pub(super) unsafe fn gather(&self, color: NonNull<ColorCell>) -> Option<usize> {
-        // SAFETY: promised by the caller: under its home lock it is not freed.
-        let cell = unsafe { color.as_ref() };
-        if cell.is_pinned() {
+    /// Where a color whose turn is over has most of its traffic, if that is not here: the index of that worker, and its lock. A
+    /// color that has something to run is in its queue then, and it is to be woken.
+    pub(super) fn partner(&self, home: &mut HomeGuard<'_, &mut RunQueue>) -> Option<(usize, Guard<'_, RunQueue>)> {
+        if home.color().is_pinned() {
             return None;
         }
-        // SAFETY: promised by the caller.
-        let (target, rescued) = unsafe { cell.fifo() }.partner()?;
+        let (target, rescued) = home.fifo()?.partner()?;
         let slot = &self.shared.slots[target];
         if target == self.index
             || target >= self.shared.active()
@@ -58,19 +52,8 @@ impl Worker {
         }
         // The new home's lock orders what we did with the color before what is done there. Only tried, as everywhere
         // where one is held already.
-        let mut theirs = slot.try_lock().filter(|theirs| !theirs.closed)?;
-        // Relaxed: under the locks of both homes.
-        cell.home.store(target as u16, Relaxed);
-        // SAFETY: both homes' locks are held, so the fifo is ours.
-        unsafe {
-            cell.fifo().come_home();
-            if cell.len() > 0 {
-                theirs.push(color);
-            } else {
-                debug_assert!(cell.state() == State::Idle);
-            }
-        }
-        Some(target)
+        let theirs = slot.try_lock().filter(|theirs| !theirs.closed)?;
+        Some((target, theirs))
     }
 }
 

@@ -18,13 +18,13 @@ use std::ptr::{self, NonNull};
 
 use crate::Priority;
 use crate::color::cell::ColorCell;
-use crate::color::rights::{ColorRef, HomeGuard};
+use crate::color::rights::{ColorRef, ColorTurn, HomeGuard};
 use crate::runtime::panics;
 use crate::runtime::shared::Running;
 use crate::sync::atomic::Ordering::*;
+use crate::worker::Worker;
 use crate::worker::policy::{Policy, Runnable, RunnableKey};
 use crate::worker::run_queue::{EXPRESS, RunQueue, TOLD};
-use crate::worker::{Worker, begin_turn};
 
 /// A worker's policy.
 pub(crate) struct Policed {
@@ -151,26 +151,21 @@ impl RunQueue {
         self.board = Some(board);
     }
 
-    /// Takes the color that the policy has picked, if it waits.
-    fn take_picked(&mut self, key: RunnableKey) -> Option<NonNull<ColorCell>> {
+    /// Begins a turn of the color that the policy has picked, if it waits.
+    fn take_picked(&mut self, key: RunnableKey, worker: &Worker) -> Option<ColorTurn> {
         let mut board = self.board.take()?;
-        let color = board.find(key, self).map(|home| home.color().ptr());
-        if let Some(color) = color {
+        let turn = board.find(key, self).and_then(|mut home| home.begin_turn(worker));
+        if turn.is_some() {
             // The policy has forgotten it.
             board.free_slot(key.slot);
-            // SAFETY: a color with a slot is in this queue, and `&mut self` is its lock.
-            unsafe { self.remove(ColorRef::new(color)) };
         }
         self.board = Some(board);
-        color
+        turn
     }
 
-    /// Takes the oldest color, which the policy is told of later.
-    fn take_oldest(&mut self) -> Option<NonNull<ColorCell>> {
-        let color = self.oldest()?.color().ptr();
-        // SAFETY: it is in this queue.
-        unsafe { self.remove(ColorRef::new(color)) };
-        Some(color)
+    /// Begins a turn of the oldest color; the policy is told of that later.
+    fn take_oldest(&mut self, worker: &Worker) -> Option<ColorTurn> {
+        self.oldest()?.begin_turn(worker)
     }
 }
 
@@ -231,14 +226,12 @@ impl Worker {
                 }
             };
             queue = slot.lock();
-            picked = key.and_then(|key| queue.take_picked(key));
+            picked = key.and_then(|key| queue.take_picked(key, self));
         }
-        let next = picked.or_else(|| queue.take_oldest()).map(|color| {
-            // SAFETY: taken out under our lock, which is its home's.
-            let turn = unsafe { begin_turn(ColorRef::new(color)) };
+        let next = picked.or_else(|| queue.take_oldest(self));
+        if let Some(turn) = &next {
             slot.running.set(Running::Color(turn.color().id));
-            turn
-        });
+        }
         let waiting = queue.len();
         drop(queue);
         // Relaxed: a hint for thieves.

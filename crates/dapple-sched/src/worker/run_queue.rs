@@ -23,7 +23,7 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::color::cell::ColorCell;
+use crate::color::cell::{ColorCell, State};
 use crate::color::rights::{ColorRef, FifoGuard, HomeGuard};
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
@@ -181,27 +181,6 @@ impl RunQueue {
         unsafe { self.link(color, rank & self.rank_mask) };
     }
 
-    /// Queues a color at the end of the list of its rank.
-    ///
-    /// # Safety
-    /// The color's home is this queue's worker, and it is in no queue.
-    #[inline]
-    pub(crate) unsafe fn push(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: promised by the caller.
-        unsafe { HomeGuard::new(self, ColorRef::new(color)) }.push();
-    }
-
-    /// As [`RunQueue::push`], for a color that was held or had a turn; see [`HomeGuard::stay_first`].
-    ///
-    /// # Safety
-    /// As [`RunQueue::push`].
-    pub(crate) unsafe fn push_again(&mut self, color: NonNull<ColorCell>) {
-        // SAFETY: promised by the caller.
-        let mut home = unsafe { HomeGuard::new(self, ColorRef::new(color)) };
-        home.push();
-        home.stay_first();
-    }
-
     /// Moves a queued color to the front of its list, an express one; not where too many of the last colors that were picked from
     /// that had stood first, so that what else is in it has its turns; and not under a policy.
     ///
@@ -325,12 +304,19 @@ impl RunQueue {
         }
     }
 
-    /// Takes the next color: of the highest priority the oldest, of those from outside and of the others as they share; but
-    /// every [`FAIR_PICK`]-th time that of another priority in turn. `None` also where a policy is to be asked.
+    /// Takes the next color, which is `Running` from here on: of the highest priority the oldest, of those from outside and of the
+    /// others as they share; but every [`FAIR_PICK`]-th time that of another priority in turn. `None` also where a policy is to
+    /// be asked.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<NonNull<ColorCell>> {
         // Nearly always only the first list has colors.
-        if self.occupied == 1 { self.pop_from(0) } else { self.pop_ranked() }
+        let color = if self.occupied == 1 { self.pop_from(0) } else { self.pop_ranked() }?;
+        // SAFETY: `&mut self` is its home lock, which owns the fifo until the color runs.
+        unsafe {
+            FifoGuard::new(ColorRef::new(color)).reset_rank();
+            color.as_ref().links(|links| links.state = State::Running);
+        }
+        Some(color)
     }
 
     #[inline(never)]

@@ -326,7 +326,7 @@ impl<'a> FifoGuard<'a> {
     }
 
     /// The color goes where it belongs.
-    pub(crate) fn come_home(&mut self) {
+    pub(in crate::color) fn come_home(&mut self) {
         // Relaxed: a hint.
         self.0.last_poster.store(NO_WORKER, Relaxed);
         self.with(|fifo| (fifo.posts_away, fifo.posts_foreign, fifo.rescued) = (0, 0, false));
