@@ -82,6 +82,7 @@ fn env(runtime: &Arc<Mutex<Option<Runtime>>>) -> Env {
     };
     Env {
         pause: thread::yield_now,
+        patience: Duration::from_secs(20),
         beside: |work| spawn(work).join().expect("an agent catches its panics"),
         bomb: |kind| Waker::from(Arc::new(Bomb(kind))),
         unwinds: true,

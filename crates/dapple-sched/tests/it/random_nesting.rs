@@ -21,6 +21,7 @@ fn check(agents: usize, menu: &[Op], dice: &[u8]) -> Result<(), TestCaseError> {
     let runtime = Arc::new(Mutex::new(Some(runtime)));
     let env = Env {
         pause: std::thread::yield_now,
+        patience: Duration::from_secs(20),
         beside: |work| std::thread::spawn(work).join().unwrap(),
         bomb: nested_bomb::waker,
         unwinds: true,

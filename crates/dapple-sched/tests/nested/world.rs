@@ -18,6 +18,8 @@ use super::program::{COLORS, Program, Step, Use, Waking};
 pub(crate) struct Env {
     /// Lets other threads run.
     pub(crate) pause: fn(),
+    /// Longer than anything should take on a loaded machine. A model has no clock; it ends after so many steps.
+    pub(crate) patience: Duration,
     /// Runs this on another thread, and waits for it.
     pub(crate) beside: fn(Box<dyn FnOnce() + Send>),
     /// Makes a waker that panics, of a kind below [`super::BOMBS`].
@@ -181,7 +183,7 @@ impl World {
     fn wait_until(&self, what: &str, done: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
         while !done() {
-            if begin.elapsed() > LONG {
+            if begin.elapsed() > self.env.patience {
                 self.history.is_wrong(format!("this did not happen: {what}"));
                 return false;
             }
@@ -420,6 +422,3 @@ pub(crate) fn explode() {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
-
-/// Longer than anything should take on a loaded machine.
-const LONG: Duration = Duration::from_secs(20);

@@ -2,6 +2,7 @@
 //! Without panics, which shuttle's locks do not survive.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
@@ -14,6 +15,7 @@ fn run_one(agents: usize, menu: &[Op]) {
     let running = Running::start(2);
     let env = Env {
         pause: thread::yield_now,
+        patience: Duration::MAX,
         beside: |work| thread::spawn(work).join().unwrap(),
         bomb: |_| Waker::noop().clone(),
         unwinds: false,
