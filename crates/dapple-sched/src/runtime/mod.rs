@@ -39,13 +39,11 @@ use crate::runtime::enter::EnterGuard;
 use crate::runtime::panics::PanicInfo;
 use crate::runtime::shared::{Setup, Shared};
 use crate::sync::atomic::Ordering::*;
-use crate::task::light;
-use crate::task::{self, JoinHandle, Start};
-use crate::worker::Worker;
+use crate::task::{self, JoinHandle, Start, light};
 use crate::worker::monitor::{self, SlowCallback, SlowRule};
-use crate::worker::placement;
 use crate::worker::policy::Policy;
 use crate::worker::tuning::Asked;
+use crate::worker::{Worker, placement};
 
 pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
 type MakePolicy = Arc<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>;
