@@ -401,6 +401,8 @@ fn tasks_that_wait_for_one_state_have_it_within_few_turns_each() {
             let ran = ran.clone();
             Color::new().post(move || _ = ran.fetch_add(1, Ordering::Relaxed));
         }
+        // The state's color is among those in whose list the others are.
+        state.post(|()| ());
         (tasks, gate)
     });
     gate.open();
