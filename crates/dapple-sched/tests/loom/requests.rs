@@ -338,8 +338,9 @@ fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
         let model = model(2);
         let crossing = Crossing::new();
         let home = model.handle().new_color_at(0);
-        let state = Colored::with_color(0, &model.handle().new_color_at(1));
-        [&home, state.color()].into_iter().for_each(|color| model.seem_long(color));
+        // Pinned: it would come to the worker of the task that waits for it.
+        let state = Colored::with_color(0, &model.handle().pinned_color(1));
+        model.seem_long(&home);
         let (done, set_done) = (Flag::new(), Flag::new());
         state.color().post(|| ());
         let task = home.spawn({
