@@ -4,7 +4,7 @@
 //! and a connection of little else ends. Those that carry nothing are PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones
 //! and DATA without a byte; what is bought by requests and replies depends on neither the peer's pace nor the time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What both sides of a connection have done. Only the connection's task writes it.
 #[derive(Debug, Default)]
@@ -12,9 +12,20 @@ pub struct Traffic {
     written: AtomicU64,
     /// Bytes of the answers to PING and SETTINGS.
     answers: AtomicU64,
+    is_blocked: AtomicBool,
 }
 
 impl Traffic {
+    /// Whether what is to be written waits for the peer.
+    pub fn set_blocked(&self, is_blocked: bool) {
+        self.is_blocked.store(is_blocked, Ordering::Relaxed);
+    }
+
+    /// Whether something waits to be written, as the peer does not take it.
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked.load(Ordering::Relaxed)
+    }
+
     /// So many bytes were written.
     pub fn wrote(&self, len: usize) {
         add(&self.written, len as u64);

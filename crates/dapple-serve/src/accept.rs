@@ -12,8 +12,8 @@ use dapple_io::time::{Instant, timeout};
 #[cfg(feature = "tls")]
 use tracing::debug;
 
-use crate::connection::{self, Link, Order, farewell};
-use crate::connections::{Connections, LINE_MAX, Line, Place, Turn, pause};
+use crate::connection::{self, Connections, Link, Place, farewell};
+use crate::connections::{Holder as _, LINE_MAX, Line, Order, Turn, pause};
 use crate::listener::{Listener, Peer};
 use crate::request::Held;
 use crate::server::Shared;
@@ -37,7 +37,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     ///
     /// The listener is of no more use.
     pub(crate) async fn run(self, mut stop: Pin<&mut impl Future<Output = ()>>) -> io::Result<()> {
-        let mut line = Line::new();
+        let mut line = Line::new(false);
         for count in 1_u64.. {
             let next = next(&self.listener, &self.shared.connections, line.len());
             let Some(newcomer) = unless(stop.as_mut(), next).await else { break };
@@ -64,7 +64,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     }
 
     /// Serves those whose turn it is, and turns those away who have waited for long enough.
-    fn let_in(&self, line: &mut Line<L::Stream>) {
+    fn let_in(&self, line: &mut Line<L::Stream, Link>) {
         while let Some(turn) = line.turn(&self.shared.connections, Instant::now()) {
             match turn {
                 Turn::Enters(stream, peer) => self.take(stream, peer, Order::GoOn),

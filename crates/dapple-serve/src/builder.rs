@@ -16,7 +16,7 @@ use http::Response;
 use http::request::Parts;
 
 use crate::admission::{Choice, Describe, Gate};
-use crate::connections::Connections;
+use crate::connection::Connections;
 use crate::descriptors;
 use crate::handle::{Counts, ServeHandle};
 use crate::listener::{Listener, Peer};

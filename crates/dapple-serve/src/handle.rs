@@ -7,7 +7,7 @@ use dapple_stage::admission::AdmissionStats;
 use dapple_sync::task::CancellationToken;
 
 use crate::admission::Gate;
-use crate::connections::Connections;
+use crate::connection::Connections;
 
 /// Tells a server to end, and what it is doing. Cheap to clone.
 ///

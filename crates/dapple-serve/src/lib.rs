@@ -25,7 +25,9 @@ mod accept;
 mod admission;
 mod builder;
 mod connection;
-mod connections;
+/// Places, and who makes room for whom: for the `dapple` command's servers, and no stable interface.
+#[doc(hidden)]
+pub mod connections;
 mod descriptors;
 mod handle;
 mod listener;

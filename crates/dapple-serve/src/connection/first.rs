@@ -25,9 +25,10 @@ use http::request::Parts;
 use http::{Method, Request, Response, Uri, Version};
 use hyper::rt::Write;
 
-use super::link::{Link, Order};
+use super::link::Link;
 use super::watched::Watched;
 use super::{End, Look, Watch};
+use crate::connections::Order;
 use crate::listener::Stream;
 use crate::request::{Open, Words, caught};
 use crate::server::Shared;

@@ -1,17 +1,17 @@
 //! What the parts of a connection share: its task, its stream, its requests, and the server.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use dapple_io::time::Instant;
-use dapple_sched::foreign::KeptWaker;
 use dapple_stage::Refused;
 use dapple_stage::admission::Admitted;
 
 use super::state::State;
+use crate::connections::{Client, Holder, Order, Orders};
 use crate::listener::Peer;
 use crate::options::Options;
 
@@ -23,21 +23,13 @@ pub(crate) struct Link {
     state: Mutex<State>,
     /// Nanoseconds from `accepted` to when what was read last reached this machine; negative if it waited to be accepted, too.
     arrived_ns: AtomicI64,
-    /// The strongest order that was given.
-    order: AtomicU8,
-    wakers: Mutex<Wakers>,
+    orders: Orders,
     /// What was decided about the first request before hyper has read it.
     decision: Mutex<Option<Decision>>,
     /// It speaks another protocol by now, and is somebody else's.
     is_upgraded: AtomicBool,
     /// What closes it then, until it was called.
     close: Mutex<Option<Close>>,
-    /// Others wait for its place, and it was told to finish for that.
-    is_asked: AtomicBool,
-    /// It is being closed, which may take a while, and nothing is to be gained by telling it so.
-    is_closing: AtomicBool,
-    /// It has no place any more.
-    is_over: AtomicBool,
 }
 
 /// What admission says to a request.
@@ -46,30 +38,6 @@ pub(crate) type Decision = Result<Admitted, Refused>;
 /// Closes a stream that is somebody else's.
 type Close = Box<dyn FnOnce() + Send>;
 
-/// Who hears of orders.
-#[derive(Clone, Debug, Default)]
-struct Wakers {
-    /// The connection's task, or whoever reads once it was upgraded.
-    reader: Option<Arc<KeptWaker>>,
-    /// Whoever waits to write: once it was upgraded, that may be another task.
-    writer: Option<Arc<KeptWaker>>,
-}
-
-/// What the server wants of a connection, from the weakest to the strongest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Order {
-    /// Nothing.
-    GoOn,
-    /// Make room, unless a request is being answered.
-    EndIfResting,
-    /// The next reply is the last.
-    LastReply,
-    /// End as soon as what is open has ended.
-    Finish,
-    /// End.
-    Cut,
-}
-
 impl Link {
     pub(crate) fn new(peer: Peer, options: &Options, now: Instant) -> Link {
         Link {
@@ -77,14 +45,10 @@ impl Link {
             accepted: std::time::Instant::now(),
             state: Mutex::new(State::new(options, now)),
             arrived_ns: AtomicI64::new(0),
-            order: AtomicU8::new(Order::GoOn as u8),
-            wakers: Mutex::default(),
+            orders: Orders::default(),
             decision: Mutex::default(),
             is_upgraded: AtomicBool::new(false),
             close: Mutex::new(None),
-            is_asked: AtomicBool::new(false),
-            is_closing: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
         }
     }
 
@@ -96,22 +60,14 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Since when nothing is wanted of this side, if that is so and it may end for the sake of others; or since when it is busy.
-    pub(crate) fn rests_since(&self, now: Instant) -> Result<Instant, Instant> {
-        let is_upgraded = self.is_upgraded();
-        self.state().rests_since(now).and_then(|since| if is_upgraded { Err(since) } else { Ok(since) })
-    }
-
     /// hyper has handed the stream on, which `close` closes. That is not called where a lock is held.
     pub(crate) fn set_upgraded(&self, close: Close) {
         *self.lock_close() = Some(close);
         self.is_upgraded.store(true, Ordering::SeqCst);
         // Whoever reads or writes may have looked between the order and this. By the locks, either the order is seen here, or who gave it
         // closes the stream and wakes them later.
-        let wakers = self.lock_wakers().clone();
         if self.ordered() == Order::Cut {
-            self.close_upgraded();
-            wakers.wake();
+            self.orders.wake_after(|| self.close_upgraded());
         }
     }
 
@@ -126,30 +82,8 @@ impl Link {
         self.is_upgraded.load(Ordering::SeqCst)
     }
 
-    /// Has it finish, as others wait for its place.
-    pub(crate) fn ask(&self) {
-        self.is_asked.store(true, Ordering::Relaxed);
-        self.order(Order::Finish);
-    }
-
-    pub(crate) fn is_asked(&self) -> bool {
-        self.is_asked.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn set_closing(&self) {
-        self.is_closing.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_over(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        self.orders.set_closing();
     }
 
     /// What becomes of the first request, which hyper is about to read.
@@ -177,64 +111,51 @@ impl Link {
         arrived.unwrap_or(self.accepted)
     }
 
-    /// Tells the connection. A weaker order than one before changes nothing.
-    pub(crate) fn order(&self, order: Order) {
-        if self.order.fetch_max(order as u8, Ordering::Release) < order as u8 {
-            // They stay: who is told to finish, and does not look again, is to hear of the end, too.
-            let wakers = self.lock_wakers().clone();
-            if order == Order::Cut {
-                self.close_upgraded();
-            }
-            wakers.wake();
-        }
-    }
-
     /// The strongest order so far, with `waker` to be woken for a stronger one.
     pub(crate) fn watch(&self, waker: &Waker) -> Order {
-        self.keep(|wakers| &mut wakers.reader, waker);
-        // After the waker stands: an order that comes later finds it.
-        self.ordered()
+        self.orders.watch(waker)
     }
 
     /// The same for whoever waits to write.
     pub(crate) fn watch_writing(&self, waker: &Waker) -> Order {
-        self.keep(|wakers| &mut wakers.writer, waker);
-        self.ordered()
-    }
-
-    /// To clone a waker and to drop one is foreign code: without the lock.
-    fn keep(&self, place: fn(&mut Wakers) -> &mut Option<Arc<KeptWaker>>, waker: &Waker) {
-        let knows = place(&mut self.lock_wakers()).as_ref().is_some_and(|known| known.will_wake(waker));
-        if !knows {
-            let waker = Arc::new(KeptWaker::from(waker));
-            let old = place(&mut self.lock_wakers()).replace(waker);
-            drop(old);
-        }
+        self.orders.watch_writing(waker)
     }
 
     /// The strongest order so far.
     pub(crate) fn ordered(&self) -> Order {
-        match self.order.load(Ordering::Acquire) {
-            0 => Order::GoOn,
-            1 => Order::EndIfResting,
-            2 => Order::LastReply,
-            3 => Order::Finish,
-            _ => Order::Cut,
-        }
+        self.orders.ordered()
     }
 
     /// Takes an order to make room back, as a request came first.
     pub(crate) fn go_on(&self) {
-        let (room, none) = (Order::EndIfResting as u8, Order::GoOn as u8);
-        let _ = self.order.compare_exchange(room, none, Ordering::Relaxed, Ordering::Relaxed);
+        self.orders.go_on();
     }
 
     fn lock_close(&self) -> MutexGuard<'_, Option<Close>> {
         self.close.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn lock_wakers(&self) -> MutexGuard<'_, Wakers> {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+impl Holder for Link {
+    fn client(&self) -> Client {
+        self.peer.network()
+    }
+
+    fn rests_since(&self, now: Instant) -> Result<Instant, Instant> {
+        let is_upgraded = self.is_upgraded();
+        self.state().rests_since(now).and_then(|since| if is_upgraded { Err(since) } else { Ok(since) })
+    }
+
+    fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.give(order, || {
+            if order == Order::Cut {
+                self.close_upgraded();
+            }
+        });
     }
 }
 
@@ -245,12 +166,6 @@ impl fmt::Debug for Link {
     }
 }
 
-impl Wakers {
-    fn wake(self) {
-        [self.reader, self.writer].into_iter().flatten().for_each(|waker| waker.wake_by_ref());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -258,7 +173,7 @@ mod tests {
     use std::task::{Wake, Waker};
     use std::time::Duration;
 
-    use super::{Instant, Link, Options, Order, Peer};
+    use super::{Holder as _, Instant, Link, Options, Order, Peer};
 
     #[derive(Default)]
     struct Count(AtomicUsize);

@@ -21,15 +21,21 @@ use hyper::service::service_fn;
 use tracing::debug;
 
 pub(crate) use self::farewell::farewell;
-pub(crate) use self::link::{Link, Order};
+pub(crate) use self::link::Link;
 use self::state::Expired;
 use self::watched::{Home, Watched};
 use crate::BoxError;
-use crate::connections::Place;
+use crate::connections::{self, Holder as _, Order};
 use crate::listener::Stream;
 use crate::request::{Held, answer};
 use crate::server::Shared;
 use crate::service::HttpService;
+
+/// All of a server's.
+pub(crate) type Connections = connections::Connections<Link>;
+
+/// A place among them.
+pub(crate) type Place = connections::Place<Link>;
 
 /// Serves one connection until either side is done with it, or it meets a limit.
 ///

@@ -9,9 +9,10 @@ use dapple_io::time::{Instant, Sleep, sleep_until};
 use hyper::rt::Executor;
 use tracing::debug;
 
-use super::link::{Link, Order};
+use super::link::Link;
 use super::pace::Pace;
 use super::progress::{Progress, watch};
+use crate::connections::{Holder as _, Order};
 use crate::options::Options;
 
 /// Runs what hyper gives it: the futures of a connection's streams.

@@ -11,8 +11,8 @@ use dapple_http::frames::{Scanner, Traffic};
 use dapple_io::time::Instant;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use super::link::{Link, Order};
-use crate::connections::Place;
+use super::{Link, Place};
+use crate::connections::Order;
 use crate::listener::Stream;
 use crate::server::Shared;
 

@@ -7,16 +7,18 @@ use std::time::Duration;
 use dapple_io::time::{Instant, timeout};
 
 use super::shortage::Shortage;
-use super::{Client, Connections};
+use super::{Client, Connections, Holder};
 use crate::listener::Peer;
 
 /// See the module. A place that becomes free is the first's for whom somebody was cut, then the first's who has a claim.
-pub(crate) struct Line<S> {
+#[derive(Debug)]
+pub struct Line<S, H> {
     waiting: VecDeque<Newcomer<S>>,
-    shortage: Shortage,
+    shortage: Shortage<H>,
 }
 
 /// One who waits for a place.
+#[derive(Debug)]
 pub(super) struct Newcomer<S> {
     stream: S,
     peer: Peer,
@@ -29,28 +31,36 @@ pub(super) struct Newcomer<S> {
 
 /// What becomes of a newcomer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn<S> {
+pub enum Turn<S> {
     /// There is a place.
     Enters(S, Peer),
     /// There was none for long enough.
     Leaves(S),
 }
 
-impl<S> Line<S> {
-    pub(crate) fn new() -> Line<S> {
-        Line { waiting: VecDeque::new(), shortage: Shortage::default() }
+impl<S, H: Holder> Line<S, H> {
+    /// Nobody waits. Those who will are `patient` if they wait for as long as it takes; else some leave after a moment.
+    pub fn new(is_patient: bool) -> Line<S, H> {
+        Line { waiting: VecDeque::new(), shortage: Shortage::new(is_patient) }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    pub(crate) fn join(&mut self, stream: S, peer: Peer, now: Instant) {
+    /// One more, who came just now.
+    pub fn join(&mut self, stream: S, peer: Peer, now: Instant) {
         self.waiting.push_back(Newcomer { stream, peer, since: now, has_claim: false, has_cut: false });
     }
 
     /// Whose turn it is to enter or to leave; to be called until it is nobody's. Sees to it that others make room.
-    pub(crate) fn turn(&mut self, connections: &Connections, now: Instant) -> Option<Turn<S>> {
+    pub fn turn(&mut self, connections: &Connections<H>, now: Instant) -> Option<Turn<S>> {
         if self.waiting.is_empty() {
             return None;
         }
@@ -66,7 +76,7 @@ impl<S> Line<S> {
     }
 
     /// The end has come: the first of those who wait.
-    pub(crate) fn leave(&mut self) -> Option<(S, Peer)> {
+    pub fn leave(&mut self) -> Option<(S, Peer)> {
         self.waiting.pop_front().map(|newcomer| (newcomer.stream, newcomer.peer))
     }
 
@@ -84,12 +94,12 @@ impl<S> Newcomer<S> {
 }
 
 /// Ready when it is time to look again: a place may be free, or somebody may have waited for long enough. Cancel safe.
-pub(crate) async fn pause(connections: &Connections) {
+pub async fn pause<H: Holder>(connections: &Connections<H>) {
     let _ = timeout(WAIT_STEP, connections.one_ended()).await;
 }
 
 /// How many wait at a time. Others wait in the kernel.
-pub(crate) const LINE_MAX: usize = 8;
+pub const LINE_MAX: usize = 8;
 
 /// How often it is looked while somebody waits.
 pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
@@ -102,8 +112,8 @@ mod tests {
     use dapple_io::time::Instant;
 
     use super::{Line, Turn};
-    use crate::connection::{Link, Order};
-    use crate::connections::{Connections, Place};
+    use crate::connection::{Connections, Link, Place};
+    use crate::connections::Order;
     use crate::listener::Peer;
     use crate::options::Options;
 
@@ -138,7 +148,7 @@ mod tests {
     fn as_many_are_asked_as_wait_and_one_is_cut_at_a_time() {
         let begin = Instant::now();
         let (connections, mut held) = full(&[1; 12], begin);
-        let mut line = Line::new();
+        let mut line = Line::new(false);
         for client in 2..=4 {
             line.join(client, peer(client), begin);
         }
@@ -165,7 +175,7 @@ mod tests {
     fn who_has_a_claim_goes_first_and_who_has_none_does_not_wait_for_long() {
         let begin = Instant::now();
         let (connections, mut held) = full(&[1; 4], begin);
-        let mut line = Line::new();
+        let mut line = Line::new(false);
         line.join("none", peer(1), begin);
         line.join("claim", peer(2), begin + MS);
         assert_eq!(line.turn(&connections, begin + MS), None);
@@ -181,10 +191,35 @@ mod tests {
     }
 
     #[test]
+    fn those_that_rest_are_waited_for_however_slowly_they_end() {
+        let begin = Instant::now();
+        let (connections, mut held) = full(&[1; 4], begin);
+        held[2].0.state().end(false, begin);
+        let mut line = Line::new(false);
+        line.join(1, peer(1), begin);
+        assert_eq!(line.turn(&connections, begin), None);
+        assert_eq!(ordered(&held, Order::EndIfResting), 1);
+        assert_eq!(line.turn(&connections, begin + 5_000 * MS), None, "nothing ran meanwhile");
+        end(&mut held, Order::EndIfResting);
+        assert_eq!(line.turn(&connections, begin + 5_001 * MS), Some(Turn::Enters(1, peer(1))));
+    }
+
+    #[test]
+    fn who_is_patient_stays() {
+        let begin = Instant::now();
+        let (connections, mut held) = full(&[1; 2], begin);
+        let mut line = Line::new(true);
+        line.join(1, peer(1), begin);
+        assert_eq!(line.turn(&connections, begin + 5_000 * MS), None);
+        held.pop();
+        assert_eq!(line.turn(&connections, begin + 5_001 * MS), Some(Turn::Enters(1, peer(1))));
+    }
+
+    #[test]
     fn who_does_not_end_although_it_was_cut_is_waited_for_no_longer() {
         let begin = Instant::now();
         let (connections, mut held) = full(&[1; 6], begin);
-        let mut line = Line::new();
+        let mut line = Line::new(false);
         line.join(2, peer(2), begin);
         assert_eq!(line.turn(&connections, begin), None);
         assert_eq!(line.turn(&connections, begin + 200 * MS), None);

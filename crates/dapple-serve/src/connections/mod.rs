@@ -1,5 +1,6 @@
 //! All connections of a server: counted, told to end, and those found that make room for others.
 
+mod holder;
 mod line;
 mod room;
 mod shortage;
@@ -13,40 +14,43 @@ use dapple_io::time::Instant;
 use dapple_sync::sync::Notify;
 use slab::Slab;
 
-pub(crate) use self::line::{LINE_MAX, Line, Turn, pause};
-pub(crate) use self::room::Client;
+pub use self::holder::{Holder, Order, Orders};
+pub use self::line::{LINE_MAX, Line, Turn, pause};
+pub use self::room::Client;
 use self::room::{GiveWay, Held, Standing, give_way, has_claim, richest};
-use crate::connection::{Link, Order};
 
 /// The connections that are open, upgraded ones included.
 #[derive(Debug)]
-pub(crate) struct Connections {
+pub struct Connections<H> {
     max: AtomicUsize,
-    open: Mutex<Open>,
+    open: Mutex<Open<H>>,
     /// One has ended.
     ended: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Open {
-    links: Slab<Arc<Link>>,
+#[derive(Debug)]
+struct Open<H> {
+    links: Slab<Arc<H>>,
     /// How many each client has.
     counts: HashMap<Client, usize>,
 }
 
 /// A connection that is counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    connections: Arc<Connections>,
+pub struct Place<H: Holder> {
+    connections: Arc<Connections<H>>,
     key: usize,
 }
 
-impl Connections {
-    pub(crate) fn new(max: usize) -> Connections {
-        Connections { max: AtomicUsize::new(max), open: Mutex::default(), ended: Notify::new() }
+impl<H: Holder> Connections<H> {
+    /// None, and at most so many.
+    pub fn new(max: usize) -> Connections<H> {
+        let open = Open { links: Slab::new(), counts: HashMap::new() };
+        Connections { max: AtomicUsize::new(max), open: Mutex::new(open), ended: Notify::new() }
     }
 
-    pub(crate) fn max(&self) -> usize {
+    /// How many there may be.
+    pub fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
     }
 
@@ -55,36 +59,40 @@ impl Connections {
     }
 
     /// How many there are.
-    pub(crate) fn open(&self) -> usize {
+    pub fn open(&self) -> usize {
         self.lock().links.len()
     }
 
     /// One more, or `None` where there are as many as there may be.
-    pub(crate) fn enter(self: &Arc<Self>, link: &Arc<Link>) -> Option<Place> {
+    pub fn enter(self: &Arc<Self>, link: &Arc<H>) -> Option<Place<H>> {
         let mut open = self.lock();
         if open.links.len() >= self.max() {
             return None;
         }
         let key = open.links.insert(link.clone());
-        *open.counts.entry(link.peer().network()).or_default() += 1;
+        *open.counts.entry(link.client()).or_default() += 1;
         Some(Place { connections: self.clone(), key })
     }
 
     /// Has some of those end that rest, or asks some to end whose client has most; enough for `count` newcomers like this one. Returns
-    /// those that were asked.
-    fn make_room(&self, newcomer: Client, count: usize, now: Instant) -> impl Iterator<Item = Arc<Link>> {
+    /// whether some rest, and those that were asked.
+    fn make_room(&self, newcomer: Client, count: usize, now: Instant) -> (bool, impl Iterator<Item = Arc<H>>) {
         let some = (self.max() / SOME_PART).min(SOME_MAX).max(count);
         let (at_once, soon) = {
             let open = self.lock();
-            let held: Vec<Held> = open.links.iter().map(|(key, link)| held(key, link, now)).collect();
+            let held: Vec<Held> = open.links.iter().map(|(key, link)| held(key, &**link, now)).collect();
             let GiveWay { at_once, soon } = give_way(&held, &open.counts, newcomer, some, now);
             let links = |keys: Vec<usize>| -> Vec<_> { keys.into_iter().map(|key| open.links[key].clone()).collect() };
             (links(at_once), links(soon))
         };
-        for link in at_once {
+        for link in &at_once {
             link.order(Order::EndIfResting);
         }
-        soon.into_iter().inspect(|link| link.ask())
+        let asked = soon.into_iter().inspect(|link| {
+            link.orders().set_asked();
+            link.order(Order::Finish);
+        });
+        (!at_once.is_empty(), asked)
     }
 
     /// Who has most connections. It takes a look at all clients.
@@ -101,7 +109,7 @@ impl Connections {
 
     /// Tells all of them.
     pub(crate) fn order(&self, order: Order) {
-        let all: Vec<Arc<Link>> = self.lock().links.iter().map(|(_, link)| link.clone()).collect();
+        let all: Vec<Arc<H>> = self.lock().links.iter().map(|(_, link)| link.clone()).collect();
         for link in all {
             link.order(order);
         }
@@ -123,17 +131,17 @@ impl Connections {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, Open<H>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl<H: Holder> Drop for Place<H> {
     fn drop(&mut self) {
         let link = {
             let mut open = self.connections.lock();
             let link = open.links.remove(self.key);
-            if let Entry::Occupied(mut count) = open.counts.entry(link.peer().network()) {
+            if let Entry::Occupied(mut count) = open.counts.entry(link.client()) {
                 *count.get_mut() -= 1;
                 if *count.get() == 0 {
                     count.remove();
@@ -141,17 +149,17 @@ impl Drop for Place {
             }
             link
         };
-        link.set_over();
+        link.orders().set_over();
         self.connections.ended.notify_one();
     }
 }
 
-fn held(key: usize, link: &Link, now: Instant) -> Held {
-    let rests_since = link.rests_since(now);
-    let order = link.ordered();
-    let standing = if link.is_closing() || order == Order::Cut {
+fn held(key: usize, link: &impl Holder, now: Instant) -> Held {
+    let (rests_since, orders) = (link.rests_since(now), link.orders());
+    let order = orders.ordered();
+    let standing = if orders.is_closing() || order == Order::Cut {
         Standing::Ending
-    } else if link.is_asked() {
+    } else if orders.is_asked() {
         Standing::Asked
     } else if rests_since.is_ok() && order <= Order::EndIfResting {
         Standing::Resting
@@ -161,7 +169,7 @@ fn held(key: usize, link: &Link, now: Instant) -> Held {
         Standing::Busy
     };
     let (Ok(since) | Err(since)) = rests_since;
-    Held { key, client: link.peer().network(), standing, since }
+    Held { key, client: link.client(), standing, since }
 }
 
 /// Which part of all connections is told to end at once where there is no room, even if fewer newcomers wait, and how many at most.
@@ -172,7 +180,8 @@ const SOME_MAX: usize = 64;
 mod tests {
     use dapple_io::time::Instant;
 
-    use super::{Link, Order, Standing, held};
+    use super::{Holder as _, Order, Standing, held};
+    use crate::connection::Link;
     use crate::listener::Peer;
     use crate::options::Options;
 
@@ -208,7 +217,8 @@ mod tests {
         });
         assert_eq!(closing, Standing::Ending, "last words may take a while");
         let asked = standing(|link| {
-            link.ask();
+            link.orders().set_asked();
+            link.order(Order::Finish);
             rest(link);
         });
         assert_eq!(asked, Standing::Asked);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use dapple_io::time::Instant;
 
 /// What counts as one client; all of a Unix socket are one.
-pub(crate) type Client = Option<IpAddr>;
+pub type Client = Option<IpAddr>;
 
 /// A connection that has a place.
 #[derive(Clone, Copy, Debug)]
