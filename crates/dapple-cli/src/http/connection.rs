@@ -7,6 +7,7 @@ use dapple::{Color, Handle};
 
 use super::http1::{self, End, Transport};
 use super::{Client, Limits, Service, http2};
+use crate::server::Link;
 
 /// What is known before the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,16 @@ pub(crate) enum Protocol {
     FirstBytes,
     /// HTTP/2, as was agreed on (ALPN).
     Http2,
+}
+
+/// On what terms a connection is served, beside those of its two sides.
+#[derive(Clone)]
+pub(crate) struct Terms<'a> {
+    pub(crate) limits: Arc<Limits>,
+    /// Says when the server closes.
+    pub(crate) handle: &'a Handle,
+    /// Says when others need the connection's place.
+    pub(crate) link: Arc<Link>,
 }
 
 /// Serves one connection until either side is done with it, it takes too long, or the server is closing.
@@ -27,19 +38,16 @@ pub(crate) async fn serve<S: Transport, V: Service>(
     protocol: Protocol,
     service: Arc<V>,
     client: Client,
-    limits: Arc<Limits>,
-    handle: &Handle,
+    terms: Terms<'_>,
     color: Option<Color>,
 ) {
     let begun = match protocol {
         Protocol::Http2 => (stream, Bytes::new()),
-        Protocol::FirstBytes => {
-            match http1::serve(stream, service.clone(), client.clone(), limits.clone(), handle).await {
-                End::Closed => return,
-                End::Http2 { stream, first } => (stream, first),
-            }
-        }
+        Protocol::FirstBytes => match http1::serve(stream, service.clone(), client.clone(), terms.clone()).await {
+            End::Closed => return,
+            End::Http2 { stream, first } => (stream, first),
+        },
     };
     // Boxed, so that those who wait in HTTP/1.1, most of all, have no room for this.
-    Box::pin(http2::serve(begun, service, client, limits, handle, color)).await;
+    Box::pin(http2::serve(begun, service, client, terms, color)).await;
 }

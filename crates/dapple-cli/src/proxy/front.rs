@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tracing::info;
 use super::proxy::Proxy;
 use super::rules;
 use super::tally::Count;
+use crate::http::connection::Terms;
 use crate::http::{Client, Limits, http1};
 use crate::server::{Ending, Gate, Host, Listening, Place};
 
@@ -70,7 +72,9 @@ impl Host for Door {
             let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
             let handle = proxy.handle.clone();
             // HTTP/2 without TLS is not spoken here: such a connection just ends.
-            drop(http1::serve(stream, proxy, client, limits, &handle).await);
+            let terms = Terms { limits, handle: &handle, link: place.link().clone() };
+            let serving = pin!(http1::serve(stream, proxy, client, terms));
+            drop(place.link().unless_cut(serving).await);
             place.finish();
         });
     }

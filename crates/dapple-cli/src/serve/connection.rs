@@ -10,15 +10,22 @@ use http::HeaderValue;
 use super::counters::OpenConnection;
 use super::site::Site;
 use crate::http::Client;
-use crate::http::connection::{Protocol, serve as serve_http};
-use crate::server::Tls;
+use crate::http::connection::{Protocol, Terms, serve as serve_http};
+use crate::server::{Link, Tls};
 
 /// Serves one connection until either side is done with it, it takes too long, or the server closes.
-pub(crate) async fn serve(stream: TcpStream, addr: SocketAddr, site: Arc<Site>, _open: OpenConnection) {
+pub(crate) async fn serve(
+    stream: TcpStream,
+    addr: SocketAddr,
+    site: Arc<Site>,
+    link: Arc<Link>,
+    _open: OpenConnection,
+) {
     // The color is taken at the start: while a task holds a shard, that is the current one.
     let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
     let (handle, limits, color) = (site.handle.clone(), site.limits(), color(&site));
-    serve_http(stream, Protocol::FirstBytes, site, client, limits, &handle, color).await;
+    let terms = Terms { limits, handle: &handle, link };
+    serve_http(stream, Protocol::FirstBytes, site, client, terms, color).await;
 }
 
 /// The same, encrypted; clients are told of the `alternative`.
@@ -26,20 +33,21 @@ pub(crate) async fn serve_tls(
     stream: TcpStream,
     addr: SocketAddr,
     site: Arc<Site>,
-    tls: Arc<Tls>,
-    alternative: Option<HeaderValue>,
+    link: Arc<Link>,
+    (tls, alternative): (Arc<Tls>, Option<HeaderValue>),
     _open: OpenConnection,
 ) {
     let client = Client { addr, is_secure: true, color: Color::current().id(), alternative };
     let handle = site.handle.clone();
     // Boxed: a handshake has more to remember than a connection that waits.
-    let accepted = Box::pin(tls.accept(stream, &handle)).await;
+    let accepted = Box::pin(tls.accept(stream, &handle, &link)).await;
     site.counters.add_handshake(accepted.is_some());
     let Some(stream) = accepted else { return };
     drop(tls);
     let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };
     let (limits, color) = (site.limits(), color(&site));
-    serve_http(stream, protocol, site, client, limits, &handle, color).await;
+    let terms = Terms { limits, handle: &handle, link };
+    serve_http(stream, protocol, site, client, terms, color).await;
 }
 
 /// The color of all streams of a connection, where they are not to have their own.

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use dapple::net::TcpStream;
@@ -131,22 +132,26 @@ impl Host for Door {
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
     fn serve(&self, stream: TcpStream, client: SocketAddr, place: Place) {
         let (site, open) = (self.site.clone(), self.site.counters.open_connection());
+        let link = place.link().clone();
         match &self.manner {
             Manner::Plain => self.site.spawn(async move {
-                connection::serve(stream, client, site, open).await;
+                let serving = pin!(connection::serve(stream, client, site, link, open));
+                place.link().unless_cut(serving).await;
                 place.finish();
             }),
             Manner::Tls(tls, alternative) => {
-                let (tls, alternative) = (tls.clone(), alternative.clone());
+                let encryption = (tls.clone(), alternative.clone());
                 self.site.spawn(async move {
-                    connection::serve_tls(stream, client, site, tls, alternative, open).await;
+                    let serving = pin!(connection::serve_tls(stream, client, site, link, encryption, open));
+                    place.link().unless_cut(serving).await;
                     place.finish();
                 });
             }
             Manner::Redirect(port) => {
                 let port = *port;
                 self.site.spawn(async move {
-                    redirect::serve(stream, client, site, port, open).await;
+                    let serving = pin!(redirect::serve(stream, client, site, link, port, open));
+                    place.link().unless_cut(serving).await;
                     place.finish();
                 });
             }

@@ -17,6 +17,7 @@ use tracing::error;
 
 use super::site::Site;
 use crate::http::Client;
+use crate::http::connection::Terms;
 use crate::http::http3::{self, Door, Handshake};
 use crate::server::{Admission, Place, Stage, Tls, within};
 
@@ -123,8 +124,10 @@ impl Door for SiteDoor {
             let client = Client { addr, is_secure: true, color: Color::current().id(), alternative: None };
             let handle = site.handle.clone();
             if let Some(Some(connection)) = within(handshake.finish(), handle.closing()).await {
-                let (limits, color) = (site.limits(), site.serial.then_some(Color::DEFAULT));
-                http3::serve(connection, site, client, limits, &handle, color).await;
+                let color = site.serial.then_some(Color::DEFAULT);
+                let terms = Terms { limits: site.limits(), handle: &handle, link: place.link().clone() };
+                let serving = pin!(http3::serve(connection, site, client, terms, color));
+                place.link().unless_cut(serving).await;
             }
             drop(open);
             place.finish();

@@ -11,15 +11,24 @@ use http::{Method, StatusCode};
 use super::counters::OpenConnection;
 use super::reply;
 use super::site::Site;
-use crate::http::connection::{Protocol, serve as serve_http};
+use crate::http::connection::{Protocol, Terms, serve as serve_http};
 use crate::http::{Client, Reply, RequestBody, Service};
+use crate::server::Link;
 
 /// Serves one connection with nothing but redirects.
-pub(crate) async fn serve(stream: TcpStream, addr: SocketAddr, site: Arc<Site>, port: u16, _open: OpenConnection) {
+pub(crate) async fn serve(
+    stream: TcpStream,
+    addr: SocketAddr,
+    site: Arc<Site>,
+    link: Arc<Link>,
+    port: u16,
+    _open: OpenConnection,
+) {
     let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
     let (handle, limits) = (site.handle.clone(), site.limits());
     let service = Arc::new(Redirect { port, site });
-    serve_http(stream, Protocol::FirstBytes, service, client, limits, &handle, None).await;
+    let terms = Terms { limits, handle: &handle, link };
+    serve_http(stream, Protocol::FirstBytes, service, client, terms, None).await;
 }
 
 /// Answers every request with the same address under `https`.

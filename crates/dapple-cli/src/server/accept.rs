@@ -8,17 +8,20 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dapple::net::{TcpListener, TcpStream};
-use dapple::time::sleep;
+use dapple::time::{Instant, sleep};
+use dapple_serve::Peer;
+use dapple_serve::connections::{LINE_MAX, Line, Turn, pause};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{SockFilter, SockRef};
 use tracing::warn;
 
-use super::admission::{Admission, Place, Refusal};
+use super::admission::{Admission, Place, Refusal, Ticket};
 use super::farewell::farewell;
+use super::link::Link;
 use super::stage::{Ending, Stage};
 
 /// Whoever serves what is accepted.
@@ -53,36 +56,32 @@ pub(crate) struct Accepting<H> {
     pub(crate) is_shared: bool,
 }
 
+/// Those who wait for a place here.
+type Waiting = Line<(TcpStream, SocketAddr, Ticket), Link>;
+
 /// Accepts until the last stage.
 ///
-/// At the limit that was asked for, clients are turned away if no place is free within a moment; at one that the descriptors set, they wait in the kernel's
-/// backlog until a connection ends, and those that are open end with their next response.
+/// At the limit, connections that rest make room, and then some of a client that has many more than the newcomer's. At the limit that was
+/// asked for, those for whom there is no room within a moment are turned away; at one that the descriptors set, they wait until a
+/// connection ends, most of them in the kernel's backlog, and those that are open end with their next response.
 pub(crate) async fn accept<H: Host>(accepting: Accepting<H>) {
     let Accepting { listener, host, admission, stage, is_short, .. } = &accepting;
     let mut finishing = pin!(stage.finishing());
     let mut limits = AtLimit::default();
+    let mut line = Line::new(*is_short);
     for count in 1_u64.. {
-        if *is_short {
-            limits.crowd(host.as_ref(), admission);
-            while admission.open() >= admission.max() {
-                limits.crowd(host.as_ref(), admission);
-                if let Err(ending) = unless(finishing.as_mut(), sleep(CROWDED_PAUSE)).await {
-                    return finish(&accepting, ending).await;
-                }
-            }
-        }
-        while !*is_short && limits.may_wait(admission) {
-            if let Err(ending) = unless(finishing.as_mut(), sleep(FULL_PAUSE)).await {
-                return finish(&accepting, ending).await;
-            }
-        }
-        match unless(finishing.as_mut(), listener.accept()).await {
-            Ok(Ok((stream, client))) => take(&accepting, &mut limits, stream, client),
-            Ok(Err(error)) => {
+        match unless(finishing.as_mut(), next(listener, admission, line.len())).await {
+            Ok(Some(Ok((stream, client)))) => join(&accepting, &mut line, stream, client),
+            Ok(Some(Err(error))) => {
                 warn!(%error, "a connection could not be accepted");
                 sleep(PAUSE).await;
             }
-            Err(ending) => return finish(&accepting, ending).await,
+            Ok(None) => {}
+            Err(ending) => return finish(&accepting, line, ending).await,
+        }
+        let_in(&accepting, &mut line);
+        if *is_short {
+            limits.crowd(host.as_ref(), admission);
         }
         if count % BATCH_LEN == 0 {
             // After a burst there may be thousands more; other work of this color and worker goes in between.
@@ -91,20 +90,50 @@ pub(crate) async fn accept<H: Host>(accepting: Accepting<H>) {
     }
 }
 
-/// Serves a connection, or turns it away.
-fn take<H: Host>(accepting: &Accepting<H>, limits: &mut AtLimit, stream: TcpStream, client: SocketAddr) {
+/// The next newcomer, or `None` when it is time to look after those that wait for a place. Cancel safe.
+async fn next(
+    listener: &TcpListener,
+    admission: &Admission,
+    waiting: usize,
+) -> Option<io::Result<(TcpStream, SocketAddr)>> {
+    match waiting {
+        0 => Some(listener.accept().await),
+        LINE_MAX.. => {
+            pause(admission.connections()).await;
+            None
+        }
+        _ => unless(pin!(pause(admission.connections())), listener.accept()).await.ok(),
+    }
+}
+
+/// Has a newcomer wait for its place, or turns it away.
+fn join<H: Host>(accepting: &Accepting<H>, line: &mut Waiting, stream: TcpStream, client: SocketAddr) {
     if let Some(words) = accepting.host.turns_away(client.ip()) {
         return turn_away(accepting, stream, words);
     }
-    match accepting.admission.admit(client.ip()) {
-        Ok(place) => {
-            limits.admitted(&accepting.admission, accepting.is_short);
-            accepting.host.serve(stream, client, place);
+    match accepting.admission.ticket(client.ip()) {
+        Ok(ticket) => line.join((stream, client, ticket), Peer::Tcp(client), Instant::now()),
+        Err(refusal) => turn_away(accepting, stream, words(refusal)),
+    }
+}
+
+/// Serves those whose turn it is, and turns those away who have waited for long enough.
+fn let_in<H: Host>(accepting: &Accepting<H>, line: &mut Waiting) {
+    let admission = &accepting.admission;
+    while let Some(turn) = line.turn(admission.connections(), Instant::now()) {
+        match turn {
+            Turn::Enters((stream, client, ticket), _) => enter(accepting, stream, client, ticket),
+            Turn::Leaves((stream, ..)) => turn_away(accepting, stream, words(admission.refuse(Refusal::Full))),
         }
-        Err(refusal) => {
-            limits.tell(refusal, &accepting.admission);
-            turn_away(accepting, stream, words(refusal));
-        }
+    }
+}
+
+/// Serves a connection, if there is a place.
+fn enter<H: Host>(accepting: &Accepting<H>, stream: TcpStream, client: SocketAddr, ticket: Ticket) {
+    let Accepting { host, admission, .. } = accepting;
+    match admission.enter(ticket) {
+        Ok(place) => host.serve(stream, client, place),
+        Err(_) => turn_away(accepting, stream, words(admission.refuse(Refusal::Full))),
     }
 }
 
@@ -121,12 +150,10 @@ fn turn_away<H: Host>(accepting: &Accepting<H>, stream: TcpStream, words: &'stat
     }
 }
 
-/// What has been said about limits, so that it is said once.
+/// Whether it has been said that descriptors are the limit, so that it is said once.
 #[derive(Default)]
 struct AtLimit {
     is_told: bool,
-    /// How often it was waited for a place since there was one.
-    waits: u32,
 }
 
 impl AtLimit {
@@ -141,33 +168,14 @@ impl AtLimit {
             host.set_crowded(false);
         }
     }
-
-    /// Whether to wait a little before somebody is turned away. Where clients come and go by the thousand, many of the connections that
-    /// count have ended, and only have not been looked at since.
-    fn may_wait(&mut self, admission: &Admission) -> bool {
-        let is_full = admission.open() >= admission.max();
-        self.waits = if is_full { (self.waits + 1).min(FULL_PAUSES_MAX + 1) } else { 0 };
-        is_full && self.waits <= FULL_PAUSES_MAX
-    }
-
-    /// Somebody came in: when there is room again for long, the next shortage is news.
-    fn admitted(&mut self, admission: &Admission, is_short: bool) {
-        if !is_short && admission.open() < admission.max() / 2 {
-            self.is_told = false;
-        }
-    }
-
-    fn tell(&mut self, refusal: Refusal, admission: &Admission) {
-        if refusal == Refusal::Full && !std::mem::replace(&mut self.is_told, true) {
-            let connections_max = admission.max();
-            warn!(connections_max, "all connections are in use; new ones are refused until one ends");
-        }
-    }
 }
 
 /// The end of accepting. Where nobody else has the socket, clients whose connection the kernel has made already are served
 /// like all others, and those that come now are left to try again: closing the socket would reset what waits in it.
-async fn finish<H: Host>(accepting: &Accepting<H>, ending: Ending) {
+async fn finish<H: Host>(accepting: &Accepting<H>, mut line: Waiting, ending: Ending) {
+    while let Some(((stream, client, ticket), _)) = line.leave() {
+        enter(accepting, stream, client, ticket);
+    }
     if ending == Ending::HandOver || accepting.is_shared {
         return;
     }
@@ -176,13 +184,16 @@ async fn finish<H: Host>(accepting: &Accepting<H>, ending: Ending) {
         warn!(%error, "clients that connect right now may be reset");
     }
     let begin = Instant::now();
-    let mut limits = AtLimit::default();
     loop {
         let is_last = begin.elapsed() >= FINISH;
         while let Ok((stream, client)) = accept_now(&accepting.listener) {
-            take(accepting, &mut limits, stream, client);
+            join(accepting, &mut line, stream, client);
+            let_in(accepting, &mut line);
         }
         if is_last {
+            while let Some(((stream, client, ticket), _)) = line.leave() {
+                enter(accepting, stream, client, ticket);
+            }
             return;
         }
         // Handshakes that have begun may end: as far away as clients usually are.
@@ -245,7 +256,10 @@ impl Drop for TurnedAway {
 }
 
 /// The result of `future`, or that of `stop` where that is ready.
-async fn unless<F: Future, S>(mut stop: Pin<&mut impl Future<Output = S>>, future: F) -> Result<F::Output, S> {
+pub(super) async fn unless<F: Future, S>(
+    mut stop: Pin<&mut impl Future<Output = S>>,
+    future: F,
+) -> Result<F::Output, S> {
     let mut future = pin!(future);
     let race = poll_fn(|cx| match stop.as_mut().poll(cx) {
         Poll::Ready(stopped) => Poll::Ready(Err(stopped)),
@@ -275,13 +289,6 @@ const MEMORY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\nco
 
 /// How many clients are turned away at the same time.
 const TURNED_AWAY_MAX: usize = 256;
-
-/// How long accepting rests where all places are taken, and how often in a row before somebody is turned away.
-const FULL_PAUSE: Duration = Duration::from_millis(1);
-const FULL_PAUSES_MAX: u32 = 200;
-
-/// How often it is looked whether a connection has ended, where descriptors are short.
-const CROWDED_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long accepting rests after an error that may last.
 const PAUSE: Duration = Duration::from_millis(100);

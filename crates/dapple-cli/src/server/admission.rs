@@ -4,16 +4,19 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dapple_serve::connections::{self, Connections};
+
+use super::link::Link;
 
 /// Counts connections, and decides about new ones.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// Connections at the same time.
-    max: usize,
+    /// Those that have a place.
+    connections: Arc<Connections<Link>>,
     per_address: PerAddress,
-    open: AtomicUsize,
     is_short_of_memory: AtomicBool,
     refused: [AtomicU64; Refusal::ALL.len()],
     /// Connections that ended because the process did.
@@ -51,20 +54,29 @@ impl Refusal {
         [(Refusal::Full, "full"), (Refusal::Address, "address"), (Refusal::Memory, "memory")];
 }
 
+/// What an address may have one more connection by. It counts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    admission: Arc<Admission>,
+    network: IpAddr,
+    /// Whether it is counted.
+    is_counted: bool,
+}
+
 /// A connection that is counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    admission: Arc<Admission>,
-    address: Option<IpAddr>,
+    link: Arc<Link>,
+    ticket: Ticket,
+    _place: connections::Place<Link>,
     is_finished: bool,
 }
 
 impl Admission {
     pub(crate) fn new(max: usize, per_address: PerAddress) -> Admission {
         Admission {
-            max,
+            connections: Arc::new(Connections::new(max)),
             per_address,
-            open: AtomicUsize::new(0),
             is_short_of_memory: AtomicBool::new(false),
             refused: Default::default(),
             cut: AtomicU64::new(0),
@@ -73,38 +85,62 @@ impl Admission {
         }
     }
 
-    /// A place for a connection of `address`.
+    /// A place for a connection of `address`, if one is free.
     ///
     /// # Errors
     ///
     /// Which limit it met; that is counted.
+    #[cfg(any(test, feature = "http3"))]
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Place, Refusal> {
-        let refuse = |refusal: Refusal| {
-            self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
-            Err(refusal)
-        };
+        self.enter(self.ticket(address)?).map_err(|_| self.refuse(Refusal::Full))
+    }
+
+    /// Whether `address` may have another connection, whatever room there is.
+    ///
+    /// # Errors
+    ///
+    /// Which limit it met; that is counted.
+    pub(crate) fn ticket(self: &Arc<Self>, address: IpAddr) -> Result<Ticket, Refusal> {
         if self.is_short_of_memory.load(Ordering::Relaxed) {
-            return refuse(Refusal::Memory);
+            return Err(self.refuse(Refusal::Memory));
         }
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return refuse(Refusal::Full);
-        }
-        let place = |address| Ok(Place { admission: self.clone(), address, is_finished: false });
         let network = network(address);
         let max = match self.per_address {
             PerAddress::Everybody(max) => max,
             PerAddress::Others(max) if !network.is_loopback() => max,
-            _ => return place(None),
+            _ => return Ok(Ticket { admission: self.clone(), network, is_counted: false }),
         };
         let mut shard = self.shard(network);
         let count = shard.entry(network).or_default();
         if *count >= max {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return refuse(Refusal::Address);
+            return Err(self.refuse(Refusal::Address));
         }
         *count += 1;
-        place(Some(network))
+        Ok(Ticket { admission: self.clone(), network, is_counted: true })
+    }
+
+    /// A place for a connection.
+    ///
+    /// # Errors
+    ///
+    /// None is free. The ticket comes back.
+    pub(crate) fn enter(&self, ticket: Ticket) -> Result<Place, Ticket> {
+        let link = Arc::new(Link::new(Some(ticket.network)));
+        match self.connections.enter(&link) {
+            Some(place) => Ok(Place { link, ticket, _place: place, is_finished: false }),
+            None => Err(ticket),
+        }
+    }
+
+    /// Counts a refusal, and gives it back.
+    pub(super) fn refuse(&self, refusal: Refusal) -> Refusal {
+        self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
+        refusal
+    }
+
+    /// Those that have a place, who may make room for others.
+    pub(super) fn connections(&self) -> &Connections<Link> {
+        &self.connections
     }
 
     /// From now on nobody is admitted, as memory is short; or everybody is again.
@@ -114,12 +150,12 @@ impl Admission {
 
     /// Connections that are open now.
     pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.connections.open()
     }
 
     /// The most connections at a time.
     pub(crate) fn max(&self) -> usize {
-        self.max
+        self.connections.max()
     }
 
     /// How many were refused for this reason.
@@ -144,6 +180,11 @@ impl Admission {
 }
 
 impl Place {
+    /// What the connection is at, and what others want of its place.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
     /// The connection has come to its own end.
     pub(crate) fn finish(mut self) {
         self.is_finished = true;
@@ -152,13 +193,16 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let admission = &self.admission;
-        admission.open.fetch_sub(1, Ordering::Relaxed);
         if !self.is_finished {
-            admission.cut.fetch_add(1, Ordering::Relaxed);
+            self.ticket.admission.cut.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(address) = self.address
-            && let Entry::Occupied(mut count) = admission.shard(address).entry(address)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.is_counted
+            && let Entry::Occupied(mut count) = self.admission.shard(self.network).entry(self.network)
         {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

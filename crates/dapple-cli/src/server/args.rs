@@ -10,7 +10,7 @@ use crate::config::number;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct AdmissionArgs {
-    /// The most connections of clients at a time; at the limit new ones are answered with 503 [default: 10000, or as many as the
+    /// The most connections of clients at a time; at the limit those that rest make room [default: 10000, or as many as the
     /// limit on open files leaves room for]
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
     connections: Option<u32>,

@@ -15,7 +15,9 @@ use dapple::tls::{self, CertificateFiles, Certificates, TlsAcceptor, TlsStream};
 use dapple::{Closed, Handle};
 use tracing::debug;
 
+use super::accept::unless;
 use super::farewell::farewell;
+use super::link::Link;
 
 /// Where certificates come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,9 +87,9 @@ impl Tls {
     }
 
     /// Makes an encrypted stream of a connection; `None` where that did not work, and the connection has ended.
-    pub(crate) async fn accept(&self, stream: TcpStream, handle: &Handle) -> Option<TlsStream<TcpStream>> {
-        let handshake = self.acceptor.accept_or_return(stream, HANDSHAKE_MAX);
-        match within(handshake, handle.closing()).await? {
+    pub(crate) async fn accept(&self, stream: TcpStream, handle: &Handle, link: &Link) -> Option<TlsStream<TcpStream>> {
+        let handshake = within(self.acceptor.accept_or_return(stream, HANDSHAKE_MAX), handle.closing());
+        match unless(pin!(link.unwanted()), handshake).await.ok()?? {
             Ok(stream) => Some(stream),
             Err((tls::Error::NotTls { first_bytes }, stream)) if is_http(&first_bytes) => {
                 farewell(stream, PLAIN).await;

@@ -189,9 +189,13 @@ fn a_good_copy_is_not_sent_again() {
 #[test]
 fn at_the_limit_a_client_is_told_so() {
     let site = Site::with_index();
-    let server = Server::start(&site.path, &["--connections", "2"]);
+    site.write("large.bin", crate::support::noise(16 << 20, 9));
+    let server = Server::start(&site.path, &["--connections", "2", "--cache-mb", "1"]);
     let (mut first, mut second) = (server.connect(), server.connect());
-    assert_eq!((first.get("/").status, second.get("/").status), (200, 200));
+    for client in [&mut first, &mut second] {
+        client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.read_head().status, 200);
+    }
     let mut third = server.connect();
     third.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let refusal = third.read_response();

@@ -27,6 +27,7 @@ mod reload;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod rfc;
+mod room;
 mod rules;
 mod shutdown;
 mod sign;

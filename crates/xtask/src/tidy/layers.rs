@@ -30,7 +30,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-macros",
         ]),
     ),
-    ("dapple-cli", Some(&["dapple", "dapple-http"])),
+    ("dapple-cli", Some(&["dapple", "dapple-http", "dapple-serve"])),
     ("soak", Some(&["dapple"])),
     ("ecosystem", Some(&["dapple"])),
     ("rpc", Some(&["dapple"])),

@@ -120,7 +120,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
                 }
             };
         }
-        let mut keep_alive = asked.keep_alive && is_complete && !reply.close;
+        let mut keep_alive = asked.keep_alive && is_complete && !reply.close && !self.link.is_finishing();
         if keep_alive && self.watch.is_closing().await {
             // Those that have arrived are answered.
             keep_alive = matches!(HeadScan::new().find(work.input(), &self.limits.head), Ok(Some(_)));

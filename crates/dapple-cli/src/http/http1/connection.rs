@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use dapple::Handle;
 use dapple_http::{Found, Refusal};
 use tracing::debug;
 
@@ -16,8 +15,10 @@ use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::clock::{now_ms, within};
+use crate::http::connection::Terms;
 use crate::http::pace::{Pace, millis, send_pace};
 use crate::http::{Awaited, Client, Limits, Service, Tunnel};
+use crate::server::Link;
 
 /// How it went on with a connection.
 pub(crate) enum End<S> {
@@ -38,6 +39,7 @@ pub(super) struct Connection<S, V> {
     pub(super) service: Arc<V>,
     pub(super) client: Client,
     pub(super) limits: Arc<Limits>,
+    pub(super) link: Arc<Link>,
     pub(super) watch: Watch,
     /// Until when the head has to be complete that has begun to arrive.
     head_until_ms: Option<u64>,
@@ -60,14 +62,13 @@ pub(crate) async fn serve<S: Transport, V: Service>(
     stream: S,
     service: Arc<V>,
     client: Client,
-    limits: Arc<Limits>,
-    handle: &Handle,
+    Terms { limits, handle, link }: Terms<'_>,
 ) -> End<S> {
     let watch = Watch::new(handle);
-    let mut connection = Connection { stream, service, client, limits, watch, head_until_ms: None };
+    let mut connection = Connection { stream, service, client, limits, link, watch, head_until_ms: None };
     let mut is_first = true;
     loop {
-        let Some(mut work) = connection.first_bytes().await else { return connection.end().await };
+        let Some(mut work) = connection.first_bytes(is_first).await else { return connection.end().await };
         let next = connection.requests(&mut work, is_first).await;
         is_first = false;
         match next {
@@ -110,7 +111,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
     }
 
     /// Waits for a request. The buffer is taken when there is something to put into it. `None`: the connection is over.
-    async fn first_bytes(&mut self) -> Option<Lease> {
+    async fn first_bytes(&mut self, is_first: bool) -> Option<Lease> {
         let mut idle_since_ms = None;
         poll_fn(|cx| {
             let mut work = Lease::take();
@@ -127,6 +128,13 @@ impl<S: Transport, V: Service> Connection<S, V> {
             }
             let now_ms = now_ms();
             let since_ms = *idle_since_ms.get_or_insert(now_ms);
+            if !is_first {
+                self.link.rest(now_ms);
+            }
+            if self.link.gives_way() {
+                debug!("a connection that rested was closed, as there was no room for more");
+                return Poll::Ready(None);
+            }
             let until_ms = since_ms.saturating_add(millis(self.limits.idle_timeout));
             if now_ms >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.service.is_crowded() {
                 return Poll::Ready(None);
@@ -149,6 +157,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
         for count in 1_u32.. {
             match work.find_head(&self.limits.head) {
                 Ok(Some(found)) => {
+                    self.link.begin();
                     if let Some(next) = self.answer_in_time(work, found).await {
                         return next;
                     }
@@ -231,10 +240,17 @@ impl<S: Transport, V: Service> Connection<S, V> {
             return Some(next);
         }
         let timeout_ms = millis(self.limits.head_timeout);
-        let mut until_ms = *self.head_until_ms.get_or_insert_with(|| now_ms().saturating_add(timeout_ms));
+        let begin_ms = now_ms();
+        self.link.await_request(begin_ms);
+        let mut until_ms = *self.head_until_ms.get_or_insert(begin_ms.saturating_add(timeout_ms));
+        let mut gives_way = false;
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(result) = work.poll_fill(&mut self.stream, self.limits.head.len_max, cx) {
                 return Poll::Ready(Some(result));
+            }
+            gives_way = self.link.gives_way();
+            if gives_way {
+                return Poll::Ready(None);
             }
             if self.watch.poll_closing(cx).is_ready() {
                 until_ms = until_ms.min(now_ms().saturating_add(CLOSING_GRACE_MS));
@@ -245,7 +261,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
         self.head_until_ms = Some(until_ms);
         let has_begun = work.input().iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
         match outcome {
-            Some(Ok(0)) | None if !has_begun => Some(Next::Close),
+            Some(Ok(0)) | None if !has_begun || gives_way => Some(Next::Close),
             Some(Ok(0)) => Some(self.refuse(work, Refusal::CutShort).await),
             Some(Ok(_)) if is_first && is_http2(work.input()) => Some(Next::Http2),
             Some(Ok(_)) => None,

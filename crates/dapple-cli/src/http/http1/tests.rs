@@ -15,8 +15,10 @@ use dapple_http::Request;
 use http::{HeaderMap, StatusCode};
 
 use super::{End, serve};
+use crate::http::connection::Terms;
 use crate::http::tunnel::Duplex;
 use crate::http::{Body, BodyStream, Client, Limits, Observer, Reply, RequestBody, Service, Tunnel};
+use crate::server::Link;
 
 /// Answers by the path.
 struct Program;
@@ -118,10 +120,9 @@ impl Server {
                 let handle = handle.clone();
                 drop(dapple::spawn(async move {
                     let client = Client { addr, is_secure: false, color: 0, alternative: None };
-                    let limits = Arc::new(Limits::default());
-                    if let End::Http2 { stream, first } =
-                        serve(stream, Arc::new(Program), client, limits, &handle).await
-                    {
+                    let (limits, link) = (Arc::new(Limits::default()), Arc::new(Link::new(None)));
+                    let terms = Terms { limits, handle: &handle, link };
+                    if let End::Http2 { stream, first } = serve(stream, Arc::new(Program), client, terms).await {
                         stream.write_all(&[b"second: ", &first[..]].concat()).await.unwrap();
                     }
                 }));

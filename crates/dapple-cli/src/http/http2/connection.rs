@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dapple::Color;
 use dapple::hyper_rt::Timer;
 use dapple::time::sleep;
-use dapple::{Color, Handle};
 use dapple_http::frames::Traffic;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
@@ -19,6 +19,7 @@ use tracing::debug;
 use super::answer::answer;
 use super::rewind::Rewind;
 use super::streams::Streams;
+use crate::http::connection::Terms;
 use crate::http::http1::Transport;
 use crate::http::{Client, Limits, Service};
 
@@ -30,11 +31,10 @@ pub(crate) async fn serve<S: Transport, V: Service>(
     (stream, first): (S, Bytes),
     service: Arc<V>,
     client: Client,
-    limits: Arc<Limits>,
-    handle: &Handle,
+    Terms { limits, handle, link }: Terms<'_>,
     color: Option<Color>,
 ) {
-    let streams = Streams::new(color, limits.clone());
+    let streams = Streams::new(color, limits.clone(), link.clone());
     let traffic = Arc::new(Traffic::default());
     let stream = Rewind::new(first, stream, traffic.clone());
     let (answering, answer_limits) = (service.clone(), limits.clone());
@@ -52,6 +52,14 @@ pub(crate) async fn serve<S: Transport, V: Service>(
             if let Poll::Ready(result) = http.as_mut().poll(cx) {
                 return Poll::Ready(Event::Ended(result));
             }
+            // What is open is answered first, and all of that written.
+            let gives_way = link.gives_way();
+            if gives_way && rest.streams.open() == 0 && !rest.traffic.is_blocked() {
+                return Poll::Ready(Event::GivesWay);
+            }
+            if gives_way && !is_ending {
+                return Poll::Ready(Event::Ending);
+            }
             if !is_ending && poll(closing.as_mut(), cx).is_ready() {
                 return Poll::Ready(Event::Ending);
             }
@@ -60,6 +68,7 @@ pub(crate) async fn serve<S: Transport, V: Service>(
         match event.await {
             Event::Ended(Ok(())) => return,
             Event::Ended(Err(error)) => return debug!(%error, "a connection of HTTP/2 ended early"),
+            Event::GivesWay => return debug!("a connection that rested was closed, as there was no room for more"),
             Event::Ending => {
                 is_ending = true;
                 http.as_mut().graceful_shutdown();
@@ -83,6 +92,7 @@ pub(crate) async fn serve<S: Transport, V: Service>(
 enum Event {
     Ended(hyper::Result<()>),
     Ending,
+    GivesWay,
     Tick,
 }
 

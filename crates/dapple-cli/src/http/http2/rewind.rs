@@ -24,6 +24,7 @@ impl<S> Rewind<S> {
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.traffic.set_blocked(result.is_pending());
         if let Poll::Ready(Ok(len)) = result {
             self.traffic.wrote(len);
         }
@@ -80,7 +81,9 @@ impl<S: Write + Unpin> Write for Rewind<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.traffic.set_blocked(flushed.is_pending());
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

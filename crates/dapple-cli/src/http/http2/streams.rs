@@ -16,6 +16,7 @@ use super::progress::{Progress, watch};
 use crate::http::Limits;
 use crate::http::clock::now_ms;
 use crate::http::pace::{Pace, send_pace};
+use crate::server::Link;
 
 /// Runs what hyper gives it: the future of each stream.
 #[derive(Clone)]
@@ -25,15 +26,16 @@ struct Shared {
     /// The color of all streams; each has its own where this is `None`.
     color: Option<Color>,
     limits: Arc<Limits>,
+    link: Arc<Link>,
     open: AtomicUsize,
     begun: AtomicU64,
     was_slow: AtomicBool,
 }
 
 impl Streams {
-    pub(super) fn new(color: Option<Color>, limits: Arc<Limits>) -> Streams {
+    pub(super) fn new(color: Option<Color>, limits: Arc<Limits>, link: Arc<Link>) -> Streams {
         let (open, begun, was_slow) = Default::default();
-        Streams(Arc::new(Shared { color, limits, open, begun, was_slow }))
+        Streams(Arc::new(Shared { color, limits, link, open, begun, was_slow }))
     }
 
     /// How many there are.
@@ -56,6 +58,7 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         self.0.begun.fetch_add(1, Ordering::Relaxed);
         self.0.open.fetch_add(1, Ordering::Relaxed);
+        self.0.link.begin();
         let open = Open(self.0.clone());
         let task = async move {
             in_time(stream, &open.0).await;
@@ -72,7 +75,9 @@ struct Open(Arc<Shared>);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        if self.0.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.link.rest(now_ms());
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dapple::Color;
 use dapple::time::{sleep, timeout};
-use dapple::{Color, Handle};
 use h3::error::{Code, ConnectionError};
 use h3::server::RequestResolver;
 use quinn::VarInt;
@@ -17,7 +17,10 @@ use tracing::debug;
 
 use super::answer::answer;
 use super::metered;
+use crate::http::clock::now_ms;
+use crate::http::connection::Terms;
 use crate::http::{Awaited, Client, Limits, Service};
+use crate::server::Link;
 
 type Http = h3::server::Connection<metered::Connection, Bytes>;
 
@@ -29,8 +32,7 @@ pub(crate) async fn serve<V: Service>(
     quic: quinn::Connection,
     service: Arc<V>,
     client: Client,
-    limits: Arc<Limits>,
-    handle: &Handle,
+    Terms { limits, handle, link }: Terms<'_>,
     color: Option<Color>,
 ) {
     let mut builder = h3::server::builder();
@@ -44,11 +46,13 @@ pub(crate) async fn serve<V: Service>(
         Err(_) => return debug!("a client of HTTP/3 did not let its connection begin"),
     };
     let mut closing = pin!(handle.closing());
-    let mut rest = Rest::new(&limits, quic.clone());
+    let mut rest = Rest::new(&limits, quic.clone(), link);
     let mut tick = pin!(sleep(rest.tick));
     let mut is_ending = false;
     loop {
-        match next(&mut http, (!is_ending).then_some(closing.as_mut()), tick.as_mut()).await {
+        let is_open = rest.open.load(Ordering::Relaxed) > 0;
+        let link = (!is_ending || !is_open).then(|| rest.link.clone());
+        match next(&mut http, (!is_ending).then_some(closing.as_mut()), link.as_deref(), tick.as_mut()).await {
             Event::Request(Ok(Some(request))) => {
                 let open = rest.begin();
                 let answering = answer(*request, latest.take(), service.clone(), client.clone(), limits.clone());
@@ -62,8 +66,9 @@ pub(crate) async fn serve<V: Service>(
                 });
             }
             Event::Request(Ok(None)) => break,
+            Event::GivesWay if !is_open => break,
             Event::Request(Err(error)) => return debug!(%error, "a connection of HTTP/3 ended"),
-            Event::Ending => {
+            Event::Ending | Event::GivesWay => {
                 is_ending = true;
                 go_away(&mut http, &mut rest).await;
             }
@@ -96,18 +101,23 @@ async fn go_away(http: &mut Http, rest: &mut Rest) {
 enum Event {
     Request(Result<Option<Box<RequestResolver<metered::Connection, Bytes>>>, ConnectionError>),
     Ending,
+    GivesWay,
     Tick,
 }
 
 async fn next(
     http: &mut Http,
     mut closing: Option<Pin<&mut impl Future<Output = ()>>>,
+    link: Option<&Link>,
     mut tick: Pin<&mut impl Future<Output = ()>>,
 ) -> Event {
     let mut request = pin!(http.accept());
     let event = poll_fn(|cx| {
         if let Poll::Ready(request) = request.as_mut().poll(cx) {
             return Poll::Ready(Event::Request(request.map(|request| request.map(Box::new))));
+        }
+        if link.is_some_and(|link| link.gives_way()) {
+            return Poll::Ready(Event::GivesWay);
         }
         if closing.as_mut().is_some_and(|closing| is_ready(closing.as_mut(), cx)) {
             return Poll::Ready(Event::Ending);
@@ -124,6 +134,7 @@ fn is_ready(future: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) ->
 /// How long nothing has happened on a connection.
 struct Rest {
     quic: quinn::Connection,
+    link: Arc<Link>,
     open: Arc<AtomicUsize>,
     begun: u64,
     /// How often it is looked.
@@ -134,16 +145,17 @@ struct Rest {
 }
 
 impl Rest {
-    fn new(limits: &Limits, quic: quinn::Connection) -> Rest {
+    fn new(limits: &Limits, quic: quinn::Connection, link: Arc<Link>) -> Rest {
         let tick = (limits.idle_timeout.min(limits.linger_timeout) / 4).clamp(TICK_MIN, TICK_MAX);
-        Rest { quic, open: Arc::default(), begun: 0, tick, seen: (0, 0), rested: Duration::ZERO }
+        Rest { quic, link, open: Arc::default(), begun: 0, tick, seen: (0, 0), rested: Duration::ZERO }
     }
 
     /// A request begins; it lasts until the result is dropped.
     fn begin(&mut self) -> Open {
         self.begun += 1;
         self.open.fetch_add(1, Ordering::Relaxed);
-        Open(self.open.clone())
+        self.link.begin();
+        Open(self.open.clone(), self.link.clone())
     }
 
     /// For so long there was no request, none began, and nothing was left to be sent, or it was not taken.
@@ -161,11 +173,14 @@ impl Rest {
 }
 
 /// Counts a request as open until it is dropped.
-struct Open(Arc<AtomicUsize>);
+struct Open(Arc<AtomicUsize>, Arc<Link>);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // The last of its reply may still be on its way, so that it rests only after a while.
+            self.1.await_request(now_ms());
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tracing::warn;
 
 use super::exposition::CONTENT_TYPE as EXPOSITION;
+use crate::http::connection::Terms;
 use crate::http::{Body, Client, Limits, Reply, RequestBody, Service, http1};
+use crate::server::Link;
 
 /// Whose numbers are asked for.
 pub(crate) trait Numbers: Send + Sync + 'static {
@@ -53,7 +55,8 @@ pub(crate) async fn serve<N: Numbers>(listener: TcpListener, numbers: Arc<N>) {
 
 async fn answer<N: Numbers>(stream: TcpStream, service: Arc<Page<N>>, client: Client, limits: Arc<Limits>) {
     // HTTP/2 by prior knowledge is not spoken here.
-    drop(http1::serve(stream, service, client, limits, &Handle::current()).await);
+    let link = Arc::new(Link::new(None));
+    drop(http1::serve(stream, service, client, Terms { limits, handle: &Handle::current(), link }).await);
 }
 
 /// Prints the address, as it may have been given with port 0.

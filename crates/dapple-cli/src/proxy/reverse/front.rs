@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tracing::info;
 
 use super::forwarded;
 use super::reverse::Reverse;
-use crate::http::connection::{Protocol, serve as serve_http};
+use crate::http::connection::{Protocol, Terms, serve as serve_http};
 use crate::http::{Client, Limits};
 use crate::proxy::front::FORBIDDEN;
 use crate::proxy::tally::Count;
@@ -70,18 +71,9 @@ impl Host for Door {
             let client = Client { addr, is_secure: tls.is_some(), color: Color::current().id(), alternative: None };
             let handle = reverse.common.handle.clone();
             let color = reverse.common.serial.then_some(Color::DEFAULT);
-            match tls {
-                None => serve_http(stream, Protocol::FirstBytes, reverse, client, limits, &handle, color).await,
-                Some(tls) => {
-                    // Boxed: a handshake has more to remember than a connection that waits.
-                    let accepted = Box::pin(tls.accept(stream, &handle)).await;
-                    if let Some(stream) = accepted {
-                        let is_http2 = stream.alpn() == Some(b"h2");
-                        let protocol = if is_http2 { Protocol::Http2 } else { Protocol::FirstBytes };
-                        serve_http(stream, protocol, reverse, client, limits, &handle, color).await;
-                    }
-                }
-            }
+            let terms = Terms { limits, handle: &handle, link: place.link().clone() };
+            let serving = pin!(serve(stream, tls, reverse, client, terms, color));
+            place.link().unless_cut(serving).await;
             place.finish();
         });
     }
@@ -105,6 +97,26 @@ impl Host for Door {
         info!(%client, "a client that may not use this proxy was turned away");
         self.reverse.tally.one(Count::Strangers);
         Some(FORBIDDEN)
+    }
+}
+
+/// One connection, encrypted or not.
+async fn serve(
+    stream: TcpStream,
+    tls: Option<Arc<Tls>>,
+    reverse: Arc<Reverse>,
+    client: Client,
+    terms: Terms<'_>,
+    color: Option<Color>,
+) {
+    let Some(tls) = tls else {
+        return serve_http(stream, Protocol::FirstBytes, reverse, client, terms, color).await;
+    };
+    // Boxed: a handshake has more to remember than a connection that waits.
+    let accepted = Box::pin(tls.accept(stream, terms.handle, &terms.link)).await;
+    if let Some(stream) = accepted {
+        let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };
+        serve_http(stream, protocol, reverse, client, terms, color).await;
     }
 }
 

@@ -40,10 +40,18 @@ fn one_address_has_its_share() {
 
 #[test]
 fn at_the_limit_new_clients_are_told_so() {
+    // It does not answer before the end.
+    let (go, gone) = channel::<()>();
+    let gone = Mutex::new(gone);
+    let origin = Origin::start(move |_, _| gone.lock().unwrap().recv().is_ok());
     let proxy = Server::start_proxy(&["--connections", "2"]);
-    let users = [user(&proxy), user(&proxy)];
-    assert!(refusal(&proxy).contains("All connections are in use"));
-    drop(users);
+    let users = [(); 2].map(|()| {
+        let mut client = proxy.connect();
+        client.send(format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", origin.url("/")));
+        client
+    });
+    assert!(eventually(LIMIT, || refusal(&proxy).contains("All connections are in use")));
+    drop((users, go));
     assert!(eventually(LIMIT, || proxy.connect().try_get("/-/status").is_ok_and(|status| status == 200)));
 }
 
