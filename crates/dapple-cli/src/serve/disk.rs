@@ -246,6 +246,11 @@ async fn read_full(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
+/// Whether there are no descriptors.
+pub(super) fn is_shortage(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// Whether it is the server that is in trouble, and not the name that is wrong.
 fn is_trouble(error: &io::Error) -> bool {
     match Errno::from_io_error(error) {

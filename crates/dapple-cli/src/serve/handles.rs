@@ -71,6 +71,11 @@ impl Handles {
         self.generation = generation;
     }
 
+    /// Forgets all paths, so that files that nobody reads are closed.
+    pub(crate) fn let_go(&mut self) {
+        self.entries.clear();
+    }
+
     /// How many paths it knows.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

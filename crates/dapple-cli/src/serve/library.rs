@@ -10,6 +10,7 @@ use super::labels::Labels;
 use super::listing;
 use super::pages::{Content, Page};
 use super::path::is_directory;
+use crate::server::Admission;
 
 /// What every look at the file system needs.
 pub(crate) struct Library {
@@ -21,6 +22,8 @@ pub(crate) struct Library {
     pub(crate) hidden: bool,
     /// Files larger than this are streamed and not cached, in bytes.
     pub(crate) page_len_max: u64,
+    /// Connections give way where there are no descriptors for files.
+    pub(crate) admission: Arc<Admission>,
 }
 
 /// What is known of a path before the disk is asked.

@@ -6,7 +6,7 @@ use dapple::{Color, Colored};
 use tracing::{debug, warn};
 
 use super::clock::now_ms;
-use super::disk::Resolved;
+use super::disk::{Resolved, is_shortage};
 use super::handles::Handles;
 use super::library::{Before, Library};
 use super::pages::{Content, Page, Shard};
@@ -31,7 +31,17 @@ impl Loading {
     /// again.
     pub(crate) async fn run(mut self, cached: Option<Arc<Page>>, before: Before, checked_ms: u64) {
         self.is_last_try = true;
-        match self.library.look(&self.key, cached.as_ref(), before).await {
+        let mut looked = self.library.look(&self.key, cached.as_ref(), before).await;
+        for _ in 0..SHED_MAX {
+            if !looked.as_ref().is_err_and(is_shortage) {
+                break;
+            }
+            // Files that nobody reads go first, and then connections that rest.
+            self.handles.with(Handles::let_go).await;
+            self.library.admission.shed().await;
+            looked = self.library.look(&self.key, cached.as_ref(), Before::Nothing).await;
+        }
+        match looked {
             Ok((resolved, content)) => self.end(resolved, content, checked_ms).await,
             Err(error) => warn!(%error, path = %self.key.escape_ascii(), "a file could not be read"),
         }
@@ -81,6 +91,9 @@ impl Drop for Loading {
     }
 }
 
+/// How often others are asked to let go of descriptors for the sake of a file, some 20 ms apart.
+const SHED_MAX: usize = 50;
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -98,11 +111,14 @@ mod tests {
     use crate::serve::library::Library;
     use crate::serve::pages::{Content, Found, Joined, Shard};
     use crate::serve::rules::Rules;
+    use crate::server::{Admission, PerAddress};
 
     fn library(dir: &Path) -> Arc<Library> {
         let labels = Labels { rules: ArcSwap::from_pointee(Rules::default()), negotiates: AtomicBool::new(false) };
         let root = Root::open(dir, false).unwrap();
-        Arc::new(Library { root, labels, list: AtomicBool::new(false), hidden: false, page_len_max: 1 << 20 })
+        let admission = Arc::new(Admission::new(1, PerAddress::Unlimited));
+        let list = AtomicBool::new(false);
+        Arc::new(Library { root, labels, list, hidden: false, page_len_max: 1 << 20, admission })
     }
 
     /// The look at a file whose caller goes away while another one waits for it; what that one gets.

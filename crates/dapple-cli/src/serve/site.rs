@@ -106,6 +106,7 @@ impl Site {
             list: AtomicBool::new(options.list),
             hidden: options.hidden,
             page_len_max: shard_bytes / 2,
+            admission: options.admission.clone(),
         };
         Site {
             library: Arc::new(library),

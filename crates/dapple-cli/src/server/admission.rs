@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dapple_serve::connections::{self, Connections};
+use dapple::time::Instant;
+use dapple_serve::connections::{self, Connections, pause};
 
 use super::link::Link;
 
@@ -130,6 +131,12 @@ impl Admission {
             Some(place) => Ok(Place { link, ticket, _place: place, is_finished: false }),
             None => Err(ticket),
         }
+    }
+
+    /// There are no descriptors: has others let go of theirs, and waits a moment for one to do so. Cancel safe.
+    pub(crate) async fn shed(&self) {
+        self.connections.shed(Instant::now());
+        pause(&self.connections).await;
     }
 
     /// Counts a refusal, and gives it back.

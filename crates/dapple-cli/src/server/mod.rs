@@ -21,6 +21,8 @@ mod upgrade;
 mod watch;
 
 pub(crate) use self::accept::Host;
+#[cfg(test)]
+pub(crate) use self::admission::PerAddress;
 pub(crate) use self::admission::{Admission, Place, Refusal, client_key};
 pub(crate) use self::args::AdmissionArgs;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::support::{Server, Site, dapple};
+use crate::support::{Server, Site, dapple, noise};
 
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let output = dapple().args(arguments).output().unwrap();
@@ -68,6 +68,26 @@ fn a_bad_command_line_is_code_two() {
         let (code, message) = run(arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {message}");
         assert!(message.contains("--help") || message.contains("Usage"), "{message}");
+    }
+}
+
+/// Files that only are in the cache, and then connections that rest, make room for those that somebody wants.
+#[test]
+fn files_are_found_although_there_are_no_descriptors() {
+    let site = Site::with_index();
+    (0..41).for_each(|file| site.write(&format!("{file}.bin"), noise(8 << 20, file)));
+    let server = Server::start_short_of_files(&site.path, 64);
+    let downloads = (0..20).map(|file| {
+        let mut client = server.connect();
+        client.send(format!("GET /{file}.bin HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.read_head().status, 200);
+        client
+    });
+    let _downloads: Vec<_> = downloads.collect();
+    let mut client = server.connect();
+    for file in 20..41 {
+        let part = client.request("GET", &format!("/{file}.bin"), "Range: bytes=1-3\r\n");
+        assert_eq!((part.status, &part.body[..]), (206, &noise(8, file)[1..4]), "{file}");
     }
 }
 

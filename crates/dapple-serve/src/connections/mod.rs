@@ -77,14 +77,7 @@ impl<H: Holder> Connections<H> {
     /// Has some of those end that rest, or asks some to end whose client has most; enough for `count` newcomers like this one. Returns
     /// whether some rest, and those that were asked.
     fn make_room(&self, newcomer: Client, count: usize, now: Instant) -> (bool, impl Iterator<Item = Arc<H>>) {
-        let some = (self.max() / SOME_PART).min(SOME_MAX).max(count);
-        let (at_once, soon) = {
-            let open = self.lock();
-            let held: Vec<Held> = open.links.iter().map(|(key, link)| held(key, &**link, now)).collect();
-            let GiveWay { at_once, soon } = give_way(&held, &open.counts, newcomer, some, now);
-            let links = |keys: Vec<usize>| -> Vec<_> { keys.into_iter().map(|key| open.links[key].clone()).collect() };
-            (links(at_once), links(soon))
-        };
+        let (at_once, soon) = self.who_gives_way(newcomer, count, now);
         for link in &at_once {
             link.order(Order::EndIfResting);
         }
@@ -93,6 +86,23 @@ impl<H: Holder> Connections<H> {
             link.order(Order::Finish);
         });
         (!at_once.is_empty(), asked)
+    }
+
+    /// There are no descriptors: has some end that rest, if any do.
+    pub fn shed(&self, now: Instant) {
+        for link in self.who_gives_way(None, 1, now).0 {
+            link.order(Order::EndIfResting);
+        }
+    }
+
+    /// Who ends at once, and who with what it has open.
+    fn who_gives_way(&self, newcomer: Client, count: usize, now: Instant) -> (Vec<Arc<H>>, Vec<Arc<H>>) {
+        let some = (self.max() / SOME_PART).min(SOME_MAX).max(count);
+        let open = self.lock();
+        let held: Vec<Held> = open.links.iter().map(|(key, link)| held(key, &**link, now)).collect();
+        let GiveWay { at_once, soon } = give_way(&held, &open.counts, newcomer, some, now);
+        let links = |keys: Vec<usize>| -> Vec<_> { keys.into_iter().map(|key| open.links[key].clone()).collect() };
+        (links(at_once), links(soon))
     }
 
     /// Who has most connections. It takes a look at all clients.
