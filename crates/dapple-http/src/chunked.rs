@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::head::is_token;
 use crate::refusal::Refusal;
 
-/// Takes a body in chunks apart. Extensions and trailers are checked, bounded, and dropped.
+/// Takes a body in chunks apart. Extensions and trailers are checked and bounded; extensions are dropped.
 ///
 /// | state | what comes next | then |
 /// |---|---|---|
@@ -27,6 +27,8 @@ pub struct ChunkDecoder {
     /// Bytes of extensions and trailers so far, in the whole body.
     beside_len: usize,
     extension: Extension,
+    /// The trailers, as lines without their ends; each is ended by a line feed.
+    trailers: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +80,28 @@ pub struct ChunkStep {
 impl ChunkDecoder {
     /// A decoder for the body that begins with the next byte.
     pub fn new() -> ChunkDecoder {
-        ChunkDecoder { state: State::Size, digits: 0, left: 0, beside_len: 0, extension: Extension::Before }
+        ChunkDecoder {
+            state: State::Size,
+            digits: 0,
+            left: 0,
+            beside_len: 0,
+            extension: Extension::Before,
+            trailers: Vec::new(),
+        }
     }
 
     /// Whether the body is complete.
     pub fn is_end(&self) -> bool {
         self.state == State::End
+    }
+
+    /// The fields behind the body so far, with their names as they came and their values without the white space around them.
+    pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = self.trailers.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            Some((&line[..colon], line[colon + 1..].trim_ascii()))
+        })
     }
 
     /// Takes what it can of the input: up to the end of a piece of the body, the end of the body, or the end of the input. Without data
@@ -124,16 +142,22 @@ impl ChunkDecoder {
             (State::DataEndLf, b'\n') => State::Size,
             (State::TrailerStart, b'\r') => State::EndLf,
             (State::TrailerStart | State::TrailerName, _) if is_token(byte) => {
-                self.count_beside(Refusal::Trailer)?;
+                self.trailer(byte)?;
                 State::TrailerName
             }
-            (State::TrailerName, b':') => State::TrailerValue,
-            (State::TrailerValue, b'\r') => State::TrailerLf,
-            (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => {
-                self.count_beside(Refusal::Trailer)?;
+            (State::TrailerName, b':') => {
+                self.trailers.push(byte);
                 State::TrailerValue
             }
-            (State::TrailerLf, b'\n') => State::TrailerStart,
+            (State::TrailerValue, b'\r') => State::TrailerLf,
+            (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => {
+                self.trailer(byte)?;
+                State::TrailerValue
+            }
+            (State::TrailerLf, b'\n') => {
+                self.trailers.push(byte);
+                State::TrailerStart
+            }
             (State::EndLf, b'\n') => State::End,
             (State::DataEnd | State::DataEndLf, _) => return Err(Refusal::ChunkEnd),
             _ => return Err(Refusal::Trailer),
@@ -188,6 +212,12 @@ impl ChunkDecoder {
             _ => return Err(Refusal::ChunkExtension),
         };
         Ok(State::Extension)
+    }
+
+    fn trailer(&mut self, byte: u8) -> Result<(), Refusal> {
+        self.count_beside(Refusal::Trailer)?;
+        self.trailers.push(byte);
+        Ok(())
     }
 
     fn count_beside(&mut self, refusal: Refusal) -> Result<(), Refusal> {

@@ -77,17 +77,38 @@ pub(crate) fn response(reply: Reply) -> Response<ObservedBody> {
     response
 }
 
-impl Incoming for hyper::body::Incoming {
+/// The body of a request of hyper's.
+pub(crate) struct Received {
+    body: hyper::body::Incoming,
+    trailers: Option<HeaderMap>,
+}
+
+impl Received {
+    pub(crate) fn new(body: hyper::body::Incoming) -> Received {
+        Received { body, trailers: None }
+    }
+
+    /// Whether it was read to its end.
+    pub(crate) fn is_end(&self) -> bool {
+        use hyper::body::Body as _;
+        self.body.is_end_stream()
+    }
+}
+
+impl Incoming for Received {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         use hyper::body::Body as _;
         loop {
-            return Poll::Ready(match ready!(Pin::new(&mut *self).poll_frame(cx)) {
+            return Poll::Ready(match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 None => None,
                 Some(Err(error)) => Some(Err(io::Error::new(io::ErrorKind::InvalidData, error))),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => Some(Ok(data)),
-                    // Trailers are dropped.
-                    _ => continue,
+                    Ok(_) => continue,
+                    Err(frame) => {
+                        self.trailers = frame.into_trailers().ok();
+                        continue;
+                    }
                 },
             });
         }
@@ -95,7 +116,11 @@ impl Incoming for hyper::body::Incoming {
 
     fn len(&self) -> Option<u64> {
         use hyper::body::Body as _;
-        self.size_hint().exact()
+        self.body.size_hint().exact()
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        self.trailers.take()
     }
 }
 

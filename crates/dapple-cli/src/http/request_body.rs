@@ -5,6 +5,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderMap;
 
 use super::interims::Interims;
 
@@ -27,6 +28,11 @@ pub(crate) trait Incoming {
 
     /// How many bytes are still to come, where that is known.
     fn len(&self) -> Option<u64>;
+
+    /// The fields behind the body, once it has ended; `None` where there are none. They are as the client sent them.
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        None
+    }
 
     /// What is still to come, for who reads on while the reply is sent; where that can be done. Nothing comes here any more then.
     fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
@@ -66,6 +72,11 @@ impl<'a> RequestBody<'a> {
             Some(incoming) => incoming.poll_next(cx),
             None => Poll::Ready(None),
         }
+    }
+
+    /// As [`Incoming::trailers`].
+    pub(crate) fn trailers(&mut self) -> Option<HeaderMap> {
+        self.incoming.as_mut().and_then(|incoming| incoming.trailers())
     }
 
     /// As [`Incoming::detach`].

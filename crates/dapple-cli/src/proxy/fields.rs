@@ -51,7 +51,7 @@ pub(crate) fn outgoing(request: &Request<'_>, authority: &HeaderValue) -> Header
             _ => {}
         }
     }
-    strip(&mut headers);
+    strip_but_trailer(&mut headers);
     if request.takes_trailers() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
@@ -59,8 +59,8 @@ pub(crate) fn outgoing(request: &Request<'_>, authority: &HeaderValue) -> Header
     headers
 }
 
-/// As [`strip`], for a response: what it says of its trailers stays, for clients that get them.
-pub(crate) fn strip_response(headers: &mut HeaderMap) {
+/// As [`strip`], but what the message says of its trailers stays, for those that get them: hyper sends by HTTP/1.1 those that are named.
+pub(crate) fn strip_but_trailer(headers: &mut HeaderMap) {
     let named: Vec<HeaderValue> = headers.get_all(TRAILER).iter().cloned().collect();
     strip(headers);
     headers.extend(named.into_iter().map(|value| (TRAILER, value)));

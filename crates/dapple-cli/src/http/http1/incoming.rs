@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use dapple_http::{ChunkDecoder, Framing, Head, Refusal};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::transport::Transport;
 use super::watch::Watch;
@@ -212,6 +212,18 @@ impl<S: Transport> crate::http::Incoming for Incoming<'_, S> {
                 return Poll::Ready(Some(Err(self.fail(failure))));
             }
         }
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        let Decoder::Chunked(decoder) = &self.framing else { return None };
+        let trailers = decoder
+            .trailers()
+            .filter_map(|(name, value)| HeaderName::from_bytes(name).ok().zip(HeaderValue::from_bytes(value).ok()));
+        let mut headers = HeaderMap::new();
+        for (name, value) in trailers.filter(|_| decoder.is_end()) {
+            headers.append(name, value);
+        }
+        (!headers.is_empty()).then_some(headers)
     }
 
     fn len(&self) -> Option<u64> {

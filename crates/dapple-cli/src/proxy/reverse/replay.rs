@@ -5,6 +5,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 
 use crate::http::{Incoming, RequestBody};
 
@@ -18,12 +19,14 @@ pub(crate) struct Replay<'r, 'a> {
     /// All that was read is kept.
     is_whole: bool,
     is_ended: bool,
+    /// What came behind the body.
+    trailers: Option<HeaderMap>,
 }
 
 impl<'r, 'a> Replay<'r, 'a> {
     pub(crate) fn new(body: &'r mut RequestBody<'a>) -> Replay<'r, 'a> {
         let (kept, kept_len, read) = Default::default();
-        Replay { body, kept, kept_len, read, is_whole: true, is_ended: false }
+        Replay { body, kept, kept_len, read, is_whole: true, is_ended: false, trailers: None }
     }
 
     /// Begins anew. False: there was more than is kept.
@@ -55,7 +58,10 @@ impl Incoming for Replay<'_, '_> {
                 self.is_whole = false;
                 self.kept = VecDeque::new();
             }
-            _ => self.is_ended = true,
+            _ => {
+                self.is_ended = true;
+                self.trailers = self.body.trailers();
+            }
         }
         Poll::Ready(piece)
     }
@@ -66,11 +72,15 @@ impl Incoming for Replay<'_, '_> {
         rest.map(|rest| rest + again as u64)
     }
 
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        self.trailers.clone()
+    }
+
     fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
         let again = self.kept.drain(..).skip(self.read).collect();
         let rest = if self.is_ended { None } else { Some(self.body.detach()?) };
         (self.is_whole, self.is_ended) = (false, true);
-        Some(Box::new(Detached { again, rest }))
+        Some(Box::new(Detached { again, rest, trailers: self.trailers.take() }))
     }
 }
 
@@ -78,6 +88,8 @@ impl Incoming for Replay<'_, '_> {
 struct Detached {
     again: VecDeque<Bytes>,
     rest: Option<Box<dyn Incoming + Send>>,
+    /// What came behind it, where it has ended.
+    trailers: Option<HeaderMap>,
 }
 
 impl Incoming for Detached {
@@ -92,6 +104,10 @@ impl Incoming for Detached {
         let again: usize = self.again.iter().map(Bytes::len).sum();
         let rest = self.rest.as_ref().map_or(Some(0), |rest| rest.len());
         rest.map(|rest| rest + again as u64)
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        self.rest.as_mut().map_or(self.trailers.take(), |rest| rest.trailers())
     }
 }
 

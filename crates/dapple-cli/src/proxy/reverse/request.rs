@@ -74,7 +74,7 @@ fn end_to_end(request: &Request<'_>) -> HeaderMap {
             _ => {}
         }
     }
-    fields::strip(&mut headers);
+    fields::strip_but_trailer(&mut headers);
     headers
 }
 

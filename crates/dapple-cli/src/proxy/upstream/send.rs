@@ -106,7 +106,7 @@ fn answer(response: Response<Incoming>, mut lease: Lease) -> Result<Answer, Fail
     let (parts, incoming) = response.into_parts();
     let content_len = check::framing(parts.version, parts.status, &parts.headers).map_err(Failure::Framing)?;
     let mut headers = parts.headers;
-    fields::strip_response(&mut headers);
+    fields::strip_but_trailer(&mut headers);
     headers.remove(CONTENT_LENGTH);
     if !headers.contains_key(DATE)
         && let Ok(now) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))

@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 
 use super::upload::{Part, Upload};
 use crate::http::RequestBody;
+use crate::proxy::fields;
 use crate::proxy::hints::Hints;
 
 /// What hyper makes of a request; `E` is what it fails with.
@@ -178,7 +179,10 @@ enum Moved {
 async fn move_piece(body: &mut RequestBody<'_>, pieces: &Pieces, held: &mut Option<Bytes>) -> Moved {
     if held.is_none() {
         match body.next().await {
-            None => return pieces.send(Part::End).await.map_or(Moved::Unwanted, |()| Moved::All),
+            None => {
+                let end = Part::End(body.trailers().and_then(fields::trailers));
+                return pieces.send(end).await.map_or(Moved::Unwanted, |()| Moved::All);
+            }
             Some(Err(error)) => return Moved::Failed(error),
             Some(Ok(piece)) => *held = Some(piece),
         }

@@ -6,13 +6,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dapple::sync::mpsc;
+use http::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
 
 /// A part of a body on its way.
 pub(crate) enum Part {
     Piece(Bytes),
-    /// All has been sent. Where this does not come the client gave up, and the origin must not take what it has for the whole.
-    End,
+    /// All has been sent, and these fields follow. Where this does not come the client gave up, and the origin must not take what it has for the whole.
+    End(Option<HeaderMap>),
 }
 
 /// What hyper sends as the body: nothing, or what comes through a channel of one part from the color of the client.
@@ -49,9 +50,9 @@ impl Body for Upload {
                 }
                 Some(Ok(Frame::data(piece)))
             }
-            Some(Part::End) => {
+            Some(Part::End(trailers)) => {
                 this.parts = None;
-                None
+                trailers.map(|trailers| Ok(Frame::trailers(trailers)))
             }
             None => {
                 this.parts = None;
@@ -61,7 +62,8 @@ impl Body for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.parts.is_none() || self.left == Some(0)
+        // Not at the last byte: fields may follow.
+        self.parts.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

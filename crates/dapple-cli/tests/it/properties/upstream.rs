@@ -3,7 +3,7 @@
 //! The bytes are the version, the status, and lines with a field each.
 
 use dapple_http::{Field, Fields, Form, Request};
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use http::{Method, StatusCode, Version};
 
 #[path = "../../../src/proxy/upstream/check.rs"]
@@ -99,6 +99,8 @@ fn request(all: &HeaderMap, left: &HeaderMap) {
     }
     let mut left = left.clone();
     left.remove(HOST);
+    // What it says of its trailers goes on with them.
+    left.extend(all.get_all(TRAILER).iter().map(|value| (TRAILER, value.clone())));
     assert_eq!(sent, left);
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Asked {
     pub(super) target: String,
     pub(super) head: String,
     pub(super) body: Vec<u8>,
+    /// The lines behind the last chunk.
+    pub(super) trailers: Vec<String>,
     /// Which connection it came by, and the how manieth it is in all, from 0.
     pub(super) connection: usize,
     pub(super) number: usize,
@@ -99,7 +101,7 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     }
     let mut words = head.split(' ').map(str::to_owned);
     let (method, target) = (words.next()?, words.next()?);
-    let mut asked = Asked { method, target, head, body: Vec::new(), connection: 0, number: 0 };
+    let mut asked = Asked { method, target, head, body: Vec::new(), trailers: Vec::new(), connection: 0, number: 0 };
     if asked.header("expect").is_some() {
         reader.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
     }
@@ -111,12 +113,20 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
             let mut line = String::new();
             reader.read_line(&mut line).ok()?;
             let len = usize::from_str_radix(line.trim(), 16).ok()?;
+            if len == 0 {
+                break;
+            }
             let start = asked.body.len();
             asked.body.resize(start + len, 0);
             reader.read_exact(&mut asked.body[start..]).ok()?;
             reader.read_exact(&mut [0; 2]).ok()?;
-            if len == 0 {
-                break;
+        }
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            match line.trim_end() {
+                "" => break,
+                line => asked.trailers.push(line.to_owned()),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::origin::Origin;
 use super::{get, number};
-use crate::support::Server;
+use crate::support::{Server, dapple};
 
 /// An answer in chunks, with fields behind it that may go on, and with ones that may not.
 fn answer(head: &str) -> Vec<u8> {
@@ -66,6 +66,34 @@ fn too_much_behind_a_body_ends_it_visibly() {
         if client.read_head().status == 200 {
             let rest = client.read_to_end().unwrap_or_default();
             assert!(!rest.ends_with(b"\r\n\r\n"), "{}", rest.escape_ascii());
+        }
+    }
+}
+
+/// Those of a request go on as well, through either proxy, but for what may not stand there.
+#[test]
+fn those_of_requests_arrive() {
+    let origin = Origin::of(|_| answer("cache-control: no-store\r\n"));
+    let forward = Server::start_proxy(&[]);
+    let mut command = dapple();
+    command.args(["proxy", "--port", "0", "--workers", "2", "--to", &origin.url("")]);
+    let reverse = Server::spawn(command);
+    for (proxy, target) in [(&forward, origin.url("/")), (&reverse, "/".to_owned())] {
+        let mut client = proxy.connect();
+        for trailers in ["X-Sum: 7\r\nhost: other\r\nx-more:a \r\ncontent-length: 99\r\nx-unnamed: b\r\n", ""] {
+            client.send(format!(
+                "POST {target} HTTP/1.1\r\nhost: x\r\ntrailer: x-sum, x-more, host\r\ntransfer-encoding: chunked\r\n\r\n\
+                 4\r\nbody\r\n0\r\n{trailers}\r\n"
+            ));
+            assert_eq!(client.read_response().status, 200);
+            let asked = origin.asked().pop().unwrap();
+            assert_eq!(asked.body, b"body");
+            assert_ne!(asked.header("host"), Some("other"));
+            let mut seen = asked.trailers.clone();
+            seen.sort();
+            // By HTTP/1.1 those go on that the head names.
+            let expected: &[&str] = if trailers.is_empty() { &[] } else { &["x-more: a", "x-sum: 7"] };
+            assert_eq!(seen, expected);
         }
     }
 }

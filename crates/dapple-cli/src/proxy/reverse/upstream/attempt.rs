@@ -300,11 +300,11 @@ async fn go_on(mut body: Box<dyn Incoming + Send>, pieces: Pieces, held: Option<
         };
         let part = match piece {
             Some(Ok(piece)) => Part::Piece(piece),
-            None => Part::End,
+            None => Part::End(body.trailers().and_then(fields::trailers)),
             // Without its end the request does not look whole.
             Some(Err(_)) => return,
         };
-        let is_end = matches!(part, Part::End);
+        let is_end = matches!(part, Part::End(_));
         if pieces.send(part).await.is_err() || is_end {
             return;
         }
@@ -334,7 +334,7 @@ async fn accept(
     let (parts, incoming) = response.into_parts();
     let content_len = check::framing(parts.version, parts.status, &parts.headers).map_err(Failure::Framing)?;
     let mut headers = parts.headers;
-    fields::strip_response(&mut headers);
+    fields::strip_but_trailer(&mut headers);
     headers.remove(CONTENT_LENGTH);
     if !headers.contains_key(DATE)
         && let Ok(now) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))
