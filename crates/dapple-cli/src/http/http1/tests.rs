@@ -14,7 +14,7 @@ use dapple::net::TcpListener;
 use dapple_http::Request;
 use http::{HeaderMap, StatusCode};
 
-use super::{End, serve};
+use super::{End, Transport, serve};
 use crate::http::connection::Terms;
 use crate::http::tunnel::Duplex;
 use crate::http::{Body, BodyStream, Client, Limits, Observer, Reply, RequestBody, Service, Tunnel};
@@ -37,6 +37,56 @@ impl BodyStream for Pieces {
     fn len(&self) -> Option<u64> {
         self.len
     }
+}
+
+/// A body without an end.
+struct Endless;
+
+impl BodyStream for Endless {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(Some(Ok(Bytes::from_static(&[b'x'; 64 << 10]))))
+    }
+
+    fn len(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A client that takes all at once, and asks for this.
+struct Taker(&'static [u8]);
+
+impl hyper::rt::Read for Taker {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        mut buf: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match std::mem::take(&mut self.0) {
+            [] => Poll::Pending,
+            request => {
+                buf.put_slice(request);
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl hyper::rt::Write for Taker {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Transport for Taker {
+    fn abort(self) {}
 }
 
 /// Sends back what comes, until the client ends its side.
@@ -83,6 +133,7 @@ impl Service for Program {
                 }
                 Body::Whole(all.into())
             }
+            "/endless" => Body::Stream(Box::new(Endless)),
             "/chunks" => pieces(&[Some("one, "), Some("two, "), Some("three")], None),
             "/lost" => pieces(&[Some("one, "), None], None),
             "/lost-at-once" => pieces(&[None], Some(5)),
@@ -275,4 +326,31 @@ fn http_2_is_recognized_in_any_pieces() {
     // Behind a request it is one as any other.
     let late = "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\nPRI * HTTP/2.0\r\n\r\n";
     assert!(server.ask(late).unwrap().contains("HTTP/1.1 505 "));
+}
+
+/// However much a client takes at once: small replies go in between.
+#[test]
+fn a_large_reply_keeps_nobody_from_their_turn() {
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    let handle = runtime.handle().clone();
+    let begun = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (has_begun, addr) = (begun.clone(), SocketAddr::from(([127, 0, 0, 1], 1)));
+    drop(runtime.spawn(async move {
+        let client = Client { addr, is_secure: false, color: 0, alternative: None };
+        let terms = Terms { limits: Arc::default(), handle: &handle, link: Arc::new(Link::new(None)) };
+        let taker = Taker(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
+        has_begun.store(true, std::sync::atomic::Ordering::SeqCst);
+        drop(serve(taker, Arc::new(Program), client, terms).await);
+    }));
+    while !begun.load(std::sync::atomic::Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    let (tx, rx) = std::sync::mpsc::channel();
+    drop(runtime.spawn(async move { tx.send(()).unwrap() }));
+    let had_its_turn = rx.recv_timeout(Duration::from_secs(60)).is_ok();
+    if !had_its_turn {
+        // The worker never comes back.
+        std::mem::forget(runtime);
+    }
+    assert!(had_its_turn);
 }
