@@ -115,3 +115,20 @@ fn an_origin_that_says_nothing_else_is_given_up() {
         assert_eq!(client.read_response().status, 504);
     }
 }
+
+/// `interim-102`, `interim-103`, `interim-not-cached` and `interim-no-header-reuse` of github.com/http-tests/cache-tests.
+#[test]
+fn the_final_response_is_kept_and_nothing_else() {
+    for interim in [HINT, b"HTTP/1.1 102 Processing\r\n\r\n"] {
+        let origin =
+            Origin::of(move |_| [interim, &reply("200 OK", "cache-control: max-age=600\r\n", "done")].concat());
+        let proxy = Server::start_proxy(&[]);
+        let mut client = proxy.connect();
+        client.send(format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", origin.url("/")));
+        assert!(matches!(client.read_head().status, 102 | 103));
+        assert_eq!(client.read_response().text(), "done");
+        let hit = client.request("GET", &origin.url("/"), "");
+        assert_eq!((hit.status, hit.text(), hit.header("link")), (200, "done", None));
+        assert_eq!(origin.count(), 1);
+    }
+}
