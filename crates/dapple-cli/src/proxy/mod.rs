@@ -13,7 +13,7 @@ use self::proxy::Proxy;
 use self::rules::Rules;
 use crate::config::Loaded;
 use crate::observe::told;
-use crate::server::{Admission, Listening, Manager, Predecessor, Signals, Upgrade, finish, listen, watch};
+use crate::server::{Admission, Listening, Manager, Predecessor, Signals, Upgrade, finish, give_back, listen, watch};
 
 pub(crate) use self::args::Args;
 pub(crate) use self::error::ProxyError;
@@ -72,6 +72,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     // Each connection of a client may need one to an origin.
     let shares = args.limits.admission.shares(2);
     let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address(shares.connections)));
+    drop(Color::new().spawn_background(give_back(admission.clone())));
     let rules = Rules::new(args.allow.allow_private, &args.allow.allow_destination, &args.allow.connect_port, &addrs);
     let proxy = Arc::new(Proxy::new(args, rules, admission.clone(), shares.files, observing, runtime.handle().clone()));
     let mut front = Front::new(proxy.clone(), args.allow.allow_clients.clone(), shares.is_short);

@@ -16,7 +16,8 @@ use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
 use crate::observe::told;
 use crate::server::{
-    Admission, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted, finish, listen, watch,
+    Admission, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted, finish, give_back, listen,
+    watch,
 };
 
 pub(crate) use self::args::Args;
@@ -99,6 +100,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
     drop(Color::new().spawn_background(crate::http::clock::beat()));
+    drop(Color::new().spawn_background(give_back(site.admission.clone())));
     if let Some(limit) = memory_limit {
         drop(Color::new().spawn_background(memory::watch(site.clone(), limit)));
     }

@@ -4,6 +4,7 @@ mod accept;
 mod admission;
 mod args;
 mod descriptors;
+mod ebb;
 mod end;
 mod error;
 mod farewell;
@@ -27,6 +28,7 @@ pub(crate) use self::admission::{Admission, Place, Refusal, client_key};
 pub(crate) use self::args::AdmissionArgs;
 #[cfg(test)]
 pub(crate) use self::descriptors::FILES_MAX;
+pub(crate) use self::ebb::give_back;
 pub(crate) use self::end::finish;
 pub(crate) use self::error::ListenError;
 pub(crate) use self::gate::Gate;

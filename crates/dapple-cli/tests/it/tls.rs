@@ -264,3 +264,29 @@ fn a_silent_client_holds_up_nothing() {
 
 /// How long anything may take on a machine that is busy.
 const LIMIT: Duration = Duration::from_secs(40);
+
+/// Memory of a process that is no file's, in bytes.
+fn own_memory(server: &Server) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", server.child.id())).unwrap();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn memory_goes_back_when_the_load_has_gone() {
+    let (site, secrets) = (Site::new(), Site::new());
+    site.write("large.bin", noise(64 << 20, 4));
+    let certificate = Certificate::make(&secrets, "a", "a.example");
+    let server = Server::start(&site.path, &[&certificate.options()[..], &["--cache-mb", "1"]].concat());
+    dapple::block_on(async {
+        let mut streams = Vec::new();
+        for _ in 0..200 {
+            let stream = connect(server.port, "a.example", &[&certificate], &[]).await;
+            stream.write_all(b"GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+            assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
+            streams.push(stream);
+        }
+        assert!(eventually(LIMIT, || own_memory(&server) > 20 << 20), "{}", own_memory(&server));
+    });
+    assert!(eventually(LIMIT, || own_memory(&server) < 15 << 20), "{} bytes", own_memory(&server));
+}

@@ -17,7 +17,8 @@ use super::error::ProxyError;
 use crate::config::Loaded;
 use crate::observe::told;
 use crate::server::{
-    Admission, CertificateSource, Listening, Manager, Predecessor, Signals, Tls, Upgrade, finish, listen, watch,
+    Admission, CertificateSource, Listening, Manager, Predecessor, Signals, Tls, Upgrade, finish, give_back, listen,
+    watch,
 };
 
 pub(crate) use self::args::ReverseArgs;
@@ -71,6 +72,7 @@ pub(super) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     // Each request of a client may need a connection to an upstream.
     let shares = args.limits.admission.shares(2);
     let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address(shares.connections)));
+    drop(Color::new().spawn_background(give_back(admission.clone())));
     let reverse = Arc::new(Reverse::new(args, encryption, admission.clone(), observing, runtime.handle().clone()));
     let mut front = Front::new(reverse.clone(), tls.clone(), shares.is_short);
     for listening in all_listening {
