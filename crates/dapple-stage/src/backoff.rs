@@ -49,7 +49,8 @@ impl Backoff {
         self.max
     }
 
-    pub(crate) fn random_wait(&self, failures: u32, random: &mut Random) -> Duration {
+    #[doc(hidden)]
+    pub fn random_wait(&self, failures: u32, random: &mut Random) -> Duration {
         self.wait(failures, random.unit())
     }
 }

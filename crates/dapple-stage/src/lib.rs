@@ -12,21 +12,26 @@ pub mod admission;
 mod backoff;
 pub mod balance;
 mod deadline;
+#[doc(hidden)]
+pub mod flights;
 pub mod graph;
 pub mod middleware;
 pub mod operators;
 #[cfg(dapple_shuttle)]
 pub mod queue_model;
 mod race;
-mod random;
+#[doc(hidden)]
+pub mod random;
 mod refused;
 #[cfg(feature = "remote")]
 pub mod remote;
 mod stage;
 mod supervise;
-mod switch;
+#[doc(hidden)]
+pub mod switch;
 pub mod throttle;
-mod time;
+#[doc(hidden)]
+pub mod time;
 
 pub use self::backoff::Backoff;
 pub use self::deadline::post_before;

@@ -5,9 +5,9 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::refused::{Reason, Refused};
 use crate::stage::desk::{Entry, Limits, Place};
 use crate::stage::door::Door;
+use crate::{Reason, Refused};
 
 /// A queue with its line.
 pub struct Queue {

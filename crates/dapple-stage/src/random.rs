@@ -2,27 +2,27 @@
 
 /// SplitMix64 (Steele, Lea, Flood 2014): eight bytes, and the same numbers again from the same seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
+    pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
     /// Another sequence each time.
     #[cfg(not(dapple_shuttle))]
-    pub(crate) fn fresh() -> Random {
+    pub fn fresh() -> Random {
         use std::hash::{BuildHasher, RandomState};
         Random::new(RandomState::new().hash_one(0))
     }
 
     /// The same each time, as models have to repeat.
     #[cfg(dapple_shuttle)]
-    pub(crate) fn fresh() -> Random {
+    pub fn fresh() -> Random {
         Random::new(7)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,12 +31,12 @@ impl Random {
     }
 
     /// Less than `count`, which is not zero.
-    pub(crate) fn below(&mut self, count: usize) -> usize {
+    pub fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.next()) * count as u128) >> 64) as usize
     }
 
     /// At least 0 and less than 1.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

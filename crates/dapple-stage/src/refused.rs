@@ -19,7 +19,7 @@ pub struct Refused {
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Reason {
     /// It would have been answered too late.
@@ -74,8 +74,8 @@ impl Refused {
 
     /// The refusal that an error is, or that caused it, through whatever stages, pipelines and middleware it came.
     ///
-    /// Where a stage's service fails with an error of yours that has a refusal as its source, the stage has to be told so by
-    /// [`Stage::with_sources`](crate::Stage::with_sources).
+    /// Where a stage's service fails with an error of yours that has a refusal as its source, tell the stage so by
+    /// `Stage::with_sources`.
     ///
     /// ```
     /// use std::time::Duration;

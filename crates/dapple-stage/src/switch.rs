@@ -2,13 +2,13 @@
 //! code.
 
 #[cfg(dapple_shuttle)]
-pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+pub use shuttle::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(dapple_shuttle)]
-pub(crate) use shuttle::thread::JoinHandle;
+pub use shuttle::thread::JoinHandle;
 #[cfg(not(dapple_shuttle))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+pub use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(dapple_shuttle))]
-pub(crate) use std::thread::JoinHandle;
+pub use std::thread::JoinHandle;
 
 use std::io;
 use std::sync::PoisonError;
@@ -16,12 +16,12 @@ use std::time::Duration;
 
 /// Locks. What is kept behind the locks of this crate is whole between any two statements that can panic, so poison means
 /// nothing.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until there is news, at most for so long; in models time does not pass.
-pub(crate) fn wait_for<'lock, T>(
+pub fn wait_for<'lock, T>(
     changed: &Condvar,
     guard: MutexGuard<'lock, T>,
     limit: Option<Duration>,
@@ -35,24 +35,24 @@ pub(crate) fn wait_for<'lock, T>(
 
 /// Starts a thread.
 #[cfg(not(dapple_shuttle))]
-pub(crate) fn spawn_thread(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+pub fn spawn_thread(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name).spawn(work)
 }
 
 /// Starts a thread of the model.
 #[cfg(dapple_shuttle)]
-pub(crate) fn spawn_thread(_name: String, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+pub fn spawn_thread(_name: String, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     Ok(shuttle::thread::spawn(work))
 }
 
 /// The calling thread.
 #[cfg(not(dapple_shuttle))]
-pub(crate) fn this_thread() -> std::thread::ThreadId {
+pub fn this_thread() -> std::thread::ThreadId {
     std::thread::current().id()
 }
 
 /// The calling thread.
 #[cfg(dapple_shuttle)]
-pub(crate) fn this_thread() -> shuttle::thread::ThreadId {
+pub fn this_thread() -> shuttle::thread::ThreadId {
     shuttle::thread::current().id()
 }

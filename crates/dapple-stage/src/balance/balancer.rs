@@ -187,7 +187,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
     }
 
     /// Picks among those that `may` allows, which is asked under the lock.
-    pub(crate) fn pick_if(&self, may: impl Fn(Candidate<K, T>) -> bool) -> Result<Picked<K, T>, Refused> {
+    #[doc(hidden)]
+    pub fn pick_if(&self, may: impl Fn(Candidate<K, T>) -> bool) -> Result<Picked<K, T>, Refused> {
         let now = now();
         let picked = self.shared.look(|replicas| {
             let choice = replicas.choose(now, may).ok_or_else(|| replicas.next_trial(|_| true))?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use crate::Backoff;
 
 /// Settings of a [`Balancer`](super::Balancer). The defaults need no number from anybody.
 ///

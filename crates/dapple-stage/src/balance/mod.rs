@@ -28,6 +28,8 @@ pub use self::classify::{ByError, Classify};
 pub use self::config::{Config, Load, Outcome, Probe};
 pub use self::future::ResponseFuture;
 pub use self::picked::Picked;
+#[doc(hidden)]
+pub use self::replicas::Candidate;
 pub use self::service::Balance;
 pub use self::stats::{ReplicaState, ReplicaStats};
 pub use self::wait::Wait;

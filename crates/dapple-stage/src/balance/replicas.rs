@@ -90,11 +90,14 @@ pub(super) struct Choice {
 }
 
 /// A replica that could be chosen.
-pub(crate) struct Candidate<'a, K, T> {
+pub struct Candidate<'a, K, T> {
     pub(super) id: Id,
-    pub(crate) key: &'a K,
-    pub(crate) value: &'a T,
-    pub(crate) in_flight: usize,
+    /// Its name.
+    pub key: &'a K,
+    /// What it is.
+    pub value: &'a T,
+    /// How many requests it has.
+    pub in_flight: usize,
 }
 
 impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {

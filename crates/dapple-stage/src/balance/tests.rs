@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::config::{Config, Load, Outcome, Probe};
 use super::replicas::{Choice, Replicas};
 use super::stats::ReplicaState;
-use crate::backoff::Backoff;
+use crate::Backoff;
 use crate::random::Random;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -19,7 +19,8 @@ pub mod concurrency_limit;
 pub mod rate_limit;
 pub mod retry;
 pub mod shed;
-pub(crate) mod shedding;
+#[doc(hidden)]
+pub mod shedding;
 pub mod timeout;
 
 pub use self::buffer::{Buffer, BufferLayer};

@@ -23,7 +23,7 @@ use crate::Refused;
 
 /// What limits said while they were asked.
 #[derive(Debug, Default)]
-pub(crate) enum Said {
+pub enum Said {
     #[default]
     Nothing,
     Room,
@@ -31,7 +31,7 @@ pub(crate) enum Said {
 }
 
 /// Asks, by calling `poll`: limits inside put nobody in line.
-pub(crate) fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
+pub fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
     /// Also when it unwinds.
     struct Restore(Option<Said>);
     impl Drop for Restore {
@@ -54,17 +54,17 @@ pub(crate) fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
 }
 
 /// For limits: whether the asker would wait. If not, they are to decline instead of putting him in line.
-pub(crate) fn would_wait() -> bool {
+pub fn would_wait() -> bool {
     ASKED.with_borrow(|said| said.is_none())
 }
 
 /// For limits that are reached.
-pub(crate) fn decline(refused: Refused) {
+pub fn decline(refused: Refused) {
     say(Said::Declined(refused));
 }
 
 /// For limits that are not reached, before they ask what is behind them.
-pub(crate) fn has_room() {
+pub fn has_room() {
     say(Said::Room);
 }
 

@@ -17,7 +17,6 @@ pub mod broadcast;
 pub mod commit;
 mod credits;
 pub mod direct;
-mod flights;
 pub mod queue;
 
 // The programs of the page are compiled and run with the documentation tests.

@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use super::either::Either;
 use super::error::StageError;
 use super::pipeline::PipelineError;
-use crate::refused::Refused;
+use crate::Refused;
 
 /// How to look into an error of one type: the next one of its chain, which may be itself.
 type Look = for<'e> fn(&'e (dyn Any + 'static)) -> Option<&'e (dyn Error + 'static)>;

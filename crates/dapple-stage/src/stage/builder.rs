@@ -17,7 +17,7 @@ use super::limits::Bucket;
 use super::policy::{ColorPolicy, Load, Policy};
 use super::seat::{self, Factory, FnService};
 use super::width::{Width, WidthControl};
-use crate::refused::Refused;
+use crate::Refused;
 use crate::supervise::{Supervision, Supervisor};
 
 /// What a stage is to be: its queue, its width, its colors, its limits. Made by [`Stage::builder`]; one of the `wrap`s makes the stage of it.

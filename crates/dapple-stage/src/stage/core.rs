@@ -24,9 +24,9 @@ use super::seat::Factory;
 use super::serve::{self, Work};
 use super::stats::{Counters, StageStats, Status};
 use crate::graph::{Links, Node};
-use crate::refused::{Reason, Refused};
 use crate::switch::{Mutex, lock};
 use crate::time::Sleep;
+use crate::{Reason, Refused};
 
 /// What all handles of a stage and its tasks share.
 pub(crate) struct Core<Req, Resp, E> {

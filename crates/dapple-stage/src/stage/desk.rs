@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use dapple_sched::foreign::KeptWaker;
 
-use crate::refused::Reason;
+use crate::Reason;
 
 /// Requests that wait, in the order in which they will be taken.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use dapple_sched::foreign::KeptWaker;
 
 use super::desk::{Desk, Entry, Limits, Place, Wakes};
 use crate::middleware::shedding;
-use crate::refused::{Reason, Refused};
 use crate::switch::{Mutex, lock};
+use crate::{Reason, Refused};
 
 /// What is to be told after a door was shut.
 #[must_use]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::behind::behind;
-use crate::refused::Refused;
+use crate::Refused;
 
 /// Why a stage has no response.
 ///

@@ -22,8 +22,8 @@ use super::policy::Load;
 use super::seat;
 use super::stats::StageStats;
 use crate::graph::{Linked, Node};
-use crate::refused::{Reason, Refused};
 use crate::time::{Sleep, after};
+use crate::{Reason, Refused};
 
 /// A handler behind a bounded queue, with a bound for how many requests it serves at a time.
 ///

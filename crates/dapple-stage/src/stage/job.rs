@@ -8,7 +8,7 @@ use dapple_sync::sync::oneshot;
 
 use super::core::drop_quietly;
 use super::error::StageError;
-use crate::refused::Refused;
+use crate::Refused;
 
 /// What runs instead of a request.
 pub(crate) type DropCallback<Req> = Box<dyn FnOnce(Req, &Refused) + Send>;

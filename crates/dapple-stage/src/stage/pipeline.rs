@@ -23,8 +23,8 @@ use super::error::StageError;
 use super::handle::{Ask, Sent, Stage};
 use super::job::{Outlet, Reply};
 use super::serve::message;
+use crate::Refused;
 use crate::graph::{Linked, Node};
-use crate::refused::Refused;
 use crate::time::Sleep;
 
 /// A stage and what its responses flow into: *pipeline* of Gribble's design framework (section 4.1). Made by [`Stage::then`].

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::Color;
 
-use crate::refused::Refused;
+use crate::Refused;
 
 /// What a stage asks about each request.
 pub(crate) struct Policy<Req> {

@@ -19,7 +19,7 @@ use super::error::StageError;
 use super::job::{Job, Reply};
 use super::limits::Throttle;
 use super::seat::{BoxFuture, Seat};
-use crate::refused::Reason;
+use crate::Reason;
 use crate::switch::lock;
 use crate::time::Sleep;
 

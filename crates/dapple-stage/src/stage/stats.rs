@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::refused::Reason;
+use crate::Reason;
 
 /// A stage at one moment, and what it did so far.
 #[derive(Clone, Debug)]

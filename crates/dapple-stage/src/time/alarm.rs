@@ -8,7 +8,7 @@ use super::Sleep;
 use super::thread::{self, Key};
 
 /// What an alarm calls.
-pub(crate) trait Ring: Send + Sync + 'static {
+pub trait Ring: Send + Sync + 'static {
     /// It is time. Runs on a thread of timers: it must be short.
     fn ring(self: Arc<Self>);
 }
@@ -18,7 +18,7 @@ pub(crate) trait Ring: Send + Sync + 'static {
 ///
 /// It is shared by callers of several runtimes, and must outlive each: so it uses the thread of timers also on Dapple, unless the
 /// clock stands still there.
-pub(crate) struct Alarm {
+pub struct Alarm {
     until: Option<Instant>,
     armed: Armed,
 }
@@ -33,7 +33,7 @@ enum Armed {
 }
 
 /// No timer can be had at this moment: who waits has to be polled instead.
-pub(crate) struct NoTimer;
+pub struct NoTimer;
 
 struct Bell<R>(Weak<R>);
 
@@ -46,12 +46,12 @@ impl<R: Ring> Wake for Bell<R> {
 }
 
 impl Alarm {
-    pub(crate) fn new() -> Alarm {
+    pub fn new() -> Alarm {
         Alarm { until: None, armed: Armed::No }
     }
 
     /// Has `ring` called at this time, instead of at another; at `None` not at all.
-    pub(crate) fn set<R: Ring>(&mut self, until: Option<Instant>, ring: &Arc<R>) -> Result<(), NoTimer> {
+    pub fn set<R: Ring>(&mut self, until: Option<Instant>, ring: &Arc<R>) -> Result<(), NoTimer> {
         if self.until == until {
             return Ok(());
         }
@@ -73,12 +73,12 @@ impl Alarm {
     }
 
     /// Whether it is to ring, or has rung and [`Alarm::rang`] was not called yet.
-    pub(crate) fn is_set(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.until.is_some()
     }
 
     /// To be called first when it has rung.
-    pub(crate) fn rang(&mut self) {
+    pub fn rang(&mut self) {
         self.disarm();
     }
 

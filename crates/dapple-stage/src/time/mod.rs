@@ -20,21 +20,21 @@ mod tests;
 #[cfg(dapple_shuttle)]
 use self::model as thread;
 
-pub(crate) use self::alarm::{Alarm, Ring};
+pub use self::alarm::{Alarm, Ring};
 #[cfg(dapple_shuttle)]
-pub(crate) use self::model::now;
-pub(crate) use self::sleep::Sleep;
+pub use self::model::now;
+pub use self::sleep::Sleep;
 
 use std::time::{Duration, Instant};
 
 /// Now, by the clock of this thread's runtime, which may stand still in tests; elsewhere by the real one.
 #[cfg(not(dapple_shuttle))]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     dapple_io::time::Instant::of_thread().map_or_else(Instant::now, |(now, _)| now.into_std())
 }
 
 /// Now by the real clock, also where that of the runtime stands still.
-pub(crate) fn real_now() -> Instant {
+pub fn real_now() -> Instant {
     #[cfg(not(dapple_shuttle))]
     return Instant::now();
     #[cfg(dapple_shuttle)]
@@ -47,9 +47,9 @@ fn stands_still() -> bool {
 }
 
 /// As late as that, but no later than clocks can tell.
-pub(crate) fn after(now: Instant, duration: Duration) -> Instant {
+pub fn after(now: Instant, duration: Duration) -> Instant {
     now.checked_add(duration).unwrap_or(now + CENTURY)
 }
 
 /// Longer than any wait; clocks can tell it.
-pub(crate) const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -12,7 +12,7 @@ use super::thread::{self, Key};
 ///
 /// It may move between executors from poll to poll: what was armed on a Dapple runtime is armed anew by a poll elsewhere, so that
 /// the end of that runtime cannot keep it waiting.
-pub(crate) struct Sleep {
+pub struct Sleep {
     deadline: Instant,
     timer: Timer,
 }
@@ -25,11 +25,11 @@ enum Timer {
 
 impl Sleep {
     /// For so long after now, by the clock of this thread.
-    pub(crate) fn new(duration: Duration) -> Sleep {
+    pub fn new(duration: Duration) -> Sleep {
         Sleep::until(super::after(super::now(), duration))
     }
 
-    pub(crate) fn until(deadline: Instant) -> Sleep {
+    pub fn until(deadline: Instant) -> Sleep {
         Sleep { deadline, timer: Timer::Unarmed }
     }
 

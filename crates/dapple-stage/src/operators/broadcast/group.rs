@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tower_service::Service;
 
+use crate::flights::Flights;
 use crate::operators::credits::{Claim, Credits};
 use crate::operators::direct::{Delivery, DeliveryError, Link, Order, Receipt, Receiver, Retransmit, Sender};
-use crate::operators::flights::Flights;
 use crate::stage::panic_message;
 use crate::switch::{Mutex, lock};
 use crate::{Backoff, BoxError};

@@ -15,7 +15,7 @@ use crate::operators::direct::{Delivery, Receipt};
 
 /// A message with its place in the order of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Numbered<M> {
     /// The name of who gave the number.
     pub sequencer: Arc<str>,

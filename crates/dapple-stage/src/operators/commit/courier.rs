@@ -11,7 +11,7 @@ use dapple_sched::foreign::{KeptWaker, contain};
 use tower_service::Service;
 
 use super::{NodeId, Packet};
-use crate::operators::flights::Flights;
+use crate::flights::Flights;
 use crate::switch::{Mutex, lock};
 
 /// Packets on their way out.

@@ -7,7 +7,7 @@ use super::bytes::{Reader, Writer};
 
 /// The name of a coordinator or participant. Each has its own, for as long as its log lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeId(pub u64);
 
 impl fmt::Display for NodeId {
@@ -18,7 +18,7 @@ impl fmt::Display for NodeId {
 
 /// Where a transaction stands in the order of its coordinator: first by the start of the coordinator, then by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Position {
     /// How many times the coordinator had started.
     pub epoch: u64,
@@ -28,7 +28,7 @@ pub struct Position {
 
 /// The name of one transaction. No coordinator gives the same twice, also when it was killed in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TransactionId {
     /// Who decides.
     pub coordinator: NodeId,
@@ -44,7 +44,7 @@ impl fmt::Display for TransactionId {
 
 /// How a transaction ended. It is the same at all who took part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Outcome {
     /// All have it.
     Committed,
@@ -56,7 +56,7 @@ pub enum Outcome {
 ///
 /// It is what the receivers of [`Courier`](super::Courier) take. Packets may be lost, doubled, late, and out of order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Packet {
     /// Who sends it.
     pub from: NodeId,
@@ -68,7 +68,7 @@ pub struct Packet {
 
 /// What a [`Packet`] says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Message {
     /// From the coordinator: can you promise to commit this?

@@ -14,8 +14,8 @@ use tower_service::Service;
 
 use super::inbox::WINDOW;
 use super::message::{Delivery, DeliveryError, Order, Receipt, Session, Settled, is_not_run};
+use crate::flights::Flights;
 use crate::operators::credits::{Claim, Credit, Credits};
-use crate::operators::flights::Flights;
 use crate::random::Random;
 use crate::switch::{Mutex, lock};
 use crate::time::Sleep;

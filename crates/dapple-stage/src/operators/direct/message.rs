@@ -4,7 +4,7 @@ use crate::BoxError;
 
 /// The name that a receiver has given to a sender. No receiver gives the same twice, also when it was started anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Session {
     /// Chosen by chance when the receiver started.
     pub epoch: u64,
@@ -14,7 +14,7 @@ pub struct Session {
 
 /// In which order a receiver hands messages of one sender on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Order {
     /// As they come, several at once.
     #[default]
@@ -27,7 +27,7 @@ pub enum Order {
 
 /// What comes to a [`Receiver`](super::Receiver).
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Delivery<M> {
     /// I am new here.
     Open {
@@ -51,7 +51,7 @@ pub enum Delivery<M> {
 
 /// What a [`Receiver`](super::Receiver) answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Receipt<R> {
     /// To `Open`.
     Opened(Session),
@@ -65,7 +65,7 @@ pub enum Receipt<R> {
 
 /// What became of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Settled<R> {
     /// It ran once, with this response.
     Done(R),

@@ -8,9 +8,9 @@ use tower_service::Service;
 use super::set::Set;
 use crate::BoxError;
 use crate::balance::Outcome;
-use crate::refused::{Reason, Refused};
 use crate::stage::StageError;
 use crate::stage::seat::BoxFuture;
+use crate::{Reason, Refused};
 
 /// Says what an answer means for the replica that it came from, and what the caller gets.
 pub(super) type Judge<Resp, E> = fn(Answer<Resp, E>) -> (Outcome, Answer<Resp, E>);

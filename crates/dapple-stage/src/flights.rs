@@ -11,7 +11,7 @@ use dapple_sched::foreign::{KeptWaker, contain};
 use crate::switch::{Mutex, lock};
 
 /// Futures under way. They are dropped with it.
-pub(crate) struct Flights<F> {
+pub struct Flights<F> {
     futures: BTreeMap<u64, (Pin<Box<F>>, Waker)>,
     next: u64,
     woken: Arc<Woken>,
@@ -54,12 +54,12 @@ impl Wake for FlightWaker {
 }
 
 impl<F: Future> Flights<F> {
-    pub(crate) fn new() -> Flights<F> {
+    pub fn new() -> Flights<F> {
         Flights { futures: BTreeMap::new(), next: 0, woken: Arc::default() }
     }
 
     /// Adds a future and names it. It is polled by the next [`poll_next`](Flights::poll_next), which is to follow.
-    pub(crate) fn push(&mut self, future: F) -> u64 {
+    pub fn push(&mut self, future: F) -> u64 {
         let key = self.next;
         self.next += 1;
         let waker = Waker::from(Arc::new(FlightWaker { key, woken: self.woken.clone() }));
@@ -69,14 +69,14 @@ impl<F: Future> Flights<F> {
     }
 
     /// Drops a future. What it holds may panic when it is dropped, which ends no other flight.
-    pub(crate) fn remove(&mut self, key: u64) {
+    pub fn remove(&mut self, key: u64) {
         if let Some(flight) = self.futures.remove(&key) {
             contain(|| drop(flight));
         }
     }
 
     /// One that has ended, with its name; ready with none where nothing is under way. Cancel safe.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, F::Output)>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, F::Output)>> {
         // Those that wake themselves while they are polled must not keep this up for ever.
         let mut waker = Some(KeptWaker::from(cx.waker()));
         for _ in 0..ROUNDS {
