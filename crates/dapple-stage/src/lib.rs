@@ -19,7 +19,6 @@ pub mod middleware;
 pub mod operators;
 #[cfg(dapple_shuttle)]
 pub mod queue_model;
-mod race;
 #[doc(hidden)]
 pub mod random;
 mod refused;

@@ -18,8 +18,8 @@ use dapple::time::timeout;
 use super::budget::{Budget, Share};
 use super::frame::{ErrorCode, Frame, Malformed, VERSION};
 use super::frames::{End, Frames};
-use super::race::{First, race};
 use super::signer::{Failure, Signer, Task};
+use dapple::task::{First, race};
 
 /// What all connections share.
 #[derive(Debug)]

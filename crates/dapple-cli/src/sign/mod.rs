@@ -12,7 +12,6 @@ mod frame;
 mod frames;
 mod host;
 mod log;
-mod race;
 mod server;
 mod signer;
 

@@ -20,9 +20,9 @@ use super::digest::{Secrets, warn_of_published};
 use super::error::SignError;
 use super::frame::{ErrorCode, Frame};
 use super::log::Log;
-use super::race::{First, race};
 use super::signer::{Backing, Parts, Signer};
 use crate::server::{Wanted, listen};
+use dapple::task::{First, race};
 
 /// Serves until SIGTERM or SIGINT; then all tasks that were accepted are answered. A second signal ends it at once.
 ///

@@ -7,6 +7,7 @@
 //! | keep tasks in a field, over when that is dropped | [`Group`] |
 //! | bound how many run at a time | [`Group::limited`] |
 //! | ask for an end, and let everybody end in his own time | [`CancellationToken`] |
+//! | await the first of two futures | [`race()`] |
 //! | end one task from elsewhere | [`AbortHandle`] |
 //! | see a task in [dumps](dapple_sched::Handle::dump) and in reports of slow callbacks | [`named`] |
 //! | let others go in a loop that may never wait | [`yield_now`](dapple_sched::yield_now), or each 128th time [`consume_budget`] |
@@ -22,6 +23,7 @@ mod group;
 mod local;
 mod members;
 mod nested;
+mod race;
 mod scope;
 mod try_scope;
 
@@ -32,6 +34,7 @@ pub use dapple_sched::{
 pub use group::Group;
 pub use local::{LocalKey, NoValue, WithLocal};
 pub use members::{Members, TrySpawnError};
+pub use race::{First, race};
 #[doc(no_inline)]
 pub use tokio_util::sync::{
     CancellationToken, DropGuard, DropGuardRef, WaitForCancellationFuture, WaitForCancellationFutureOwned,

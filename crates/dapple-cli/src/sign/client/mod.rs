@@ -18,8 +18,8 @@ use self::connection::{Plan, connect, drive, shown};
 use self::tally::Tally;
 use super::digest::Secrets;
 use super::error::SignError;
-use super::race::{First, race};
 use super::server::StopSignals;
+use dapple::task::{First, race};
 
 /// Sends tasks for as long as was asked, or until SIGINT or SIGTERM, and prints what became of them. Exit code 1 where a digest was wrong, or nothing was signed.
 ///

@@ -9,7 +9,7 @@ use dapple_io::net::{resolve, services};
 use dapple_io::time::sleep;
 
 use super::members::Publisher;
-use crate::race::{First, race};
+use dapple_sync::task::{First, race};
 
 /// All addresses of a host, each with this port.
 pub(super) async fn hosts(host: String, port: u16) -> io::Result<Vec<String>> {

@@ -17,8 +17,8 @@ use super::options::{HostCommand, HostOptions};
 use super::stopper::Stage;
 use super::takeover::{self, Offer};
 use super::{HostBuilder, Stopper};
-use crate::race::{First, race};
 use crate::remote::discovery::Registration;
+use dapple_sync::task::{First, race};
 
 /// Runs the stages that a program has registered, as its command line says: all of a `main`.
 ///

@@ -15,7 +15,7 @@ use super::connection::{self, Protocol, Welcome};
 use super::limits::Counted;
 use super::stopper::Stage;
 use super::{Host, Shared};
-use crate::race::{First, race};
+use dapple_sync::task::{First, race};
 
 /// How a host has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

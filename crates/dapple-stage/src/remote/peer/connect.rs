@@ -15,9 +15,9 @@ use hyper::rt::{Read, Write};
 
 use super::link::{Link, State, Up};
 use crate::Reason;
-use crate::race::race;
 use crate::remote::message::Message;
 use crate::remote::wire::{HEALTH, Outcome, Problem, STOPPING};
+use dapple_sync::task::race;
 
 /// Makes a connection and puts it in, or what became of it.
 pub(super) async fn connect(link: Arc<Link>) {

@@ -28,12 +28,12 @@ use dapple_sync::sync::{mpsc, oneshot};
 use super::replica::{Parts, Retired};
 use super::set::Set;
 use crate::BoxError;
-use crate::race::{First, race};
 use crate::stage::Stage;
 use crate::stage::core::{drop_quietly, now};
 use crate::stage::seat::BoxFuture;
 use crate::stage::serve::message;
 use crate::time::Sleep;
+use dapple_sync::task::{First, race};
 
 /// A replica in service.
 pub(super) struct Running<Req, Resp, E>

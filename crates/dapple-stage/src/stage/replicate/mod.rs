@@ -48,9 +48,9 @@ use super::seat::of_services;
 use super::stats::StageStats;
 use crate::BoxError;
 use crate::graph::{Linked, Node};
-use crate::race::{First, race};
 use crate::switch::{Mutex, lock};
 use crate::time::Sleep;
+use dapple_sync::task::{First, race};
 
 impl<Req: Send + 'static> StageBuilder<Req> {
     /// Replicas of a service, each with a color of its own, as many as the load asks for between two bounds: *replicate* of

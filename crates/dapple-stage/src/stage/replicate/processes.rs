@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 
 use super::{CHECK_EVERY, Replica, Replicated, Retired, Watch};
 use crate::BoxError;
-use crate::race::{First, race};
 use crate::remote::{Discovery, Member, Peer, RemoteStage};
+use dapple_sync::task::{First, race};
 
 use crate::switch::lock;
 

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::base64::{decode, encode};
 use super::client::{Client, number};
 use super::place::{Place, range_end};
-use crate::race::{First, race};
 use crate::remote::backoff::Failures;
 use crate::remote::discovery::members::Publisher;
+use dapple_sync::task::{First, race};
 
 /// Tells of changes until nobody wants to know.
 pub(in crate::remote::discovery) async fn follow(place: Place, stage: String, mut publisher: Publisher) {

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::base64::encode;
 use super::client::{Client, number};
 use super::place::Place;
-use crate::race::{First, race};
 use crate::remote::backoff::Failures;
 use crate::remote::discovery::{Discovery, DiscoveryError};
+use dapple_sync::task::{First, race};
 
 /// A host's entry in etcd, one key for each stage. It is renewed by a task, made anew where etcd has lost it, and gone some
 /// seconds after its process.
