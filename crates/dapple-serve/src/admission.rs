@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dapple_io::time::sleep;
-use dapple_stage::admission::{Admission, Class, Config, Offer};
+use dapple_tower::admission::{Admission, Class, Config, Offer};
 use http::request::Parts;
 
 use crate::listener::Peer;
@@ -132,7 +132,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use dapple_stage::admission::{Class, Offer};
+    use dapple_tower::admission::{Class, Offer};
     use http::Request;
     use http::request::Parts;
 

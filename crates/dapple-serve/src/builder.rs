@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sched::JoinHandle;
-use dapple_stage::Refused;
-use dapple_stage::admission::{Admission, Class, Config, Offer};
 use dapple_sync::task::CancellationToken;
+use dapple_tower::Refused;
+use dapple_tower::admission::{Admission, Class, Config, Offer};
 use http::Response;
 use http::request::Parts;
 
@@ -178,7 +178,7 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Chooses for [admission control](dapple_stage::admission), which is on by default: a request that would not be answered within
+    /// Chooses for [admission control](dapple_tower::admission), which is on by default: a request that would not be answered within
     /// the target delay is refused at once, with `503` and `Retry-After`, and so is one that lost its place to others while it waited.
     ///
     /// It measures what requests cost, apart for each method and target (path and query), and shares what there is among clients, an
@@ -210,7 +210,7 @@ impl<L, V> Serve<L, V> {
     ///
     /// ```
     /// # fn with<L, V>(server: dapple_serve::Serve<L, V>) -> dapple_serve::Serve<L, V> {
-    /// use dapple_stage::admission::Class;
+    /// use dapple_tower::admission::Class;
     ///
     /// server.classify(|request, _peer| match request.headers.contains_key("x-api-key") {
     ///     true => Class::HIGH,

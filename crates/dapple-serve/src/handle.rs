@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use dapple_stage::admission::AdmissionStats;
 use dapple_sync::task::CancellationToken;
+use dapple_tower::admission::AdmissionStats;
 
 use crate::admission::Gate;
 use crate::connection::Connections;

@@ -14,7 +14,7 @@
 //! | keep a connection without using it | it is closed after [`idle_timeout`](Serve::idle_timeout) |
 //! | open and reset streams, over and over | the connection ends (`GOAWAY`) |
 //! | send frames of HTTP/2 that carry nothing (PING, SETTINGS, windows by the byte …) | beyond 1,000, and some for each request and reply, the connection is cut |
-//! | ask for more than there is time for | `503` with `Retry-After`, at once, by [admission control](dapple_stage::admission) |
+//! | ask for more than there is time for | `503` with `Retry-After`, at once, by [admission control](dapple_tower::admission) |
 //!
 //! A handler that panics ends its own request with a `500`, and nothing else. The end has stages, see
 //! [`Serve::with_graceful_shutdown`].
@@ -44,4 +44,4 @@ pub use self::request::Body;
 pub use self::service::HttpService;
 
 /// What a service or a body fails with.
-pub use dapple_stage::BoxError;
+pub use dapple_tower::BoxError;

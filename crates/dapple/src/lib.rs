@@ -98,9 +98,7 @@ pub use dapple_serve as serve;
 #[doc(inline)]
 pub use dapple_serve::serve;
 
-/// Stages: bounded queues, admission control, composition, and tower middleware that needs no reactor.
-#[doc(inline)]
-pub use dapple_stage as stage;
+pub mod stage;
 
 /// Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
 #[doc(inline)]

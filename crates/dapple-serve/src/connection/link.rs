@@ -7,8 +7,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use dapple_io::time::Instant;
-use dapple_stage::Refused;
-use dapple_stage::admission::Admitted;
+use dapple_tower::Refused;
+use dapple_tower::admission::Admitted;
 
 use super::state::State;
 use crate::connections::{Client, Holder, Order, Orders};

@@ -12,6 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use dapple_sched::described;
+use dapple_tower::Refused;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::{Body as _, Incoming};
@@ -31,7 +32,6 @@ use crate::connection::Link;
 use crate::connections::Order;
 use crate::server::Shared;
 use crate::service::HttpService;
-use dapple_stage::Refused;
 
 /// The reply to one request. The request counts as begun from this call on.
 pub(crate) fn answer<V: HttpService>(

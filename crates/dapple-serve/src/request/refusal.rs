@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dapple_stage::{Reason, Refused};
+use dapple_tower::{Reason, Refused};
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -95,7 +95,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use dapple_stage::{Reason, Refused};
+    use dapple_tower::{Reason, Refused};
     use http::header::{HeaderName, RETRY_AFTER};
     use http::request::Parts;
     use http::{Request, Response, StatusCode};

@@ -11,11 +11,11 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
+use dapple_tower::switch::{Mutex, lock};
 use tower_service::Service;
 
 use self::view::{Link, View};
 use crate::stage::StageStats;
-use crate::switch::{Mutex, lock};
 
 pub use self::file::{Kept, from_arguments};
 

@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sched::foreign::KeptWaker;
+use dapple_tower::middleware::shedding;
+use dapple_tower::switch::{Mutex, lock};
 
-use crate::middleware::shedding;
-use crate::switch::{Mutex, lock};
 use crate::{Reason, Refused};
 
 /// So many places, which may change.

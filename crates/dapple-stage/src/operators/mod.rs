@@ -3,7 +3,7 @@
 //! | operator | one to | variants |
 //! |---|---|---|
 //! | [`direct`] | one | best effort, at most once with retransmission, flow-controlled |
-//! | [`balance`](crate::balance) | one of many | by load, power of two choices |
+//! | [`balance`](dapple_tower::balance) | one of many | by load, power of two choices |
 //! | [`aggregate`] | (many to) one | FIFO, round robin, by priority |
 //! | [`broadcast`] | all | unordered, ordered per sender, by a named sequencer; each reliable or not |
 //! | [`commit`] | all or none | |

@@ -23,7 +23,7 @@
 //!
 //! ```
 //! use std::convert::Infallible;
-//! use dapple_stage::balance::Config;
+//! use dapple_tower::balance::Config;
 //! use dapple_stage::operators::aggregate::Discipline;
 //! use dapple_stage::operators::queue::{Consumer, Producer};
 //! use tower::{ServiceExt, service_fn};
@@ -48,10 +48,10 @@
 use std::fmt;
 use std::hash::Hash;
 
+use dapple_tower::balance::{Balance, Balancer, Config};
 use tower_service::Service;
 
 use super::aggregate::{Aggregate, Discipline, Pump, Source};
-use crate::balance::{Balance, Balancer, Config};
 
 /// One who works on messages of all producers.
 pub struct Consumer<M, F> {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use dapple_tower::random::Random;
+
 use crate::Backoff;
-use crate::random::Random;
 
 /// Failures in a row, and the waits between them.
 #[derive(Clone, Debug)]

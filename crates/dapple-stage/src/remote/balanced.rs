@@ -4,6 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use dapple_tower::balance::{Balance, Balancer, Change, Classify, Config, Outcome, Probe};
+use dapple_tower::middleware::retry::{Judge, Verdict};
 use futures_core::Stream;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,18 +14,16 @@ use super::discovery::{Discovery, Member, Members};
 use super::error::{Fate, RemoteError};
 use super::peer::Peer;
 use super::stage::RemoteStage;
-use crate::balance::{Balance, Balancer, Change, Classify, Config, Outcome, Probe};
-use crate::middleware::retry::{Judge, Verdict};
 use crate::{BoxError, Reason, Refused};
 
 /// Goes by what has become of a request: what its end says about the replica, for a [`Balance`], and whether it may be sent again,
-/// for [`Attempts`](crate::middleware::retry::Attempts).
+/// for [`Attempts`](dapple_tower::middleware::retry::Attempts).
 ///
 /// A handler that fails is no failure of the replica. A replica without a connection is out at once, until there is one. Sent again
 /// is only what has surely not run, and may do better elsewhere or later: so nothing runs twice.
 ///
 /// ```
-/// use dapple_stage::middleware::retry::{Attempts, Retry};
+/// use dapple_tower::middleware::retry::{Attempts, Retry};
 /// use dapple_stage::remote::{ByFate, Discovery, RemoteStage};
 ///
 /// let runtime = dapple_io::runtime_builder().workers(1).build()?;

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::{Color, Handle};
 use dapple_sync::sync::Notify;
+use dapple_tower::switch::{Mutex, lock};
+use dapple_tower::time::Sleep;
 
 use super::behind::know_stage;
 use super::bench::{Alarm, Bench};
@@ -24,8 +26,6 @@ use super::seat::Factory;
 use super::serve::{self, Work};
 use super::stats::{Counters, StageStats, Status};
 use crate::graph::{Links, Node};
-use crate::switch::{Mutex, lock};
-use crate::time::Sleep;
 use crate::{Reason, Refused};
 
 /// What all handles of a stage and its tasks share.

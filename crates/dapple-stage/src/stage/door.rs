@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use dapple_sched::foreign::KeptWaker;
+use dapple_tower::middleware::shedding;
+use dapple_tower::switch::{Mutex, lock};
 
 use super::desk::{Desk, Entry, Limits, Place, Wakes};
-use crate::middleware::shedding;
-use crate::switch::{Mutex, lock};
 use crate::{Reason, Refused};
 
 /// What is to be told after a door was shut.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::Handle;
 use dapple_sync::sync::oneshot;
+use dapple_tower::time::{Sleep, after};
 use tower_service::Service;
 
 use super::behind;
@@ -22,7 +23,6 @@ use super::policy::Load;
 use super::seat;
 use super::stats::StageStats;
 use crate::graph::{Linked, Node};
-use crate::time::{Sleep, after};
 use crate::{Reason, Refused};
 
 /// A handler behind a bounded queue, with a bound for how many requests it serves at a time.

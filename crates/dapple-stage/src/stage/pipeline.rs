@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use dapple_sync::sync::oneshot;
+use dapple_tower::time::Sleep;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -25,7 +26,6 @@ use super::job::{Outlet, Reply};
 use super::serve::message;
 use crate::Refused;
 use crate::graph::{Linked, Node};
-use crate::time::Sleep;
 
 /// A stage and what its responses flow into: *pipeline* of Gribble's design framework (section 4.1). Made by [`Stage::then`].
 ///

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::Color;
 use dapple_sched::foreign::discard;
+use dapple_tower::switch::lock;
+use dapple_tower::time::Sleep;
 
 use super::bench::Chair;
 use super::core::{Core, drop_quietly, now, quietly};
@@ -20,8 +22,6 @@ use super::job::{Job, Reply};
 use super::limits::Throttle;
 use super::seat::{BoxFuture, Seat};
 use crate::Reason;
-use crate::switch::lock;
-use crate::time::Sleep;
 
 /// Requests that were taken from the queue, and where they stood there.
 type Taken<Req, Resp, E> = Vec<(Place, Entry<Job<Req, Resp, E>>)>;

@@ -83,37 +83,19 @@ impl std::fmt::Display for Status {
 pub(crate) struct Counters {
     pub(crate) accepted: AtomicU64,
     pub(crate) canceled: AtomicU64,
-    refused: [AtomicU64; REASONS.len()],
+    refused: [AtomicU64; Reason::NAMES.len()],
 }
 
 impl Counters {
     pub(crate) fn refused(&self, reason: &Reason) {
-        self.refused[kind(reason)].fetch_add(1, Relaxed);
+        self.refused[reason.kind()].fetch_add(1, Relaxed);
     }
 
     pub(crate) fn refused_for(&self) -> Vec<(&'static str, u64)> {
-        let counts = REASONS.iter().zip(&self.refused).map(|(name, count)| (*name, count.load(Relaxed)));
+        let counts = Reason::NAMES.iter().zip(&self.refused).map(|(name, count)| (*name, count.load(Relaxed)));
         counts.filter(|(_, count)| *count > 0).collect()
     }
 }
-
-fn kind(reason: &Reason) -> usize {
-    match reason {
-        Reason::Full { .. } => 0,
-        Reason::Deadline => 1,
-        Reason::Memory => 2,
-        Reason::Rate => 3,
-        Reason::Delay { .. } => 4,
-        Reason::Share { .. } => 5,
-        Reason::Class => 6,
-        Reason::Unavailable => 7,
-        Reason::Stopping => 8,
-        Reason::Busy => 9,
-    }
-}
-
-const REASONS: [&str; 10] =
-    ["full", "deadline", "memory", "rate", "delay", "share", "class", "unavailable", "stopping", "busy"];
 
 /// A mean in which the last sixteen samples count most.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::time::after;
+use dapple_tower::time::after;
 
 /// When a handler that panicked is replaced by a new one, and when the stage is taken out.
 ///

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use dapple_sched::Runtime;
-use dapple_stage::balance::{Balancer, Config as BalanceConfig};
 use dapple_stage::graph::named;
 use dapple_stage::operators::broadcast::{Broadcast, Settings};
 use dapple_stage::{Stage, StageError, Supervision};
+use dapple_tower::balance::{Balancer, Config as BalanceConfig};
 use tower::{Service, ServiceExt, service_fn};
 
 use crate::bombs::{DropBomb, blast, bomb, counting, drop_bomb, panic_twice};

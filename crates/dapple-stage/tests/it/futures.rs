@@ -11,15 +11,15 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use dapple_sched::Runtime;
-use dapple_stage::admission::{Admission, AdmissionLayer, Config};
-use dapple_stage::balance::{Balance, Balancer, Config as BalanceConfig};
 use dapple_stage::graph::named;
-use dapple_stage::middleware::retry::Attempts;
-use dapple_stage::middleware::{Buffer, ConcurrencyLimit, RetryLayer, Shed, TimeoutLayer};
 use dapple_stage::operators::aggregate::{Aggregate, Discipline};
-use dapple_stage::throttle::{Rate, Throttle, ThrottleLayer};
 use dapple_stage::{BoxError, Reason, Refused, Stage, StageError, Supervision};
 use dapple_sync::sync::Semaphore;
+use dapple_tower::admission::{Admission, AdmissionLayer, Config};
+use dapple_tower::balance::{Balance, Balancer, Config as BalanceConfig};
+use dapple_tower::middleware::retry::Attempts;
+use dapple_tower::middleware::{Buffer, ConcurrencyLimit, RetryLayer, Shed, TimeoutLayer};
+use dapple_tower::throttle::{Rate, Throttle, ThrottleLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::bombs::{bomb, counting, drop_bomb};

@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use dapple_stage::Stage;
-use dapple_stage::admission::{Admission, Config, Offer};
-use dapple_stage::balance::{Balancer, Config as BalanceConfig};
-use dapple_stage::middleware::RateLimitLayer;
 use dapple_sync::sync::Semaphore;
+use dapple_tower::admission::{Admission, Config, Offer};
+use dapple_tower::balance::{Balancer, Config as BalanceConfig};
+use dapple_tower::middleware::RateLimitLayer;
 use tower::{Layer, Service, service_fn};
 
 pub(crate) type Waiting = Pin<Box<dyn Future<Output = ()> + Send>>;

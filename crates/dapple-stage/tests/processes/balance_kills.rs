@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use dapple_io::time::{sleep, timeout};
 use dapple_sched::spawn;
-use dapple_stage::balance::{Balance, Balancer, Config};
-use dapple_stage::middleware::retry::{Attempts, Retry};
 use dapple_stage::remote::{ByFate, Discovery, Fate, Host, Peer, RemoteStage};
 use dapple_stage::{BoxError, Reason, Refused};
+use dapple_tower::balance::{Balance, Balancer, Config};
+use dapple_tower::middleware::retry::{Attempts, Retry};
 use serde::{Deserialize, Serialize};
 use tower_service::Service;
 

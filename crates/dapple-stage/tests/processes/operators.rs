@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use dapple_io::time::{sleep, timeout};
 use dapple_sched::{JoinHandle, spawn};
-use dapple_stage::balance::Config;
-use dapple_stage::middleware::retry::{Attempts, Retry};
 use dapple_stage::operators::aggregate::{Aggregate, Discipline};
 use dapple_stage::operators::broadcast::{Numbered, Sequencer, Settings};
 use dapple_stage::operators::direct::{AtMostOnce, Delivery, DeliveryError, Receipt, Receiver, Retransmit};
 use dapple_stage::operators::queue::{Consumer, Producer};
 use dapple_stage::remote::{ByFate, Fate, Host, Peer, RemoteStage};
 use dapple_stage::{Backoff, BoxError};
+use dapple_tower::balance::Config;
+use dapple_tower::middleware::retry::{Attempts, Retry};
 use tower::ServiceExt;
 
 use crate::children::{LONG, Process, Random, end_with_parent};

@@ -15,8 +15,9 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-sync", Some(&["dapple-sched"])),
     ("dapple-tls", Some(&["dapple-sched", "dapple-io"])),
     ("dapple-http", Some(&[])),
-    ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls"])),
-    ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-stage", "dapple-tls", "dapple-http"])),
+    ("dapple-tower", Some(&["dapple-sched", "dapple-io", "dapple-sync"])),
+    ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower"])),
+    ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-tls", "dapple-http"])),
     (
         "dapple",
         Some(&[
@@ -24,6 +25,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-stm",
             "dapple-io",
             "dapple-sync",
+            "dapple-tower",
             "dapple-stage",
             "dapple-serve",
             "dapple-tls",

@@ -8,12 +8,12 @@ use std::task::{Context, Poll, ready};
 
 use dapple_sched::foreign::KeptWaker;
 use dapple_sync::sync::oneshot;
+use dapple_tower::switch::{Mutex, lock};
 use tower_service::Service;
 
 use super::merge::{Discipline, Merge};
 use super::source::Source;
 use crate::operators::credits::{Credit, Credits};
-use crate::switch::{Mutex, lock};
 use crate::{BoxError, Reason, Refused};
 
 /// Merges the messages of many sources into one sink.

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dapple_tower::flights::Flights;
+use dapple_tower::switch::{Mutex, lock};
 use tower_service::Service;
 
-use crate::flights::Flights;
 use crate::operators::credits::{Claim, Credits};
 use crate::operators::direct::{Delivery, DeliveryError, Link, Order, Receipt, Receiver, Retransmit, Sender};
 use crate::stage::panic_message;
-use crate::switch::{Mutex, lock};
 use crate::{Backoff, BoxError};
 
 /// In which order each member sees the messages of one [`Broadcast`] and its clones.

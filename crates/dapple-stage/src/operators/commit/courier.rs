@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dapple_sched::foreign::{KeptWaker, contain};
+use dapple_tower::flights::Flights;
+use dapple_tower::switch::{Mutex, lock};
 use tower_service::Service;
 
 use super::{NodeId, Packet};
-use crate::flights::Flights;
-use crate::switch::{Mutex, lock};
 
 /// Packets on their way out.
 #[derive(Default)]

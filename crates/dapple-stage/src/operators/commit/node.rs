@@ -8,11 +8,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dapple_tower::switch::{Condvar, JoinHandle, Mutex, lock, spawn_thread, this_thread, wait_for};
+
 use super::Packet;
 use super::courier::Outbox;
 use super::log::{Storage, WriteError};
 use super::machine::{Machine, Output};
-use crate::switch::{Condvar, JoinHandle, Mutex, lock, spawn_thread, this_thread, wait_for};
 
 /// A machine with what is around it.
 pub(super) trait Role: Send + 'static {

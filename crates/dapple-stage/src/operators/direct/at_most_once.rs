@@ -10,15 +10,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sync::sync::Mutex as AsyncMutex;
+use dapple_tower::flights::Flights;
+use dapple_tower::random::Random;
+use dapple_tower::switch::{Mutex, lock};
+use dapple_tower::time::Sleep;
 use tower_service::Service;
 
 use super::inbox::WINDOW;
 use super::message::{Delivery, DeliveryError, Order, Receipt, Session, Settled, is_not_run};
-use crate::flights::Flights;
 use crate::operators::credits::{Claim, Credit, Credits};
-use crate::random::Random;
-use crate::switch::{Mutex, lock};
-use crate::time::Sleep;
 use crate::{Backoff, BoxError};
 
 /// How often and when a message is sent again.

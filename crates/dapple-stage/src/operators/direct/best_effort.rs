@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use dapple_tower::middleware::shedding;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::middleware::shedding;
 use crate::operators::credits::{Credit, Credits};
 
 /// Sends without waiting and without a reply: what the sink has no room for, or fails at, is lost and counted.

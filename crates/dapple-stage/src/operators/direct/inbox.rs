@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use dapple_sched::foreign::KeptWaker;
+use dapple_tower::switch::{Mutex, lock};
 
 use super::message::{Order, Receipt, Settled};
-use crate::switch::{Mutex, lock};
 
 pub(super) type Running<R> = Pin<Box<dyn Future<Output = Receipt<R>> + Send>>;
 

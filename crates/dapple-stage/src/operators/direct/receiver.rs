@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dapple_tower::random::Random;
+use dapple_tower::switch::{Mutex, lock};
 use tower_service::Service;
 
 use super::inbox::{Inbox, Running};
 use super::message::{Delivery, Receipt, Session, Settled};
-use crate::random::Random;
-use crate::switch::{Mutex, lock};
 use crate::{BoxError, Reason, Refused};
 
 /// Stands in front of a service and runs each message once, however often it comes, and in the order that its sender asked for

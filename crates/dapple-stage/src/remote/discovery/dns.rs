@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use dapple_io::net::{resolve, services};
 use dapple_io::time::sleep;
+use dapple_sync::task::{First, race};
 
 use super::members::Publisher;
-use dapple_sync::task::{First, race};
 
 /// All addresses of a host, each with this port.
 pub(super) async fn hosts(host: String, port: u16) -> io::Result<Vec<String>> {

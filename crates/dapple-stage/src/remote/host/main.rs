@@ -12,13 +12,13 @@ use dapple_io::blocking::spawn_blocking;
 use dapple_io::net::{TcpListener, UnixListener};
 use dapple_io::signal::{SIGINT, SIGTERM, Signal, signal};
 use dapple_io::time::sleep;
+use dapple_sync::task::{First, race};
 
 use super::options::{HostCommand, HostOptions};
 use super::stopper::Stage;
 use super::takeover::{self, Offer};
 use super::{HostBuilder, Stopper};
 use crate::remote::discovery::Registration;
-use dapple_sync::task::{First, race};
 
 /// Runs the stages that a program has registered, as its command line says: all of a `main`.
 ///

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::random::Random;
+use dapple_tower::random::Random;
 
-/// Of two at random the one with fewer requests. They neither come nor fail as those of a [`Balancer`](crate::balance::Balancer) do.
+/// Of two at random the one with fewer requests. They neither come nor fail as those of a [`Balancer`](dapple_tower::balance::Balancer) do.
 pub(crate) struct Replicas<S> {
     replicas: Vec<Replica<S>>,
     random: Random,

@@ -10,12 +10,12 @@ use std::time::Duration;
 use dapple_io::net::{TcpListener, TcpStream};
 use dapple_io::time::{sleep, timeout};
 use dapple_sync::sync::watch;
+use dapple_sync::task::{First, race};
 
 use super::connection::{self, Protocol, Welcome};
 use super::limits::Counted;
 use super::stopper::Stage;
 use super::{Host, Shared};
-use dapple_sync::task::{First, race};
 
 /// How a host has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

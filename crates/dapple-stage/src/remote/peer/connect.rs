@@ -8,6 +8,7 @@ use dapple_io::hyper_rt::{Executor, Timer};
 use dapple_io::net::TcpStream;
 use dapple_io::time::timeout;
 use dapple_sync::sync::watch;
+use dapple_sync::task::race;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
@@ -17,7 +18,6 @@ use super::link::{Link, State, Up};
 use crate::Reason;
 use crate::remote::message::Message;
 use crate::remote::wire::{HEALTH, Outcome, Problem, STOPPING};
-use dapple_sync::task::race;
 
 /// Makes a connection and puts it in, or what became of it.
 pub(super) async fn connect(link: Arc<Link>) {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use dapple_io::time::Instant;
 use dapple_sync::sync::{Semaphore, watch};
+use dapple_tower::time::CENTURY;
 use http::uri::Authority;
 use hyper::client::conn::http2::SendRequest;
 
@@ -24,7 +25,6 @@ use super::connect::connect;
 use crate::remote::backoff::Failures;
 use crate::remote::error::RemoteError;
 use crate::remote::message::Message;
-use crate::time::CENTURY;
 
 /// See the module's text.
 pub(crate) struct Link {

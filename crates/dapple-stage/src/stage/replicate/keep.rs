@@ -24,6 +24,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sync::sync::{mpsc, oneshot};
+use dapple_sync::task::{First, race};
+use dapple_tower::time::Sleep;
 
 use super::replica::{Parts, Retired};
 use super::set::Set;
@@ -32,8 +34,6 @@ use crate::stage::Stage;
 use crate::stage::core::{drop_quietly, now};
 use crate::stage::seat::BoxFuture;
 use crate::stage::serve::message;
-use crate::time::Sleep;
-use dapple_sync::task::{First, race};
 
 /// A replica in service.
 pub(super) struct Running<Req, Resp, E>

@@ -6,7 +6,7 @@
 //! | part | is |
 //! |---|---|
 //! | `scale` | how many there are to be, without clock |
-//! | `set` | those that there are, and a [`Balancer`](crate::balance::Balancer) of them |
+//! | `set` | those that there are, and a [`Balancer`](dapple_tower::balance::Balancer) of them |
 //! | `keep` | **the table of a replica's states**, and the task that runs through it |
 //! | `route` | from the queue to a replica |
 //! | `processes` | replicas in other processes and on other machines |
@@ -30,6 +30,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sched::{AbortHandle, Handle};
+use dapple_sync::task::{First, race};
+use dapple_tower::switch::{Mutex, lock};
+use dapple_tower::time::Sleep;
 use tower_service::Service;
 
 pub use self::replica::{Replica, Retired};
@@ -48,9 +51,6 @@ use super::seat::of_services;
 use super::stats::StageStats;
 use crate::BoxError;
 use crate::graph::{Linked, Node};
-use crate::switch::{Mutex, lock};
-use crate::time::Sleep;
-use dapple_sync::task::{First, race};
 
 impl<Req: Send + 'static> StageBuilder<Req> {
     /// Replicas of a service, each with a color of its own, as many as the load asks for between two bounds: *replicate* of

@@ -14,12 +14,13 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use dapple_sync::task::{First, race};
+
 use super::{CHECK_EVERY, Replica, Replicated, Retired, Watch};
 use crate::BoxError;
 use crate::remote::{Discovery, Member, Peer, RemoteStage};
-use dapple_sync::task::{First, race};
 
-use crate::switch::lock;
+use dapple_tower::switch::lock;
 
 impl<Req, Resp> Replica<Req, Resp>
 where

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use dapple_tower::balance::Outcome;
 use tower_service::Service;
 
 use super::set::Set;
 use crate::BoxError;
-use crate::balance::Outcome;
 use crate::stage::StageError;
 use crate::stage::seat::BoxFuture;
 use crate::{Reason, Refused};

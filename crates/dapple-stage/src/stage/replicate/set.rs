@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::Handle;
 use dapple_sync::sync::{Notify, mpsc, oneshot};
+use dapple_tower::balance::{Balancer, Config, Picked};
+use dapple_tower::switch::{Mutex, lock};
 
 use super::keep::{Begun, Kept, Running, Starting, keep};
 use super::replica::{Check, Parts, Retired};
@@ -16,11 +18,9 @@ use super::route::Judge;
 use super::scale::Replication;
 use crate::Backoff;
 use crate::Refused;
-use crate::balance::{Balancer, Config, Picked};
 use crate::stage::core::{Core, drop_quietly, now};
 use crate::stage::{Stage, StageBuilder, StageError, StageStats, Status};
 use crate::supervise::Supervision;
-use crate::switch::{Mutex, lock};
 
 /// Makes the replica of a number: at once, or after a while.
 pub(super) type Make<Req, Resp, E> = Box<dyn FnMut(usize) -> Start<Req, Resp, E> + Send>;
@@ -120,7 +120,8 @@ where
     ) -> Set<Req, Resp, E> {
         let (name, width, supervision) = builder.of_replicas();
         let backoff = Backoff::new(rules.rejoin_after, rules.rejoin_after.saturating_mul(32)).jitter(0.0);
-        let config = Config { backoff: backoff.clone(), ..Config::default() };
+        let mut config = Config::default();
+        config.backoff = backoff.clone();
         let slots = Slots {
             own: Vec::new(),
             numbers: BTreeSet::new(),

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dapple_io::time::sleep;
 use dapple_sched::spawn;
-use dapple_stage::balance::Config;
 use dapple_stage::operators::aggregate::Discipline;
 use dapple_stage::operators::direct::FlowControlled;
 use dapple_stage::operators::queue::{Consumer, Producer};
+use dapple_tower::balance::Config;
 use tower::{ServiceExt, service_fn};
 
 #[dapple::test]

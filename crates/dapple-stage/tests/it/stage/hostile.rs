@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dapple_io::time::sleep;
-use dapple_stage::middleware::{ConcurrencyLimit, Shed};
 use dapple_stage::{Reason, Refused, Stage, StageError, Supervision};
 use dapple_sync::sync::Semaphore;
+use dapple_tower::middleware::{ConcurrencyLimit, Shed};
 use tower::service_fn;
 use tower_service::Service;
 

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_stage::graph::named;
-use dapple_stage::middleware::{Retry, ShedLayer, TimeoutLayer, retry};
 use dapple_stage::{BoxError, Either, Reason, Refused, Replica, Stage, StageError, fuse};
+use dapple_tower::middleware::{Retry, ShedLayer, TimeoutLayer, retry};
 use tower::{Layer, ServiceExt};
 use tower_service::Service;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dapple_io::time::{sleep, timeout};
+use dapple_sync::task::{First, race};
 use serde_json::{Value, json};
 
 use super::base64::{decode, encode};
@@ -11,7 +12,6 @@ use super::client::{Client, number};
 use super::place::{Place, range_end};
 use crate::remote::backoff::Failures;
 use crate::remote::discovery::members::Publisher;
-use dapple_sync::task::{First, race};
 
 /// Tells of changes until nobody wants to know.
 pub(in crate::remote::discovery) async fn follow(place: Place, stage: String, mut publisher: Publisher) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dapple_io::time::{sleep, timeout};
 use dapple_sched::JoinHandle;
 use dapple_sync::task::CancellationToken;
+use dapple_sync::task::{First, race};
 use serde_json::{Value, json};
 
 use super::base64::encode;
@@ -13,7 +14,6 @@ use super::client::{Client, number};
 use super::place::Place;
 use crate::remote::backoff::Failures;
 use crate::remote::discovery::{Discovery, DiscoveryError};
-use dapple_sync::task::{First, race};
 
 /// A host's entry in etcd, one key for each stage. It is renewed by a task, made anew where etcd has lost it, and gone some
 /// seconds after its process.

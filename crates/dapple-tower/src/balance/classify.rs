@@ -1,0 +1,45 @@
+//! What the end of a request says about its replica.
+
+use super::config::Outcome;
+use crate::{BoxError, Reason, Refused};
+
+/// Tells what a response says about the replica that it came from. Closures are one:
+///
+/// ```
+/// use dapple_tower::BoxError;
+/// use dapple_tower::balance::{Classify, Outcome};
+///
+/// let by_status = |result: Result<&u16, &BoxError>| match result {
+///     Ok(500..) | Err(_) => Outcome::Failure,
+///     Ok(_) => Outcome::Success,
+/// };
+/// assert_eq!(by_status.classify(&Ok(503)), Outcome::Failure);
+/// ```
+pub trait Classify<Res> {
+    /// What it says.
+    fn classify(&self, result: &Result<Res, BoxError>) -> Outcome;
+}
+
+impl<Res, F: Fn(Result<&Res, &BoxError>) -> Outcome> Classify<Res> for F {
+    fn classify(&self, result: &Result<Res, BoxError>) -> Outcome {
+        self(result.as_ref())
+    }
+}
+
+/// Every error is a failure, but for a [`Refused`], which says more: "unavailable" and "stopping" mean that the replica is not there,
+/// all other reasons that it is there and has enough to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByError;
+
+impl<Res> Classify<Res> for ByError {
+    fn classify(&self, result: &Result<Res, BoxError>) -> Outcome {
+        match result {
+            Ok(_) => Outcome::Success,
+            Err(error) => match Refused::find(&**error) {
+                Some(Refused { reason: Reason::Unavailable | Reason::Stopping, .. }) => Outcome::Down,
+                Some(_) => Outcome::Refused,
+                None => Outcome::Failure,
+            },
+        }
+    }
+}

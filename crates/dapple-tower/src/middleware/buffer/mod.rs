@@ -1,0 +1,125 @@
+//! A service that many can use at once, with a bounded queue in front.
+
+mod error;
+mod future;
+mod layer;
+mod queue;
+
+pub use self::error::ServiceError;
+pub use self::future::ResponseFuture;
+pub use self::layer::BufferLayer;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dapple_sync::sync::Semaphore;
+use tower_service::Service;
+
+use self::queue::Queue;
+use super::concurrency_limit::Place;
+use crate::{BoxError, Reason, Refused};
+
+/// Puts a bounded queue in front of a service, and so lets clones of this use one service that cannot be cloned. As tower's `Buffer`, but
+/// without a worker to be spawned.
+///
+/// `poll_ready` waits for a place in the queue; with a [`Shed`](super::Shed) around it, a full queue refuses with
+/// [`Reason::Full`]. Requests reach the service in the order of their calls, when it is ready, and the responses are
+/// awaited by their callers, side by side.
+///
+/// **Whoever awaits a response moves the queue on** for all: it asks whether the service is ready, and hands requests over. So there is no
+/// task, no executor to choose and nothing to shut down; and a response future that was polled should be polled on when it is
+/// woken, or dropped, as others may wait for its turn (the next request that anybody makes takes the turn over).
+///
+/// If the service's `poll_ready` fails, or it panics, this and all clones fail from then on, with [`ServiceError`].
+///
+/// Cancel safe: a response future that is dropped takes its request out of the queue, if that has not reached the service.
+///
+/// ```
+/// use dapple_tower::BoxError;
+/// use dapple_tower::middleware::Buffer;
+/// use tower::{ServiceExt, service_fn};
+///
+/// let mut sum = 0;
+/// let counts = service_fn(move |n: u32| {
+///     sum += n;
+///     let now = sum;
+///     async move { Ok::<_, BoxError>(now) }
+/// });
+/// let buffer = Buffer::new(counts, 16);
+/// dapple_sched::block_on(async {
+///     assert_eq!(buffer.clone().oneshot(1).await.unwrap(), 1);
+///     assert_eq!(buffer.clone().oneshot(2).await.unwrap(), 3);
+/// });
+/// ```
+pub struct Buffer<Req, F> {
+    queue: Arc<Queue<Req, F>>,
+    place: Place,
+    bound: usize,
+}
+
+impl<Req, F> Buffer<Req, F> {
+    /// At most `bound` requests wait for `service`; at least one.
+    pub fn new<S>(service: S, bound: usize) -> Buffer<Req, F>
+    where
+        S: Service<Req, Future = F> + Send + 'static,
+        S::Error: Into<BoxError>,
+    {
+        let bound = bound.clamp(1, Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(bound));
+        Buffer { queue: Arc::new(Queue::new(service, places.clone())), place: Place::new(places), bound }
+    }
+
+    /// How many requests wait for the service.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<Req, F, Res, E> Service<Req> for Buffer<Req, F>
+where
+    F: Future<Output = Result<Res, E>>,
+    E: Into<BoxError>,
+{
+    type Response = Res;
+    type Error = BoxError;
+    type Future = ResponseFuture<Req, F>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        if let Some(error) = self.queue.failure() {
+            return Poll::Ready(Err(error.into()));
+        }
+        let bound = self.bound;
+        match self.place.poll_taken(cx, || Refused::new(Reason::Full { len: bound }, Duration::ZERO)) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            // It may have failed since: no place comes any more, and nobody wakes who comes after that.
+            Poll::Pending => self.queue.failure().map_or(Poll::Pending, |error| Poll::Ready(Err(error.into()))),
+        }
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let permit =
+            self.place.take().expect("a request was sent to a service that was not ready: await poll_ready first");
+        ResponseFuture::new(self.queue.clone(), request, permit)
+    }
+}
+
+/// For the same service; the place that the original may have taken stays with that one.
+impl<Req, F> Clone for Buffer<Req, F> {
+    fn clone(&self) -> Buffer<Req, F> {
+        Buffer { queue: self.queue.clone(), place: self.place.clone(), bound: self.bound }
+    }
+}
+
+impl<Req, F> fmt::Debug for Buffer<Req, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("len", &self.len()).field("bound", &self.bound).finish_non_exhaustive()
+    }
+}
