@@ -8,3 +8,23 @@
 pub use dapple_stage::*;
 #[doc(inline)]
 pub use dapple_tower::{Backoff, BoxError, Reason, Refused, admission, balance, middleware, throttle};
+
+pub mod operators {
+    //! How stages are put together: the composition operators of Gribble's dissertation (4.2).
+    //!
+    //! | operator | one to | variants |
+    //! |---|---|---|
+    //! | [`direct`] | one | best effort, at most once with retransmission, flow-controlled |
+    //! | [`balance`](super::balance) | one of many | by load, power of two choices |
+    //! | [`aggregate`] | (many to) one | FIFO, round robin, by priority |
+    //! | [`broadcast`] | all | unordered, ordered per sender, by a named sequencer; each reliable or not |
+    //! | [`commit`] | all or none | |
+    //! | [`queue`] | many to many | balance and aggregation without a node in the middle |
+    //!
+    //! `docs/operators.md` has one table of what each promises.
+
+    #[doc(inline)]
+    pub use dapple_commit as commit;
+    #[doc(inline)]
+    pub use dapple_stage::operators::{aggregate, broadcast, direct, queue};
+}

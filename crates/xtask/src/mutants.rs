@@ -253,7 +253,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 /// The crates that have models and a list of bugs.
-const MODELED: [&str; 6] = ["dapple-io", "dapple-sched", "dapple-stage", "dapple-stm", "dapple-sync", "dapple-tower"];
+const MODELED: [&str; 7] =
+    ["dapple-commit", "dapple-io", "dapple-sched", "dapple-stage", "dapple-stm", "dapple-sync", "dapple-tower"];
 const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 const MESSAGE_CHARS: usize = 120;

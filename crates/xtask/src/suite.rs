@@ -51,7 +51,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
         ),
         models(
             "shuttle models",
-            "test -p dapple-sched -p dapple-sync -p dapple-tower -p dapple-stage -p dapple-stm --release --no-fail-fast --test shuttle",
+            "test -p dapple-sched -p dapple-sync -p dapple-tower -p dapple-commit -p dapple-stage -p dapple-stm --release --no-fail-fast --test shuttle",
             "shuttle",
         ),
     ]

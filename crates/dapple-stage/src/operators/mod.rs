@@ -6,7 +6,7 @@
 //! | [`balance`](dapple_tower::balance) | one of many | by load, power of two choices |
 //! | [`aggregate`] | (many to) one | FIFO, round robin, by priority |
 //! | [`broadcast`] | all | unordered, ordered per sender, by a named sequencer; each reliable or not |
-//! | [`commit`] | all or none | |
+//! | `dapple_commit` | all or none | |
 //! | [`queue`] | many to many | balance and aggregation without a node in the middle |
 //!
 //! Each takes services and is one, so that all of them, [stages](crate::Stage), remote ones and middleware go together.
@@ -14,7 +14,6 @@
 
 pub mod aggregate;
 pub mod broadcast;
-pub mod commit;
 mod credits;
 pub mod direct;
 pub mod queue;

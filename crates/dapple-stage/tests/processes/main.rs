@@ -1,7 +1,8 @@
 //! What holds among real processes that are started, stopped and killed. In a binary of its own: they take the machine from others.
 
+#[allow(dead_code, reason = "not all of it is of use here")]
+#[path = "../../../dapple-commit/tests/processes/children.rs"]
 mod children;
-mod commit_kills;
 
 #[cfg(feature = "remote")]
 mod balance_kills;

@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-tls", Some(&["dapple-sched", "dapple-io"])),
     ("dapple-http", Some(&[])),
     ("dapple-tower", Some(&["dapple-sched", "dapple-io", "dapple-sync"])),
+    ("dapple-commit", Some(&["dapple-sched", "dapple-sync", "dapple-tower"])),
     ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower"])),
     ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-tls", "dapple-http"])),
     (
@@ -26,6 +27,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-io",
             "dapple-sync",
             "dapple-tower",
+            "dapple-commit",
             "dapple-stage",
             "dapple-serve",
             "dapple-tls",

@@ -2,7 +2,6 @@
 
 mod aggregate;
 mod broadcast;
-mod commit;
 mod direct;
 mod lossy;
 mod queue;

@@ -1,7 +1,6 @@
 //! How stages are put together.
 
 mod aggregate;
-mod commit;
 mod flow;
 mod receiver;
 

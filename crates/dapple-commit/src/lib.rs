@@ -34,7 +34,7 @@
 //! # Example
 //!
 //! ```
-//! use dapple_stage::operators::commit::{Coordinator, NodeId, Participant, Settings, deliver};
+//! use dapple_commit::{Coordinator, NodeId, Participant, Settings, deliver};
 //!
 //! let folder = std::env::temp_dir().join(format!("two-phase-commit-{}", std::process::id()));
 //! std::fs::create_dir_all(&folder)?;
@@ -75,6 +75,8 @@
 //!
 //! Rejected: a participant that answers "aborted" from memory when it is asked about what it has never seen. After a crash it
 //! could vote yes to the same transaction, whose `Prepare` was late.
+
+#![forbid(unsafe_code)]
 
 mod bytes;
 mod coordinator;

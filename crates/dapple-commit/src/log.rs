@@ -344,7 +344,7 @@ const SHORT: u64 = 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operators::commit::Position;
+    use crate::Position;
     use proptest::prelude::*;
 
     fn id(number: u64) -> TransactionId {

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dapple_sync::sync::oneshot;
+use dapple_tower::{BoxError, Reason, Refused};
 use tower_service::Service;
 
 use super::coordinator::{CoordinatorMachine, Refusal};
@@ -21,7 +22,6 @@ use super::node::{Node, NotTaken, Role};
 use super::participant::ParticipantMachine;
 use super::record::Record;
 use super::{NodeId, Packet, Resource, TransactionId};
-use crate::{BoxError, Reason, Refused};
 
 /// Why a message was not delivered, or perhaps not.
 #[derive(Clone, Debug, thiserror::Error)]

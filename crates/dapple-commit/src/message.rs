@@ -127,7 +127,7 @@ impl Packet {
     /// A compact form, for pipes and files; [`from_bytes`](Packet::from_bytes) reads it.
     ///
     /// ```
-    /// use dapple_stage::operators::commit::{Message, NodeId, Packet, Position, TransactionId};
+    /// use dapple_commit::{Message, NodeId, Packet, Position, TransactionId};
     ///
     /// let id = TransactionId { coordinator: NodeId(1), position: Position { epoch: 1, number: 7 } };
     /// let packet = Packet { from: NodeId(2), to: NodeId(1), message: Message::Done { id } };

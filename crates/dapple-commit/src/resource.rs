@@ -43,7 +43,7 @@ pub trait Resource: Send + 'static {
 /// The function gets what a crash came between a second time, with the same id.
 ///
 /// ```
-/// use dapple_stage::operators::commit::deliver;
+/// use dapple_commit::deliver;
 ///
 /// let (tx, rx) = std::sync::mpsc::channel();
 /// let resource = deliver(move |id, message: &[u8]| tx.send((id, message.to_vec())).map_err(|error| error.to_string()));

@@ -16,10 +16,10 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use dapple_sched::block_on;
-use dapple_stage::operators::commit::{
+use dapple_commit::{
     CommitError, Coordinator, Courier, Inlet, NodeId, Packet, Participant, Resource, Settings, TransactionId,
 };
+use dapple_sched::block_on;
 use tower_service::Service;
 
 use crate::children::{LONG, Process, Random, end_with_parent, wait_until};

@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use dapple_sched::block_on;
-use dapple_stage::BoxError;
-use dapple_stage::operators::commit::{
+use dapple_commit::{
     CommitError, Coordinator, Courier, NodeId, Packet, Participant, Resource, Settings, TransactionId, deliver,
 };
+use dapple_sched::block_on;
+use dapple_tower::BoxError;
 use tower::service_fn;
 
 use crate::bombs::panic_twice;

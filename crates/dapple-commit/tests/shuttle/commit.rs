@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use dapple_stage::operators::commit::{
+use dapple_commit::{
     CommitError, Coordinator, NodeId, Participant, Record, Resource, Settings, Storage, TransactionId, WriteError,
 };
 use shuttle::future::block_on;

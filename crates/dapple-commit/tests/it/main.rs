@@ -1,0 +1,7 @@
+//! Public behavior of `dapple-commit`.
+
+#[path = "../../../dapple-sched/tests/it/bombs.rs"]
+mod bombs;
+mod commit;
+#[path = "../../../dapple-sched/tests/it/forget.rs"]
+mod forget;
