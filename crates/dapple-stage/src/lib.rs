@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod deadline;
+mod fate;
 pub mod graph;
 pub mod operators;
 #[cfg(dapple_shuttle)]
@@ -19,6 +20,9 @@ mod stage;
 mod supervise;
 
 pub use self::deadline::post_before;
+pub use self::fate::{ByFate, Fate, RemoteError};
+#[doc(hidden)]
+pub use self::stage::panic_message;
 pub use self::stage::{
     Ask, Combined, CombinedStage, Either, Fused, Load, Overload, Pipeline, PipelineError, PipelineResponse, Replica,
     Replicated, ReplicatedResponse, Replication, Response, Retired, Side, Stage, StageBuilder, StageError, StageStats,

@@ -11,11 +11,11 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
 use super::encoding::Encoding;
-use super::error::RemoteError;
 use super::message::{Message, Taken};
 use super::peer::Link;
 use super::peer::connect::{PROBLEM_LEN_MAX, describe};
 use super::wire::{Outcome, Problem, SCHEMA, TIME_LEFT};
+use crate::RemoteError;
 use crate::{BoxError, Reason, Refused};
 
 /// What a request is for, and by when.

@@ -16,25 +16,25 @@ mod balanced;
 mod deadline;
 mod discovery;
 mod encoding;
-mod error;
 mod exchange;
 mod function;
 mod host;
 mod message;
 mod peer;
 mod percent;
+mod replicas;
 mod schema;
 mod stage;
 mod wire;
 
-pub use balanced::ByFate;
+pub use crate::{ByFate, Fate, RemoteError};
 pub use deadline::{deadline, within};
 pub use discovery::{Discovery, DiscoveryError, Member, Members, Registration};
 pub use encoding::{Encoding, EncodingError};
-pub use error::{Fate, RemoteError};
 pub use host::{
     Host, HostBuilder, HostCommand, HostError, HostLimits, HostOptions, Report, Stopper, host_main, host_run,
 };
 pub use peer::{Peer, PeerBuilder};
+pub use replicas::{RemoteReplica, RemoteReplicas};
 pub use schema::schema_of;
 pub use stage::{RemoteStage, ReplyFuture};

@@ -17,12 +17,12 @@ use tower_service::Service;
 
 use super::deadline::deadline;
 use super::encoding::Encoding;
-use super::error::RemoteError;
 use super::exchange::{Order, exchange};
 use super::peer::Peer;
 use super::percent;
 use super::schema::schema_of;
 use crate::BoxError;
+use crate::RemoteError;
 
 /// A stage that a [`Host`](super::Host) runs in another process or on another machine: a `tower::Service` like one in this process.
 ///

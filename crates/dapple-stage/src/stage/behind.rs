@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use super::either::Either;
 use super::error::StageError;
 use super::pipeline::PipelineError;
-use crate::Refused;
+use crate::{Refused, RemoteError};
 
 /// How to look into an error of one type: the next one of its chain, which may be itself.
 type Look = for<'e> fn(&'e (dyn Any + 'static)) -> Option<&'e (dyn Error + 'static)>;
@@ -36,8 +36,7 @@ static KNOWN: LazyLock<RwLock<HashMap<TypeId, Look>>> = LazyLock::new(|| {
         (TypeId::of::<Arc<dyn Error + Send + Sync>>(), |error| {
             Some(&**error.downcast_ref::<Arc<dyn Error + Send + Sync>>()?)
         }),
-        #[cfg(feature = "remote")]
-        (TypeId::of::<crate::remote::RemoteError>(), itself::<crate::remote::RemoteError>),
+        (TypeId::of::<RemoteError>(), itself::<RemoteError>),
     ]))
 });
 

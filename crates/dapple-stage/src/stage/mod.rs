@@ -32,6 +32,7 @@ pub use self::handle::{Ask, Response, Stage};
 pub use self::pipeline::{Overload, Pipeline, PipelineError, PipelineResponse, Then};
 pub use self::policy::Load;
 pub use self::replicate::{Replica, Replicated, ReplicatedResponse, Replication, Retired};
-pub(crate) use self::serve::message as panic_message;
+#[doc(hidden)]
+pub use self::serve::message as panic_message;
 pub use self::stats::{StageStats, Status};
 pub use self::width::Width;

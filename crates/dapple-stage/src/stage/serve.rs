@@ -438,7 +438,7 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
 }
 
 /// What a panic said.
-pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
+pub fn message(payload: Box<dyn Any + Send>) -> String {
     let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(message), _) => (*message).to_owned(),
         (_, Some(message)) => message.clone(),

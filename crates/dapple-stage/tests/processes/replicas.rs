@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use dapple_io::time::{sleep, timeout};
 use dapple_sched::spawn;
-use dapple_stage::remote::{Discovery, Fate, Host, HostCommand, HostError, HostOptions, host_run};
+use dapple_stage::remote::{
+    Discovery, Fate, Host, HostCommand, HostError, HostOptions, RemoteReplica, RemoteReplicas, host_run,
+};
 use dapple_stage::{BoxError, Replica, Replicated, Replication, Stage};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -1,6 +1,6 @@
 //! What a sender that retransmits and its receiver say to one another.
 
-use crate::BoxError;
+use crate::{BoxError, Fate, Refused};
 
 /// The name that a receiver has given to a sender. No receiver gives the same twice, also when it was started anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,8 +92,5 @@ pub enum DeliveryError {
 
 /// What a failed attempt means: whether nothing can have run.
 pub(super) fn is_not_run(error: &BoxError) -> bool {
-    #[cfg(feature = "remote")]
-    return crate::remote::Fate::of(error) == crate::remote::Fate::NotRun;
-    #[cfg(not(feature = "remote"))]
-    crate::Refused::find(&**error).is_some()
+    Fate::of(error) == Fate::NotRun || Refused::find(&**error).is_some()
 }

@@ -22,8 +22,8 @@ use hyper::client::conn::http2::SendRequest;
 
 use super::Options;
 use super::connect::connect;
+use crate::RemoteError;
 use crate::remote::backoff::Failures;
-use crate::remote::error::RemoteError;
 use crate::remote::message::Message;
 
 /// See the module's text.

@@ -13,8 +13,8 @@ use http::uri::Authority;
 pub(crate) use link::Link;
 
 use super::encoding::Encoding;
-use super::error::RemoteError;
 use super::stage::RemoteStage;
+use crate::RemoteError;
 
 /// A host at an address, with one HTTP/2 connection that is made when it is first needed, and again after it has ended.
 ///

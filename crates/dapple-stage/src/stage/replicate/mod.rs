@@ -9,11 +9,8 @@
 //! | `set` | those that there are, and a [`Balancer`](dapple_tower::balance::Balancer) of them |
 //! | `keep` | **the table of a replica's states**, and the task that runs through it |
 //! | `route` | from the queue to a replica |
-//! | `processes` | replicas in other processes and on other machines |
 
 mod keep;
-#[cfg(feature = "remote")]
-mod processes;
 mod replica;
 mod route;
 mod scale;
@@ -31,8 +28,10 @@ use std::time::Duration;
 
 use dapple_sched::{AbortHandle, Handle};
 use dapple_sync::task::{First, race};
+use dapple_tower::balance::Change;
 use dapple_tower::switch::{Mutex, lock};
 use dapple_tower::time::Sleep;
+use futures_core::Stream;
 use tower_service::Service;
 
 pub use self::replica::{Replica, Retired};
@@ -240,6 +239,11 @@ where
         response.await.map_err(flat)
     }
 
+    /// The runtime on which its replicas are started.
+    pub fn runtime(&self) -> &Handle {
+        self.front.runtime()
+    }
+
     /// What the queue before the replicas is doing. `in_service` are the requests of all replicas.
     pub fn stats(&self) -> StageStats {
         self.front.stats()
@@ -312,6 +316,33 @@ where
                 }
             }
         });
+    }
+}
+
+impl<Req: Send + 'static, Resp: Send + 'static> Replicated<Req, Resp, BoxError> {
+    /// Has replicas take part that others run, as a stream says, until it or the stage ends: they [join](Self::join) and leave by
+    /// their names.
+    pub fn follow(&self, changes: impl Stream<Item = Change<String, Replica<Req, Resp>>> + Send + 'static) {
+        let following = follow(Arc::downgrade(&self.watch), changes);
+        let following = self.front.runtime().spawn(following);
+        lock(&self.watch.followers).push(following.abort_handle());
+        self.check();
+    }
+}
+
+async fn follow<Req, Resp, C>(watch: Weak<Watch<Req, Resp, BoxError>>, changes: C)
+where
+    Req: Send + 'static,
+    Resp: Send + 'static,
+    C: Stream<Item = Change<String, Replica<Req, Resp>>>,
+{
+    let mut changes = pin!(changes);
+    while let Some(change) = poll_fn(|cx| changes.as_mut().poll_next(cx)).await {
+        let Some(watch) = watch.upgrade() else { return };
+        match change {
+            Change::Insert(name, replica) => watch.set.join(&name, replica.parts),
+            Change::Remove(name) => drop(watch.set.part(&name)),
+        }
     }
 }
 

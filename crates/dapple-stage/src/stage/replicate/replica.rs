@@ -18,8 +18,7 @@ use crate::stage::seat::{BoxFuture, Factory, of_services};
 /// | a replica | is made by |
 /// |---|---|
 /// | in this process, in a color of its own | [`Replica::new`] with any service |
-/// | in a process that this one starts | `Replica::process` with a command (with the feature `remote`) |
-/// | on another machine | `Replica::remote` with a remote stage (likewise) |
+/// | in a process that this one starts, or on another machine | the trait `RemoteReplica` of `dapple_remote` |
 /// | that is started and ended in some other way | [`Replica::new`] with a client of it, and [`lives`](Replica::lives) |
 ///
 /// ```

@@ -7,10 +7,9 @@ use dapple_tower::balance::Outcome;
 use tower_service::Service;
 
 use super::set::Set;
-use crate::BoxError;
 use crate::stage::StageError;
 use crate::stage::seat::BoxFuture;
-use crate::{Reason, Refused};
+use crate::{BoxError, ByFate, Reason, Refused, RemoteError};
 
 /// Says what an answer means for the replica that it came from, and what the caller gets.
 pub(super) type Judge<Resp, E> = fn(Answer<Resp, E>) -> (Outcome, Answer<Resp, E>);
@@ -43,9 +42,8 @@ fn outcome_of(error: &BoxError) -> Outcome {
         Some(_) => return Outcome::Refused,
         None => {}
     }
-    #[cfg(feature = "remote")]
-    if error.is::<crate::remote::RemoteError>() {
-        return crate::remote::ByFate::outcome_of(error);
+    if error.is::<RemoteError>() {
+        return ByFate::outcome_of(error);
     }
     // A handler that fails is no failure of the replica.
     Outcome::Success

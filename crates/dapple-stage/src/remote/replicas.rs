@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::sync::Weak;
 use std::thread;
 use std::time::Duration;
 
@@ -16,26 +15,14 @@ use serde::de::DeserializeOwned;
 
 use dapple_sync::task::{First, race};
 
-use super::{CHECK_EVERY, Replica, Replicated, Retired, Watch};
-use crate::BoxError;
-use crate::remote::{Discovery, Member, Peer, RemoteStage};
+use super::balanced::{CHECK_EVERY, Found};
+use super::{Discovery, Peer, RemoteStage};
+use crate::{BoxError, Replica, Replicated, Retired};
 
-use dapple_tower::switch::lock;
-
-impl<Req, Resp> Replica<Req, Resp>
-where
-    Req: Serialize + Send + 'static,
-    Resp: DeserializeOwned + Send + 'static,
-{
+/// Replicas in other processes and on other machines: constructors of [`Replica`].
+pub trait RemoteReplica<Req, Resp>: Sized {
     /// A stage that somebody else runs, in another process or on another machine. Nothing is sent to it while it cannot be reached.
-    pub fn remote(stage: RemoteStage<Req, Resp>) -> Replica<Req, Resp> {
-        let peer = stage.peer().clone();
-        Replica::new(stage).check(move || {
-            let peer = peer.clone();
-            // Who takes longer is not there yet; the attempt goes on.
-            async move { timeout(CHECK_EVERY, peer.connect()).await.is_ok_and(|connected| connected.is_ok()) }
-        })
-    }
+    fn remote(stage: RemoteStage<Req, Resp>) -> Self;
 
     /// Starts a process that hosts the stage of this name, such as `dapple stage-host` or a program whose `main` is
     /// [`host_main`](crate::remote::host_main), and waits until it says on its standard output where it listens. Let it listen on port 0.
@@ -66,7 +53,27 @@ where
     /// # let _ = echo;
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn process(
+    fn process(
+        command: Command,
+        stage: &str,
+    ) -> impl Future<Output = Result<Self, BoxError>> + Send + use<Self, Req, Resp>;
+}
+
+impl<Req, Resp> RemoteReplica<Req, Resp> for Replica<Req, Resp>
+where
+    Req: Serialize + Send + 'static,
+    Resp: DeserializeOwned + Send + 'static,
+{
+    fn remote(stage: RemoteStage<Req, Resp>) -> Replica<Req, Resp> {
+        let peer = stage.peer().clone();
+        Replica::new(stage).check(move || {
+            let peer = peer.clone();
+            // Who takes longer is not there yet; the attempt goes on.
+            async move { timeout(CHECK_EVERY, peer.connect()).await.is_ok_and(|connected| connected.is_ok()) }
+        })
+    }
+
+    fn process(
         mut command: Command,
         stage: &str,
     ) -> impl Future<Output = Result<Replica<Req, Resp>, BoxError>> + Send + use<Req, Resp> {
@@ -185,11 +192,8 @@ async fn discard(stdout: &pipe::Receiver) {
     std::future::pending().await
 }
 
-impl<Req, Resp> Replicated<Req, Resp, BoxError>
-where
-    Req: Serialize + Send + 'static,
-    Resp: DeserializeOwned + Send + 'static,
-{
+/// Replicas that are found by a [`Discovery`], for stages of replicas ([`Replicated`]).
+pub trait RemoteReplicas {
     /// Has the hosts take part that have the stage of this name, as they [join](Self::join) and leave.
     ///
     /// ```
@@ -206,32 +210,21 @@ where
     /// echo.find(&"10.0.0.1:7000,10.0.0.2:7000".parse::<Discovery>().expect("a list"), "echo");
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn find(&self, hosts: &Discovery, stage: &str) {
-        let _entered = self.front.runtime().enter();
-        let following = follow(std::sync::Arc::downgrade(&self.watch), hosts.members(stage), stage.to_owned());
-        let following = dapple_sched::spawn(following);
-        lock(&self.watch.followers).push(following.abort_handle());
-        self.check();
-    }
+    fn find(&self, hosts: &Discovery, stage: &str);
 }
 
-async fn follow<Req, Resp>(watch: Weak<Watch<Req, Resp, BoxError>>, mut members: crate::remote::Members, stage: String)
+impl<Req, Resp> RemoteReplicas for Replicated<Req, Resp, BoxError>
 where
     Req: Serialize + Send + 'static,
     Resp: DeserializeOwned + Send + 'static,
 {
-    while let Some(member) = members.next().await {
-        let Some(watch) = watch.upgrade() else { return };
-        match member {
-            Member::Joined(address) => match Peer::new(address.as_str()) {
-                Ok(peer) => {
-                    let Replica { parts } = Replica::remote(peer.stage::<Req, Resp>(&stage));
-                    watch.set.join(&address, parts);
-                }
-                Err(problem) => tracing::warn!(%problem, address, "a host is left out"),
-            },
-            Member::Left(address) => drop(watch.set.part(&address)),
-        }
+    fn find(&self, hosts: &Discovery, stage: &str) {
+        let stage = stage.to_owned();
+        let _entered = self.runtime().enter();
+        self.follow(Found {
+            members: hosts.members(&stage),
+            connect: Box::new(move |address| Ok(Replica::remote(Peer::new(address)?.stage(&stage)))),
+        });
     }
 }
 

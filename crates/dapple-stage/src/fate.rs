@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{BoxError, Refused, StageError};
+use dapple_tower::balance::{Classify, Outcome};
+use dapple_tower::middleware::retry::{Judge, Verdict};
+
+use crate::{BoxError, Reason, Refused, StageError};
 
 /// Whether a request has run, as far as its sender can know: what decides whether it may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,7 +103,7 @@ impl RemoteError {
 
 impl RemoteError {
     /// The one in a box, if it is one, also where a stage of replicas has wrapped it.
-    pub(crate) fn find(error: &BoxError) -> Option<&RemoteError> {
+    fn find(error: &BoxError) -> Option<&RemoteError> {
         match error.downcast_ref::<StageError<BoxError>>() {
             Some(StageError::Service(error)) => error.downcast_ref(),
             _ => error.downcast_ref(),
@@ -109,11 +112,11 @@ impl RemoteError {
 }
 
 impl Fate {
-    /// What an error says about the request: that of a [`RemoteStage`](super::RemoteStage), also where middleware or a stage of
+    /// What an error says about the request: that of a remote stage, also where middleware or a stage of
     /// [replicas](crate::Replicated) has wrapped it.
     ///
     /// ```
-    /// use dapple_stage::remote::{Fate, RemoteError};
+    /// use dapple_stage::{Fate, RemoteError};
     /// use dapple_stage::{BoxError, Reason, Refused};
     /// use std::time::Duration;
     ///
@@ -140,5 +143,52 @@ impl Fate {
             error = this.source();
         }
         Fate::Unknown
+    }
+}
+
+/// Goes by what has become of a request: what its end says about the replica, for a [`Balance`](dapple_tower::balance::Balance), and whether it may be sent again,
+/// for [`Attempts`](dapple_tower::middleware::retry::Attempts).
+///
+/// A handler that fails is no failure of the replica. A replica without a connection is out at once, until there is one. Sent again
+/// is only what has surely not run, and may do better elsewhere or later: so nothing runs twice.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByFate;
+
+impl<Res> Classify<Res> for ByFate {
+    fn classify(&self, result: &Result<Res, BoxError>) -> Outcome {
+        result.as_ref().map_or_else(ByFate::outcome_of, |_| Outcome::Success)
+    }
+}
+
+impl ByFate {
+    /// What an error says about the replica.
+    pub(crate) fn outcome_of(error: &BoxError) -> Outcome {
+        if let Some(refused) = Refused::find(&**error) {
+            return match refused.reason {
+                Reason::Unavailable | Reason::Stopping => Outcome::Down,
+                _ => Outcome::Refused,
+            };
+        }
+        match RemoteError::find(error) {
+            Some(RemoteError::Unreachable { .. } | RemoteError::Unknown { .. }) => Outcome::Down,
+            Some(RemoteError::Failed(_) | RemoteError::Malformed(_) | RemoteError::TooLarge(_)) => Outcome::Success,
+            _ => Outcome::Failure,
+        }
+    }
+}
+
+impl<Res> Judge<Res> for ByFate {
+    fn judge(&self, result: &Result<Res, BoxError>) -> Verdict {
+        let Err(error) = result else { return Verdict::Done };
+        if Fate::of(error) != Fate::NotRun {
+            return Verdict::Done;
+        }
+        match (Refused::find(&**error), RemoteError::find(error)) {
+            (Some(Refused { reason: Reason::Deadline, .. }), _) => Verdict::Done,
+            (Some(refused), _) => Verdict::After(refused.retry_after),
+            // The balance knows others, and when this one is there again.
+            (None, Some(RemoteError::Unreachable { .. })) => Verdict::Again,
+            (None, _) => Verdict::Done,
+        }
     }
 }
