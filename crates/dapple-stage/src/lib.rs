@@ -14,8 +14,6 @@ pub mod graph;
 pub mod operators;
 #[cfg(dapple_shuttle)]
 pub mod queue_model;
-#[cfg(feature = "remote")]
-pub mod remote;
 mod stage;
 mod supervise;
 

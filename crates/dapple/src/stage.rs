@@ -4,6 +4,10 @@
 //! explicit. Stages follow the design framework of S. Gribble's dissertation (Berkeley, 2000; chapters 3, 7 and 10): wrap,
 //! pipeline, combine, replicate.
 
+/// Stages in other processes and on other machines, over HTTP/2.
+#[cfg(feature = "remote")]
+#[doc(inline)]
+pub use dapple_remote as remote;
 #[doc(inline)]
 pub use dapple_stage::*;
 #[doc(inline)]

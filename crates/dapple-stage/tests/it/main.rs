@@ -11,6 +11,4 @@ mod forget;
 mod futures;
 mod lines;
 mod operators;
-#[cfg(feature = "remote")]
-mod remote;
 mod stage;

@@ -17,7 +17,11 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-http", Some(&[])),
     ("dapple-tower", Some(&["dapple-sched", "dapple-io", "dapple-sync"])),
     ("dapple-commit", Some(&["dapple-sched", "dapple-sync", "dapple-tower"])),
-    ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower"])),
+    ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
+    (
+        "dapple-remote",
+        Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower", "dapple-stage"]),
+    ),
     ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-tls", "dapple-http"])),
     (
         "dapple",
@@ -29,6 +33,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-tower",
             "dapple-commit",
             "dapple-stage",
+            "dapple-remote",
             "dapple-serve",
             "dapple-tls",
             "dapple-macros",

@@ -1,0 +1,34 @@
+//! How long what runs has, from the first sender to the last host.
+
+use std::future::Future;
+
+use dapple_io::time::Instant;
+use dapple_sync::task::WithLocal;
+
+dapple_sync::task_local! {
+    static DEADLINE: Instant;
+}
+
+/// By when the reply of what runs here is of use, if it says so: inside of [`within`], and in handlers that a host runs.
+///
+/// ```
+/// use dapple_io::time::Instant;
+/// use dapple_remote::{deadline, within};
+/// use std::time::Duration;
+///
+/// assert_eq!(deadline(), None);
+/// let soon = Instant::now() + Duration::from_secs(1);
+/// dapple_sched::block_on(within(soon, async { assert_eq!(deadline(), Some(soon)) }));
+/// ```
+pub fn deadline() -> Option<Instant> {
+    DEADLINE.try_get().ok()
+}
+
+/// Runs a future with a deadline, which all requests to remote stages made in it carry along: hosts drop what comes too
+/// late, also those further on. A deadline inside of another counts only where it is earlier. What the future spawns does
+/// not inherit it. As cancel safe as the future.
+pub fn within<F: Future>(until: Instant, future: F) -> impl Future<Output = F::Output> + use<F> {
+    let until = deadline().map_or(until, |outer| outer.min(until));
+    let with: WithLocal<Instant, F> = DEADLINE.scope(until, future);
+    with
+}

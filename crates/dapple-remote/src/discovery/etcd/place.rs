@@ -1,0 +1,65 @@
+//! Which etcd, and which keys: `PREFIX/STAGE/ADDRESS`.
+
+use std::fmt;
+
+use crate::peer::parse_address;
+
+/// See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(super) endpoints: Vec<String>,
+    prefix: String,
+}
+
+impl Place {
+    pub(crate) fn new(endpoints: Vec<String>, prefix: &str) -> Result<Place, String> {
+        for endpoint in &endpoints {
+            parse_address(endpoint)?;
+        }
+        let prefix = prefix.trim_matches('/').to_owned();
+        if endpoints.is_empty() || prefix.is_empty() {
+            return Err("etcd needs an endpoint and a prefix; write etcd://HOST:PORT[,HOST:PORT…]/PREFIX".to_owned());
+        }
+        Ok(Place { endpoints, prefix })
+    }
+
+    /// What the keys of a stage begin with.
+    pub(super) fn of_stage(&self, stage: &str) -> String {
+        // A name may have slashes; it must not reach into that of another stage.
+        format!("/{}/{}/", self.prefix, stage.replace('%', "%25").replace('/', "%2F"))
+    }
+
+    pub(super) fn key(&self, stage: &str, address: &str) -> String {
+        self.of_stage(stage) + address
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "etcd://{}/{}", self.endpoints.join(","), self.prefix)
+    }
+}
+
+/// The first key after all that begin so.
+pub(super) fn range_end(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // A prefix of ours ends with a slash.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, range_end};
+
+    #[test]
+    fn one_stage_is_no_part_of_another() {
+        let place = Place::new(vec!["a:1".to_owned()], "/x/").unwrap();
+        assert_eq!(place.key("echo", "b:1"), "/x/echo/b:1");
+        assert!(!place.key("echo/more", "b:1").starts_with(&place.of_stage("echo")));
+        assert_ne!(place.of_stage("a/b"), place.of_stage("a%2Fb"));
+        assert_eq!(range_end("/x/echo/"), b"/x/echo0");
+    }
+}

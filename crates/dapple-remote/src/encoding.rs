@@ -1,0 +1,105 @@
+//! How messages are written as bytes.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How messages are written as bytes. The sender chooses, and a reply comes as its request did.
+///
+/// ```
+/// use dapple_remote::Encoding;
+///
+/// let bytes = Encoding::Postcard.encode(&(7_u32, "seven"))?;
+/// assert_eq!(&bytes[..], b"\x07\x05seven");
+/// let back: (u32, String) = Encoding::Postcard.decode(&bytes)?;
+/// assert_eq!(back, (7, "seven".to_owned()));
+/// # Ok::<(), dapple_remote::EncodingError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Encoding {
+    /// [Postcard](https://postcard.jamesmunns.com/): compact and fast, bytes as they are. What serde describes by looking
+    /// ahead (`untagged`, `flatten`) it cannot read.
+    #[default]
+    Postcard,
+    /// JSON, for other languages and for people. Bytes become lists of numbers, some four times as long.
+    Json,
+}
+
+/// A message could not be written as bytes, or bytes are no such message.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct EncodingError(String);
+
+impl Encoding {
+    /// The value of `content-type` that goes with it.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Encoding::Postcard => "application/vnd.dapple.postcard",
+            Encoding::Json => "application/json",
+        }
+    }
+
+    /// The encoding that a value of `content-type` names, whatever parameters follow.
+    pub fn of_media_type(value: &str) -> Option<Encoding> {
+        let name = value.split(';').next().unwrap_or_default().trim();
+        [Encoding::Postcard, Encoding::Json].into_iter().find(|known| known.media_type().eq_ignore_ascii_case(name))
+    }
+
+    /// Writes a message.
+    ///
+    /// # Errors
+    ///
+    /// The type cannot be written so, such as a map whose keys are no texts in JSON.
+    pub fn encode<T: Serialize + ?Sized>(self, message: &T) -> Result<Bytes, EncodingError> {
+        match self {
+            Encoding::Postcard => postcard::to_stdvec(message).map(Bytes::from).map_err(EncodingError::of),
+            Encoding::Json => serde_json::to_vec(message).map(Bytes::from).map_err(EncodingError::of),
+        }
+    }
+
+    /// Reads a message, which must be all that there is.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no such message, or more follow it.
+    pub fn decode<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, EncodingError> {
+        match self {
+            Encoding::Postcard => match postcard::take_from_bytes(bytes) {
+                Ok((message, [])) => Ok(message),
+                Ok((_, rest)) => Err(EncodingError(format!("{} bytes follow the message", rest.len()))),
+                Err(error) => Err(EncodingError::of(error)),
+            },
+            Encoding::Json => serde_json::from_slice(bytes).map_err(EncodingError::of),
+        }
+    }
+}
+
+impl EncodingError {
+    fn of(error: impl std::fmt::Display) -> EncodingError {
+        EncodingError(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Encoding;
+
+    #[test]
+    fn what_follows_a_message_is_not_overlooked() {
+        for encoding in [Encoding::Postcard, Encoding::Json] {
+            let mut bytes = encoding.encode(&(1_u8, "a")).unwrap().to_vec();
+            assert_eq!(encoding.decode::<(u8, String)>(&bytes).unwrap(), (1, "a".to_owned()));
+            bytes.push(b'0');
+            assert!(encoding.decode::<(u8, String)>(&bytes).is_err(), "{encoding:?}");
+            assert!(encoding.decode::<(u8, String)>(&bytes[..1]).is_err(), "{encoding:?}");
+        }
+    }
+
+    #[test]
+    fn media_types_are_read_with_parameters_and_in_any_case() {
+        assert_eq!(Encoding::of_media_type("Application/JSON; charset=utf-8"), Some(Encoding::Json));
+        assert_eq!(Encoding::of_media_type("application/vnd.dapple.postcard"), Some(Encoding::Postcard));
+        assert_eq!(Encoding::of_media_type("text/plain"), None);
+    }
+}

@@ -1,0 +1,242 @@
+//! Registering stages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_io::net::TcpListener;
+use dapple_stage::Stage;
+use dapple_stage::graph::{Graph, named};
+use dapple_tower::BoxError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tower_service::Service;
+
+use super::limits::Gauges;
+use super::registered::{Registration, Typed};
+use super::staged::Staged;
+use super::{Host, HostLimits, Report, Shared, Stopper};
+use crate::function::Function;
+
+/// Stages by name; see [`Host::builder`]. A name that is registered again stands for the later stage.
+pub struct HostBuilder {
+    pub(crate) stages: BTreeMap<String, Box<dyn Registration>>,
+    graph: Graph,
+    /// The names of those that are in the graph by themselves.
+    drawn: BTreeSet<String>,
+    limits: HostLimits,
+    replicas: usize,
+    #[cfg(feature = "tls")]
+    tls: Option<dapple_tls::TlsAcceptor>,
+}
+
+impl HostBuilder {
+    pub(super) fn new() -> HostBuilder {
+        HostBuilder {
+            stages: BTreeMap::new(),
+            graph: Graph::new(),
+            drawn: BTreeSet::new(),
+            limits: HostLimits::default(),
+            replicas: 1,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Runs this service under this name. Its clones are one stage: where they share a queue or state, all requests do.
+    #[must_use]
+    pub fn register<Req, S>(self, name: impl Into<String>, service: S) -> Self
+    where
+        S: Service<Req> + Clone + Send + 'static,
+        S::Response: Serialize + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+    {
+        self.register_with(name, move |_| service.clone())
+    }
+
+    /// Runs a [`Stage`] under this name. The time that a request has left is a deadline in its queue, too.
+    #[must_use]
+    pub fn register_stage<Req, Resp, E>(self, name: impl Into<String>, stage: Stage<Req, Resp, E>) -> Self
+    where
+        E: Into<BoxError> + Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+        Resp: Serialize + Send + 'static,
+    {
+        self.register_stages(name, move |_| stage.clone())
+    }
+
+    /// As [`register_stage`](Self::register_stage), with a stage of its own for each [replica](Self::replicas), whose number `make` is
+    /// told. It is called in [`build`](Self::build), where the host's runtime is current.
+    #[must_use]
+    pub fn register_stages<Req, Resp, E>(
+        self,
+        name: impl Into<String>,
+        make: impl Fn(usize) -> Stage<Req, Resp, E> + Send + 'static,
+    ) -> Self
+    where
+        E: Into<BoxError> + Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+        Resp: Serialize + Send + 'static,
+    {
+        let (name, graph) = (name.into(), self.graph.clone());
+        let mut registered = self.register_with(name.clone(), move |replica| {
+            let stage = make(replica);
+            graph.add(&stage);
+            Staged(stage)
+        });
+        registered.drawn.insert(name);
+        registered
+    }
+
+    /// Runs an async function under this name.
+    #[must_use]
+    pub fn register_fn<Req, Resp, F, Fut, E>(self, name: impl Into<String>, function: F) -> Self
+    where
+        F: FnMut(Req) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = Result<Resp, E>> + Send + 'static,
+        E: Into<BoxError> + 'static,
+        Req: DeserializeOwned + Send + 'static,
+        Resp: Serialize + Send + 'static,
+    {
+        self.register(name, Function::new(function))
+    }
+
+    /// Runs what `make` makes under this name: one for each [replica](Self::replicas), whose number it is told. It is called in
+    /// [`build`](Self::build).
+    #[must_use]
+    pub fn register_with<Req, S>(self, name: impl Into<String>, make: impl Fn(usize) -> S + Send + 'static) -> Self
+    where
+        S: Service<Req> + Clone + Send + 'static,
+        S::Response: Serialize + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+    {
+        self.put(name.into(), Box::new(Typed::new(make)))
+    }
+
+    /// As [`register`](Self::register), with what both sides call the types, where their names say too little.
+    #[must_use]
+    pub fn register_as<Req, S>(self, name: impl Into<String>, schema: &str, service: S) -> Self
+    where
+        S: Service<Req> + Clone + Send + 'static,
+        S::Response: Serialize + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+        Req: DeserializeOwned + Send + 'static,
+    {
+        let typed = Typed::new(move |_| service.clone()).with_schema(schema);
+        self.put(name.into(), Box::new(typed))
+    }
+
+    fn put(mut self, name: String, registration: Box<dyn Registration>) -> Self {
+        self.drawn.remove(&name);
+        self.stages.insert(name, registration);
+        self
+    }
+
+    /// How many replicas there are of each stage, 1 at least and if not set. Requests go to the one of two at random that has fewer.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas.max(1);
+        self
+    }
+
+    /// What it takes at most.
+    #[must_use]
+    pub fn limits(mut self, limits: HostLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Encrypts connections. The acceptor offers `h2`, and `http/1.1` for probes, by ALPN.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, acceptor: dapple_tls::TlsAcceptor) -> Self {
+        self.tls = Some(acceptor);
+        self
+    }
+
+    /// How long the end may take: [`HostLimits::drain`].
+    #[must_use]
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.limits.drain = drain;
+        self
+    }
+
+    /// Keeps only the stages of these names; all where there are none.
+    ///
+    /// # Errors
+    ///
+    /// One of them is not registered; the message has those that are.
+    pub fn only<N: AsRef<str>>(mut self, names: &[N]) -> Result<Self, String> {
+        let wanted: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        for name in &wanted {
+            if !self.stages.contains_key(*name) {
+                let known: Vec<&str> = self.stages.keys().map(String::as_str).collect();
+                return Err(format!("there is no stage `{name}`; there is {}", known.join(", ")));
+            }
+        }
+        if !wanted.is_empty() {
+            self.stages.retain(|name, _| wanted.contains(&name.as_str()));
+        }
+        Ok(self)
+    }
+
+    /// What is hosted, once it is [built](Self::build): stages with their queues, and all that they send to; services and functions by
+    /// their names.
+    pub fn graph(&self) -> Graph {
+        self.graph.clone()
+    }
+
+    /// The names that are registered and their schemas, a line each, with a tab in between.
+    pub fn list_text(&self) -> String {
+        self.registered().map(|(name, schema)| format!("{name}\t{schema}\n")).collect()
+    }
+
+    /// The names that are registered, each with its schema, in order.
+    pub fn registered(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.stages.iter().map(|(name, stage)| (name.as_str(), stage.schema()))
+    }
+
+    /// Starts the replicas. Where stages need a runtime, that has to be current here.
+    pub fn build(self) -> Host {
+        let stopper = Stopper::new();
+        let replicas = self.replicas;
+        let names: Vec<_> =
+            self.stages.keys().filter(|name| !self.drawn.contains(*name)).map(|name| named(name, ())).collect();
+        names.iter().for_each(|name| self.graph.add(name));
+        let stages = self.stages.into_iter().map(|(name, stage)| (name, stage.start(replicas))).collect();
+        let gauges = Gauges::new(&self.limits);
+        Host {
+            shared: Arc::new(Shared { stages, _names: names, gauges, limits: self.limits, stopper: stopper.clone() }),
+            stopper,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        }
+    }
+
+    /// Builds the host and serves, with nothing to end it but the end of the process.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Host::serve`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::serve`].
+    pub async fn serve(self, listener: TcpListener) -> io::Result<Report> {
+        self.build().serve(listener).await
+    }
+}
+
+impl fmt::Debug for HostBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBuilder").field("stages", &self.stages.keys()).finish_non_exhaustive()
+    }
+}

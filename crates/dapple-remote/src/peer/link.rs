@@ -1,0 +1,189 @@
+//! Whether there is a connection.
+//!
+//! | state | becomes | when |
+//! |---|---|---|
+//! | idle | connecting | somebody needs it |
+//! | connecting | up | the host has said that it takes requests |
+//! | | down | the attempt failed, or took too long |
+//! | up | idle | the connection has ended, or the host is about to end |
+//! | down | connecting | somebody needs it, and the wait is over |
+//!
+//! Who finds it connecting waits for what comes of it. One attempt is made at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dapple_io::time::Instant;
+use dapple_stage::RemoteError;
+use dapple_sync::sync::{Semaphore, watch};
+use dapple_tower::time::CENTURY;
+use http::uri::Authority;
+use hyper::client::conn::http2::SendRequest;
+
+use super::Options;
+use super::connect::connect;
+use crate::backoff::Failures;
+use crate::message::Message;
+
+/// See the module's text.
+pub(crate) struct Link {
+    address: String,
+    pub(super) authority: Authority,
+    pub(crate) options: Options,
+    pub(crate) permits: Arc<Semaphore>,
+    pub(super) state: watch::Sender<State>,
+    failures: Mutex<Failures>,
+    connections: AtomicU64,
+}
+
+pub(super) enum State {
+    Idle,
+    Connecting,
+    Up(Up),
+    Down(Down),
+}
+
+/// A connection that can be sent on.
+pub(super) struct Up {
+    pub(super) sender: SendRequest<Message>,
+    /// Counts connections of this link, so that the end of one is not taken for that of the next.
+    pub(super) number: u64,
+}
+
+/// Why there is none, and until when none is tried.
+#[derive(Clone, Debug)]
+pub(crate) struct Down {
+    why: Arc<str>,
+    until: Instant,
+}
+
+/// What a look at the state comes to.
+enum Look {
+    Up(SendRequest<Message>, u64),
+    Down(Down),
+    /// It is connecting; true for who has to begin.
+    Connecting(bool),
+}
+
+impl Link {
+    pub(super) fn new(address: String, authority: Authority, options: Options) -> Link {
+        Link {
+            address,
+            authority,
+            permits: options.permits(),
+            options,
+            state: watch::Sender::new(State::Idle),
+            failures: Mutex::new(Failures::new(BACKOFF_FIRST, BACKOFF_MAX)),
+            connections: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.options.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(up) if !up.sender.is_closed())
+    }
+
+    /// The connection and its number, made now if need be. Cancel safe: an attempt goes on for the next who asks.
+    ///
+    /// # Errors
+    ///
+    /// There is none, and why.
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<(SendRequest<Message>, u64), Down> {
+        let mut changes = self.state.subscribe();
+        // Who has waited for an attempt is told how that ended, however long ago that is by now.
+        let mut has_waited = false;
+        loop {
+            changes.borrow_and_update();
+            match self.look(has_waited) {
+                Look::Up(sender, number) => return Ok((sender, number)),
+                Look::Down(down) => return Err(down),
+                Look::Connecting(begins) => {
+                    if begins {
+                        let _detached = dapple_sched::spawn(connect(self.clone()));
+                    }
+                    // It cannot close: this has the sending side.
+                    let _ = changes.changed().await;
+                    has_waited = true;
+                }
+            }
+        }
+    }
+
+    /// Nothing more is sent on this connection.
+    pub(crate) fn retire(&self, number: u64) {
+        self.state.send_if_modified(|state| {
+            let is_this = matches!(state, State::Up(up) if up.number == number);
+            if is_this {
+                *state = State::Idle;
+            }
+            is_this
+        });
+    }
+
+    fn look(&self, has_waited: bool) -> Look {
+        let now = Instant::now();
+        let mut look = Look::Connecting(false);
+        self.state.send_if_modified(|state| {
+            match state {
+                State::Connecting => return false,
+                State::Up(up) if !up.sender.is_closed() => {
+                    look = Look::Up(up.sender.clone(), up.number);
+                    return false;
+                }
+                State::Down(down) if has_waited || now < down.until => {
+                    look = Look::Down(down.clone());
+                    return false;
+                }
+                State::Idle | State::Up(_) | State::Down(_) => {}
+            }
+            look = Look::Connecting(true);
+            *state = State::Connecting;
+            true
+        });
+        look
+    }
+
+    pub(super) fn next_number(&self) -> u64 {
+        // Relaxed: only that numbers differ matters.
+        self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn is_connected(&self, up: Up) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).reset();
+        self.state.send_replace(State::Up(up));
+    }
+
+    pub(super) fn has_failed(&self, why: String) {
+        let wait = self.failures.lock().unwrap_or_else(PoisonError::into_inner).failed();
+        self.state.send_replace(State::Down(Down { why: why.into(), until: Instant::now() + wait.min(CENTURY) }));
+    }
+}
+
+impl Down {
+    pub(crate) fn error(&self, address: &str) -> RemoteError {
+        let (peer, why) = (address.to_owned(), self.why.to_string());
+        RemoteError::Unreachable { peer, why, retry_after: self.retry_after() }
+    }
+
+    fn retry_after(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+}
+
+const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
