@@ -5,6 +5,18 @@
 //!
 //! Stages follow the design framework of S. Gribble's dissertation (Berkeley, 2000; chapters 3, 7 and 10): wrap, pipeline,
 //! combine, replicate.
+//!
+//! # Locks, and no `Colored`
+//!
+//! What a stage keeps for itself (its queue, its idle handlers, its counts) is behind locks, and not the state of a color:
+//!
+//! - Its handles are used from everywhere: tasks of other runtimes, plain threads, destructors. `poll_ready`, `stats` and the
+//!   drop of a response have to answer on return; a `Colored` answers later, by a callback or an await, unless its color is free.
+//! - A lock is held for a few lines, under which no code of a program runs: neither handlers nor wakers nor destructors.
+//!
+//! Colors are for the program's own work: each call of a handler runs in the color that its request has, each replica has one
+//! of its own, and what handlers keep is `Colored` where they share it. Whether a color instead of the locks would be faster
+//! has not been measured. The models replace the locks (`dapple_tower::switch`), and so try many orders in which they are taken.
 
 #![forbid(unsafe_code)]
 

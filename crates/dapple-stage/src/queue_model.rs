@@ -5,16 +5,16 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::stage::desk::{Entry, Limits, Place};
-use crate::stage::door::Door;
+use crate::stage::queue::{Entry, Limits, Place};
+use crate::stage::shared_queue::SharedQueue;
 use crate::{Reason, Refused};
 
 /// A queue with its line.
 pub struct Queue {
-    door: Door<u32>,
+    queue: SharedQueue<u32>,
 }
 
-/// A place in the queue or in line; see `stage/desk.rs`.
+/// A place in the queue or in line; see `stage/queue.rs`.
 #[derive(Default)]
 pub struct Ticket(Option<u64>);
 
@@ -25,44 +25,44 @@ pub struct Item(Place);
 impl Queue {
     /// With so many places.
     pub fn new(len_max: usize) -> Queue {
-        Queue { door: Door::new(Limits { len_max, bytes_max: usize::MAX }) }
+        Queue { queue: SharedQueue::new(Limits { len_max, bytes_max: usize::MAX }) }
     }
 
     /// As a handle's `poll_ready`.
     pub fn poll_place(&self, ticket: &mut Ticket, cx: &mut Context<'_>) -> Poll<()> {
-        self.door.poll_place(&mut ticket.0, cx, |len| Refused::new(Reason::Full { len }, Duration::ZERO))
+        self.queue.poll_place(&mut ticket.0, cx, |len| Refused::new(Reason::Full { len }, Duration::ZERO))
     }
 
     /// As a handle that is dropped.
     pub fn release(&self, mut ticket: Ticket) {
-        self.door.release(&mut ticket.0);
+        self.queue.release(&mut ticket.0);
     }
 
     /// As a handle's `call`.
     pub fn push(&self, ticket: &mut Ticket, item: u32) -> Option<Item> {
-        self.door.push(&mut ticket.0, Entry { item, bytes: 0, rank: 0, deadline: None }).ok().map(Item)
+        self.queue.push(&mut ticket.0, Entry { item, bytes: 0, rank: 0, deadline: None }).ok().map(Item)
     }
 
     /// As the stage that starts one.
     pub fn take(&self) -> Option<u32> {
-        let (mut taken, wakes) = self.door.take(1, |_, _| true);
+        let (mut taken, wakes) = self.queue.take(1, |_, _| true);
         wakes.call();
         taken.pop().map(|(_, entry)| entry.item)
     }
 
     /// As a response that is dropped.
     pub fn cancel(&self, item: Item) -> bool {
-        self.door.cancel(item.0).is_some()
+        self.queue.cancel(item.0).is_some()
     }
 
     /// As a stage that is stopped at once; yields what waited.
     pub fn shut(&self) -> Vec<u32> {
-        self.door.shut(Reason::Stopping, true).told().into_iter().map(|entry| entry.item).collect()
+        self.queue.shut(Reason::Stopping, true).told().into_iter().map(|entry| entry.item).collect()
     }
 
     /// Items that wait, and tickets in line.
     pub fn lengths(&self) -> (usize, usize) {
-        let (len, _, line) = self.door.lengths();
+        let (len, _, line) = self.queue.lengths();
         (len, line)
     }
 }

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use dapple_sched::{Color, Handle};
 use tower_service::Service;
 
-use super::bench::{Bench, Totals};
 use super::core::Core;
-use super::desk::Limits;
-use super::door::Door;
 use super::handle::Stage;
+use super::handler::{self, Factory, FnService};
+use super::handlers::{Handlers, Totals};
 use super::limits::Bucket;
 use super::policy::{ColorPolicy, Load, Policy};
-use super::seat::{self, Factory, FnService};
+use super::queue::Limits;
+use super::shared_queue::SharedQueue;
 use super::width::{Width, WidthControl};
 use crate::Refused;
 use crate::supervise::{Supervision, Supervisor};
@@ -146,7 +146,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self
     }
 
-    /// Decides at the door whether a request is taken, before the queue is looked at. It runs on the caller's side, and should not take long.
+    /// Decides whether a request is taken, before the queue is looked at. It runs on the caller's side, and should not take long.
     pub fn admission(mut self, admit: impl Fn(&Req, &Load) -> Result<(), Refused> + Send + Sync + 'static) -> Self {
         self.policy.admission = Some(Box::new(admit));
         self
@@ -239,7 +239,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         S::Response: Send + 'static,
         S::Error: Send + 'static,
     {
-        self.build(seat::of_services(make))
+        self.build(handler::of_services(make))
     }
 
     /// A stage of an async function.
@@ -299,7 +299,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         E: Send + 'static,
     {
         self.policy.cohort_max = len_max.max(1);
-        self.build(seat::of_cohorts(serve))
+        self.build(handler::of_cohorts(serve))
     }
 
     pub(crate) fn build<Resp, E>(self, factory: Factory<Req, Resp, E>) -> Stage<Req, Resp, E>
@@ -308,7 +308,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         E: Send + 'static,
     {
         let handle = self.runtime_or_current();
-        let bench = Bench {
+        let handlers = Handlers {
             width: self.width.min,
             control: WidthControl::new(self.width),
             in_service: 0,
@@ -323,7 +323,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
             totals: Totals::default(),
         };
         let share = self.share.map(|share| Bucket::of_share(share, handle.workers()));
-        let door = Door::new(Limits { len_max: self.policy.queue_len_max, bytes_max: self.policy.bytes_max });
-        Stage::new(Core::new(self.name, handle, self.policy, bench, door, share))
+        let queue = SharedQueue::new(Limits { len_max: self.policy.queue_len_max, bytes_max: self.policy.bytes_max });
+        Stage::new(Core::new(self.name, handle, self.policy, handlers, queue, share))
     }
 }

@@ -18,7 +18,7 @@ use super::builder::StageBuilder;
 use super::either::Either;
 use super::error::StageError;
 use super::handle::Stage;
-use super::seat::BoxFuture;
+use super::handler::BoxFuture;
 use crate::graph::{Linked, Node};
 
 impl<L: Send + 'static, R: Send + 'static> StageBuilder<Either<L, R>> {
@@ -93,7 +93,7 @@ where
 
     /// A handle for requests to the first service.
     pub fn left(&self) -> Side<L, LResp, LErr> {
-        Side(Box::new(Door {
+        Side(Box::new(SharedQueue {
             stage: self.stage.clone(),
             request: Either::Left,
             response: |response| match response {
@@ -109,7 +109,7 @@ where
 
     /// A handle for requests to the second service.
     pub fn right(&self) -> Side<R, RResp, RErr> {
-        Side(Box::new(Door {
+        Side(Box::new(SharedQueue {
             stage: self.stage.clone(),
             request: Either::Right,
             response: |response| match response {
@@ -165,9 +165,9 @@ where
     ///
     /// Cancel safe: dropped, it cancels the request.
     pub async fn ask(&self, request: Req) -> Result<Resp, StageError<E>> {
-        let mut door = self.0.another();
-        poll_fn(|cx| door.poll_place(cx)).await;
-        door.send(request).await
+        let mut handle = self.0.another();
+        poll_fn(|cx| handle.poll_place(cx)).await;
+        handle.send(request).await
     }
 }
 
@@ -211,7 +211,7 @@ trait AnyDoor<Req, Resp, E>: Send + Sync {
     fn node(&self) -> Arc<dyn Node>;
 }
 
-struct Door<Req, Resp, E, Q, P, F>
+struct SharedQueue<Req, Resp, E, Q, P, F>
 where
     Q: Send + 'static,
     P: Send + 'static,
@@ -223,7 +223,7 @@ where
     error: fn(F) -> E,
 }
 
-impl<Req, Resp, E, Q, P, F> AnyDoor<Req, Resp, E> for Door<Req, Resp, E, Q, P, F>
+impl<Req, Resp, E, Q, P, F> AnyDoor<Req, Resp, E> for SharedQueue<Req, Resp, E, Q, P, F>
 where
     Req: 'static,
     Resp: 'static,
@@ -249,7 +249,7 @@ where
 
     fn another(&self) -> Box<dyn AnyDoor<Req, Resp, E>> {
         let (request, response, error) = (self.request, self.response, self.error);
-        Box::new(Door { stage: self.stage.clone(), request, response, error })
+        Box::new(SharedQueue { stage: self.stage.clone(), request, response, error })
     }
 
     fn node(&self) -> Arc<dyn Node> {

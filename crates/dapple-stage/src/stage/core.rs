@@ -1,6 +1,6 @@
-//! A stage behind its handles: requests come in at the door, and are started whenever somebody may be served.
+//! A stage behind its handles: requests come into the queue, and are started whenever somebody may be served.
 //!
-//! Two locks, taken in this order: `bench`, then the door's. [`Core::start_all`] is called after everything that may let a
+//! Two locks, taken in this order: `handlers`, then the queue's. [`Core::start_all`] is called after everything that may let a
 //! request start; one thread at a time starts, so that requests of one color start in the order in which they were taken.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,15 +15,15 @@ use dapple_tower::switch::{Mutex, lock};
 use dapple_tower::time::Sleep;
 
 use super::behind::know_stage;
-use super::bench::{Alarm, Bench};
-use super::desk::{Entry, Place};
-use super::door::Door;
+use super::handler::Factory;
+use super::handlers::{Alarm, Handlers};
 use super::job::{DropCallback, Job, Reply};
 use super::limits::Bucket;
 use super::limits::Throttle;
 use super::policy::{ColorPolicy, Load, Policy};
-use super::seat::Factory;
+use super::queue::{Entry, Place};
 use super::serve::{self, Work};
+use super::shared_queue::SharedQueue;
 use super::stats::{Counters, StageStats, Status};
 use crate::graph::{Links, Node};
 use crate::{Reason, Refused};
@@ -33,8 +33,8 @@ pub(crate) struct Core<Req, Resp, E> {
     pub(crate) name: Arc<str>,
     pub(crate) handle: Handle,
     pub(crate) policy: Policy<Req>,
-    pub(crate) door: Door<Job<Req, Resp, E>>,
-    pub(crate) bench: Mutex<Bench<Req, Resp, E>>,
+    pub(crate) queue: SharedQueue<Job<Req, Resp, E>>,
+    pub(crate) handlers: Mutex<Handlers<Req, Resp, E>>,
     pub(crate) counters: Counters,
     pub(crate) links: Links,
     /// Of the workers' time. By itself, as it is looked at whenever a handler goes on.
@@ -77,8 +77,8 @@ where
         name: Arc<str>,
         handle: Handle,
         policy: Policy<Req>,
-        bench: Bench<Req, Resp, E>,
-        door: Door<Job<Req, Resp, E>>,
+        handlers: Handlers<Req, Resp, E>,
+        queue: SharedQueue<Job<Req, Resp, E>>,
         share: Option<Bucket>,
     ) -> Core<Req, Resp, E> {
         know_stage::<E>();
@@ -86,8 +86,8 @@ where
             name,
             handle,
             policy,
-            door,
-            bench: Mutex::new(bench),
+            queue,
+            handlers: Mutex::new(handlers),
             counters: Counters::default(),
             links: Links::default(),
             share: share.map(Mutex::new),
@@ -108,11 +108,11 @@ where
         let Order { request, deadline, rank, on_drop } = order;
         let deadline = deadline.or_else(|| self.deadline_of(&request, now));
         if deadline.is_some_and(|deadline| deadline <= now) {
-            self.door.release(ticket);
+            self.queue.release(ticket);
             return Err(self.refuse(request, on_drop, Reason::Deadline));
         }
         if let Err(refused) = self.admit(&request) {
-            self.door.release(ticket);
+            self.queue.release(ticket);
             self.instead(request, on_drop, &refused);
             return Err(refused);
         }
@@ -125,7 +125,7 @@ where
         };
         // Before others can see it, who could serve it at once: no more are served than were accepted, at any moment.
         self.counters.accepted.fetch_add(1, Relaxed);
-        match self.door.push(ticket, entry) {
+        match self.queue.push(ticket, entry) {
             Ok(place) => {
                 self.start_all();
                 Ok(place)
@@ -153,10 +153,10 @@ where
     }
 
     pub(crate) fn load(&self) -> Load {
-        let (queue_len, queue_bytes, _) = self.door.lengths();
+        let (queue_len, queue_bytes, _) = self.queue.lengths();
         let (in_service, width, delay) = {
-            let bench = lock(&self.bench);
-            (bench.in_service, bench.width, self.delay_behind(&bench, queue_len))
+            let handlers = lock(&self.handlers);
+            (handlers.in_service, handlers.width, self.delay_behind(&handlers, queue_len))
         };
         let queue_len_max = self.policy.queue_len_max;
         Load { queue_len, queue_len_max, queue_bytes, in_service, width, delay }
@@ -179,25 +179,25 @@ where
 
     /// Starts what may start, and sees to it that somebody looks again when time has passed.
     pub(crate) fn start_all(self: &Arc<Self>) {
-        if std::mem::replace(&mut lock(&self.bench).starting, true) {
+        if std::mem::replace(&mut lock(&self.handlers).starting, true) {
             return;
         }
         loop {
             let now = now();
-            for entry in self.door.expire(now) {
+            for entry in self.queue.expire(now) {
                 self.drop_entry(entry, Reason::Deadline);
             }
-            let mut bench = lock(&self.bench);
-            match self.next(&mut bench, now) {
+            let mut handlers = lock(&self.handlers);
+            match self.next(&mut handlers, now) {
                 Next::Start(work) => {
-                    drop(bench);
+                    drop(handlers);
                     serve::start(self.clone(), work);
                 }
                 Next::Later(at) => {
-                    bench.starting = false;
-                    self.set_alarm(&mut bench, at);
-                    let at_rest = bench.in_service == 0 && self.door.len() == 0;
-                    drop(bench);
+                    handlers.starting = false;
+                    self.set_alarm(&mut handlers, at);
+                    let at_rest = handlers.in_service == 0 && self.queue.len() == 0;
+                    drop(handlers);
                     if at_rest {
                         self.at_rest.notify_waiters();
                     }
@@ -207,80 +207,80 @@ where
         }
     }
 
-    fn next(&self, bench: &mut Bench<Req, Resp, E>, now: Instant) -> Next<Req, Resp, E> {
-        if self.door.len() == 0 {
+    fn next(&self, handlers: &mut Handlers<Req, Resp, E>, now: Instant) -> Next<Req, Resp, E> {
+        if self.queue.len() == 0 {
             return Next::Later(None);
         }
-        if let Err(at) = self.share_lets_start(bench, now) {
+        if let Err(at) = self.share_lets_start(handlers, now) {
             return Next::Later(at);
         }
-        let most = match bench.may_start(now, self.policy.cohort_max) {
+        let most = match handlers.may_start(now, self.policy.cohort_max) {
             Ok(most) => most,
             Err(at) => return Next::Later(at),
         };
-        let (taken, wakes) = self.door.take(most, |one, other| one.color == other.color);
+        let (taken, wakes) = self.queue.take(most, |one, other| one.color == other.color);
         if taken.is_empty() {
             return Next::Later(None);
         }
-        let chair = bench.start(taken.len()).expect("the factory is there, as one at a time starts");
-        let generation = bench.generation;
+        let next_handler = handlers.start(taken.len()).expect("the factory is there, as one at a time starts");
+        let generation = handlers.generation;
         let color = taken[0].1.item.color.clone();
-        Next::Start(Work { taken, chair, generation, color, wakes })
+        Next::Start(Work { taken, next_handler, generation, color, wakes })
     }
 
     /// Whether the share of the workers' time has room for one more call, beside those that are in service; otherwise when to
     /// look again, if that is a matter of time.
-    fn share_lets_start(&self, bench: &Bench<Req, Resp, E>, now: Instant) -> Result<(), Option<Instant>> {
+    fn share_lets_start(&self, handlers: &Handlers<Req, Resp, E>, now: Instant) -> Result<(), Option<Instant>> {
         let Some(share) = &self.share else { return Ok(()) };
-        let mean = bench.totals.busy.mean();
+        let mean = handlers.totals.busy.mean();
         // Nothing is known yet: not all at once.
-        if mean.is_zero() && bench.in_service >= self.handle.workers() {
+        if mean.is_zero() && handlers.in_service >= self.handle.workers() {
             return Err(None);
         }
-        lock(share).look(now, mean.as_secs_f64() * bench.in_service as f64).map_err(Some)
+        lock(share).look(now, mean.as_secs_f64() * handlers.in_service as f64).map_err(Some)
     }
 
     /// Has a task look again at `at`, or when the first deadline comes. With nothing in the queue nobody need look.
-    fn set_alarm(self: &Arc<Self>, bench: &mut Bench<Req, Resp, E>, at: Option<Instant>) {
-        let at = at.filter(|_| self.door.len() > 0).into_iter().chain(self.door.deadline()).min();
+    fn set_alarm(self: &Arc<Self>, handlers: &mut Handlers<Req, Resp, E>, at: Option<Instant>) {
+        let at = at.filter(|_| self.queue.len() > 0).into_iter().chain(self.queue.deadline()).min();
         let Some(at) = at else {
-            if let Some(alarm) = bench.alarm.take() {
+            if let Some(alarm) = handlers.alarm.take() {
                 alarm.abort.abort();
             }
             return;
         };
         // One that comes earlier finds out by itself that it was for nothing.
-        if bench.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
+        if handlers.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
             return;
         }
-        bench.totals.alarms += 1;
-        let number = bench.totals.alarms;
+        handlers.totals.alarms += 1;
+        let number = handlers.totals.alarms;
         let core = self.clone();
         let task = self.handle.spawn(async move {
             Sleep::until(at).await;
             core.rang(number);
         });
         let alarm = Alarm { at, number, abort: task.abort_handle() };
-        if let Some(old) = bench.alarm.replace(alarm) {
+        if let Some(old) = handlers.alarm.replace(alarm) {
             old.abort.abort();
         }
     }
 
     fn rang(self: &Arc<Self>, number: u64) {
-        let mut bench = lock(&self.bench);
-        if bench.alarm.as_ref().is_some_and(|alarm| alarm.number == number) {
-            bench.alarm = None;
+        let mut handlers = lock(&self.handlers);
+        if handlers.alarm.as_ref().is_some_and(|alarm| alarm.number == number) {
+            handlers.alarm = None;
         }
-        drop(bench);
+        drop(handlers);
         self.start_all();
     }
 
     /// The caller of a request has stopped waiting. One that is in service learns of it by its reply.
     pub(crate) fn cancel(self: &Arc<Self>, place: Place) {
-        if let Some(entry) = self.door.cancel(place) {
+        if let Some(entry) = self.queue.cancel(place) {
             drop_quietly(entry);
             self.counters.canceled.fetch_add(1, Relaxed);
-            if self.door.len() == 0 {
+            if self.queue.len() == 0 {
                 self.start_all();
             }
         }
@@ -316,47 +316,47 @@ where
 
     /// Has another version take over.
     pub(crate) fn replace(self: &Arc<Self>, factory: Factory<Req, Resp, E>) {
-        let mut bench = lock(&self.bench);
-        bench.generation += 1;
-        let old = (std::mem::take(&mut bench.idle), bench.factory.replace(factory));
-        if bench.supervisor.is_out() && !bench.stopping {
-            self.door.open();
+        let mut handlers = lock(&self.handlers);
+        handlers.generation += 1;
+        let old = (std::mem::take(&mut handlers.idle), handlers.factory.replace(factory));
+        if handlers.supervisor.is_out() && !handlers.stopping {
+            self.queue.open();
         }
-        bench.supervisor.reset();
-        drop(bench);
+        handlers.supervisor.reset();
+        drop(handlers);
         drop_quietly(old);
         self.start_all();
     }
 
     /// As `set_width`, where that is looked after all the time.
     pub(crate) fn set_width_to(self: &Arc<Self>, width: usize) {
-        if lock(&self.bench).width != width {
+        if lock(&self.handlers).width != width {
             self.set_width(width);
         }
     }
 
     /// Since when the request waits that will be served next.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.door.first(|job| job.arrived)
+        self.queue.first(|job| job.arrived)
     }
 
     pub(crate) fn set_width(self: &Arc<Self>, width: usize) {
-        let mut bench = lock(&self.bench);
-        bench.width = width.max(1);
-        bench.control = None;
-        let idle_max = bench.width.saturating_sub(bench.in_service);
-        let surplus = if bench.idle.len() > idle_max { bench.idle.split_off(idle_max) } else { Vec::new() };
-        drop(bench);
+        let mut handlers = lock(&self.handlers);
+        handlers.width = width.max(1);
+        handlers.control = None;
+        let idle_max = handlers.width.saturating_sub(handlers.in_service);
+        let surplus = if handlers.idle.len() > idle_max { handlers.idle.split_off(idle_max) } else { Vec::new() };
+        drop(handlers);
         drop_quietly(surplus);
         self.start_all();
     }
 
     /// Takes nothing more in; with `clear`, what waits is refused.
     pub(crate) fn shut(self: &Arc<Self>, clear: bool) {
-        let mut bench = lock(&self.bench);
-        bench.stopping = true;
-        let shut = self.door.shut(Reason::Stopping, clear);
-        drop(bench);
+        let mut handlers = lock(&self.handlers);
+        handlers.stopping = true;
+        let shut = self.queue.shut(Reason::Stopping, clear);
+        drop(handlers);
         for entry in shut.told() {
             self.drop_entry(entry, Reason::Stopping);
         }
@@ -369,8 +369,8 @@ where
             let notified = self.at_rest.notified();
             // Both under one lock: otherwise one that is started meanwhile is in neither.
             let is_at_rest = {
-                let bench = lock(&self.bench);
-                bench.in_service == 0 && self.door.len() == 0
+                let handlers = lock(&self.handlers);
+                handlers.in_service == 0 && self.queue.len() == 0
             };
             if is_at_rest {
                 return;
@@ -383,7 +383,7 @@ where
     pub(crate) async fn until_out(&self) {
         loop {
             let notified = self.went_out.notified();
-            if lock(&self.bench).supervisor.is_out() {
+            if lock(&self.handlers).supervisor.is_out() {
                 return;
             }
             notified.await;
@@ -392,28 +392,28 @@ where
 
     /// Whether it serves.
     pub(crate) fn status(&self) -> Status {
-        lock(&self.bench).status(now())
+        lock(&self.handlers).status(now())
     }
 
     /// Notes what those are told who are refused.
-    pub(crate) fn set_delay(&self, bench: &Bench<Req, Resp, E>, waiting: usize) {
-        let delay_ns = u64::try_from(self.delay_behind(bench, waiting).as_nanos()).unwrap_or(u64::MAX);
+    pub(crate) fn set_delay(&self, handlers: &Handlers<Req, Resp, E>, waiting: usize) {
+        let delay_ns = u64::try_from(self.delay_behind(handlers, waiting).as_nanos()).unwrap_or(u64::MAX);
         self.delay_ns.store(delay_ns, Relaxed);
     }
 
     /// What a new request would have to wait behind so many, by what others took lately.
-    fn delay_behind(&self, bench: &Bench<Req, Resp, E>, waiting: usize) -> Duration {
+    fn delay_behind(&self, handlers: &Handlers<Req, Resp, E>, waiting: usize) -> Duration {
         let calls = waiting.div_ceil(self.policy.cohort_max) as f64;
-        let delay_ns = bench.totals.service_time.mean().as_nanos() as f64 * calls / bench.width as f64;
+        let delay_ns = handlers.totals.service_time.mean().as_nanos() as f64 * calls / handlers.width as f64;
         Duration::from_nanos(delay_ns as u64)
     }
 
     pub(crate) fn stats(&self) -> StageStats {
-        let (queue_len, queue_bytes, callers_waiting) = self.door.lengths();
+        let (queue_len, queue_bytes, callers_waiting) = self.queue.lengths();
         let refused_for = self.counters.refused_for();
-        let mut bench = lock(&self.bench);
-        let status = bench.status(now());
-        let totals = &bench.totals;
+        let mut handlers = lock(&self.handlers);
+        let status = handlers.status(now());
+        let totals = &handlers.totals;
         StageStats {
             name: self.name.to_string(),
             status,
@@ -421,8 +421,8 @@ where
             queue_len_max: self.policy.queue_len_max,
             queue_bytes,
             callers_waiting,
-            in_service: bench.in_service,
-            width: bench.width,
+            in_service: handlers.in_service,
+            width: handlers.width,
             accepted: self.counters.accepted.load(Relaxed),
             served: totals.served,
             failed: totals.failed,
@@ -432,7 +432,7 @@ where
             expired: totals.expired,
             panicked: totals.panicked,
             restarts: totals.restarts,
-            replaced: bench.generation,
+            replaced: handlers.generation,
             queue_delay: totals.queue_delay.mean(),
             service_time: totals.service_time.mean(),
             worker_time: totals.worker_time,

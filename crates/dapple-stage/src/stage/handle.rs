@@ -16,11 +16,11 @@ use tower_service::Service;
 use super::behind;
 use super::builder::StageBuilder;
 use super::core::{Core, Order, now};
-use super::desk::Place;
 use super::error::StageError;
+use super::handler;
 use super::job::Reply;
 use super::policy::Load;
-use super::seat;
+use super::queue::Place;
 use super::stats::StageStats;
 use crate::graph::{Linked, Node};
 use crate::{Reason, Refused};
@@ -55,7 +55,7 @@ where
     E: Send + 'static,
 {
     pub(crate) core: Arc<Core<Req, Resp, E>>,
-    /// See [`Desk`](super::desk::Desk).
+    /// See [`Queue`](super::queue::Queue).
     ticket: Option<u64>,
 }
 
@@ -172,7 +172,7 @@ where
         S: Service<Req, Response = Resp, Error = E> + Send + 'static,
         S::Future: Send + 'static,
     {
-        self.core.replace(seat::of_services(make));
+        self.core.replace(handler::of_services(make));
     }
 
     /// As [`replace`](Self::replace), with an async function.
@@ -181,12 +181,12 @@ where
         F: Fn(Req) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = Result<Resp, E>> + Send + 'static,
     {
-        self.replace(seat::FnService(serve));
+        self.replace(handler::FnService(serve));
     }
 
     /// As [`replace`](Self::replace), with a plain function.
     pub fn replace_sync(&self, serve: impl Fn(Req) -> Resp + Clone + Send + 'static) {
-        self.replace(seat::FnService(move |request| std::future::ready(Ok(serve(request)))));
+        self.replace(handler::FnService(move |request| std::future::ready(Ok(serve(request)))));
     }
 
     /// Takes nothing more in, from any handle, and resolves when what was taken in is served.
@@ -212,7 +212,7 @@ where
             return Poll::Ready(());
         }
         let core = &self.core;
-        core.door.poll_place(&mut self.ticket, cx, |len| Refused::new(Reason::Full { len }, core.delay()))
+        core.queue.poll_place(&mut self.ticket, cx, |len| Refused::new(Reason::Full { len }, core.delay()))
     }
 
     /// Sends, in the place that this handle has, if any.
@@ -253,7 +253,7 @@ where
     E: Send + 'static,
 {
     fn drop(&mut self) {
-        self.core.door.release(&mut self.ticket);
+        self.core.queue.release(&mut self.ticket);
     }
 }
 

@@ -1,26 +1,26 @@
 //! Stages: handlers behind bounded queues.
 //!
-//! Who touches what: [`desk`] is the queue and the line in front of it, [`door`] the same behind its lock; [`bench`] are the
-//! handlers and what bounds them; [`core`] takes requests in and starts them, [`serve`] is the task that serves one call.
+//! Who touches what: [`queue`] is the queue and the line in front of it, [`shared_queue`] the same behind its lock; [`handler`] is one
+//! handler, [`handlers`] are all of them and what bounds them; [`core`] takes requests in and starts them, [`serve`] is the task that serves one call.
 //! The controllers ([`width`], [`limits`], [`supervise`](crate::supervise)) are plain state machines that are told the time.
 
 mod behind;
-mod bench;
 mod builder;
 mod combine;
 mod core;
-pub(crate) mod desk;
-pub(crate) mod door;
 mod either;
 mod error;
 mod handle;
+mod handler;
+mod handlers;
 mod job;
 mod limits;
 mod pipeline;
 mod policy;
+pub(crate) mod queue;
 mod replicate;
-mod seat;
 mod serve;
+pub(crate) mod shared_queue;
 mod stats;
 mod width;
 

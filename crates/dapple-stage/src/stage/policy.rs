@@ -39,7 +39,7 @@ pub(crate) enum ColorPolicy<Req> {
     By(Ask<Req, Color>),
 }
 
-/// How much a stage has to do, for the hook that decides at its door.
+/// How much a stage has to do, for the hook that decides before its queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Load {

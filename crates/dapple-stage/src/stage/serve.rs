@@ -14,13 +14,13 @@ use dapple_sched::foreign::discard;
 use dapple_tower::switch::lock;
 use dapple_tower::time::Sleep;
 
-use super::bench::Chair;
 use super::core::{Core, drop_quietly, now, quietly};
-use super::desk::{Entry, Place, Wakes};
 use super::error::StageError;
+use super::handler::{BoxFuture, Handler};
+use super::handlers::NextHandler;
 use super::job::{Job, Reply};
 use super::limits::Throttle;
-use super::seat::{BoxFuture, Seat};
+use super::queue::{Entry, Place, Wakes};
 use crate::Reason;
 
 /// Requests that were taken from the queue, and where they stood there.
@@ -29,7 +29,7 @@ type Taken<Req, Resp, E> = Vec<(Place, Entry<Job<Req, Resp, E>>)>;
 /// What starts: requests that were taken from the queue, and who serves them.
 pub(crate) struct Work<Req, Resp, E> {
     pub(crate) taken: Taken<Req, Resp, E>,
-    pub(crate) chair: Chair<Req, Resp, E>,
+    pub(crate) next_handler: NextHandler<Req, Resp, E>,
     pub(crate) generation: u64,
     pub(crate) color: Option<Color>,
     pub(crate) wakes: Wakes,
@@ -42,10 +42,10 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    let Work { taken, chair, generation, color, wakes } = work;
+    let Work { taken, next_handler, generation, color, wakes } = work;
     wakes.call();
     let handle = core.handle.clone();
-    let mut turn = Turn { core, generation, taken, chair: Some(chair), over: false };
+    let mut turn = Turn { core, generation, taken, next_handler: Some(next_handler), over: false };
     if !turn.sit() {
         return;
     }
@@ -68,7 +68,7 @@ where
     core: Arc<Core<Req, Resp, E>>,
     generation: u64,
     taken: Taken<Req, Resp, E>,
-    chair: Option<Chair<Req, Resp, E>>,
+    next_handler: Option<NextHandler<Req, Resp, E>>,
     over: bool,
 }
 
@@ -90,7 +90,9 @@ where
     E: Send + 'static,
 {
     async fn serve(mut self) {
-        let Some(Chair::Taken(seat)) = self.chair.take() else { unreachable!("it sat before the task was started") };
+        let Some(NextHandler::Taken(handler)) = self.next_handler.take() else {
+            unreachable!("it sat before the task was started")
+        };
         let started = now();
         let limit = self.limit(started);
         let (mut requests, mut replies) = (Vec::new(), Vec::new());
@@ -101,7 +103,7 @@ where
             replies.push(entry.item.reply);
         }
         let mut call = Call {
-            seat: Some(seat),
+            handler: Some(handler),
             requests,
             future: None,
             replies,
@@ -114,17 +116,17 @@ where
             busy: Duration::ZERO,
         };
         let end = (&mut call).await;
-        let Call { mut seat, mut future, requests, replies, early, busy, .. } = call;
+        let Call { mut handler, mut future, requests, replies, early, busy, .. } = call;
         // What is left of the call goes before its caller hears of the end.
         if !requests.is_empty() {
             // A handler that was not called may stand in a line, where it would be granted what it has no use for.
-            drop_quietly((seat.take(), requests));
+            drop_quietly((handler.take(), requests));
         } else if future.is_some() {
             drop_quietly(future.take());
         }
         let count = replies.len();
         let latency = now().saturating_duration_since(started);
-        self.finish(seat, &end, (early, count), Times { waited, latency, busy });
+        self.finish(handler, &end, (early, count), Times { waited, latency, busy });
         // With what nobody waits for any more: the next request is started whatever that does.
         quietly(|| put(replies, end));
         self.core.start_all();
@@ -133,26 +135,26 @@ where
     /// Makes the handler that serves, if there is none that was idle. Here and not in the task, as one thread at a time starts: so
     /// nobody has to wait for the factory. False where that failed, and the requests are back in the queue.
     fn sit(&mut self) -> bool {
-        let mut factory = match self.chair.take() {
-            Some(Chair::Make(factory)) => factory,
+        let mut factory = match self.next_handler.take() {
+            Some(NextHandler::Make(factory)) => factory,
             taken => {
-                self.chair = taken;
+                self.next_handler = taken;
                 return true;
             }
         };
         let entered = self.core.handle.enter();
         let made = catch_unwind(AssertUnwindSafe(&mut factory));
         drop(entered);
-        let mut bench = lock(&self.core.bench);
-        let old = bench.factory_back(self.generation, factory);
+        let mut handlers = lock(&self.core.handlers);
+        let old = handlers.factory_back(self.generation, factory);
         if made.is_ok() {
-            bench.totals.restarts += u64::from(mem::take(&mut bench.totals.deaths) > 0);
+            handlers.totals.restarts += u64::from(mem::take(&mut handlers.totals.deaths) > 0);
         }
-        drop(bench);
+        drop(handlers);
         drop_quietly(old);
         match made {
-            Ok(seat) => {
-                self.chair = Some(Chair::Taken(seat));
+            Ok(handler) => {
+                self.next_handler = Some(NextHandler::Taken(handler));
                 true
             }
             Err(payload) => {
@@ -165,14 +167,14 @@ where
     fn factory_died(&mut self, message: String) {
         tracing::error!(stage = &*self.core.name, "no handler could be made, as its factory panicked: {message}");
         let out = {
-            let mut bench = lock(&self.core.bench);
-            bench.in_service -= 1;
-            bench.totals.deaths += 1;
+            let mut handlers = lock(&self.core.handlers);
+            handlers.in_service -= 1;
+            handlers.totals.deaths += 1;
             self.over = true;
-            bench.generation == self.generation && bench.supervisor.died(now())
+            handlers.generation == self.generation && handlers.supervisor.died(now())
         };
         for (place, entry) in mem::take(&mut self.taken) {
-            if let Err((reason, entry)) = self.core.door.put_back(place, entry) {
+            if let Err((reason, entry)) = self.core.queue.put_back(place, entry) {
                 self.core.drop_entry(entry, reason);
             }
         }
@@ -192,41 +194,41 @@ where
     /// Gives the place in service back, and the handler, if it is of further use.
     fn finish(
         &mut self,
-        seat: Option<Box<dyn Seat<Req, Resp, E>>>,
+        handler: Option<Box<dyn Handler<Req, Resp, E>>>,
         end: &End<Resp, E>,
         (early, count): (Early, usize),
         times: Times,
     ) {
         let now = now();
         let died = matches!(end, End::Failed(_) | End::Panicked(_));
-        let waiting = self.core.door.len();
-        let mut bench = lock(&self.core.bench);
-        let busy = bench.in_service >= bench.width && waiting > 0;
-        bench.in_service -= 1;
+        let waiting = self.core.queue.len();
+        let mut handlers = lock(&self.core.handlers);
+        let busy = handlers.in_service >= handlers.width && waiting > 0;
+        handlers.in_service -= 1;
         self.over = true;
-        bench.totals.add(end, count, &times);
-        bench.totals.served += early.served;
-        bench.totals.failed += early.failed;
+        handlers.totals.add(end, count, &times);
+        handlers.totals.served += early.served;
+        handlers.totals.failed += early.failed;
         let mut out = false;
         // What an earlier version does says nothing about the one of now.
-        if bench.generation == self.generation {
+        if handlers.generation == self.generation {
             if died {
-                bench.totals.deaths += 1;
-                out = bench.supervisor.died(now);
+                handlers.totals.deaths += 1;
+                out = handlers.supervisor.died(now);
             } else if matches!(end, End::Results(_)) {
-                bench.supervisor.succeeded(now);
+                handlers.supervisor.succeeded(now);
             }
-            if let (Some(control), End::Results(_)) = (&mut bench.control, end) {
+            if let (Some(control), End::Results(_)) = (&mut handlers.control, end) {
                 control.on_end(now, times.latency, busy);
-                bench.width = control.width();
+                handlers.width = control.width();
             }
         }
-        let surplus = match seat {
-            Some(seat) if !died => bench.seat_back(self.generation, seat),
+        let surplus = match handler {
+            Some(handler) if !died => handlers.handler_back(self.generation, handler),
             other => other,
         };
-        self.core.set_delay(&bench, waiting);
-        drop(bench);
+        self.core.set_delay(&handlers, waiting);
+        drop(handlers);
         drop_quietly(surplus);
         if let End::Panicked(message) = end {
             tracing::error!(stage = &*self.core.name, "a handler panicked: {message}");
@@ -241,9 +243,9 @@ where
         }
         let core = &self.core;
         let shut = {
-            let bench = lock(&core.bench);
+            let handlers = lock(&core.handlers);
             // Another version may have taken over since.
-            bench.supervisor.is_out().then(|| core.door.shut(Reason::Unavailable, true))
+            handlers.supervisor.is_out().then(|| core.queue.shut(Reason::Unavailable, true))
         };
         let Some(shut) = shut else { return };
         core.went_out.notify_waiters();
@@ -270,8 +272,8 @@ where
         if self.over {
             return;
         }
-        lock(&self.core.bench).in_service -= 1;
-        drop_quietly((self.chair.take(), mem::take(&mut self.taken)));
+        lock(&self.core.handlers).in_service -= 1;
+        drop_quietly((self.next_handler.take(), mem::take(&mut self.taken)));
         self.core.start_all();
     }
 }
@@ -293,7 +295,7 @@ pub(crate) struct Times {
     pub(crate) busy: Duration,
 }
 
-impl super::bench::Totals {
+impl super::handlers::Totals {
     fn add<Resp, E>(&mut self, end: &End<Resp, E>, count: usize, times: &Times) {
         match end {
             End::Results(results) => {
@@ -335,7 +337,7 @@ fn put<Resp, E>(replies: Vec<Reply<Resp, E>>, end: End<Resp, E>) {
 
 /// One call of a handler, from its readiness to the moment when its results can be put. Yields how it ended, once; what panics in it ends it.
 struct Call<Req, Resp, E> {
-    seat: Option<Box<dyn Seat<Req, Resp, E>>>,
+    handler: Option<Box<dyn Handler<Req, Resp, E>>>,
     /// Until the handler is ready.
     requests: Vec<Req>,
     future: Option<BoxFuture<Vec<Result<Resp, E>>>>,
@@ -408,9 +410,9 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
 
     fn poll_handler(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Result<Resp, E>>, E>> {
         if self.future.is_none() {
-            let seat = self.seat.as_mut().expect("it is there until the call has ended");
-            match seat.poll_ready(cx) {
-                Poll::Ready(Ok(())) => self.future = Some(seat.call(mem::take(&mut self.requests))),
+            let handler = self.handler.as_mut().expect("it is there until the call has ended");
+            match handler.poll_ready(cx) {
+                Poll::Ready(Ok(())) => self.future = Some(handler.call(mem::take(&mut self.requests))),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return Poll::Pending,
             }

@@ -31,7 +31,7 @@ pub struct StageStats {
     pub served: u64,
     /// Requests whose service returned an error.
     pub failed: u64,
-    /// Requests that were refused, at the door or while they waited.
+    /// Requests that were refused, on arrival or while they waited.
     pub refused: u64,
     /// The same by reason; those that did not occur are left out.
     pub refused_for: Vec<(&'static str, u64)>,
@@ -78,7 +78,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// What is counted at the door, each by itself: `Relaxed`, as nothing is concluded from two of them together.
+/// What is counted on arrival, each by itself: `Relaxed`, as nothing is concluded from two of them together.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) accepted: AtomicU64,

@@ -32,7 +32,7 @@ use super::set::Set;
 use crate::BoxError;
 use crate::stage::Stage;
 use crate::stage::core::{drop_quietly, now};
-use crate::stage::seat::BoxFuture;
+use crate::stage::handler::BoxFuture;
 use crate::stage::serve::message;
 
 /// A replica in service.

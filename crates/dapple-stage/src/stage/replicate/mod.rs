@@ -46,7 +46,7 @@ use super::builder::StageBuilder;
 use super::core::{Core, Order, now};
 use super::error::StageError;
 use super::handle::{Ask, Response, Stage};
-use super::seat::of_services;
+use super::handler::of_services;
 use super::stats::StageStats;
 use crate::BoxError;
 use crate::graph::{Linked, Node};

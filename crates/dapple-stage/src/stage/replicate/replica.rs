@@ -11,7 +11,7 @@ use dapple_sync::sync::oneshot;
 use tower_service::Service;
 
 use crate::BoxError;
-use crate::stage::seat::{BoxFuture, Factory, of_services};
+use crate::stage::handler::{BoxFuture, Factory, of_services};
 
 /// One replica of a stage, wherever it runs: what [`replicate_with`](crate::StageBuilder::replicate_with) has started.
 ///

@@ -8,7 +8,7 @@ use tower_service::Service;
 
 use super::set::Set;
 use crate::stage::StageError;
-use crate::stage::seat::BoxFuture;
+use crate::stage::handler::BoxFuture;
 use crate::{BoxError, ByFate, Reason, Refused, RemoteError};
 
 /// Says what an answer means for the replica that it came from, and what the caller gets.

@@ -1,4 +1,4 @@
-//! The desk behind its lock: what handles, tasks of the stage and its alarm share.
+//! The queue behind its lock: what handles, tasks of the stage and its alarm share.
 //!
 //! Under the lock runs no code of users: what is taken out is dropped, and who is woken is woken, after it.
 
@@ -9,10 +9,10 @@ use dapple_sched::foreign::KeptWaker;
 use dapple_tower::middleware::shedding;
 use dapple_tower::switch::{Mutex, lock};
 
-use super::desk::{Desk, Entry, Limits, Place, Wakes};
+use super::queue::{Entry, Limits, Place, Queue, Wakes};
 use crate::{Reason, Refused};
 
-/// What is to be told after a door was shut.
+/// What is to be told after a queue was shut.
 #[must_use]
 pub(crate) struct Shut<T> {
     entries: Vec<Entry<T>>,
@@ -29,16 +29,16 @@ impl<T> Shut<T> {
 
 /// The queue of a stage.
 #[derive(Debug)]
-pub(crate) struct Door<T> {
-    desk: Mutex<Desk<T>>,
+pub(crate) struct SharedQueue<T> {
+    queue: Mutex<Queue<T>>,
 }
 
-impl<T> Door<T> {
-    pub(crate) fn new(limits: Limits) -> Door<T> {
-        Door { desk: Mutex::new(Desk::new(limits)) }
+impl<T> SharedQueue<T> {
+    pub(crate) fn new(limits: Limits) -> SharedQueue<T> {
+        SharedQueue { queue: Mutex::new(Queue::new(limits)) }
     }
 
-    /// See [`Desk::poll_place`]. Inside of a `Shed` nobody stands in line, and `refused` is what is said of so many that wait.
+    /// See [`Queue::poll_place`]. Inside of a `Shed` nobody stands in line, and `refused` is what is said of so many that wait.
     pub(crate) fn poll_place(
         &self,
         ticket: &mut Option<u64>,
@@ -46,30 +46,30 @@ impl<T> Door<T> {
         refused: impl FnOnce(usize) -> Refused,
     ) -> Poll<()> {
         let waker = KeptWaker::from(cx.waker());
-        let mut desk = lock(&self.desk);
-        if ticket.is_none() && !desk.has_place() && !shedding::would_wait() {
-            let len = desk.len();
-            drop(desk);
+        let mut queue = lock(&self.queue);
+        if ticket.is_none() && !queue.has_place() && !shedding::would_wait() {
+            let len = queue.len();
+            drop(queue);
             shedding::decline(refused(len));
             return Poll::Pending;
         }
-        let (polled, unused) = desk.poll_place(ticket, waker);
-        drop(desk);
+        let (polled, unused) = queue.poll_place(ticket, waker);
+        drop(queue);
         drop(unused);
         polled
     }
 
-    /// See [`Desk::release`].
+    /// See [`Queue::release`].
     pub(crate) fn release(&self, ticket: &mut Option<u64>) {
         if ticket.is_some() {
-            let wakes = lock(&self.desk).release(ticket);
+            let wakes = lock(&self.queue).release(ticket);
             wakes.call();
         }
     }
 
-    /// See [`Desk::push`].
+    /// See [`Queue::push`].
     pub(crate) fn push(&self, ticket: &mut Option<u64>, entry: Entry<T>) -> Result<Place, (Reason, Entry<T>)> {
-        let pushed = lock(&self.desk).push(ticket, entry);
+        let pushed = lock(&self.queue).push(ticket, entry);
         let (pushed, wakes) = match pushed {
             Ok((place, wakes)) => (Ok(place), wakes),
             Err((reason, entry, wakes)) => (Err((reason, entry)), wakes),
@@ -78,61 +78,61 @@ impl<T> Door<T> {
         pushed
     }
 
-    /// See [`Desk::take`]; whoever is to be woken is left to the caller, who has more locked.
+    /// See [`Queue::take`]; whoever is to be woken is left to the caller, who has more locked.
     pub(crate) fn take(&self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(Place, Entry<T>)>, Wakes) {
-        lock(&self.desk).take(max, fits)
+        lock(&self.queue).take(max, fits)
     }
 
-    /// See [`Desk::put_back`].
+    /// See [`Queue::put_back`].
     pub(crate) fn put_back(&self, place: Place, entry: Entry<T>) -> Result<(), (Reason, Entry<T>)> {
-        lock(&self.desk).put_back(place, entry)
+        lock(&self.queue).put_back(place, entry)
     }
 
-    /// See [`Desk::cancel`].
+    /// See [`Queue::cancel`].
     pub(crate) fn cancel(&self, place: Place) -> Option<Entry<T>> {
-        let (entry, wakes) = lock(&self.desk).cancel(place);
+        let (entry, wakes) = lock(&self.queue).cancel(place);
         wakes.call();
         entry
     }
 
-    /// See [`Desk::expire`].
+    /// See [`Queue::expire`].
     pub(crate) fn expire(&self, now: Instant) -> Vec<Entry<T>> {
-        let (expired, wakes) = lock(&self.desk).expire(now);
+        let (expired, wakes) = lock(&self.queue).expire(now);
         wakes.call();
         expired
     }
 
-    /// See [`Desk::shut`]; with `clear`, all that wait come back. Whoever is to be woken is left to the caller.
+    /// See [`Queue::shut`]; with `clear`, all that wait come back. Whoever is to be woken is left to the caller.
     pub(crate) fn shut(&self, reason: Reason, clear: bool) -> Shut<T> {
-        let mut desk = lock(&self.desk);
-        let wakes = desk.shut(reason);
+        let mut queue = lock(&self.queue);
+        let wakes = queue.shut(reason);
         // Nobody is in line any more, so that clearing wakes nobody.
-        let entries = if clear { desk.clear().0 } else { Vec::new() };
+        let entries = if clear { queue.clear().0 } else { Vec::new() };
         Shut { entries, wakes }
     }
 
-    /// See [`Desk::open`].
+    /// See [`Queue::open`].
     pub(crate) fn open(&self) {
-        lock(&self.desk).open();
+        lock(&self.queue).open();
     }
 
     /// Requests that wait, what they weigh, and handles that wait for a place.
     pub(crate) fn lengths(&self) -> (usize, usize, usize) {
-        let desk = lock(&self.desk);
-        (desk.len(), desk.bytes(), desk.line_len())
+        let queue = lock(&self.queue);
+        (queue.len(), queue.bytes(), queue.line_len())
     }
 
     /// Looks at the one that will be taken next.
     pub(crate) fn first<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        lock(&self.desk).first().map(look)
+        lock(&self.queue).first().map(look)
     }
 
     pub(crate) fn len(&self) -> usize {
-        lock(&self.desk).len()
+        lock(&self.queue).len()
     }
 
-    /// See [`Desk::deadline`].
+    /// See [`Queue::deadline`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        lock(&self.desk).deadline()
+        lock(&self.queue).deadline()
     }
 }

@@ -9,7 +9,7 @@ use tower_service::Service;
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// One handler: serves one call at a time. A stage has as many as it needs for its width, and keeps those that are idle.
-pub(crate) trait Seat<Req, Resp, E>: Send {
+pub(crate) trait Handler<Req, Resp, E>: Send {
     /// As a service's.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), E>>;
 
@@ -18,7 +18,7 @@ pub(crate) trait Seat<Req, Resp, E>: Send {
 }
 
 /// Makes handlers.
-pub(crate) type Factory<Req, Resp, E> = Box<dyn FnMut() -> Box<dyn Seat<Req, Resp, E>> + Send>;
+pub(crate) type Factory<Req, Resp, E> = Box<dyn FnMut() -> Box<dyn Handler<Req, Resp, E>> + Send>;
 
 /// Handlers that are services.
 pub(crate) fn of_services<S, Req>(mut make: impl FnMut() -> S + Send + 'static) -> Factory<Req, S::Response, S::Error>
@@ -32,7 +32,7 @@ where
 
 struct OfService<S>(S);
 
-impl<S, Req> Seat<Req, S::Response, S::Error> for OfService<S>
+impl<S, Req> Handler<Req, S::Response, S::Error> for OfService<S>
 where
     S: Service<Req> + Send,
     S::Future: Send + 'static,
@@ -62,7 +62,7 @@ where
 
 struct OfCohorts<F>(F);
 
-impl<F, Fut, Req, Resp, E> Seat<Req, Resp, E> for OfCohorts<F>
+impl<F, Fut, Req, Resp, E> Handler<Req, Resp, E> for OfCohorts<F>
 where
     F: Fn(Vec<Req>) -> Fut + Send,
     Fut: Future<Output = Vec<Result<Resp, E>>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The desk beside the simplest program that does the same.
+//! The queue beside the simplest program that does the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -111,7 +111,7 @@ impl Simple {
 
 /// Both, and what the handles have.
 struct Both {
-    desk: Desk<usize>,
+    queue: Queue<usize>,
     simple: Simple,
     tickets: Vec<Option<u64>>,
     calls: Vec<Arc<Calls>>,
@@ -124,7 +124,7 @@ struct Both {
 impl Both {
     fn new() -> Both {
         Both {
-            desk: Desk::new(Limits { len_max: LEN_MAX, bytes_max: BYTES_MAX }),
+            queue: Queue::new(Limits { len_max: LEN_MAX, bytes_max: BYTES_MAX }),
             simple: Simple::default(),
             tickets: vec![None; HANDLES],
             calls: (0..HANDLES).map(|_| Arc::default()).collect(),
@@ -144,7 +144,7 @@ impl Both {
 
     fn poll(&mut self, handle: usize) {
         let waker = Waker::from(self.calls[handle].clone());
-        let ready = self.desk.poll_place(&mut self.tickets[handle], waker.into()).0.is_ready();
+        let ready = self.queue.poll_place(&mut self.tickets[handle], waker.into()).0.is_ready();
         let simple = &mut self.simple;
         let expected = if simple.shut || simple.promised.contains(&handle) {
             true
@@ -164,7 +164,7 @@ impl Both {
         self.pushed += 1;
         let item = self.pushed;
         let deadline = deadline_ms.map(|ms| self.now + Duration::from_millis(ms));
-        let result = self.desk.push(&mut self.tickets[handle], Entry { item, bytes, rank, deadline });
+        let result = self.queue.push(&mut self.tickets[handle], Entry { item, bytes, rank, deadline });
         let simple = &mut self.simple;
         let had = simple.leave(handle);
         let crowded = simple.waiting.len() + simple.promised.len() >= LEN_MAX || !simple.line.is_empty();
@@ -189,7 +189,7 @@ impl Both {
     }
 
     fn take(&mut self, max: usize) {
-        let (taken, wakes) = self.desk.take(max, |_, _| true);
+        let (taken, wakes) = self.queue.take(max, |_, _| true);
         let expected: Vec<usize> = self.simple.in_order().into_iter().take(max).map(|waits| waits.item).collect();
         let taken: Vec<usize> = taken.into_iter().map(|(_, entry)| entry.item).collect();
         assert_eq!(taken, expected);
@@ -199,7 +199,7 @@ impl Both {
 
     fn cancel(&mut self, number: usize) {
         let Some((item, place)) = self.places.get(number).copied() else { return };
-        let (entry, wakes) = self.desk.cancel(place);
+        let (entry, wakes) = self.queue.cancel(place);
         let waits = self.simple.waiting.iter().any(|waits| waits.item == item);
         assert_eq!(entry.map(|entry| entry.item), waits.then_some(item));
         self.simple.waiting.retain(|waits| waits.item != item);
@@ -209,7 +209,7 @@ impl Both {
     fn pass(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
         let now = self.now;
-        let (expired, wakes) = self.desk.expire(now);
+        let (expired, wakes) = self.queue.expire(now);
         let mut expired: Vec<usize> = expired.into_iter().map(|entry| entry.item).collect();
         expired.sort_unstable();
         let late = |waits: &Waits| waits.deadline.is_some_and(|deadline| deadline <= now);
@@ -221,14 +221,14 @@ impl Both {
     }
 
     fn shut(&mut self, clear: bool) {
-        let wakes = self.desk.shut(Reason::Stopping);
+        let wakes = self.queue.shut(Reason::Stopping);
         for handle in std::mem::take(&mut self.simple.line) {
             self.expected_calls[handle] += 1;
         }
         (self.simple.shut, self.simple.promised) = (true, Vec::new());
         wakes.call();
         if clear {
-            let (entries, wakes) = self.desk.clear();
+            let (entries, wakes) = self.queue.clear();
             let items: Vec<usize> = entries.into_iter().map(|entry| entry.item).collect();
             let expected: Vec<usize> = self.simple.in_order().into_iter().map(|waits| waits.item).collect();
             assert_eq!(items, expected);
@@ -242,7 +242,7 @@ impl Both {
             Step::Poll(handle) => self.poll(handle),
             Step::Push { handle, rank, bytes, deadline_ms } => self.push(handle, rank, bytes, deadline_ms),
             Step::Release(handle) => {
-                let wakes = self.desk.release(&mut self.tickets[handle]);
+                let wakes = self.queue.release(&mut self.tickets[handle]);
                 self.simple.leave(handle);
                 self.settle(wakes);
             }
@@ -251,22 +251,22 @@ impl Both {
             Step::Pass(ms) => self.pass(ms),
             Step::Shut(clear) => self.shut(clear),
             Step::Open => {
-                self.desk.open();
+                self.queue.open();
                 self.simple.shut = false;
             }
         }
     }
 
     fn compare(&self) {
-        assert_eq!(self.desk.len(), self.simple.waiting.len());
-        assert_eq!(self.desk.bytes(), self.simple.bytes());
-        assert_eq!(self.desk.line_len(), self.simple.line.len());
+        assert_eq!(self.queue.len(), self.simple.waiting.len());
+        assert_eq!(self.queue.bytes(), self.simple.bytes());
+        assert_eq!(self.queue.line_len(), self.simple.line.len());
         let deadline = self.simple.waiting.iter().filter_map(|waits| waits.deadline).min();
-        assert_eq!(self.desk.deadline(), deadline);
+        assert_eq!(self.queue.deadline(), deadline);
         let calls: Vec<usize> = self.calls.iter().map(|calls| calls.0.load(SeqCst)).collect();
         assert_eq!(calls, self.expected_calls, "each is woken when it may go on, and not else");
-        assert!(self.desk.len() + self.simple.promised.len() <= LEN_MAX);
-        assert!(self.desk.bytes() <= BYTES_MAX);
+        assert!(self.queue.len() + self.simple.promised.len() <= LEN_MAX);
+        assert!(self.queue.bytes() <= BYTES_MAX);
         assert!(!self.simple.has_room() || self.simple.line.is_empty());
     }
 }
@@ -284,17 +284,17 @@ proptest! {
 
 #[test]
 fn a_cohort_is_of_those_that_fit_in_their_order() {
-    let mut desk = Desk::new(Limits { len_max: 100, bytes_max: usize::MAX });
+    let mut queue = Queue::new(Limits { len_max: 100, bytes_max: usize::MAX });
     for item in 0..20 {
         let entry = Entry { item, bytes: 1, rank: 0, deadline: None };
-        assert!(desk.push(&mut None, entry).is_ok());
+        assert!(queue.push(&mut None, entry).is_ok());
     }
-    let (taken, _) = desk.take(3, |one, other| one % 3 == other % 3);
+    let (taken, _) = queue.take(3, |one, other| one % 3 == other % 3);
     assert_eq!(taken.iter().map(|(_, entry)| entry.item).collect::<Vec<_>>(), [0, 3, 6]);
     for (place, entry) in taken {
-        assert!(desk.put_back(place, entry).is_ok());
+        assert!(queue.put_back(place, entry).is_ok());
     }
-    let (taken, _) = desk.take(2, |_, _| true);
+    let (taken, _) = queue.take(2, |_, _| true);
     assert_eq!(taken.iter().map(|(_, entry)| entry.item).collect::<Vec<_>>(), [0, 1]);
 }
 

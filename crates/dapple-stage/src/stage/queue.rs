@@ -13,9 +13,9 @@
 //! |---|---|
 //! | in `line` | a place is free and it is the first: then it is in `promised`, and its waker is called once |
 //! | in `promised` | `push` uses it, or `release` gives it back, which lets the next one in |
-//! | in neither | it is not known any more: the desk was shut meanwhile. Its holder asks again |
+//! | in neither | it is not known any more: the queue was shut meanwhile. Its holder asks again |
 //!
-//! Whatever frees a place goes through [`Desk::settle`], so that there is never a free place while somebody is in line.
+//! Whatever frees a place goes through [`Queue::settle`], so that there is never a free place while somebody is in line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Poll;
@@ -27,7 +27,7 @@ use crate::Reason;
 
 /// Requests that wait, in the order in which they will be taken.
 #[derive(Debug)]
-pub(crate) struct Desk<T> {
+pub(crate) struct Queue<T> {
     limits: Limits,
     waiting: BTreeMap<Place, Entry<T>>,
     /// Those of `waiting` that have one, the earliest first.
@@ -85,9 +85,9 @@ impl Wakes {
     }
 }
 
-impl<T> Desk<T> {
-    pub(crate) fn new(limits: Limits) -> Desk<T> {
-        Desk {
+impl<T> Queue<T> {
+    pub(crate) fn new(limits: Limits) -> Queue<T> {
+        Queue {
             limits,
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -128,7 +128,7 @@ impl<T> Desk<T> {
         self.shut.is_some() || (self.has_room() && self.line.is_empty())
     }
 
-    /// Ready when `ticket` stands for a place that `push` may use, or the desk is shut, which `push` says then. Otherwise
+    /// Ready when `ticket` stands for a place that `push` may use, or the queue is shut, which `push` says then. Otherwise
     /// the ticket is in line, and `waker` is called when that may have changed. Also a waker to be dropped without the lock.
     pub(crate) fn poll_place(&mut self, ticket: &mut Option<u64>, waker: KeptWaker) -> (Poll<()>, Option<KeptWaker>) {
         if self.shut.is_some() {
@@ -197,7 +197,7 @@ impl<T> Desk<T> {
     }
 
     /// Puts what was taken back to where it stood. It counts as if it had not been taken, also above the limit, as others may
-    /// have come meanwhile. `Err` gives it back where the desk has been shut.
+    /// have come meanwhile. `Err` gives it back where the queue has been shut.
     pub(crate) fn put_back(&mut self, place: Place, entry: Entry<T>) -> Result<(), (Reason, Entry<T>)> {
         match &self.shut {
             Some(reason) if self.is_cleared => Err((reason.clone(), entry)),

@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::AbortHandle;
 
+use super::handler::{Factory, Handler};
 use super::limits::Bucket;
-use super::seat::{Factory, Seat};
 use super::stats::{Mean, Status};
 use super::width::WidthControl;
 use crate::supervise::Supervisor;
 
 /// What the tasks of a stage share, behind a lock under which no code of users runs: handlers are made and dropped outside.
-pub(crate) struct Bench<Req, Resp, E> {
+pub(crate) struct Handlers<Req, Resp, E> {
     pub(crate) width: usize,
     pub(crate) control: Option<WidthControl>,
     pub(crate) in_service: usize,
-    pub(crate) idle: Vec<Box<dyn Seat<Req, Resp, E>>>,
+    pub(crate) idle: Vec<Box<dyn Handler<Req, Resp, E>>>,
     /// `None` while the one who starts makes a handler with it.
     pub(crate) factory: Option<Factory<Req, Resp, E>>,
     /// How often another version took over. What is of an earlier one is not used again.
@@ -55,13 +55,13 @@ pub(crate) struct Totals {
 }
 
 /// Who serves the next request.
-pub(crate) enum Chair<Req, Resp, E> {
-    Taken(Box<dyn Seat<Req, Resp, E>>),
+pub(crate) enum NextHandler<Req, Resp, E> {
+    Taken(Box<dyn Handler<Req, Resp, E>>),
     /// A handler is to be made first.
     Make(Factory<Req, Resp, E>),
 }
 
-impl<Req, Resp, E> Bench<Req, Resp, E> {
+impl<Req, Resp, E> Handlers<Req, Resp, E> {
     /// Whether it serves.
     pub(crate) fn status(&mut self, now: Instant) -> Status {
         match self.supervisor.resting(now) {
@@ -91,28 +91,28 @@ impl<Req, Resp, E> Bench<Req, Resp, E> {
     }
 
     /// Takes a handler for `count` requests that start now.
-    pub(crate) fn start(&mut self, count: usize) -> Option<Chair<Req, Resp, E>> {
-        let chair = match self.idle.pop() {
-            Some(seat) => Chair::Taken(seat),
-            None => Chair::Make(self.factory.take()?),
+    pub(crate) fn start(&mut self, count: usize) -> Option<NextHandler<Req, Resp, E>> {
+        let next_handler = match self.idle.pop() {
+            Some(handler) => NextHandler::Taken(handler),
+            None => NextHandler::Make(self.factory.take()?),
         };
         self.in_service += 1;
         if let Some(rate) = &mut self.rate {
             rate.take(count as f64);
         }
-        Some(chair)
+        Some(next_handler)
     }
 
     /// Takes a handler back into the idle ones. One that is of no use any more comes back, to be dropped outside of the lock.
-    pub(crate) fn seat_back(
+    pub(crate) fn handler_back(
         &mut self,
         generation: u64,
-        seat: Box<dyn Seat<Req, Resp, E>>,
-    ) -> Option<Box<dyn Seat<Req, Resp, E>>> {
+        handler: Box<dyn Handler<Req, Resp, E>>,
+    ) -> Option<Box<dyn Handler<Req, Resp, E>>> {
         if generation != self.generation || self.idle.len() + self.in_service >= self.width {
-            return Some(seat);
+            return Some(handler);
         }
-        self.idle.push(seat);
+        self.idle.push(handler);
         None
     }
 
