@@ -40,6 +40,7 @@ pub trait RemoteReplica<Req, Resp>: Sized {
     ///
     /// ```
     /// use std::process::Command;
+    /// use dapple_remote::RemoteReplica;
     /// use dapple_stage::{Replica, Stage};
     ///
     /// # let runtime = dapple_io::runtime_builder().workers(1).build()?;
@@ -194,10 +195,10 @@ async fn discard(stdout: &pipe::Receiver) {
 
 /// Replicas that are found by a [`Discovery`], for stages of replicas ([`Replicated`]).
 pub trait RemoteReplicas {
-    /// Has the hosts take part that have the stage of this name, as they [join](Self::join) and leave.
+    /// Has the hosts take part that have the stage of this name, as they [join](Replicated::join) and leave.
     ///
     /// ```
-    /// use dapple_remote::Discovery;
+    /// use dapple_remote::{Discovery, RemoteReplicas};
     /// use dapple_stage::{Replica, Stage};
     /// use tower::service_fn;
     ///

@@ -54,6 +54,7 @@ impl Wake for FlightWaker {
 }
 
 impl<F: Future> Flights<F> {
+    #[allow(clippy::new_without_default, reason = "hidden: only our own crates use it")]
     pub fn new() -> Flights<F> {
         Flights { futures: BTreeMap::new(), next: 0, woken: Arc::default() }
     }

@@ -46,6 +46,7 @@ impl<R: Ring> Wake for Bell<R> {
 }
 
 impl Alarm {
+    #[allow(clippy::new_without_default, reason = "hidden: only our own crates use it")]
     pub fn new() -> Alarm {
         Alarm { until: None, armed: Armed::No }
     }

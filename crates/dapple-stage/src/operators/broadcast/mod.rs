@@ -24,7 +24,7 @@
 //! |---|---|
 //! | a member | reliable: it is sent to until the attempts are used up, then it is removed from the view and reported. Best effort: reported each time |
 //! | a member, and it comes back | it joins again, with a receiver that starts anew, and gets what is sent from then on |
-//! | the sender, or the sequencer | what it was sending may be at some members and not at others; each has it once at most. Where that must not be, use [two-phase commit](crate::operators::commit) |
+//! | the sender, or the sequencer | what it was sending may be at some members and not at others; each has it once at most. Where that must not be, use two-phase commit (`dapple_commit`) |
 
 mod group;
 mod sequencer;
