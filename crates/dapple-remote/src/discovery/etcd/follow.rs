@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use dapple_io::time::{sleep, timeout};
 use dapple_sync::task::{First, race};
 use serde_json::{Value, json};
 
-use super::base64::{decode, encode};
 use super::client::{Client, number};
 use super::place::{Place, range_end};
 use crate::backoff::Failures;
@@ -39,13 +40,13 @@ pub(in crate::discovery) async fn follow(place: Place, stage: String, mut publis
 
 /// Asks for all, and then follows what changes, for a while: asking again mends what an etcd that has gone silently has not told.
 async fn round(client: &Client, prefix: &str, publisher: &mut Publisher) -> Result<(), String> {
-    let range = json!({"key": encode(prefix.as_bytes()), "range_end": encode(&range_end(prefix))});
+    let range = json!({"key": BASE64_STANDARD.encode(prefix.as_bytes()), "range_end": BASE64_STANDARD.encode(range_end(prefix))});
     let answer = client.ask("/v3/kv/range", &range).await?;
     let mut known = Known::of(&answer, prefix);
     publisher.set(known.addresses()).await;
     let revision = known.revision + 1;
     let watch = json!({"create_request": {
-        "key": encode(prefix.as_bytes()), "range_end": encode(&range_end(prefix)), "start_revision": revision.to_string(),
+        "key": BASE64_STANDARD.encode(prefix.as_bytes()), "range_end": BASE64_STANDARD.encode(range_end(prefix)), "start_revision": revision.to_string(),
     }});
     let mut lines = client.stream("/v3/watch", &watch).await?;
     let following = async {
@@ -117,7 +118,7 @@ impl Known {
     /// The value is the address; where it is empty, the rest of the key is.
     fn put(&mut self, pair: &Value, prefix: &str) {
         let Some(key) = key_of(pair) else { return };
-        let value = pair["value"].as_str().and_then(decode).unwrap_or_default();
+        let value = bytes(&pair["value"]).unwrap_or_default();
         let address = match value.is_empty() {
             true => key.strip_prefix(prefix.as_bytes()).unwrap_or_default().to_vec(),
             false => value,
@@ -129,7 +130,12 @@ impl Known {
 }
 
 fn key_of(pair: &Value) -> Option<Vec<u8>> {
-    pair["key"].as_str().and_then(decode)
+    bytes(&pair["key"])
+}
+
+/// Keys and values stand in JSON as Base64.
+fn bytes(text: &Value) -> Option<Vec<u8>> {
+    BASE64_STANDARD.decode(text.as_str()?).ok()
 }
 
 const ASK_AGAIN_EVERY: Duration = Duration::from_secs(30);

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use dapple_io::time::{sleep, timeout};
 use dapple_sched::JoinHandle;
 use dapple_sync::task::CancellationToken;
 use dapple_sync::task::{First, race};
 use serde_json::{Value, json};
 
-use super::base64::encode;
 use super::client::{Client, number};
 use super::place::Place;
 use crate::backoff::Failures;
@@ -125,7 +126,7 @@ impl Entries {
         let lease = number(&granted["ID"]).ok_or("etcd granted a lease without a number")?;
         for key in &self.keys {
             let put = json!({
-                "key": encode(key.as_bytes()), "value": encode(self.address.as_bytes()), "lease": lease.to_string(),
+                "key": BASE64_STANDARD.encode(key.as_bytes()), "value": BASE64_STANDARD.encode(self.address.as_bytes()), "lease": lease.to_string(),
             });
             self.client.ask("/v3/kv/put", &put).await?;
         }

@@ -4,11 +4,9 @@
 //! |---|---|
 //! | `place` | which etcd, and which keys |
 //! | `client` | questions and streams, over HTTP/1.1 |
-//! | `base64` | how keys and values stand in JSON |
 //! | `follow` | who is there, and who comes and goes |
 //! | `lease` | being there, as long as the host lives |
 
-mod base64;
 mod client;
 mod follow;
 mod lease;
