@@ -40,7 +40,9 @@ impl TcpListener {
     /// Listens on the first of the addresses that allows it. Port 0 lets the kernel choose.
     ///
     /// The address may be used again at once after a restart (`SO_REUSEADDR`), the backlog is the longest that the system allows,
-    /// and accepted streams inherit `TCP_NODELAY` (see [`TcpStream`]). Never blocks: names are not looked up, see
+    /// and accepted streams inherit `TCP_NODELAY` (see [`TcpStream`]). Of what is written to an accepted stream, no more than some
+    /// 128 KiB wait in the kernel unsent (`TCP_NOTSENT_LOWAT`): a peer that reads nothing takes no megabytes of memory, nor the time to
+    /// copy them, and what is on its way does not count, so that no connection is slower for it. Never blocks: names are not looked up, see
     /// [`ToSocketAddrs`].
     ///
     /// # Errors
@@ -59,15 +61,19 @@ impl TcpListener {
     }
 
     /// Takes a listening socket over, for what [`TcpListener::bind`] has no option for, and for sockets that a service
-    /// manager passes on.
+    /// manager passes on. A limit on unsent bytes that the socket has already stays.
     ///
     /// # Errors
     ///
     /// There is no runtime here, or the kernel refuses to watch the socket.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        // Accepted streams inherit it, which saves a call for each.
-        socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
+        // Accepted streams inherit both, which saves calls for each.
+        let socket = socket2::SockRef::from(&listener);
+        socket.set_tcp_nodelay(true)?;
+        if socket.tcp_notsent_lowat()? == 0 {
+            socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
+        }
         Ok(TcpListener { source: Source::new(listener)?, shared: current::shared()? })
     }
 
@@ -161,6 +167,10 @@ pub(crate) fn is_of_connection(error: &io::Error) -> bool {
             )
         )
 }
+
+/// How many bytes of an accepted stream may wait in the kernel unsent. Fewer wake the writer more often: it is woken when half of them
+/// are sent.
+const UNSENT_MAX: u32 = 128 << 10;
 
 /// The longest backlog that the system allows. Dropped connection attempts are repeated after a second, so a short backlog
 /// shows as a second of latency.

@@ -4,10 +4,13 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use dapple_io::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream, tcp_connect};
+use dapple_io::time::timeout;
 use dapple_io::{Connection, SendQueue, pipe};
 use dapple_sched::spawn;
+use socket2::{Domain, Socket, Type};
 
 use crate::run;
 
@@ -23,6 +26,35 @@ async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     assert_eq!(peer, a.local_addr()?);
     assert_eq!(b.local_addr()?, a.peer_addr()?);
     Ok((a, b))
+}
+
+// Megabytes of each are memory, and the time to copy them, during which other connections wait.
+#[test]
+fn a_peer_that_reads_nothing_takes_few_bytes() {
+    run(1, async {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let client = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        client.set_recv_buffer_size(64 << 10)?;
+        client.connect(&listener.local_addr()?.into())?;
+        let (server, _) = listener.accept().await?;
+        let piece = vec![0; 64 << 10];
+        let mut taken = 0;
+        // It is not writable any more: the kernel has sent what the peer has room for, and keeps the rest.
+        while let Ok(len) = timeout(Duration::from_millis(200), server.write(&piece)).await {
+            taken += len?;
+        }
+        assert!(taken <= 1 << 20, "{taken} bytes");
+        // Nothing is lost of them.
+        server.shutdown(Shutdown::Write)?;
+        let (client, mut buf, mut left) = (TcpStream::from_std(client.into())?, piece, taken);
+        while left > 0 {
+            let len = client.read(&mut buf).await?;
+            assert!(len > 0, "{left} bytes are missing");
+            left -= len;
+        }
+        io::Result::Ok(())
+    })
+    .unwrap();
 }
 
 #[test]
