@@ -160,6 +160,11 @@ impl Admission {
         self.connections.open()
     }
 
+    /// The most that were open at a time since this was asked last.
+    pub(crate) fn take_most(&self) -> usize {
+        self.connections.take_most()
+    }
+
     /// The most connections at a time.
     pub(crate) fn max(&self) -> usize {
         self.connections.max()

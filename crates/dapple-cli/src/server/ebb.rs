@@ -16,7 +16,8 @@ pub(crate) async fn give_back(admission: Arc<Admission>) {
     loop {
         sleep(LOOK_EVERY).await;
         let open = admission.open();
-        most = open.max(most);
+        // A load may come and go between two looks.
+        most = admission.take_most().max(most);
         if has_gone(most, open) {
             most = open;
             // Where the pool is full, there is a load.

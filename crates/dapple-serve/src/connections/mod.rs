@@ -33,6 +33,8 @@ struct Open<H> {
     links: Slab<Arc<H>>,
     /// How many each client has.
     counts: HashMap<Client, usize>,
+    /// The most at a time since that was asked last.
+    most: usize,
 }
 
 /// A connection that is counted until this is dropped.
@@ -45,7 +47,7 @@ pub struct Place<H: Holder> {
 impl<H: Holder> Connections<H> {
     /// None, and at most so many.
     pub fn new(max: usize) -> Connections<H> {
-        let open = Open { links: Slab::new(), counts: HashMap::new() };
+        let open = Open { links: Slab::new(), counts: HashMap::new(), most: 0 };
         Connections { max: AtomicUsize::new(max), open: Mutex::new(open), ended: Notify::new() }
     }
 
@@ -63,6 +65,13 @@ impl<H: Holder> Connections<H> {
         self.lock().links.len()
     }
 
+    /// The most that there were at a time since this was asked last.
+    pub fn take_most(&self) -> usize {
+        let mut open = self.lock();
+        let now = open.links.len();
+        std::mem::replace(&mut open.most, now)
+    }
+
     /// One more, or `None` where there are as many as there may be.
     pub fn enter(self: &Arc<Self>, link: &Arc<H>) -> Option<Place<H>> {
         let mut open = self.lock();
@@ -70,6 +79,7 @@ impl<H: Holder> Connections<H> {
             return None;
         }
         let key = open.links.insert(link.clone());
+        open.most = open.most.max(open.links.len());
         *open.counts.entry(link.client()).or_default() += 1;
         Some(Place { connections: self.clone(), key })
     }
