@@ -34,6 +34,12 @@ pub(crate) trait BodyStream: Send + 'static {
     /// How many bytes are still to come, where that is known.
     fn len(&self) -> Option<u64>;
 
+    /// Nothing is written for now: the last `len` bytes of what came are to come once more, later, if there is too little memory to keep
+    /// them until then. False: they are kept.
+    fn take_back(&mut self, _len: usize) -> bool {
+        false
+    }
+
     /// The fields behind the body, once that has come to its end (RFC 9110, section 6.5). Who has none says nothing.
     fn trailers(&mut self) -> Option<HeaderMap> {
         None

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -14,44 +15,47 @@ use super::counters::Counters;
 use super::disk::FileHandle;
 use crate::http::BodyStream;
 
-/// A file read one piece at a time: a slow client costs one piece of memory.
+/// A file read one piece at a time: a slow client costs two pieces of memory, or none where many are slow.
 pub(crate) struct FileStream {
     handle: Arc<FileHandle>,
     at: u64,
     end: u64,
     reading: Option<Reading>,
-    /// The memory of the last piece, to be used for the next one.
-    spare: Arc<Spare>,
+    /// Up to where bytes are counted.
+    counted: u64,
     counters: Arc<Counters>,
 }
 
 type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send>>;
 
-/// Where a piece's memory goes when the piece has been sent. It is filled with zeros once, not for every piece.
-#[derive(Default)]
-struct Spare(Mutex<Option<Vec<u8>>>);
+/// Memory for pieces, all of one length, for all files that are sent. It is filled with zeros once, not for every piece.
+struct Memory {
+    free: Mutex<Vec<Vec<u8>>>,
+    /// Pieces that are not free.
+    in_use: AtomicUsize,
+}
 
 /// A piece in such memory.
 struct Piece {
     memory: Vec<u8>,
     len: usize,
-    home: Arc<Spare>,
 }
+
+static MEMORY: Memory = Memory { free: Mutex::new(Vec::new()), in_use: AtomicUsize::new(0) };
 
 impl FileStream {
     /// These bytes of the file; its whole length is the one that it had when it was looked up.
     pub(crate) fn new(handle: Arc<FileHandle>, bytes: Range<u64>, counters: Arc<Counters>) -> FileStream {
         let (at, end) = (bytes.start, bytes.end);
-        FileStream { handle, at, end, reading: None, spare: Arc::default(), counters }
+        FileStream { handle, at, end, reading: None, counted: at, counters }
     }
 
     /// The next piece, if the kernel has it in its cache: then reading it does not wait.
     fn read_at_once(&self) -> Option<io::Result<Bytes>> {
         let len = usize::try_from(self.end - self.at).unwrap_or(PIECE_LEN).min(PIECE_LEN);
-        let mut memory = self.spare.take().filter(|memory| memory.len() >= len).unwrap_or_else(|| vec![0; len]);
-        let mut slices = [IoSliceMut::new(&mut memory[..len])];
-        let count = preadv2(self.handle.file.as_std(), &mut slices, self.at, ReadWriteFlags::NOWAIT);
-        let piece = Piece { memory, len: count.unwrap_or(0), home: self.spare.clone() };
+        let mut piece = Piece { memory: MEMORY.take(), len: 0 };
+        let mut slices = [IoSliceMut::new(&mut piece.memory[..len])];
+        piece.len = preadv2(self.handle.file.as_std(), &mut slices, self.at, ReadWriteFlags::NOWAIT).unwrap_or(0);
         if piece.len == 0 {
             return None;
         }
@@ -62,7 +66,8 @@ impl FileStream {
         // The length has been promised: after an error, ending the connection is the only way left to say that it was not kept.
         if let Ok(piece) = &piece {
             self.at += piece.len() as u64;
-            self.counters.add_bytes(piece.len() as u64);
+            self.counters.add_bytes(self.at.saturating_sub(self.counted));
+            self.counted = self.counted.max(self.at);
         }
         Poll::Ready(Some(piece))
     }
@@ -90,11 +95,31 @@ impl BodyStream for FileStream {
     fn len(&self) -> Option<u64> {
         Some(self.end - self.at)
     }
+
+    fn take_back(&mut self, len: usize) -> bool {
+        // Relaxed: a number.
+        let is_scarce = MEMORY.in_use.load(Ordering::Relaxed) > IN_USE_MAX;
+        if is_scarce {
+            self.at -= len as u64;
+            self.reading = None;
+        }
+        is_scarce
+    }
 }
 
-impl Spare {
-    fn take(&self) -> Option<Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+impl Memory {
+    fn take(&self) -> Vec<u8> {
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| vec![0; PIECE_LEN])
+    }
+
+    fn give(&self, memory: Vec<u8>) {
+        self.in_use.fetch_sub(1, Ordering::Relaxed);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < FREE_MAX {
+            free.push(memory);
+        }
     }
 }
 
@@ -106,10 +131,15 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let memory = std::mem::take(&mut self.memory);
-        *self.home.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
+        MEMORY.give(std::mem::take(&mut self.memory));
     }
 }
 
-/// How much is read on the spot, and so in memory at a time for each response: some 20 us of copying. Twice as much is not cheaper.
+/// How much is read on the spot: some 20 us of copying. Twice as much is not cheaper.
 const PIECE_LEN: usize = 128 * 1024;
+
+/// Where more pieces than this are in use, 32 MB, those that wait for clients which take nothing are read again later.
+const IN_USE_MAX: usize = 256;
+
+/// Pieces whose memory is kept for later ones: 4 MB.
+const FREE_MAX: usize = 32;

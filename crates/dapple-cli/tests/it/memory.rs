@@ -53,6 +53,31 @@ fn close_to_its_limit_the_cache_gives_up_memory_and_new_clients_wait() {
     }
 }
 
+// Where many read nothing, what was read of the file for them is read once more when they go on.
+#[test]
+fn a_thousand_clients_that_read_nothing_take_little_memory() {
+    let site = Site::new();
+    let content = noise(16 << 20, 9);
+    site.write("large.bin", &content);
+    let server = Server::start(&site.path, &["--cache-mb", "1"]);
+    let mut clients: Vec<Client> = (0..1_000).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.read_head().status, 200);
+    }
+    // Others go on beside them, and so do they.
+    assert!(server.get("/large.bin").body == content);
+    for client in clients.iter_mut().step_by(100) {
+        let mut body = vec![0; content.len()];
+        client.read_all(&mut body);
+        assert!(body == content);
+    }
+    let most = server.resident_max();
+    assert!(most < 100 << 20, "{most} bytes");
+}
+
 #[test]
 fn a_cache_is_a_quarter_of_a_low_limit() {
     let site = Site::new();

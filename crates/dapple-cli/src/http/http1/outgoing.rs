@@ -136,6 +136,19 @@ impl Outgoing {
         }
     }
 
+    /// How many bytes of a piece are left, if nothing else waits to be written.
+    pub(super) fn last_piece_left(&self) -> Option<usize> {
+        match self.pieces.get(self.done..) {
+            Some([] | [Piece::Shared(_)]) => Some(self.len),
+            _ => None,
+        }
+    }
+
+    /// Forgets what is not written; it will come again.
+    pub(super) fn take_back(&mut self) {
+        self.reuse();
+    }
+
     /// Forgets what is not written, and who wanted to know about it.
     pub(super) fn clear(&mut self) {
         self.reuse();

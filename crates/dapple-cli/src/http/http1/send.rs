@@ -199,6 +199,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
                     }
                     turn_len += len;
                     if turn_len >= TURN_LEN {
+                        streaming.give_back(out);
                         // It is queued behind all that is runnable; nothing is lost, as it is a wake.
                         let _ = pin!(dapple::yield_now()).poll(cx);
                         return Poll::Pending;
@@ -206,6 +207,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
+                    streaming.give_back(out);
                     let pace = streaming.pace.get_or_insert_with(|| send_pace(&self.limits));
                     pace.go_on(now_ms());
                     let over = self.watch.poll_deadline(pace.deadline_ms(), now_ms(), cx);
@@ -243,6 +245,18 @@ impl Streaming {
             }
         }
         Poll::Ready(())
+    }
+
+    /// Nothing is written for now: what waits for that need not be in memory where it can be had again.
+    fn give_back(&mut self, out: &mut Outgoing) {
+        let ReplyFraming::Len(to_come) = &mut self.framing else { return };
+        let Some(left) = out.last_piece_left().filter(|_| !self.is_queued && !self.is_ended) else { return };
+        let len = left + self.next.as_ref().map_or(0, Bytes::len);
+        if self.stream.take_back(len) {
+            *to_come += len as u64;
+            self.next = None;
+            out.take_back();
+        }
     }
 
     fn queue(&self, piece: Bytes, out: &mut Outgoing) {
