@@ -96,6 +96,9 @@ impl Scene {
     }
 
     fn end(self, helper: thread::JoinHandle<()>) {
+        // The busy worker may have run the last callback, and ended, before this thread had linked its color in the list of what comes
+        // from outside.
+        self.model.worker(BUSY, |worker| worker.drain());
         self.model.stop();
         helper.join().unwrap();
         self.monitor.join().unwrap();
