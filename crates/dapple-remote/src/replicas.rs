@@ -69,7 +69,7 @@ where
         let peer = stage.peer().clone();
         Replica::new(stage).check(move || {
             let peer = peer.clone();
-            // Who takes longer is not there yet; the attempt goes on.
+            // A replica that takes longer is not there yet; the attempt goes on.
             async move { timeout(CHECK_EVERY, peer.connect()).await.is_ok_and(|connected| connected.is_ok()) }
         })
     }

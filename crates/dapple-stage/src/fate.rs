@@ -112,7 +112,7 @@ impl RemoteError {
 }
 
 impl Fate {
-    /// What an error says about the request: that of a remote stage, also where middleware or a stage of
+    /// The fate of the request, as an error tells it: that of a remote stage, also where middleware or a stage of
     /// [replicas](crate::Replicated) has wrapped it.
     ///
     /// ```

@@ -71,7 +71,7 @@ impl Handles {
         self.generation = generation;
     }
 
-    /// Forgets all paths, so that files that nobody reads are closed.
+    /// Forgets all paths, so that files that are not being read are closed.
     pub(crate) fn let_go(&mut self) {
         self.entries.clear();
     }

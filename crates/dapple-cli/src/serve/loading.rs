@@ -36,7 +36,7 @@ impl Loading {
             if !looked.as_ref().is_err_and(is_shortage) {
                 break;
             }
-            // Files that nobody reads go first, and then connections that rest.
+            // Files that are not being read go first, and then connections that rest.
             self.handles.with(Handles::let_go).await;
             self.library.admission.shed().await;
             looked = self.library.look(&self.key, cached.as_ref(), Before::Nothing).await;

@@ -55,7 +55,7 @@ impl Refusal {
         [(Refusal::Full, "full"), (Refusal::Address, "address"), (Refusal::Memory, "memory")];
 }
 
-/// What an address may have one more connection by. It counts until this is dropped.
+/// Permission for one more connection of an address. The connection counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     admission: Arc<Admission>,
@@ -192,7 +192,7 @@ impl Admission {
 }
 
 impl Place {
-    /// What the connection is at, and what others want of its place.
+    /// The phase of the connection, and the orders that it was given.
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
     }

@@ -31,7 +31,7 @@ fn has_gone(most: usize, open: usize) -> bool {
     most >= LOAD_MIN && open <= most / 2
 }
 
-/// What fewer connections leave is not worth it.
+/// Fewer connections leave too little to look for.
 const LOAD_MIN: usize = 16;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What a connection is at, and what others want of its place.
+//! The phase of a connection, and the orders by which it makes room for others.
 //!
 //! ```text
 //!   awaiting ──── a request ────► busy ──── its reply has ended ────► resting
@@ -18,11 +18,11 @@ use dapple_serve::connections::{Client, Holder, Order, Orders};
 
 use crate::http::clock::now_ms;
 
-/// See the module. Only the connection's own task changes what it is at; those who look for room see it a moment later.
+/// See the module. Only the connection's own task changes the phase; those that look for room see it a moment later.
 #[derive(Debug)]
 pub(crate) struct Link {
     client: Client,
-    /// What the connection is at, in the lowest two bits, and above them since when: milliseconds of the coarse clock.
+    /// The phase in the lowest two bits, and above them since when: milliseconds of the coarse clock.
     phase: AtomicU64,
     orders: Orders,
 }

@@ -71,7 +71,7 @@ fn a_bad_command_line_is_code_two() {
     }
 }
 
-/// Files that only are in the cache, and then connections that rest, make room for those that somebody wants.
+/// Files that only are in the cache, and then connections that rest, make room for those that are asked for.
 #[test]
 fn files_are_found_although_there_are_no_descriptors() {
     let site = Site::with_index();

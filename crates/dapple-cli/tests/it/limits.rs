@@ -31,7 +31,7 @@ fn one_address_has_its_share() {
     assert!(eventually(LIMIT, back), "there is room again");
 }
 
-/// Where all places are in use, one that becomes free within a moment goes to who waits; else nobody is kept waiting.
+/// Where all places are in use, one that becomes free within a moment goes to a client that waits; else no client is kept waiting.
 #[test]
 fn a_place_that_becomes_free_is_waited_for() {
     let site = Site::with_index();

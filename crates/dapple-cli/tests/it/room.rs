@@ -1,4 +1,4 @@
-//! Who makes room where all places are taken.
+//! Connections that rest make room where all places are taken.
 
 use std::io::Write;
 use std::net::TcpStream;

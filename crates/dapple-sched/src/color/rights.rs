@@ -118,7 +118,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.links(|links| (links.queued_rank, links.list))
     }
 
-    /// Who holds the color, which is `Held`, and where that was asked for.
+    /// The holder of the color, which is `Held`, and where that was asked for.
     pub(crate) fn holder(&self) -> Option<(Holder, Option<Origin>)> {
         self.links(|links| {
             // SAFETY: the link is a location that `set_held` put there.

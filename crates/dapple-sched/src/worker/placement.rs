@@ -84,7 +84,7 @@ pub(crate) fn bring_together<'c>(
         let stays = stays(homes, color);
         let [lowest, others @ ..] = &mut *homes else { return };
         if let Some(home) = HomeGuard::among(others, color).filter(|_| !stays) {
-            // Who holds it, if somebody does, looks for its home under the home's lock.
+            // A holder looks for its home under the home's lock.
             home.move_to(lowest);
         }
     }

@@ -18,7 +18,7 @@ pub trait Holder: Send + Sync + 'static {
     /// Since when nothing is wanted of this side, if that is so and it may end for the sake of others; or since when it is busy.
     fn rests_since(&self, now: Instant) -> Result<Instant, Instant>;
 
-    /// What it was told.
+    /// The strongest order so far.
     fn orders(&self) -> &Orders;
 
     /// Tells it. A weaker order than one before changes nothing.
@@ -27,7 +27,7 @@ pub trait Holder: Send + Sync + 'static {
     }
 }
 
-/// What the server wants of a connection, from the weakest to the strongest.
+/// An order of the server to a connection, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
     /// Nothing.
@@ -56,12 +56,12 @@ pub struct Orders {
     is_over: AtomicBool,
 }
 
-/// Who hears of orders.
+/// The tasks that hear of orders.
 #[derive(Clone, Debug, Default)]
 struct Wakers {
-    /// The connection's task, or whoever reads once it was upgraded.
+    /// The connection's task, or the one that reads once it was upgraded.
     reader: Option<Arc<KeptWaker>>,
-    /// Whoever waits to write: once it was upgraded, that may be another task.
+    /// The task that waits to write: once the connection was upgraded, that may be another one.
     writer: Option<Arc<KeptWaker>>,
 }
 
@@ -83,7 +83,7 @@ impl Orders {
         self.ordered()
     }
 
-    /// The same for whoever waits to write.
+    /// The same for the task that waits to write.
     pub fn watch_writing(&self, waker: &Waker) -> Order {
         self.keep(|wakers| &mut wakers.writer, waker);
         self.ordered()

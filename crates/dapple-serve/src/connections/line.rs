@@ -39,12 +39,12 @@ pub enum Turn<S> {
 }
 
 impl<S, H: Holder> Line<S, H> {
-    /// Nobody waits. Those who will are `patient` if they wait for as long as it takes; else some leave after a moment.
+    /// An empty line. Those that will wait are `patient` if they wait for as long as it takes; else some leave after a moment.
     pub fn new(is_patient: bool) -> Line<S, H> {
         Line { waiting: VecDeque::new(), shortage: Shortage::new(is_patient) }
     }
 
-    /// Whether nobody waits.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

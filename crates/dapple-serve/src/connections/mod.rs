@@ -105,7 +105,7 @@ impl<H: Holder> Connections<H> {
         }
     }
 
-    /// Who ends at once, and who with what it has open.
+    /// The connections that end at once, and those that end with what they have open.
     fn who_gives_way(&self, newcomer: Client, count: usize, now: Instant) -> (Vec<Arc<H>>, Vec<Arc<H>>) {
         let some = (self.max() / SOME_PART).min(SOME_MAX).max(count);
         let open = self.lock();

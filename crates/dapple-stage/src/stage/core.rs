@@ -1,4 +1,4 @@
-//! A stage behind its handles: requests come into the queue, and are started whenever somebody may be served.
+//! A stage behind its handles: requests come into the queue, and are started whenever one may be served.
 //!
 //! Two locks, taken in this order: `handlers`, then the queue's. [`Core::start_all`] is called after everything that may let a
 //! request start; one thread at a time starts, so that requests of one color start in the order in which they were taken.

@@ -15,7 +15,7 @@
 //! | in `promised` | `push` uses it, or `release` gives it back, which lets the next one in |
 //! | in neither | it is not known any more: the queue was shut meanwhile. Its holder asks again |
 //!
-//! Whatever frees a place goes through [`Queue::settle`], so that there is never a free place while somebody is in line.
+//! All that frees a place goes through [`Queue::settle`], so that there is never a free place while a request is in line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Poll;

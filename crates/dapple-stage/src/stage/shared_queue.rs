@@ -12,7 +12,7 @@ use dapple_tower::switch::{Mutex, lock};
 use super::queue::{Entry, Limits, Place, Queue, Wakes};
 use crate::{Reason, Refused};
 
-/// What is to be told after a queue was shut.
+/// The requests and waiters to tell after a queue was shut.
 #[must_use]
 pub(crate) struct Shut<T> {
     entries: Vec<Entry<T>>,
@@ -38,7 +38,7 @@ impl<T> SharedQueue<T> {
         SharedQueue { queue: Mutex::new(Queue::new(limits)) }
     }
 
-    /// See [`Queue::poll_place`]. Inside of a `Shed` nobody stands in line, and `refused` is what is said of so many that wait.
+    /// See [`Queue::poll_place`]. Inside of a `Shed` no request stands in line, and `refused` is what is said of so many that wait.
     pub(crate) fn poll_place(
         &self,
         ticket: &mut Option<u64>,
@@ -78,7 +78,7 @@ impl<T> SharedQueue<T> {
         pushed
     }
 
-    /// See [`Queue::take`]; whoever is to be woken is left to the caller, who has more locked.
+    /// See [`Queue::take`]; the caller, which has more locked, wakes what is to be woken.
     pub(crate) fn take(&self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(Place, Entry<T>)>, Wakes) {
         lock(&self.queue).take(max, fits)
     }
@@ -102,7 +102,7 @@ impl<T> SharedQueue<T> {
         expired
     }
 
-    /// See [`Queue::shut`]; with `clear`, all that wait come back. Whoever is to be woken is left to the caller.
+    /// See [`Queue::shut`]; with `clear`, all that wait come back. The caller wakes what is to be woken.
     pub(crate) fn shut(&self, reason: Reason, clear: bool) -> Shut<T> {
         let mut queue = lock(&self.queue);
         let wakes = queue.shut(reason);

@@ -144,11 +144,6 @@ impl Outgoing {
         }
     }
 
-    /// Forgets what is not written; it will come again.
-    pub(super) fn take_back(&mut self) {
-        self.reuse();
-    }
-
     /// Forgets what is not written, and who wanted to know about it.
     pub(super) fn clear(&mut self) {
         self.reuse();
@@ -156,7 +151,8 @@ impl Outgoing {
         self.total = 0;
     }
 
-    fn reuse(&mut self) {
+    /// Forgets what is not written, and has its memory for what comes next.
+    pub(super) fn reuse(&mut self) {
         self.text.clear();
         self.pieces.clear();
         (self.done, self.written, self.len) = (0, 0, 0);

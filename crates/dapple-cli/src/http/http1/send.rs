@@ -255,7 +255,7 @@ impl Streaming {
         if self.stream.take_back(len) {
             *to_come += len as u64;
             self.next = None;
-            out.take_back();
+            out.reuse();
         }
     }
 
@@ -285,9 +285,8 @@ impl Streaming {
     }
 }
 
-/// How much of a reply is written before others have their turn. A client that reads nothing still takes some megabytes at once, all that the
-/// buffers of both kernels hold, and who asks for a small page would wait for as many of these as there are such clients. Tried and left out: a
-/// line in which only two large replies for each worker write at a time. It cost a third more CPU, and the small page came no sooner.
+/// How much of a reply is written before others have their turn: a client that takes all at once would keep the worker to itself. Tried and left
+/// out: a line in which only two large replies for each worker write at a time. It cost a third more CPU, and small replies came no sooner.
 const TURN_LEN: usize = 256 << 10;
 
 /// What goes with the news that the protocol changes (RFC 9110, section 7.8).

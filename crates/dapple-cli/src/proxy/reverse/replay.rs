@@ -19,7 +19,7 @@ pub(crate) struct Replay<'r, 'a> {
     /// All that was read is kept.
     is_whole: bool,
     is_ended: bool,
-    /// What came behind the body.
+    /// The trailers.
     trailers: Option<HeaderMap>,
 }
 
@@ -88,7 +88,7 @@ impl Incoming for Replay<'_, '_> {
 struct Detached {
     again: VecDeque<Bytes>,
     rest: Option<Box<dyn Incoming + Send>>,
-    /// What came behind it, where it has ended.
+    /// The trailers, where it has ended.
     trailers: Option<HeaderMap>,
 }
 

@@ -9,7 +9,7 @@ use crate::worker::TINY_CALLBACK_NS;
 use crate::worker::clock;
 use crate::worker::run_queue::EXPRESS;
 
-/// What waits in a color, and what the placement rule knows of it.
+/// The callbacks and waits that are queued in a color, and the counts by which the color is placed.
 pub(super) struct Fifo {
     nodes: NodeQueue,
     /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
@@ -24,7 +24,7 @@ pub(super) struct Fifo {
     /// Posts made to colors at home on other workers, and the last one of those workers.
     posts_away: u16,
     away_to: u16,
-    /// What a policy knows the color by while it is queued; see `policed`. Here, where there is room for it.
+    /// The key by which a policy knows the color while it is queued; see `policed`. Here, where there is room for it.
     policy_slot: u32,
 }
 
@@ -45,7 +45,7 @@ impl Fifo {
 
     /// Puts back a node that goes before all others: what it waited for is complete.
     fn push_front(&mut self, node: OwnedNode) {
-        // Whoever is here waits for less, or holds other colors until it has run.
+        // An urgent node waits for less, or other colors are held until it has run.
         self.rank = self.rank.max(rank(node.priority())) | EXPRESS;
         self.nodes.push_front(node);
     }
@@ -255,7 +255,7 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| fifo.rank = 0);
     }
 
-    /// What waits has news from outside among it, or counts as if it had.
+    /// Something that waits came from outside, or counts as if it had.
     pub(crate) fn make_express(&mut self) {
         self.with(|fifo| fifo.rank |= EXPRESS);
     }

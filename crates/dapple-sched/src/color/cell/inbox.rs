@@ -157,7 +157,7 @@ impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
         }
     }
 
-    /// Keeps everybody from posting to this color, and its turn from draining the inbox, until [`HomeGuard::thaw`] or
+    /// Keeps all threads from posting to this color, and its turn from draining the inbox, until [`HomeGuard::thaw`] or
     /// [`HomeGuard::thaw_with`], for which the lock stays held. `drains`: moves what is in the inbox to the fifo first, unless the
     /// color runs on another worker than this.
     pub(crate) fn freeze(&mut self, drains: bool, worker: Option<&Worker>) {
@@ -193,7 +193,7 @@ impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
         assert!(self.color().inbox_is_frozen(), "it is thawed once");
         let cell = self.color().get();
         cell.note_len(cell.inbox_len.fetch_add(1, Relaxed) + 1);
-        // Relaxed: nobody else changes it while it is frozen.
+        // Relaxed: only this thread changes it while it is frozen.
         let old = cell.inbox.load(Relaxed);
         node.next.set(without_bits(old));
         let bits = NOTIFIED | if outside { OUTSIDE } else { old.addr() & OUTSIDE };
