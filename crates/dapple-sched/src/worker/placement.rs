@@ -196,26 +196,31 @@ mod tests {
         let (tx, seen) = mpsc::channel();
         let shared = runtime.handle().shared().clone();
         // No worker begins a turn meanwhile and stores how long its queue is.
-        let (inside, release) = (mpsc::channel(), [(); 2].map(|()| mpsc::channel::<()>()));
-        let gates = release.map(|(open, opened)| (open, opened));
-        for (worker, (open, opened)) in gates.into_iter().enumerate() {
-            let inside = inside.0.clone();
-            runtime.handle().pinned_color(worker + 1).post(move || {
-                inside.send(open).unwrap();
+        let (inside_tx, inside) = mpsc::channel();
+        let gates = [1, 2].map(|worker| {
+            let (open, opened) = mpsc::channel::<()>();
+            let inside_tx = inside_tx.clone();
+            runtime.handle().pinned_color(worker).post(move || {
+                inside_tx.send(()).unwrap();
                 _ = opened.recv();
             });
-        }
-        let open = [inside.1.recv().unwrap(), inside.1.recv().unwrap()];
+            inside.recv().unwrap();
+            open
+        });
         runtime.handle().pinned_color(0).post(move || {
             let among = |waiting: [usize; 3]| {
                 shared.slots.iter().zip(waiting).for_each(|(slot, len)| slot.len.store(len, Relaxed));
                 shortest_queue(&shared)
             };
-            tx.send([[1_000, 900, 800], [1_000, 990, 980], [MANY_TURNS, 0, 0], [1_000, 0, 1_000]].map(among)).unwrap();
+            let found = [[1_000, 900, 800], [1_000, 990, 980], [MANY_TURNS, 0, 0], [1_000, 0, 1_000]].map(among);
+            drop(crate::spawn_balanced(async {}));
+            tx.send((found, [1, 2].map(|worker| shared.slots[worker].remote_waits()))).unwrap();
             among([0; 3]);
         });
-        assert_eq!(seen.recv().unwrap(), [Some(2), None, None, Some(1)]);
-        drop(open);
+        let (found, has_news) = seen.recv().unwrap();
+        assert_eq!(found, [Some(2), None, None, Some(1)]);
+        assert_eq!(has_news, [true, false], "the task begins on worker 1");
+        drop(gates);
         assert_eq!(shortest_queue(runtime.handle().shared()), None, "the caller is no worker");
     }
 
