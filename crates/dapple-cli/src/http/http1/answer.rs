@@ -13,9 +13,10 @@ use http::{StatusCode, Version};
 use tracing::debug;
 
 use super::connection::{Connection, Next};
-use super::incoming::{Failure, Incoming, Rest};
+use super::detached::{Detached, Rest, Wire};
+use super::incoming::{Failure, Incoming, Paced, Reading, drain, lock};
 use super::outgoing::Outgoing;
-use super::send::{Asked, Queued, is_measured_stream, queue};
+use super::send::{Asked, Queued, Streaming, is_measured_stream, queue};
 use super::transport::Transport;
 use super::workspace::{Lease, Workspace};
 use crate::http::{Awaited, Body, Interims, Reply, RequestBody, Service};
@@ -47,13 +48,11 @@ impl<S: Transport, V: Service> Connection<S, V> {
         };
         work.fields = emptied(fields);
         work.consume(found.end + outcome.rest.consumed);
-        if let Some(mut later) = outcome.rest.later {
-            // All that came with the head is dealt with; what goes out may not be written yet.
-            mem::swap(&mut work.out, &mut later.out);
-            mem::swap(work, &mut later);
+        if let Some(later) = outcome.rest.later {
+            go_on_with(work, later);
         }
         match outcome.reply {
-            Ok(reply) => self.send(work, reply, asked, outcome.is_complete).await,
+            Ok(reply) => self.send(work, reply, asked, outcome.is_complete, outcome.rest.detached).await,
             Err(Failure::Gone) => Some(Next::Close),
             Err(Failure::Refused(refusal)) => Some(self.refuse(work, refusal).await),
         }
@@ -79,26 +78,32 @@ impl<S: Transport, V: Service> Connection<S, V> {
         Outcome { reply, rest: Rest::default(), is_complete: true }
     }
 
-    /// As `ask`, with a body that the service may read. What it leaves is dropped: only at its end is known whether the body was
-    /// well-formed, and until then nothing is sent that a client could take for the whole answer.
+    /// As `ask`, with a body that the service may read, or hand on. What is left alone is dropped: only at its end is known whether the body
+    /// was well-formed, and until then nothing is sent that a client could take for the whole answer.
     async fn ask_with_body(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
         let Connection { stream, service, client, limits, watch, .. } = self;
-        let (stream, interims) = (Mutex::new(stream), Interims::default());
-        let mut incoming = Incoming::new(&stream, &interims, watch, head, first, limits);
+        let interims = Interims::default();
+        let reading = Mutex::new(Reading::new(stream, &interims, watch, head, first, limits));
+        let mut incoming = Incoming(&reading);
         let mut body = RequestBody::new(&mut incoming).with_interims(may_be_ahead(head, &interims));
         let answer = service.answer(&head.request, &mut body, client);
-        let reply = meanwhile(&stream, &interims, out, answer).await;
-        let failure = reply.as_ref().err().copied().or_else(|| incoming.failure());
+        let reply = meanwhile(&reading, &interims, out, answer).await;
+        let failure = reply.as_ref().err().copied().or_else(|| lock(&reading).failure());
+        let is_left = {
+            let reading = lock(&reading);
+            !reading.is_end() && !reading.is_detached()
+        };
         let is_complete = match failure {
             Some(failure) => Err(failure),
-            _ if incoming.is_end() => Ok(true),
+            // Of a body that was handed on, that shows later.
+            _ if !is_left => Ok(true),
             // What ends the connection need not wait for the rest of the request.
             _ if reply.as_ref().is_ok_and(|reply| reply.close) => Ok(false),
             // The answer is the final one; a client that does not get to send its body begins anew.
-            _ if incoming.is_awaited() => Ok(false),
-            _ => meanwhile(&stream, &interims, out, incoming.drain()).await.and_then(|drained| drained),
+            _ if lock(&reading).is_awaited() => Ok(false),
+            _ => meanwhile(&reading, &interims, out, drain(&reading)).await.and_then(|drained| drained),
         };
-        let rest = incoming.into_rest();
+        let rest = reading.into_inner().unwrap_or_else(PoisonError::into_inner).into_rest();
         match is_complete {
             Ok(is_complete) => Outcome { reply, rest, is_complete },
             Err(failure) => Outcome { reply: Err(failure), rest, is_complete: false },
@@ -106,11 +111,18 @@ impl<S: Transport, V: Service> Connection<S, V> {
     }
 
     /// Sends a reply, or has it wait for those that follow.
-    async fn send(&mut self, work: &mut Workspace, mut reply: Reply, asked: Asked, is_complete: bool) -> Option<Next> {
+    async fn send(
+        &mut self,
+        work: &mut Lease,
+        mut reply: Reply,
+        asked: Asked,
+        is_complete: bool,
+        mut detached: Option<Box<Detached>>,
+    ) -> Option<Next> {
         let mut first = None;
         if is_measured_stream(&reply, asked) {
             reply.content_len = reply.body.len();
-            first = match self.first_piece(&mut reply.body, &mut work.out).await {
+            first = match self.first_piece(&mut reply.body, &mut work.out, &mut detached).await {
                 Ok(first) => first,
                 Err(error) => {
                     debug!(%error, "a body could not be begun");
@@ -130,12 +142,14 @@ impl<S: Transport, V: Service> Connection<S, V> {
             Queued::All => {}
             Queued::Tunnel(tunnel) => return Some(self.flush(&mut work.out).await.unwrap_or(Next::Tunnel(tunnel))),
             Queued::Stream(stream, framing) => {
-                if let Some(next) =
-                    Box::pin(self.stream(&mut work.out, stream, first, framing, asked.wants_trailers)).await
-                {
+                let stream = Streaming::new(stream, framing, asked.wants_trailers, first);
+                if let Some(next) = Box::pin(self.stream(&mut work.out, stream, &mut detached)).await {
                     return Some(next);
                 }
             }
+        }
+        if let Some(detached) = detached {
+            return Box::pin(self.end_of_body(work, detached, keep_alive)).await;
         }
         if keep_alive {
             return None;
@@ -147,12 +161,49 @@ impl<S: Transport, V: Service> Connection<S, V> {
     }
 
     /// The first piece of a body. As long as that is not there, something else can still be said than that all is well.
-    async fn first_piece(&mut self, body: &mut Body, out: &mut Outgoing) -> io::Result<Option<Bytes>> {
-        poll_fn(|cx| match body.poll_next(cx) {
-            Poll::Ready(piece) => Poll::Ready(piece.transpose()),
-            Poll::Pending => write_meanwhile(&mut self.stream, out, cx).map(Err),
+    async fn first_piece(
+        &mut self,
+        body: &mut Body,
+        out: &mut Outgoing,
+        detached: &mut Option<Box<Detached>>,
+    ) -> io::Result<Option<Bytes>> {
+        poll_fn(|cx| {
+            self.poll_detached(detached, cx);
+            match body.poll_next(cx) {
+                Poll::Ready(piece) => Poll::Ready(piece.transpose()),
+                Poll::Pending => write_meanwhile(&mut self.stream, out, cx).map(Err),
+            }
         })
         .await
+    }
+
+    /// Reads a body on, beside its reply, for what has it.
+    pub(super) fn poll_detached(&mut self, detached: &mut Option<Box<Detached>>, cx: &mut Context<'_>) {
+        if let Some(detached) = detached {
+            // At its end it is looked at again when the reply has ended.
+            let _ = detached.poll(self.wire(), Paced::Never, cx);
+        }
+    }
+
+    /// The reply has ended, and the body of the request goes on to what has it. `None`: the next request may follow.
+    async fn end_of_body(&mut self, work: &mut Lease, mut detached: Box<Detached>, keep_alive: bool) -> Option<Next> {
+        if let Some(next) = self.flush(&mut work.out).await {
+            return Some(next);
+        }
+        poll_fn(|cx| detached.poll(self.wire(), Paced::Always, cx)).await;
+        let mut left = if keep_alive { self.limits.drain_len_max } else { 0 };
+        let later = poll_fn(|cx| detached.poll_drain(self.wire(), &mut left, cx)).await;
+        match later.filter(|_| keep_alive) {
+            Some(later) => {
+                go_on_with(work, later);
+                None
+            }
+            None => Some(Next::Linger),
+        }
+    }
+
+    fn wire(&mut self) -> Wire<'_, S> {
+        Wire { stream: &mut self.stream, watch: &mut self.watch, limits: &self.limits }
     }
 
     /// Says why there is no answer, and ends.
@@ -176,24 +227,32 @@ fn may_be_ahead<'a>(head: &Head<'_>, interims: &'a Interims) -> Option<&'a Inter
     (head.request.version == Version::HTTP_11).then_some(interims)
 }
 
-/// Waits for what reads from the stream, and writes at the same time what there is to be written.
+/// Goes on with what was read into other memory, as all that came with the head is dealt with. What goes out may not be written yet.
+fn go_on_with(work: &mut Lease, mut later: Lease) {
+    mem::swap(&mut work.out, &mut later.out);
+    mem::swap(work, &mut later);
+}
+
+/// Waits for the service, and reads and writes at the same time what there is to be read and written.
 async fn meanwhile<S: Transport, T>(
-    stream: &Mutex<&mut S>,
+    reading: &Mutex<Reading<'_, S>>,
     interims: &Interims,
     out: &mut Outgoing,
-    reading: impl Future<Output = T>,
+    answer: impl Future<Output = T>,
 ) -> Result<T, Failure> {
-    let mut reading = pin!(reading);
+    let mut answer = pin!(answer);
     poll_fn(|cx| {
-        let read = reading.as_mut().poll(cx);
+        let answered = answer.as_mut().poll(cx);
+        if answered.is_pending() {
+            lock(reading).poll_feed(cx);
+        }
         if let Some(text) = interims.take() {
             out.text(|out| out.extend_from_slice(&text));
         }
-        if let Poll::Ready(read) = read {
-            return Poll::Ready(Ok(read));
+        if let Poll::Ready(answered) = answered {
+            return Poll::Ready(Ok(answered));
         }
-        let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-        write_meanwhile(&mut **stream, out, cx).map(|_| Err(Failure::Gone))
+        write_meanwhile(lock(reading).stream, out, cx).map(|_| Err(Failure::Gone))
     })
     .await
 }

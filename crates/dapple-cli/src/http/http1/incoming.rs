@@ -2,34 +2,43 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use dapple_http::{ChunkDecoder, Framing, Head, Refusal};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use super::detached::{Detached, Feed, Rest};
 use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::clock::now_ms;
 use crate::http::pace::Pace;
-use crate::http::{Incoming as _, Interims, Limits};
+use crate::http::{Interims, Limits};
 
-/// Reads a body: first what came with the head, then from the stream.
-pub(super) struct Incoming<'a, S> {
-    stream: &'a Mutex<&'a mut S>,
+/// The reading side of a connection while the service answers: the body of the request, and where that comes from. The task of the
+/// connection writes to the stream meanwhile.
+pub(super) struct Reading<'a, S> {
+    pub(super) stream: &'a mut S,
     watch: &'a mut Watch,
-    framing: Decoder,
+    limits: &'a Limits,
+    body: IncomingBody,
     /// What came with the head and is not dealt with.
     first: &'a [u8],
     first_len: usize,
-    /// What came later. Bytes behind the body may be in it.
-    later: Option<Lease>,
     /// Where the client still waits to be told to send it: the way to do that.
     go_ahead: Option<&'a Interims>,
+    /// The service has handed the body on: the connection reads it for this.
+    feed: Option<Feed>,
+}
+
+/// A body that comes: how it is framed, and what was read of it.
+pub(super) struct IncomingBody {
+    framing: Decoder,
+    /// What came after the head. Bytes behind the body may be in it.
+    later: Option<Lease>,
     pace: Option<Pace>,
-    limits: &'a Limits,
     failure: Option<Failure>,
 }
 
@@ -48,26 +57,16 @@ pub(super) enum Failure {
     Gone,
 }
 
-/// How a body was left.
-#[derive(Default)]
-pub(super) struct Rest {
-    /// So many bytes of what came with the head were the body's.
-    pub(super) consumed: usize,
-    /// What came later and was not the body's.
-    pub(super) later: Option<Lease>,
-}
-
-impl<'a, S: Transport> Incoming<'a, S> {
-    /// The body behind `head`. It begins with `first`, some of which may be behind it. The stream is shared with whoever writes while the
-    /// body is read, in the same task; so are interim responses.
+impl<'a, S: Transport> Reading<'a, S> {
+    /// The body behind `head`. It begins with `first`, some of which may be behind it.
     pub(super) fn new(
-        stream: &'a Mutex<&'a mut S>,
+        stream: &'a mut S,
         interims: &'a Interims,
         watch: &'a mut Watch,
         head: &Head<'_>,
         first: &'a [u8],
         limits: &'a Limits,
-    ) -> Incoming<'a, S> {
+    ) -> Reading<'a, S> {
         let framing = match head.framing {
             Framing::None => Decoder::Len(0),
             Framing::Len(len) => Decoder::Len(len),
@@ -75,19 +74,73 @@ impl<'a, S: Transport> Incoming<'a, S> {
         };
         // A client that has begun to send does not wait (RFC 9110, section 10.1.1).
         let go_ahead = (head.expects_continue && first.is_empty()).then_some(interims);
-        let (first_len, later, pace, failure) = (first.len(), None, None, None);
-        Incoming { stream, watch, framing, first, first_len, later, go_ahead, pace, limits, failure }
+        let body = IncomingBody { framing, later: None, pace: None, failure: None };
+        Reading { stream, watch, limits, body, first, first_len: first.len(), go_ahead, feed: None }
     }
 
-    /// Whether the client still waits to be told to send it.
+    /// Whether the client still waits to be told to send the body.
     pub(super) fn is_awaited(&self) -> bool {
         self.go_ahead.is_some()
     }
 
     pub(super) fn failure(&self) -> Option<Failure> {
-        self.failure
+        self.body.failure
     }
 
+    /// Whether all of the body was read.
+    pub(super) fn is_end(&self) -> bool {
+        self.body.is_end()
+    }
+
+    /// Whether something else than the service reads the body.
+    pub(super) fn is_detached(&self) -> bool {
+        self.feed.is_some()
+    }
+
+    /// Reads the body for what has it, if anything has.
+    pub(super) fn poll_feed(&mut self, cx: &mut Context<'_>) {
+        if let Some(mut feed) = self.feed.take() {
+            feed.poll(self, cx, Reading::poll_next, |reading| reading.body.trailers());
+            self.feed = Some(feed);
+        }
+    }
+
+    /// How the body is left: to be read on, where something has it.
+    pub(super) fn into_rest(mut self) -> Rest {
+        let feed = self.feed.take().filter(|_| !self.is_end() && self.failure().is_none() && !self.is_awaited());
+        let Some(feed) = feed else {
+            return Rest { consumed: self.first_len - self.first.len(), later: self.body.later, detached: None };
+        };
+        // The request's memory is about to be used for what goes out.
+        if !self.first.is_empty() {
+            let mut later = Lease::with_room(self.first.len());
+            later.put(self.first);
+            self.body.later = Some(later);
+        }
+        Rest { consumed: self.first_len, later: None, detached: Some(Detached::new(self.body, feed)) }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let Reading { stream, watch, limits, body, first, go_ahead, .. } = self;
+        body.poll_next(first, cx, |body, cx| {
+            if let Some(interims) = go_ahead.take() {
+                // Written when this has returned; until then there is nothing to be read.
+                interims.push(StatusCode::CONTINUE, &HeaderMap::new());
+            }
+            body.poll_fill(*stream, watch, limits, Paced::Always, cx)
+        })
+    }
+}
+
+/// When a client that sends a body may be too slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paced {
+    Always,
+    /// Request and reply are a conversation, in which the client may pause.
+    Never,
+}
+
+impl IncomingBody {
     /// Whether all of it was read.
     pub(super) fn is_end(&self) -> bool {
         match &self.framing {
@@ -96,34 +149,52 @@ impl<'a, S: Transport> Incoming<'a, S> {
         }
     }
 
-    /// Reads what is left and drops it, up to the limit. False: there is more than that.
-    pub(super) async fn drain(&mut self) -> Result<bool, Failure> {
-        let mut left = self.limits.drain_len_max;
-        if self.len().is_some_and(|len| len > left) {
-            return Ok(false);
+    /// How many bytes are still to come, where that is known.
+    pub(super) fn len(&self) -> Option<u64> {
+        match &self.framing {
+            Decoder::Len(len) => Some(*len),
+            Decoder::Chunked(decoder) => decoder.is_end().then_some(0),
         }
-        while let Some(piece) = poll_fn(|cx| self.poll_next(cx)).await {
-            let len = match (piece, self.failure) {
-                (Ok(piece), _) => piece.len() as u64,
-                (Err(_), Some(failure)) => return Err(failure),
-                (Err(_), None) => return Err(Failure::Gone),
-            };
-            if len > left {
-                return Ok(false);
-            }
-            left -= len;
-        }
-        Ok(true)
     }
 
-    pub(super) fn into_rest(self) -> Rest {
-        Rest { consumed: self.first_len - self.first.len(), later: self.later }
+    /// What was read behind the body, once that has ended.
+    pub(super) fn take_later(&mut self) -> Lease {
+        self.later.take().unwrap_or_else(Lease::take)
+    }
+
+    /// The next piece: of `first`, of what was read later, or of what `fill` reads.
+    pub(super) fn poll_next(
+        &mut self,
+        first: &mut &[u8],
+        cx: &mut Context<'_>,
+        mut fill: impl FnMut(&mut IncomingBody, &mut Context<'_>) -> Poll<Result<(), Failure>>,
+    ) -> Poll<Option<io::Result<Bytes>>> {
+        loop {
+            if self.is_end() || self.failure.is_some() {
+                return Poll::Ready(None);
+            }
+            match self.decode(first) {
+                Ok(Some(piece)) => {
+                    // Until the next piece is asked for, it is not the client who is slow.
+                    if let Some(pace) = &mut self.pace {
+                        pace.rest(now_ms());
+                    }
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                Ok(None) if self.is_end() => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(refusal) => return Poll::Ready(Some(Err(self.fail(Failure::Refused(refusal))))),
+            }
+            if let Err(failure) = ready!(fill(self, cx)) {
+                return Poll::Ready(Some(Err(self.fail(failure))));
+            }
+        }
     }
 
     /// The next piece of what is in memory; `None` when that takes more, or the body is complete.
-    fn decode(&mut self) -> Result<Option<Bytes>, Refusal> {
-        let later = self.later.as_mut().filter(|_| self.first.is_empty());
-        let input = later.as_ref().map_or(self.first, |later| later.input());
+    fn decode(&mut self, first: &mut &[u8]) -> Result<Option<Bytes>, Refusal> {
+        let later = self.later.as_mut().filter(|_| first.is_empty());
+        let input = later.as_ref().map_or(*first, |later| later.input());
         let (consumed, data) = match &mut self.framing {
             Decoder::Len(left) => {
                 let len = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
@@ -138,26 +209,26 @@ impl<'a, S: Transport> Incoming<'a, S> {
         let piece = (!data.is_empty()).then(|| Bytes::copy_from_slice(&input[data]));
         match later {
             Some(later) => later.consume(consumed),
-            None => self.first = &self.first[consumed..],
+            None => *first = &first[consumed..],
         }
         Ok(piece)
     }
 
     /// Reads more into memory.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        if let Some(interims) = self.go_ahead.take() {
-            // Written when this has returned; until then there is nothing to be read.
-            interims.push(StatusCode::CONTINUE, &HeaderMap::new());
-        }
+    pub(super) fn poll_fill<S: Transport>(
+        &mut self,
+        stream: &mut S,
+        watch: &mut Watch,
+        limits: &Limits,
+        paced: Paced,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Failure>> {
         let wanted = match &self.framing {
             Decoder::Len(left) => usize::try_from(*left).unwrap_or(usize::MAX).min(READ_LEN_MAX),
             Decoder::Chunked(_) => READ_LEN_MAX,
         };
         let later = self.later.get_or_insert_with(|| Lease::with_room(wanted));
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let filled = later.poll_fill(&mut **stream, READ_LEN_MAX, cx);
-        drop(stream);
-        match filled {
+        match later.poll_fill(stream, READ_LEN_MAX, cx) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(Failure::Refused(Refusal::CutShort))),
             Poll::Ready(Ok(len)) => {
                 if let Some(pace) = &mut self.pace {
@@ -166,17 +237,33 @@ impl<'a, S: Transport> Incoming<'a, S> {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(Failure::Gone)),
-            Poll::Pending => self.poll_pace(cx),
+            Poll::Pending => {
+                if paced == Paced::Never {
+                    // A conversation may rest for long, and holds no memory then.
+                    self.later.take_if(|later| later.input().is_empty());
+                }
+                self.poll_pace(watch, limits, paced, cx)
+            }
         }
     }
 
     /// The client is waited for: for how long, its pace says.
-    fn poll_pace(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        let (now_ms, limits) = (now_ms(), self.limits);
+    fn poll_pace(
+        &mut self,
+        watch: &mut Watch,
+        limits: &Limits,
+        paced: Paced,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Failure>> {
+        let now_ms = now_ms();
         let new = || Pace::new(limits.pause_timeout, limits.rate_grace, limits.receive_rate_min, now_ms);
         let pace = self.pace.get_or_insert_with(new);
+        if paced == Paced::Never {
+            pace.rest(now_ms);
+            return Poll::Pending;
+        }
         pace.go_on(now_ms);
-        ready!(self.watch.poll_deadline(pace.deadline_ms(), now_ms, cx));
+        ready!(watch.poll_deadline(pace.deadline_ms(), now_ms, cx));
         Poll::Ready(Err(Failure::Refused(Refusal::TooSlow)))
     }
 
@@ -188,33 +275,9 @@ impl<'a, S: Transport> Incoming<'a, S> {
             Failure::Gone => io::ErrorKind::ConnectionReset.into(),
         }
     }
-}
 
-impl<S: Transport> crate::http::Incoming for Incoming<'_, S> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        loop {
-            if self.is_end() || self.failure.is_some() {
-                return Poll::Ready(None);
-            }
-            match self.decode() {
-                Ok(Some(piece)) => {
-                    // Until the next piece is asked for, it is not the client who is slow.
-                    if let Some(pace) = &mut self.pace {
-                        pace.rest(now_ms());
-                    }
-                    return Poll::Ready(Some(Ok(piece)));
-                }
-                Ok(None) if self.is_end() => return Poll::Ready(None),
-                Ok(None) => {}
-                Err(refusal) => return Poll::Ready(Some(Err(self.fail(Failure::Refused(refusal))))),
-            }
-            if let Err(failure) = ready!(self.poll_fill(cx)) {
-                return Poll::Ready(Some(Err(self.fail(failure))));
-            }
-        }
-    }
-
-    fn trailers(&mut self) -> Option<HeaderMap> {
+    /// The fields behind it, once it has ended.
+    pub(super) fn trailers(&self) -> Option<HeaderMap> {
         let Decoder::Chunked(decoder) = &self.framing else { return None };
         let trailers = decoder
             .trailers()
@@ -225,12 +288,56 @@ impl<S: Transport> crate::http::Incoming for Incoming<'_, S> {
         }
         (!headers.is_empty()).then_some(headers)
     }
+}
+
+/// The body of a request as the service reads it.
+pub(super) struct Incoming<'r, 'a, S>(pub(super) &'r Mutex<Reading<'a, S>>);
+
+/// Reads what is left of a body and drops it, up to the limit. False: there is more than that.
+pub(super) async fn drain<S: Transport>(reading: &Mutex<Reading<'_, S>>) -> Result<bool, Failure> {
+    let mut left = lock(reading).limits.drain_len_max;
+    if lock(reading).body.len().is_some_and(|len| len > left) {
+        return Ok(false);
+    }
+    while let Some(piece) = poll_fn(|cx| lock(reading).poll_next(cx)).await {
+        let Ok(piece) = piece else { return Err(lock(reading).failure().unwrap_or(Failure::Gone)) };
+        match left.checked_sub(piece.len() as u64) {
+            Some(less) => left = less,
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// A lock that only the connection's own task takes.
+pub(super) fn lock<'m, 'a, S>(reading: &'m Mutex<Reading<'a, S>>) -> MutexGuard<'m, Reading<'a, S>> {
+    reading.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S: Transport> crate::http::Incoming for Incoming<'_, '_, S> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let mut reading = lock(self.0);
+        if reading.is_detached() { Poll::Ready(None) } else { reading.poll_next(cx) }
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        lock(self.0).body.trailers()
+    }
 
     fn len(&self) -> Option<u64> {
-        match &self.framing {
-            Decoder::Len(len) => Some(*len),
-            Decoder::Chunked(decoder) => decoder.is_end().then_some(0),
+        let reading = lock(self.0);
+        if reading.is_detached() { Some(0) } else { reading.body.len() }
+    }
+
+    fn detach(&mut self) -> Option<Box<dyn crate::http::Incoming + Send>> {
+        let mut reading = lock(self.0);
+        // A client that waits to be told to go on is told by the reply that it need not.
+        if reading.is_detached() || reading.is_awaited() || reading.failure().is_some() {
+            return None;
         }
+        let (feed, body) = Feed::new(reading.body.len());
+        reading.feed = Some(feed);
+        Some(Box::new(body))
     }
 }
 

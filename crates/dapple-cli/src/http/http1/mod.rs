@@ -17,6 +17,7 @@
 
 mod answer;
 mod connection;
+mod detached;
 mod incoming;
 mod linger;
 mod observed;

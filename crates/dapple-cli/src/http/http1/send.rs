@@ -13,6 +13,7 @@ use http::{Method, StatusCode, Version};
 use tracing::debug;
 
 use super::connection::{Connection, Next};
+use super::detached::Detached;
 use super::outgoing::Outgoing;
 use super::transport::Transport;
 use crate::http::clock::{now_ms, unix_s};
@@ -128,7 +129,7 @@ pub(super) fn is_measured_stream(reply: &Reply, asked: Asked) -> bool {
 }
 
 /// A body that comes piece by piece. While one batch is written, the next piece is asked for: so much of it is in memory.
-struct Streaming {
+pub(super) struct Streaming {
     stream: Box<dyn BodyStream>,
     framing: ReplyFraming,
     wants_trailers: bool,
@@ -142,24 +143,19 @@ struct Streaming {
 }
 
 impl<S: Transport, V: Service> Connection<S, V> {
-    /// Sends a body whose head waits to be written, and whose first piece may be here. `None`: all of it is written.
+    /// Sends a body whose head waits to be written, and reads that of the request on, where something has it. `None`: all of it is written.
     pub(super) async fn stream(
         &mut self,
         out: &mut Outgoing,
-        stream: Box<dyn BodyStream>,
-        first: Option<Bytes>,
-        framing: ReplyFraming,
-        wants_trailers: bool,
+        mut streaming: Streaming,
+        detached: &mut Option<Box<Detached>>,
     ) -> Option<Next> {
-        let (next, failure, pace, is_ended, is_queued) = (None, None, None, false, false);
-        let mut streaming = Streaming { stream, framing, wants_trailers, next, is_ended, is_queued, failure, pace };
-        if first.is_some() {
-            match streaming.checked(first) {
-                Ok(first) => streaming.next = first,
-                Err(error) => streaming.failure = Some(error),
-            }
-        }
-        let result = poll_fn(|cx| self.poll_stream(&mut streaming, out, cx)).await;
+        let framing = streaming.framing;
+        let result = poll_fn(|cx| {
+            self.poll_detached(detached, cx);
+            self.poll_stream(&mut streaming, out, cx)
+        })
+        .await;
         result.err().map(|error| {
             debug!(%error, "a reply was cut short");
             if error.kind() == io::ErrorKind::TimedOut {
@@ -219,6 +215,24 @@ impl<S: Transport, V: Service> Connection<S, V> {
 }
 
 impl Streaming {
+    /// A body whose first piece may be here.
+    pub(super) fn new(
+        stream: Box<dyn BodyStream>,
+        framing: ReplyFraming,
+        wants_trailers: bool,
+        first: Option<Bytes>,
+    ) -> Streaming {
+        let (next, failure, pace, is_ended, is_queued) = (None, None, None, false, false);
+        let mut streaming = Streaming { stream, framing, wants_trailers, next, is_ended, is_queued, failure, pace };
+        if first.is_some() {
+            match streaming.checked(first) {
+                Ok(first) => streaming.next = first,
+                Err(error) => streaming.failure = Some(error),
+            }
+        }
+        streaming
+    }
+
     /// Asks for pieces, and has them wait to be written as long as the batch is not full. Ready when there is no more to come, be it
     /// because of a failure: what came before that is still sent.
     fn gather(&mut self, out: &mut Outgoing, cx: &mut Context<'_>) -> Poll<()> {

@@ -133,6 +133,18 @@ impl Service for Program {
                 }
                 Body::Whole(all.into())
             }
+            "/converse" => Body::Stream(Box::new(Conversation(body.detach().expect("it can be read on")))),
+            "/hand-on" => {
+                let mut rest = body.detach().expect("it can be read on");
+                drop(dapple::spawn(async move {
+                    while let Some(Ok(_)) = future::poll_fn(|cx| rest.poll_next(cx)).await {}
+                }));
+                Body::Whole("later".into())
+            }
+            "/leave" => {
+                drop(body.detach());
+                Body::Whole("left".into())
+            }
             "/endless" => Body::Stream(Box::new(Endless)),
             "/chunks" => pieces(&[Some("one, "), Some("two, "), Some("three")], None),
             "/lost" => pieces(&[Some("one, "), None], None),
@@ -150,6 +162,23 @@ impl Service for Program {
 
     fn refuse(&self, status: StatusCode, reason: &str, _: &Client) -> Reply {
         Reply::new(status, HeaderMap::new(), Body::Whole(reason.to_owned().into()))
+    }
+}
+
+/// Says what it hears.
+struct Conversation(Box<dyn crate::http::Incoming + Send>);
+
+impl BodyStream for Conversation {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.0.poll_next(cx)
+    }
+
+    fn len(&self) -> Option<u64> {
+        None
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        self.0.trailers()
     }
 }
 
@@ -204,10 +233,11 @@ fn without_dates(output: &str) -> String {
     output.split_inclusive("\r\n").filter(|line| !line.starts_with("date: ")).collect()
 }
 
-/// Reads until `end` has come.
+/// Reads until `end` has come, in which there is no date.
 fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut output = Vec::new();
-    while !output.ends_with(end.as_bytes()) {
+    let last = |output: &[u8]| without_dates(&String::from_utf8_lossy(&output[output.len().saturating_sub(256)..]));
+    while !(output.ends_with(&end.as_bytes()[end.len() - 1..]) && last(&output).ends_with(end)) {
         let mut byte = [0];
         assert_eq!(stream.read(&mut byte).unwrap(), 1, "{:?}", String::from_utf8_lossy(&output));
         output.push(byte[0]);
@@ -259,6 +289,72 @@ fn a_client_that_waits_is_told_to_go_on() {
         .write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello")
         .unwrap();
     assert_eq!(read_until(&mut stream, "hello"), "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+}
+
+const NEXT: &str = "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n";
+const NO_CONTENT: &str = "HTTP/1.1 204 No Content\r\n\r\n";
+
+#[test]
+fn a_reply_may_go_on_while_its_request_does() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    let head = "POST /converse HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n";
+    stream.write_all(format!("{head}\r\n3\r\none\r\n").as_bytes()).unwrap();
+    let begun = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n";
+    assert_eq!(read_until(&mut stream, "one\r\n"), begun);
+    for piece in ["two", "three", "four"] {
+        stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).unwrap();
+        read_until(&mut stream, &format!("{piece}\r\n"));
+    }
+    // What comes with its end is the next request.
+    stream.write_all(format!("0\r\n\r\n{NEXT}").as_bytes()).unwrap();
+    assert_eq!(read_until(&mut stream, NO_CONTENT), format!("0\r\n\r\n{NO_CONTENT}"));
+    // Fields behind the body go both ways, where the client wants them; all of it comes at once.
+    let all = format!("{head}TE: trailers\r\n\r\n3\r\none\r\n0\r\nx-sum: 1\r\n\r\n{NEXT}");
+    stream.write_all(all.as_bytes()).unwrap();
+    let rest = "3\r\none\r\n0\r\nx-sum: 1\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
+    assert!(read_until(&mut stream, NO_CONTENT).ends_with(rest));
+    // More than any buffer holds.
+    let (len, large) = (1 << 20, "0123456789abcdef".repeat(1 << 16));
+    let mut writer = stream.try_clone().unwrap();
+    let whole = format!("POST /converse HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n{large}{NEXT}");
+    let writing = std::thread::spawn(move || writer.write_all(whole.as_bytes()).unwrap());
+    let reply = read_until(&mut stream, NO_CONTENT);
+    writing.join().unwrap();
+    assert!(reply.len() > large.len());
+}
+
+#[test]
+fn a_body_that_was_handed_on_leaves_its_connection_to_the_next_request() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    for (path, text) in [("/hand-on", "later"), ("/leave", "left")] {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        assert!(read_until(&mut stream, text).starts_with("HTTP/1.1 200 "), "before the body has ended");
+        stream.write_all(format!("3\r\ntwo\r\n0\r\n\r\n{NEXT}").as_bytes()).unwrap();
+        assert_eq!(read_until(&mut stream, NO_CONTENT), NO_CONTENT);
+    }
+    // More is left than is dropped to keep a connection.
+    stream.write_all(b"POST /leave HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\nx").unwrap();
+    read_until(&mut stream, "left");
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_conversation_that_is_cut_or_malformed_never_looks_whole() {
+    let server = Server::start();
+    for (rest, reason) in [("", "cut"), ("zz\r\n", "malformed")] {
+        let head = "POST /converse HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
+        let mut stream = server.connect();
+        stream.write_all(head.as_bytes()).unwrap();
+        read_until(&mut stream, "one\r\n");
+        stream.write_all(rest.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut output = Vec::new();
+        let _ = stream.read_to_end(&mut output);
+        assert_eq!(String::from_utf8_lossy(&output), "", "{reason}");
+    }
 }
 
 #[test]

@@ -109,6 +109,12 @@ impl Workspace {
         }
     }
 
+    /// Adds bytes that were read already, for which there is room.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.input[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+    }
+
     /// Reads more, up to `len_max` bytes in all that are not dealt with; 0 is the end of the stream.
     pub(super) fn poll_fill<S: Read + Unpin>(
         &mut self,
