@@ -1,10 +1,72 @@
 //! What hyper asks of a runtime, beside the streams, which implement its `Read` and `Write`.
 
 use std::future::Future;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use crate::time;
+use hyper::rt::{Read, ReadBufCursor, Write};
+
+use crate::{Connection, time};
+
+/// Any [`Connection`] as hyper reads and writes it. Those of this crate implement hyper's traits themselves, and need it less.
+#[derive(Debug)]
+pub struct HyperIo<C>(C);
+
+impl<C> HyperIo<C> {
+    /// This connection.
+    pub fn new(connection: C) -> HyperIo<C> {
+        HyperIo(connection)
+    }
+
+    /// The connection.
+    pub fn get_ref(&self) -> &C {
+        &self.0
+    }
+}
+
+/// What is inside is never pinned.
+impl<C> Unpin for HyperIo<C> {}
+
+impl<C: Connection> Read for HyperIo<C> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let mut space = [0; READ_LEN];
+        let len = buf.remaining().min(READ_LEN);
+        let count = ready!(self.0.poll_read(cx, &mut space[..len]))?;
+        buf.put_slice(&space[..count]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<C: Connection> Write for HyperIo<C> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_end(cx)
+    }
+}
+
+/// What is read in one go.
+const READ_LEN: usize = 8 << 10;
 
 /// Runs hyper's background futures, each as a task with a color of its own.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,10 +5,12 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::driver::{Direction, Source, Step};
+use crate::net::{TcpStream, UnixStream};
 
 /// A stream of bytes of this crate that can be written without waiting: TCP, Unix and the sending end of a pipe.
 ///
@@ -17,32 +19,148 @@ pub trait ByteStream: RawWrite {}
 
 impl<S: RawWrite> ByteStream for S {}
 
-/// A connection of this crate, TCP or Unix, as layers above it need one: TLS is one of them.
+/// A connection: a stream of bytes both ways. TCP, Unix sockets and TLS are some; others can be made elsewhere, in memory or in user space, and
+/// layers such as TLS and HTTP servers take any of them.
 ///
-/// It keeps one waker per direction, as the I/O traits of other crates do: of several tasks that poll the same direction only
-/// the last is woken. It cannot be implemented elsewhere.
-pub trait Connection: RawRead + RawWrite + Send + Sync + 'static {
-    /// Reads up to `buf.len()` bytes; 0 means that the other side has ended the stream.
-    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.raw_poll_read(cx, as_uninit(buf))
-    }
-
-    /// Writes a part of the buffer.
-    fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.raw_poll_write(cx, buf)
-    }
-
-    /// Tells the other side that nothing more will come.
+/// All methods take `&self`, so that one task can read while another writes. A connection keeps one waker per direction, as the I/O traits of
+/// other crates do: of several tasks that poll the same direction only the last is woken.
+///
+/// ```
+/// use std::io;
+/// use std::task::{Context, Poll};
+/// use dapple_io::Connection;
+///
+/// /// Ends at once, and takes whatever is written.
+/// struct Sink;
+///
+/// impl Connection for Sink {
+///     fn poll_read(&self, _: &mut Context<'_>, _: &mut [u8]) -> Poll<io::Result<usize>> {
+///         Poll::Ready(Ok(0))
+///     }
+///
+///     fn poll_write(&self, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+///         Poll::Ready(Ok(buf.len()))
+///     }
+///
+///     fn poll_end(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+///         Poll::Ready(Ok(()))
+///     }
+/// }
+/// ```
+pub trait Connection: Send + Sync + 'static {
+    /// Reads up to `buf.len()` bytes, which is more than none; 0 means that the other side has ended the stream.
     ///
     /// # Errors
     ///
-    /// Those of the kernel; none are known.
-    fn end(&self) -> io::Result<()> {
-        self.raw_close()
+    /// The connection is broken, and of no more use.
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Writes a part of the buffer, and says how much; never nothing of a buffer that holds something.
+    ///
+    /// # Errors
+    ///
+    /// The other side is gone, or the writing direction has been ended.
+    fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// As [`poll_write`](Self::poll_write), a part of several buffers. By default of the first that is not empty.
+    ///
+    /// # Errors
+    ///
+    /// As `poll_write`.
+    fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        self.poll_write(cx, first.map_or(&[][..], |buf| buf))
+    }
+
+    /// Waits until what was written has left this connection's own memory, where it has any.
+    ///
+    /// # Errors
+    ///
+    /// As [`poll_write`](Self::poll_write).
+    fn poll_flush(&self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends the writing direction: tells the other side that nothing more will come. Once more changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`poll_write`](Self::poll_write).
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Says that the connection ends here as it should, just before it is dropped; only as far as that can be said at once. By default nothing, for
+    /// what says so by being dropped. TLS has a word for it.
+    fn say_end(&self, _cx: &mut Context<'_>) {}
+
+    /// From now on dropping the connection ends it in a way that the other side cannot take for the end of the stream: of TCP, by a reset. By
+    /// default nothing, for what has no such way.
+    fn abort(&self) {}
+
+    /// Ends the writing direction along with these bytes, if both can be done in one go; otherwise it writes nothing and says 0. That is the
+    /// default.
+    ///
+    /// # Errors
+    ///
+    /// As [`poll_write`](Self::poll_write), without waiting: `WouldBlock` is 0, too.
+    fn try_finish(&self, _bytes: &[u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    /// Whether [`read_waited`](Self::read_waited) is about to be asked.
+    fn note_arrivals(&self, _is_wanted: bool) {}
+
+    /// For how long what was read last had waited to be read; zero where that is not known.
+    fn read_waited(&self) -> Duration {
+        Duration::ZERO
     }
 }
 
-impl<S: RawRead + RawWrite + Send + Sync + 'static> Connection for S {}
+macro_rules! implement_connection {
+    ($type:ty { $($own:tt)* }) => {
+        impl Connection for $type {
+            fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+                self.raw_poll_read(cx, as_uninit(buf))
+            }
+
+            fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+                self.raw_poll_write(cx, buf)
+            }
+
+            fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+                self.raw_poll_write_vectored(cx, bufs)
+            }
+
+            fn poll_end(&self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.raw_close())
+            }
+
+            $($own)*
+        }
+    };
+}
+
+implement_connection!(TcpStream {
+    fn abort(&self) {
+        // With nothing to linger for, closing resets the connection. If the kernel refuses, it is closed all the same.
+        let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
+    }
+
+    fn try_finish(&self, bytes: &[u8]) -> io::Result<usize> {
+        match TcpStream::try_finish(self, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            result => result,
+        }
+    }
+
+    fn note_arrivals(&self, is_wanted: bool) {
+        TcpStream::note_arrivals(self, is_wanted);
+    }
+
+    fn read_waited(&self) -> Duration {
+        TcpStream::read_waited(self).unwrap_or_default()
+    }
+});
+implement_connection!(UnixStream {});
 
 /// Memory that is initialized, as memory that need not be.
 pub(crate) fn as_uninit(buf: &mut [u8]) -> &mut [MaybeUninit<u8>] {

@@ -12,12 +12,12 @@ use dapple_io::time::{Instant, timeout};
 #[cfg(feature = "tls")]
 use tracing::debug;
 
-use crate::connection::{self, Connections, Link, Place, farewell};
-use crate::connections::{Holder as _, LINE_MAX, Line, Order, Turn, pause};
-use crate::listener::{Listener, Peer};
+use crate::connection::{self, Connections, Link, Place};
+use crate::connections::{Holder as _, LINE_MAX, Line, Order, Turn, farewell, pause};
 use crate::request::Held;
 use crate::server::Shared;
 use crate::service::HttpService;
+use dapple_io::net::{Listener, Peer};
 
 /// What an accepting task needs.
 pub(crate) struct Accepting<L, V> {
@@ -64,7 +64,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     }
 
     /// Serves those whose turn it is, and turns those away who have waited for long enough.
-    fn let_in(&self, line: &mut Line<L::Stream, Link>) {
+    fn let_in(&self, line: &mut Line<L::Connection, Link>) {
         while let Some(turn) = line.turn(&self.shared.connections, Instant::now()) {
             match turn {
                 Turn::Enters(stream, peer) => self.take(stream, peer, Order::GoOn),
@@ -74,7 +74,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     }
 
     /// Serves a connection, or turns it away.
-    fn take(&self, stream: L::Stream, peer: Peer, order: Order) {
+    fn take(&self, stream: L::Connection, peer: Peer, order: Order) {
         let shared = &self.shared;
         let link = Arc::new(Link::new(peer, &shared.options, Instant::now()));
         link.order(order);
@@ -84,7 +84,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
         }
     }
 
-    fn serve(&self, stream: L::Stream, place: Place, link: Arc<Link>) {
+    fn serve(&self, stream: L::Connection, place: Place, link: Arc<Link>) {
         let (service, shared) = (self.service.another(), self.shared.clone());
         #[cfg(feature = "tls")]
         if let Some(acceptor) = self.tls.clone() {
@@ -105,7 +105,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
 
     /// Says so and closes, rather than let the client wait for what may not come. Beyond what can be told so in a moment, and where TLS
     /// is spoken, they are just closed.
-    fn turn_away(&self, stream: L::Stream) {
+    fn turn_away(&self, stream: L::Connection) {
         self.shared.counts.turn_away();
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -125,7 +125,7 @@ async fn next<L: Listener>(
     listener: &L,
     connections: &Connections,
     waiting: usize,
-) -> Option<io::Result<(L::Stream, Peer)>> {
+) -> Option<io::Result<(L::Connection, Peer)>> {
     if waiting == 0 {
         return Some(listener.accept().await);
     }

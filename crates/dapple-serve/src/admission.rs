@@ -9,8 +9,8 @@ use dapple_io::time::sleep;
 use dapple_tower::admission::{Admission, Class, Config, Offer};
 use http::request::Parts;
 
-use crate::listener::Peer;
 use crate::pace::Pace;
+use dapple_io::net::Peer;
 
 /// A user's own word about each request.
 pub(crate) type Describe = Arc<dyn Fn(&Parts, &Peer, Offer) -> Offer + Send + Sync>;
@@ -137,7 +137,7 @@ mod tests {
     use http::request::Parts;
 
     use super::{Choice, Gate, grpc_timeout};
-    use crate::listener::Peer;
+    use dapple_io::net::Peer;
 
     fn parts(method: &str, uri: &str) -> Parts {
         Request::builder().method(method).uri(uri).body(()).unwrap().into_parts().0

@@ -19,10 +19,10 @@ use crate::admission::{Choice, Describe, Gate};
 use crate::connection::Connections;
 use crate::descriptors;
 use crate::handle::{Counts, ServeHandle};
-use crate::listener::{Listener, Peer};
 use crate::options::{HEADER_BYTES_MIN, Options};
 use crate::request::OnRefusal;
 use crate::service::HttpService;
+use dapple_io::net::{Listener, Peer};
 
 /// Serves a service on a listener, over HTTP/1.1 and HTTP/2, until it is told to end: `serve(listener, service).await`.
 ///

@@ -30,7 +30,6 @@ mod connection;
 pub mod connections;
 mod descriptors;
 mod handle;
-mod listener;
 mod options;
 mod pace;
 mod request;
@@ -39,9 +38,9 @@ mod service;
 
 pub use self::builder::{Serve, Serving, serve};
 pub use self::handle::ServeHandle;
-pub use self::listener::{Listener, Peer};
 pub use self::request::Body;
 pub use self::service::HttpService;
+pub use dapple_io::net::{Listener, Peer};
 
 /// What a service or a body fails with.
 pub use dapple_tower::BoxError;

@@ -18,10 +18,10 @@ use crate::builder::Serve;
 use crate::connection::Connections;
 use crate::connections::Order;
 use crate::handle::Counts;
-use crate::listener::Listener;
 use crate::options::Options;
 use crate::request::{Held, OnRefusal};
 use crate::service::HttpService;
+use dapple_io::net::Listener;
 
 /// What all connections of a server share.
 pub(crate) struct Shared {

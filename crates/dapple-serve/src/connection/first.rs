@@ -29,14 +29,14 @@ use super::link::Link;
 use super::watched::Watched;
 use super::{End, Look, Watch};
 use crate::connections::Order;
-use crate::listener::Stream;
 use crate::request::{Open, Words, caught};
 use crate::server::Shared;
+use dapple_io::Connection;
 
 /// How the connection ended, if it has; otherwise hyper goes on with it.
 ///
 /// Not cancel safe: dropped before it resolves, a reply may have been written in part.
-pub(super) async fn answer<S: Stream>(stream: &mut Watched<S>, link: &Arc<Link>, shared: &Shared) -> Option<End> {
+pub(super) async fn answer<S: Connection>(stream: &mut Watched<S>, link: &Arc<Link>, shared: &Shared) -> Option<End> {
     let admission = shared.gate.admission().filter(|admission| admission.is_busy())?;
     let mut limits = Limits { link, shared, watch: None };
     // Told to finish, it may wait on: hyper, who is told next, would end it.
@@ -62,7 +62,7 @@ pub(super) async fn answer<S: Stream>(stream: &mut Watched<S>, link: &Arc<Link>,
 }
 
 /// Says so, and ends the connection where the client or the server wants that.
-async fn refuse<S: Stream>(
+async fn refuse<S: Connection>(
     stream: &mut Watched<S>,
     limits: &mut Limits<'_>,
     reply: &Response<String>,

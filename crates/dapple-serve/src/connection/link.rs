@@ -12,8 +12,8 @@ use dapple_tower::admission::Admitted;
 
 use super::state::State;
 use crate::connections::{Client, Holder, Order, Orders};
-use crate::listener::Peer;
 use crate::options::Options;
+use dapple_io::net::Peer;
 
 /// See the module.
 pub(crate) struct Link {

@@ -1,6 +1,5 @@
 //! The life of a connection.
 
-mod farewell;
 mod first;
 mod http;
 mod link;
@@ -20,16 +19,15 @@ use dapple_io::time::{Instant, Sleep, sleep_until};
 use hyper::service::service_fn;
 use tracing::debug;
 
-pub(crate) use self::farewell::farewell;
 pub(crate) use self::link::Link;
 use self::state::Expired;
 use self::watched::{Home, Watched};
 use crate::BoxError;
-use crate::connections::{self, Holder as _, Order};
-use crate::listener::Stream;
+use crate::connections::{self, Holder as _, Order, farewell};
 use crate::request::{Held, answer};
 use crate::server::Shared;
 use crate::service::HttpService;
+use dapple_io::Connection;
 
 /// All of a server's.
 pub(crate) type Connections = connections::Connections<Link>;
@@ -40,7 +38,7 @@ pub(crate) type Place = connections::Place<Link>;
 /// Serves one connection until either side is done with it, or it meets a limit.
 ///
 /// Not cancel safe: dropped before it resolves, the connection is closed as it is.
-pub(crate) async fn serve<S: Stream, V: HttpService>(
+pub(crate) async fn serve<S: Connection, V: HttpService>(
     (stream, place): (S, Place),
     service: Held<V>,
     link: Arc<Link>,
@@ -69,7 +67,7 @@ pub(crate) async fn serve<S: Stream, V: HttpService>(
     }
 }
 
-async fn by_hyper<S: Stream, V: HttpService>(
+async fn by_hyper<S: Connection, V: HttpService>(
     stream: Watched<S>,
     service: Held<V>,
     link: &Arc<Link>,
@@ -129,7 +127,7 @@ enum End {
     Cut,
 }
 
-async fn close<S: Stream>(stream: S, end: &End, link: &Link) {
+async fn close<S: Connection>(stream: S, end: &End, link: &Link) {
     link.set_closing();
     let (is_reading_head, is_read, len_max) = {
         let state = link.state();

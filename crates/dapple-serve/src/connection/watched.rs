@@ -9,12 +9,12 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use dapple_http::frames::{Scanner, Traffic};
 use dapple_io::time::Instant;
-use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBufCursor, Write};
 
 use super::{Link, Place};
 use crate::connections::Order;
-use crate::listener::Stream;
 use crate::server::Shared;
+use dapple_io::Connection;
 
 /// Where a stream is, so that it can be closed whoever has it: once it was upgraded that is a task of the user's, which may never look
 /// at it again. A lock that nobody else wants, but for that.
@@ -37,7 +37,7 @@ pub(crate) struct Watched<S> {
     is_finished: bool,
 }
 
-impl<S: Stream> Watched<S> {
+impl<S: Connection> Watched<S> {
     /// A stream, and where it is.
     pub(crate) fn new(stream: S, place: Place, link: Arc<Link>, shared: Arc<Shared>) -> (Watched<S>, Home<S>) {
         let home = Arc::new(Mutex::new(Some((stream, place))));
@@ -76,11 +76,7 @@ impl<S: Stream> Watched<S> {
     /// Writes a part of these bytes. Where they are the last of the connection, its end may go along with them.
     pub(crate) fn poll_say(&mut self, cx: &mut Context<'_>, bytes: &[u8], are_last: bool) -> Poll<io::Result<usize>> {
         if are_last {
-            let finished = self.on_stream(|stream| stream.try_finish(bytes)).unwrap_or_else(|| Err(ended()));
-            let len = match finished {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                result => result?,
-            };
+            let len = self.on_stream(|stream| stream.try_finish(bytes)).unwrap_or_else(|| Err(ended()))?;
             if len > 0 {
                 self.is_finished = len == bytes.len();
                 return self.note_written(Poll::Ready(Ok(len)));
@@ -95,7 +91,7 @@ impl<S: Stream> Watched<S> {
             return Poll::Ready(Ok(()));
         }
         ready!(self.poll_stream(|stream| stream.poll_flush(cx)))?;
-        self.poll_stream(|stream| stream.poll_shutdown(cx))
+        self.poll_stream(|stream| stream.poll_end(cx))
     }
 
     /// Reads what there is, `len_max` bytes at most, and has `take` look at it.
@@ -107,26 +103,26 @@ impl<S: Stream> Watched<S> {
     ) -> Poll<io::Result<R>> {
         PASSING.with_borrow_mut(|passing| {
             let len = passing.len().min(len_max);
-            let mut read = ReadBuf::new(&mut passing[..len]);
             // When it came costs the kernel some time, which is worth it only where requests are dear.
             let is_busy = self.shared.gate.is_busy();
             if is_busy != std::mem::replace(&mut self.is_busy, is_busy) {
                 self.on_stream(|stream| stream.note_arrivals(is_busy));
             }
-            ready!(self.poll_stream(|stream| stream.poll_read(cx, read.unfilled())))?;
-            self.note_read(read.filled())?;
-            Poll::Ready(Ok(take(read.filled())))
+            let count = ready!(self.poll_stream(|stream| stream.poll_read(cx, &mut passing[..len])))?;
+            let read = &passing[..count];
+            self.note_read(read)?;
+            Poll::Ready(Ok(take(read)))
         })
     }
 
     /// What `run` makes of the stream, if that was not closed.
-    fn on_stream<R>(&self, run: impl FnOnce(Pin<&mut S>) -> R) -> Option<R> {
-        let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
-        home.as_mut().map(|(stream, _place)| run(Pin::new(stream)))
+    fn on_stream<R>(&self, run: impl FnOnce(&S) -> R) -> Option<R> {
+        let home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        home.as_ref().map(|(stream, _place)| run(stream))
     }
 
     /// The same of what polls it.
-    fn poll_stream<T>(&self, poll: impl FnOnce(Pin<&mut S>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn poll_stream<T>(&self, poll: impl FnOnce(&S) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         self.on_stream(poll).unwrap_or_else(|| Poll::Ready(Err(ended())))
     }
 
@@ -153,7 +149,7 @@ impl<S: Stream> Watched<S> {
         state.read(bytes.len(), now);
         drop(state);
         // While every worker was in a handler, it may have waited for long.
-        let ago = if self.is_busy && !bytes.is_empty() { self.on_stream(|stream| stream.read_waited()) } else { None };
+        let ago = if self.is_busy && !bytes.is_empty() { self.on_stream(Connection::read_waited) } else { None };
         self.link.set_arrived(ago.unwrap_or_default());
         let is_good = self.frames.as_mut().is_none_or(|(scanner, traffic)| scanner.read(bytes, traffic));
         if is_good {
@@ -199,7 +195,7 @@ thread_local! {
     static PASSING: RefCell<[u8; PASSING_LEN]> = const { RefCell::new([0; PASSING_LEN]) };
 }
 
-impl<S: Stream> Read for Watched<S> {
+impl<S: Connection> Read for Watched<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         // Here, too, as nobody else is woken once this was upgraded.
         self.check(self.link.watch(cx.waker()))?;
@@ -222,7 +218,7 @@ impl<S: Stream> Read for Watched<S> {
     }
 }
 
-impl<S: Stream> Write for Watched<S> {
+impl<S: Connection> Write for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(self.link.ordered())?;
         let result = self.poll_stream(|stream| stream.poll_write(cx, buf));
@@ -242,7 +238,7 @@ impl<S: Stream> Write for Watched<S> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.on_stream(|stream| stream.is_write_vectored()).unwrap_or(false)
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -251,7 +247,7 @@ impl<S: Stream> Write for Watched<S> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = self.poll_stream(|stream| stream.poll_shutdown(cx));
+        let result = self.poll_stream(|stream| stream.poll_end(cx));
         self.check_waiting(cx, result)
     }
 }

@@ -8,7 +8,7 @@ use dapple_io::time::{Instant, timeout};
 
 use super::shortage::Shortage;
 use super::{Client, Connections, Holder};
-use crate::listener::Peer;
+use dapple_io::net::Peer;
 
 /// See the module. A place that becomes free is the first's for whom somebody was cut, then the first's who has a claim.
 #[derive(Debug)]
@@ -114,8 +114,8 @@ mod tests {
     use super::{Line, Turn};
     use crate::connection::{Connections, Link, Place};
     use crate::connections::Order;
-    use crate::listener::Peer;
     use crate::options::Options;
+    use dapple_io::net::Peer;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -1,5 +1,6 @@
 //! All connections of a server: counted, told to end, and those found that make room for others.
 
+mod farewell;
 mod holder;
 mod line;
 mod room;
@@ -14,6 +15,7 @@ use dapple_io::time::Instant;
 use dapple_sync::sync::Notify;
 use slab::Slab;
 
+pub use self::farewell::farewell;
 pub use self::holder::{Holder, Order, Orders};
 pub use self::line::{LINE_MAX, Line, Turn, pause};
 pub use self::room::Client;
@@ -202,8 +204,8 @@ mod tests {
 
     use super::{Holder as _, Order, Standing, held};
     use crate::connection::Link;
-    use crate::listener::Peer;
     use crate::options::Options;
+    use dapple_io::net::Peer;
 
     fn standing(change: impl FnOnce(&Link)) -> Standing {
         let now = Instant::now();

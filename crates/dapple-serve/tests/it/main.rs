@@ -6,6 +6,7 @@ mod bodies;
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;
 mod bounds;
+mod elsewhere;
 mod end;
 mod faults;
 mod first;

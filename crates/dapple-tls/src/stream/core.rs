@@ -197,6 +197,7 @@ impl Core {
             }
         }
         self.outgoing.rest();
+        ready!(self.wakers.poll(side, cx, |cx| connection.poll_flush(cx)))?;
         self.wakers.drained(side);
         Poll::Ready(Ok(()))
     }
@@ -209,7 +210,7 @@ impl Core {
             self.is_closing = true;
         }
         ready!(self.poll_flush(connection, cx, Side::Writer))?;
-        Poll::Ready(connection.end())
+        connection.poll_end(cx)
     }
 
     /// Lets other colors run now and then: encryption is work, and a connection that never blocks would go on for ever.

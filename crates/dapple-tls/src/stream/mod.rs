@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use dapple_io::Connection;
 use dapple_io::net::TcpStream;
@@ -175,7 +176,7 @@ impl<S: Connection> TlsStream<S> {
     ///
     /// Those of the connection.
     pub async fn shutdown(&self) -> io::Result<()> {
-        poll_fn(|cx| self.poll_end(cx)).await
+        poll_fn(|cx| self.poll_finish(cx)).await
     }
 
     /// The connection underneath, to ask it for addresses and to set options. Reading or writing it would break the stream.
@@ -225,7 +226,7 @@ impl<S: Connection> TlsStream<S> {
         self.poll_core(cx, |core, cx| core.poll_flush(&self.connection, cx, Side::Writer))
     }
 
-    pub(crate) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_core(cx, |core, cx| core.poll_shutdown(&self.connection, cx))
     }
 
@@ -243,6 +244,46 @@ impl<S: Connection> TlsStream<S> {
             }
             polled
         })
+    }
+}
+
+impl<S: Connection> Connection for TlsStream<S> {
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_read_into(cx, &mut Filled { buf, count: 0 })
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_from(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.poll_write_from(cx, bufs)
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush_all(cx)
+    }
+
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_finish(cx)
+    }
+
+    fn say_end(&self, cx: &mut Context<'_>) {
+        // Another side that does not take it now learns of the end by the end.
+        let _ = self.poll_finish(cx);
+    }
+
+    fn abort(&self) {
+        // Without the `close_notify` of TLS it cannot be taken for the end; this frees what is on its way.
+        self.connection.abort();
+    }
+
+    fn note_arrivals(&self, is_wanted: bool) {
+        self.connection.note_arrivals(is_wanted);
+    }
+
+    fn read_waited(&self) -> Duration {
+        self.connection.read_waited()
     }
 }
 

@@ -36,7 +36,7 @@ macro_rules! implement {
             }
 
             fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.poll_end(cx)
+                self.poll_finish(cx)
             }
         }
     };

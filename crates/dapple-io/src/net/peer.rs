@@ -1,0 +1,129 @@
+//! Accepting connections, of whatever kind.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use super::{TcpListener, TcpStream, UnixListener, UnixStream};
+use crate::Connection;
+
+/// Accepts connections: sockets of TCP and Unix sockets do, and others can be made elsewhere, for connections in memory or in user space.
+///
+/// ```
+/// use std::io;
+/// use dapple_io::net::{Listener, Peer, TcpListener, TcpStream};
+///
+/// /// Turns away what comes from other machines.
+/// struct Local(TcpListener);
+///
+/// impl Listener for Local {
+///     type Connection = TcpStream;
+///
+///     async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+///         loop {
+///             let (stream, addr) = self.0.accept().await?;
+///             if addr.ip().is_loopback() {
+///                 return Ok((stream, Peer::Tcp(addr)));
+///             }
+///         }
+///     }
+/// }
+/// ```
+pub trait Listener: Send + Sync + 'static {
+    /// What it accepts.
+    type Connection: Connection;
+
+    /// The next connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// To be cancel safe: dropped before it resolves, it has accepted nothing.
+    ///
+    /// # Errors
+    ///
+    /// The listener is of no more use. What concerns one connection, or passes, is not told but waited for.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Connection, Peer)>> + Send;
+
+    /// [`Connection::read_waited`] of what is accepted from now on is going to be asked.
+    fn note_arrivals(&self) {}
+}
+
+/// The other end of a connection. Requests that `dapple::serve` serves have it among their extensions.
+///
+/// ```
+/// use dapple_io::net::Peer;
+///
+/// fn greet(peer: &Peer) -> String {
+///     match peer.ip() {
+///         Some(ip) => format!("hello, {ip}"),
+///         None => "hello".to_owned(),
+///     }
+/// }
+/// assert_eq!(greet(&Peer::Tcp(([192, 0, 2, 1], 80).into())), "hello, 192.0.2.1");
+/// assert_eq!(greet(&Peer::Unix), "hello");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Peer {
+    /// An address of TCP, whether the kernel's or another's.
+    Tcp(SocketAddr),
+    /// A process of this machine, by a Unix socket.
+    Unix,
+    /// Something without an address, such as the other end of a connection in memory.
+    Unnamed,
+}
+
+impl Peer {
+    /// Its address and port, where it has any.
+    pub fn addr(&self) -> Option<SocketAddr> {
+        match self {
+            Peer::Tcp(addr) => Some(*addr),
+            Peer::Unix | Peer::Unnamed => None,
+        }
+    }
+
+    /// Its address, where it has one.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.addr().map(|addr| addr.ip())
+    }
+
+    /// What counts as one client: an address of IPv4, also when it comes in the clothes of IPv6, or a `/64` of IPv6. `None` where
+    /// it has no address.
+    ///
+    /// ```
+    /// use dapple_io::net::Peer;
+    ///
+    /// let network = |addr: &str| Peer::Tcp(addr.parse().expect("an address")).network();
+    /// assert_eq!(network("[::ffff:192.0.2.1]:80"), network("192.0.2.1:81"));
+    /// assert_eq!(network("[2001:db8::1]:80"), network("[2001:db8::ffff:2]:80"));
+    /// assert_ne!(network("[2001:db8::1]:80"), network("[2001:db8:0:1::1]:80"));
+    /// ```
+    pub fn network(&self) -> Option<IpAddr> {
+        self.ip().map(|ip| match ip.to_canonical() {
+            IpAddr::V6(ip) if !ip.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+            other => other,
+        })
+    }
+}
+
+impl Listener for TcpListener {
+    type Connection = TcpStream;
+
+    fn note_arrivals(&self) {
+        // Without it the kernel's coarse clock has to do.
+        let _ = TcpListener::note_arrivals(self);
+    }
+
+    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+        let (stream, addr) = TcpListener::accept(self).await?;
+        Ok((stream, Peer::Tcp(addr)))
+    }
+}
+
+impl Listener for UnixListener {
+    type Connection = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+        Ok((UnixListener::accept(self).await?, Peer::Unix))
+    }
+}

@@ -1,0 +1,168 @@
+//! Listeners and connections that are made elsewhere: in memory, here.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use dapple::Connection;
+use dapple::hyper_rt::{Executor, HyperIo};
+use dapple::net::{Listener, Peer};
+use dapple::sync::mpsc;
+use dapple::tls::{Certificates, TlsAcceptor, TlsConnector};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::{http1, http2};
+
+use crate::support::{LIMIT, service};
+
+/// One direction: what was written and is not read, as much as `ROOM`.
+#[derive(Default)]
+struct Way {
+    bytes: VecDeque<u8>,
+    is_ended: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+const ROOM: usize = 100;
+
+/// One end of a connection in memory.
+struct End {
+    reads: Arc<Mutex<Way>>,
+    writes: Arc<Mutex<Way>>,
+}
+
+fn pair() -> (End, End) {
+    let (there, back) = <(Arc<Mutex<Way>>, Arc<Mutex<Way>>)>::default();
+    (End { reads: back.clone(), writes: there.clone() }, End { reads: there, writes: back })
+}
+
+impl Connection for End {
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut way = self.reads.lock().unwrap();
+        if way.bytes.is_empty() && !way.is_ended {
+            way.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let count = buf.len().min(way.bytes.len());
+        for (to, from) in buf.iter_mut().zip(way.bytes.drain(..count)) {
+            *to = from;
+        }
+        way.writer.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let mut way = self.writes.lock().unwrap();
+        let count = buf.len().min(ROOM - way.bytes.len());
+        if way.is_ended {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if count == 0 && !buf.is_empty() {
+            way.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        way.bytes.extend(&buf[..count]);
+        way.reader.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_end(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        end(&self.writes);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        end(&self.reads);
+        end(&self.writes);
+    }
+}
+
+fn end(way: &Mutex<Way>) {
+    let mut way = way.lock().unwrap();
+    way.is_ended = true;
+    way.reader.take().into_iter().chain(way.writer.take()).for_each(Waker::wake);
+}
+
+/// Accepts what comes through a channel.
+struct Memory(dapple::sync::Mutex<mpsc::Receiver<End>>);
+
+impl Listener for Memory {
+    type Connection = End;
+
+    async fn accept(&self) -> io::Result<(End, Peer)> {
+        match self.0.lock().await.recv().await {
+            Some(end) => Ok((end, Peer::Unnamed)),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn listener() -> (mpsc::Sender<End>, Memory) {
+    let (tx, rx) = mpsc::channel(8);
+    (tx, Memory(dapple::sync::Mutex::new(rx)))
+}
+
+fn request(path: &str) -> Request<Full<bytes::Bytes>> {
+    Request::get(format!("http://a{path}")).header("host", "a").body(Full::default()).unwrap()
+}
+
+#[test]
+fn a_server_listens_in_memory() {
+    let runtime = dapple::builder().workers(2).build().unwrap();
+    runtime.block_on(async {
+        let (connect, memory) = listener();
+        let server = dapple::serve(memory, service());
+        let handle = server.handle();
+        let task = dapple::spawn(async move { server.await });
+        let (client, served) = pair();
+        connect.send(served).await.unwrap();
+        let (mut sender, connection) = http1::handshake(HyperIo::new(client)).await.unwrap();
+        dapple::spawn(connection);
+        for _ in 0..3 {
+            let response = sender.send_request(request("/hello")).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+        }
+        let (client, served) = pair();
+        connect.send(served).await.unwrap();
+        let (mut sender, connection) = http2::handshake(Executor::new(), HyperIo::new(client)).await.unwrap();
+        dapple::spawn(connection);
+        let response = sender.send_request(request("/hello")).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+        drop(sender);
+        handle.stop();
+        task.await.unwrap().unwrap();
+    });
+}
+
+/// TLS is a layer like any other: over memory, and over itself.
+#[test]
+fn tls_runs_over_any_connection() {
+    let runtime = dapple::builder().workers(2).build().unwrap();
+    runtime.block_on(async {
+        let certificates = Certificates::self_signed(["a"]).unwrap();
+        let connector = TlsConnector::with_roots([certificates.first().clone()]).unwrap();
+        let acceptor = TlsAcceptor::new(certificates).unwrap();
+        let (client, served) = pair();
+        let accepting = dapple::spawn(async move {
+            let outer = acceptor.accept(served, LIMIT).await.unwrap();
+            let inner = acceptor.accept(outer, LIMIT).await.unwrap();
+            let mut words = [0; 5];
+            inner.read_exact(&mut words).await.unwrap();
+            inner.write_all(&words).await.unwrap();
+            inner.shutdown().await.unwrap();
+        });
+        let outer = connector.connect("a", client, LIMIT).await.unwrap();
+        let inner = connector.connect("a", outer, LIMIT).await.unwrap();
+        inner.write_all(b"hello").await.unwrap();
+        let mut words = [0; 5];
+        inner.read_exact(&mut words).await.unwrap();
+        assert_eq!(&words, b"hello");
+        assert_eq!(inner.read(&mut words).await.unwrap(), 0);
+        accepting.await.unwrap();
+    });
+}
