@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dapple::{Color, Handle};
 
-use super::http1::{self, End, Transport};
+use super::http1::{self, End};
 use super::{Client, Limits, Service, http2};
 use crate::server::Link;
 
@@ -33,7 +33,7 @@ pub(crate) struct Terms<'a> {
 /// Of HTTP/2, every stream has a color of its own, or all have `color`.
 ///
 /// Not cancel safe: dropped before it resolves, the connection is closed as it is.
-pub(crate) async fn serve<S: Transport, V: Service>(
+pub(crate) async fn serve<S: dapple::Connection, V: Service>(
     stream: S,
     protocol: Protocol,
     service: Arc<V>,

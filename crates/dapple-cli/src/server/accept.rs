@@ -13,14 +13,13 @@ use std::time::Duration;
 use dapple::net::{TcpListener, TcpStream};
 use dapple::time::{Instant, sleep};
 use dapple_serve::Peer;
-use dapple_serve::connections::{LINE_MAX, Line, Turn, pause};
+use dapple_serve::connections::{LINE_MAX, Line, Turn, farewell, pause};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{SockFilter, SockRef};
 use tracing::warn;
 
 use super::admission::{Admission, Place, Refusal, Ticket};
-use super::farewell::farewell;
 use super::link::Link;
 use super::stage::{Ending, Stage};
 
@@ -144,7 +143,7 @@ fn turn_away<H: Host>(accepting: &Accepting<H>, stream: TcpStream, words: &'stat
         && accepting.host.is_plain()
     {
         accepting.host.spawn(async move {
-            farewell(stream, words).await;
+            farewell(stream, words, u64::MAX).await;
             drop(place);
         });
     }

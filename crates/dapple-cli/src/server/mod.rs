@@ -7,7 +7,6 @@ mod descriptors;
 mod ebb;
 mod end;
 mod error;
-mod farewell;
 mod gate;
 mod handover;
 mod link;

@@ -13,10 +13,10 @@ use dapple::net::TcpStream;
 use dapple::time::sleep;
 use dapple::tls::{self, CertificateFiles, Certificates, TlsAcceptor, TlsStream};
 use dapple::{Closed, Handle};
+use dapple_serve::connections::farewell;
 use tracing::debug;
 
 use super::accept::unless;
-use super::farewell::farewell;
 use super::link::Link;
 
 /// Where certificates come from.
@@ -92,7 +92,7 @@ impl Tls {
         match unless(pin!(link.unwanted()), handshake).await.ok()?? {
             Ok(stream) => Some(stream),
             Err((tls::Error::NotTls { first_bytes }, stream)) if is_http(&first_bytes) => {
-                farewell(stream, PLAIN).await;
+                farewell(stream, PLAIN, u64::MAX).await;
                 None
             }
             Err((error, _)) => {

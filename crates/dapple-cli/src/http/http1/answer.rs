@@ -17,7 +17,6 @@ use super::detached::{Detached, Rest, Wire};
 use super::incoming::{Failure, Incoming, Paced, Reading, drain, lock};
 use super::outgoing::Outgoing;
 use super::send::{Asked, Queued, Streaming, is_measured_stream, queue};
-use super::transport::Transport;
 use super::workspace::{Lease, Workspace};
 use crate::http::{Awaited, Body, Interims, Reply, RequestBody, Service};
 
@@ -29,7 +28,7 @@ struct Outcome {
     is_complete: bool,
 }
 
-impl<S: Transport, V: Service> Connection<S, V> {
+impl<S: dapple::Connection, V: Service> Connection<S, V> {
     /// Answers the request whose head was found. `None`: the next may follow; its reply is sent, or waits to be.
     pub(super) async fn answer(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
         let mut fields: Vec<Field<'_>> = mem::take(&mut work.fields);
@@ -171,7 +170,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
             self.poll_detached(detached, cx);
             match body.poll_next(cx) {
                 Poll::Ready(piece) => Poll::Ready(piece.transpose()),
-                Poll::Pending => write_meanwhile(&mut self.stream, out, cx).map(Err),
+                Poll::Pending => write_meanwhile(&self.stream, out, cx).map(Err),
             }
         })
         .await
@@ -203,7 +202,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
     }
 
     fn wire(&mut self) -> Wire<'_, S> {
-        Wire { stream: &mut self.stream, watch: &mut self.watch, limits: &self.limits }
+        Wire { stream: &self.stream, watch: &mut self.watch, limits: &self.limits }
     }
 
     /// Says why there is no answer, and ends.
@@ -234,7 +233,7 @@ fn go_on_with(work: &mut Lease, mut later: Lease) {
 }
 
 /// Waits for the service, and reads and writes at the same time what there is to be read and written.
-async fn meanwhile<S: Transport, T>(
+async fn meanwhile<S: dapple::Connection, T>(
     reading: &Mutex<Reading<'_, S>>,
     interims: &Interims,
     out: &mut Outgoing,
@@ -258,7 +257,7 @@ async fn meanwhile<S: Transport, T>(
 }
 
 /// Writes replies to earlier requests while something else is waited for. Ready only with an error.
-fn write_meanwhile<S: Transport>(stream: &mut S, out: &mut Outgoing, cx: &mut Context<'_>) -> Poll<io::Error> {
+fn write_meanwhile<S: dapple::Connection>(stream: &S, out: &mut Outgoing, cx: &mut Context<'_>) -> Poll<io::Error> {
     while !out.is_empty() {
         match out.poll_write(stream, cx) {
             Poll::Ready(Ok(_)) => {}

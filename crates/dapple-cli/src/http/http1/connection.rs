@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use dapple::hyper_rt::HyperIo;
 use dapple_http::{Found, Refusal};
 use tracing::debug;
 
 use super::linger::linger;
 use super::outgoing::{BATCH_LEN, Outgoing};
-use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::clock::{now_ms, within};
@@ -58,7 +58,7 @@ pub(super) enum Next {
 /// Serves one connection until either side is done with it, it takes too long, or the server is closing.
 ///
 /// Not cancel safe: dropped before it resolves, the connection is closed as it is.
-pub(crate) async fn serve<S: Transport, V: Service>(
+pub(crate) async fn serve<S: dapple::Connection, V: Service>(
     stream: S,
     service: Arc<V>,
     client: Client,
@@ -93,16 +93,16 @@ pub(crate) async fn serve<S: Transport, V: Service>(
             Next::Tunnel(tunnel) => {
                 let first = Bytes::copy_from_slice(work.input());
                 drop(work);
-                tunnel.run(Box::new(connection.stream), first).await;
+                tunnel.run(Box::new(HyperIo::new(connection.stream)), first).await;
                 return End::Closed;
             }
         }
     }
 }
 
-impl<S: Transport, V: Service> Connection<S, V> {
+impl<S: dapple::Connection, V: Service> Connection<S, V> {
     /// The end of a connection on which nothing is on its way.
-    async fn end(mut self) -> End<S> {
+    async fn end(self) -> End<S> {
         poll_fn(|cx| {
             self.stream.say_end(cx);
             Poll::Ready(End::Closed)
@@ -115,7 +115,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
         let mut idle_since_ms = None;
         poll_fn(|cx| {
             let mut work = Lease::take();
-            match work.poll_fill(&mut self.stream, self.limits.head.len_max, cx) {
+            match work.poll_fill(&self.stream, self.limits.head.len_max, cx) {
                 Poll::Ready(Ok(len)) => return Poll::Ready((len > 0).then_some(work)),
                 Poll::Ready(Err(error)) => {
                     debug!(%error, "a connection ended");
@@ -205,7 +205,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
         let mut pace = None;
         let written: io::Result<()> = poll_fn(|cx| {
             loop {
-                match out.poll_write(&mut self.stream, cx) {
+                match out.poll_write(&self.stream, cx) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
                     Poll::Ready(Ok(len)) => {
                         if let Some(pace) = &mut pace {
@@ -245,7 +245,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
         let mut until_ms = *self.head_until_ms.get_or_insert(begin_ms.saturating_add(timeout_ms));
         let mut gives_way = false;
         let outcome = poll_fn(|cx| {
-            if let Poll::Ready(result) = work.poll_fill(&mut self.stream, self.limits.head.len_max, cx) {
+            if let Poll::Ready(result) = work.poll_fill(&self.stream, self.limits.head.len_max, cx) {
                 return Poll::Ready(Some(result));
             }
             gives_way = self.link.gives_way();

@@ -21,7 +21,6 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::incoming::{IncomingBody, Paced};
-use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::{Incoming, Limits};
@@ -39,7 +38,7 @@ pub(super) struct Rest {
 
 /// What a body comes from, and by which limits.
 pub(super) struct Wire<'a, S> {
-    pub(super) stream: &'a mut S,
+    pub(super) stream: &'a S,
     pub(super) watch: &'a mut Watch,
     pub(super) limits: &'a Limits,
 }
@@ -183,7 +182,12 @@ impl Detached {
     }
 
     /// Reads on for what has the body. Ready when nothing has it any more, or it has ended.
-    pub(super) fn poll<S: Transport>(&mut self, wire: Wire<'_, S>, paced: Paced, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll<S: dapple::Connection>(
+        &mut self,
+        wire: Wire<'_, S>,
+        paced: Paced,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         let next = |body: &mut IncomingBody, cx: &mut Context<'_>| {
             body.poll_next(&mut &[][..], cx, |body, cx| body.poll_fill(wire.stream, wire.watch, wire.limits, paced, cx))
         };
@@ -193,7 +197,7 @@ impl Detached {
 
     /// Drops what is left of the body, up to `left` bytes. Ready with what was read behind it, or with nothing where there is more than that, or
     /// none of it is a body.
-    pub(super) fn poll_drain<S: Transport>(
+    pub(super) fn poll_drain<S: dapple::Connection>(
         &mut self,
         wire: Wire<'_, S>,
         left: &mut u64,

@@ -10,7 +10,6 @@ use dapple_http::{ChunkDecoder, Framing, Head, Refusal};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::detached::{Detached, Feed, Rest};
-use super::transport::Transport;
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::clock::now_ms;
@@ -20,7 +19,7 @@ use crate::http::{Interims, Limits};
 /// The reading side of a connection while the service answers: the body of the request, and where that comes from. The task of the
 /// connection writes to the stream meanwhile.
 pub(super) struct Reading<'a, S> {
-    pub(super) stream: &'a mut S,
+    pub(super) stream: &'a S,
     watch: &'a mut Watch,
     limits: &'a Limits,
     body: IncomingBody,
@@ -57,10 +56,10 @@ pub(super) enum Failure {
     Gone,
 }
 
-impl<'a, S: Transport> Reading<'a, S> {
+impl<'a, S: dapple::Connection> Reading<'a, S> {
     /// The body behind `head`. It begins with `first`, some of which may be behind it.
     pub(super) fn new(
-        stream: &'a mut S,
+        stream: &'a S,
         interims: &'a Interims,
         watch: &'a mut Watch,
         head: &Head<'_>,
@@ -215,9 +214,9 @@ impl IncomingBody {
     }
 
     /// Reads more into memory.
-    pub(super) fn poll_fill<S: Transport>(
+    pub(super) fn poll_fill<S: dapple::Connection>(
         &mut self,
-        stream: &mut S,
+        stream: &S,
         watch: &mut Watch,
         limits: &Limits,
         paced: Paced,
@@ -294,7 +293,7 @@ impl IncomingBody {
 pub(super) struct Incoming<'r, 'a, S>(pub(super) &'r Mutex<Reading<'a, S>>);
 
 /// Reads what is left of a body and drops it, up to the limit. False: there is more than that.
-pub(super) async fn drain<S: Transport>(reading: &Mutex<Reading<'_, S>>) -> Result<bool, Failure> {
+pub(super) async fn drain<S: dapple::Connection>(reading: &Mutex<Reading<'_, S>>) -> Result<bool, Failure> {
     let mut left = lock(reading).limits.drain_len_max;
     if lock(reading).body.len().is_some_and(|len| len > left) {
         return Ok(false);
@@ -314,7 +313,7 @@ pub(super) fn lock<'m, 'a, S>(reading: &'m Mutex<Reading<'a, S>>) -> MutexGuard<
     reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S: Transport> crate::http::Incoming for Incoming<'_, '_, S> {
+impl<S: dapple::Connection> crate::http::Incoming for Incoming<'_, '_, S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let mut reading = lock(self.0);
         if reading.is_detached() { Poll::Ready(None) } else { reading.poll_next(cx) }

@@ -2,12 +2,8 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::task::{Poll, ready};
 
-use hyper::rt::ReadBuf;
-
-use super::transport::Transport;
 use super::watch::Watch;
 use crate::http::Limits;
 use crate::http::clock::now_ms;
@@ -15,23 +11,21 @@ use crate::http::pace::millis;
 
 /// Says that nothing more will come, and reads on until the client has ended as well: closing with bytes unread would reset the
 /// connection, and what the client has not read yet would be lost.
-pub(super) async fn linger<S: Transport>(mut stream: S, watch: &mut Watch, limits: &Limits) {
+pub(super) async fn linger<S: dapple::Connection>(stream: S, watch: &mut Watch, limits: &Limits) {
     let deadline_ms = now_ms().saturating_add(millis(limits.linger_timeout));
     // Whatever goes wrong here, the connection is over.
     let _ = poll_fn(|cx| {
         if watch.poll_deadline(deadline_ms, now_ms(), cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut stream).poll_shutdown(cx)
+        stream.poll_end(cx)
     })
     .await;
     let mut left = DROPPED_LEN_MAX;
     let _: io::Result<()> = poll_fn(|cx| {
         let mut memory = [0; 2048];
         while watch.poll_deadline(deadline_ms, now_ms(), cx).is_pending() && left > 0 {
-            let mut buf = ReadBuf::new(&mut memory);
-            ready!(Pin::new(&mut stream).poll_read(cx, buf.unfilled()))?;
-            let len = buf.filled().len();
+            let len = ready!(stream.poll_read(cx, &mut memory))?;
             if len == 0 {
                 break;
             }

@@ -25,9 +25,7 @@ mod outgoing;
 mod send;
 #[cfg(test)]
 mod tests;
-mod transport;
 mod watch;
 mod workspace;
 
 pub(crate) use self::connection::{End, serve};
-pub(crate) use self::transport::Transport;

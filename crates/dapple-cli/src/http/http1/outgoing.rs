@@ -2,11 +2,9 @@
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use hyper::rt::Write;
 
 use super::observed::Observed;
 use crate::http::Observer;
@@ -87,9 +85,9 @@ impl Outgoing {
     }
 
     /// Writes some of it: ready with how much, never with nothing written unless there was nothing.
-    pub(super) fn poll_write<S: Write + Unpin>(
+    pub(super) fn poll_write<S: dapple::Connection>(
         &mut self,
-        stream: &mut S,
+        stream: &S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         if self.len == 0 {
@@ -103,7 +101,6 @@ impl Outgoing {
         if self.written > 0 {
             slices[0].advance(self.written);
         }
-        let stream = Pin::new(stream);
         // One buffer is cheaper for the kernel when it comes alone.
         let written = match &slices[..count] {
             [one] => ready!(stream.poll_write(cx, one)),

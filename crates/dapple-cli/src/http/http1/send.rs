@@ -15,7 +15,6 @@ use tracing::debug;
 use super::connection::{Connection, Next};
 use super::detached::Detached;
 use super::outgoing::Outgoing;
-use super::transport::Transport;
 use crate::http::clock::{now_ms, unix_s};
 use crate::http::pace::{Pace, send_pace};
 use crate::http::{Awaited, Body, BodyStream, Reply, Service, Tunnel, trailers};
@@ -142,7 +141,7 @@ pub(super) struct Streaming {
     pace: Option<Pace>,
 }
 
-impl<S: Transport, V: Service> Connection<S, V> {
+impl<S: dapple::Connection, V: Service> Connection<S, V> {
     /// Sends a body whose head waits to be written, and reads that of the request on, where something has it. `None`: all of it is written.
     pub(super) async fn stream(
         &mut self,
@@ -188,7 +187,7 @@ impl<S: Transport, V: Service> Connection<S, V> {
                 }
                 return Poll::Pending;
             }
-            match out.poll_write(&mut self.stream, cx) {
+            match out.poll_write(&self.stream, cx) {
                 Poll::Ready(Ok(len)) => {
                     if let Some(pace) = &mut streaming.pace {
                         pace.moved(len as u64, now_ms());

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{future, io};
@@ -14,7 +14,7 @@ use dapple::net::TcpListener;
 use dapple_http::Request;
 use http::{HeaderMap, StatusCode};
 
-use super::{End, Transport, serve};
+use super::{End, serve};
 use crate::http::connection::Terms;
 use crate::http::tunnel::Duplex;
 use crate::http::{Body, BodyStream, Client, Limits, Observer, Reply, RequestBody, Service, Tunnel};
@@ -53,40 +53,26 @@ impl BodyStream for Endless {
 }
 
 /// A client that takes all at once, and asks for this.
-struct Taker(&'static [u8]);
+struct Taker(Mutex<Option<&'static [u8]>>);
 
-impl hyper::rt::Read for Taker {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        mut buf: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        match std::mem::take(&mut self.0) {
-            [] => Poll::Pending,
-            request => {
-                buf.put_slice(request);
-                Poll::Ready(Ok(()))
+impl dapple::Connection for Taker {
+    fn poll_read(&self, _: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self.0.lock().unwrap().take() {
+            None => Poll::Pending,
+            Some(request) => {
+                buf[..request.len()].copy_from_slice(request);
+                Poll::Ready(Ok(request.len()))
             }
         }
     }
-}
 
-impl hyper::rt::Write for Taker {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(&self, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(buf.len()))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_end(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Transport for Taker {
-    fn abort(self) {}
 }
 
 /// Sends back what comes, until the client ends its side.
@@ -434,7 +420,7 @@ fn a_large_reply_keeps_nobody_from_their_turn() {
     drop(runtime.spawn(async move {
         let client = Client { addr, is_secure: false, color: 0, alternative: None };
         let terms = Terms { limits: Arc::default(), handle: &handle, link: Arc::new(Link::new(None)) };
-        let taker = Taker(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
+        let taker = Taker(Mutex::new(Some(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")));
         has_begun.store(true, std::sync::atomic::Ordering::SeqCst);
         drop(serve(taker, Arc::new(Program), client, terms).await);
     }));

@@ -3,11 +3,9 @@
 use std::cell::RefCell;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use dapple_http::{Field, Found, HeadLimits, HeadScan, Refusal};
-use hyper::rt::{Read, ReadBuf};
 
 use super::outgoing::Outgoing;
 
@@ -116,18 +114,16 @@ impl Workspace {
     }
 
     /// Reads more, up to `len_max` bytes in all that are not dealt with; 0 is the end of the stream.
-    pub(super) fn poll_fill<S: Read + Unpin>(
+    pub(super) fn poll_fill<S: dapple::Connection>(
         &mut self,
-        stream: &mut S,
+        stream: &S,
         len_max: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         if self.filled == self.input.len() {
             self.make_room(len_max);
         }
-        let mut buf = ReadBuf::new(&mut self.input[self.filled..]);
-        ready!(Pin::new(stream).poll_read(cx, buf.unfilled()))?;
-        let len = buf.filled().len();
+        let len = ready!(stream.poll_read(cx, &mut self.input[self.filled..]))?;
         self.filled += len;
         Poll::Ready(Ok(len))
     }

@@ -20,14 +20,13 @@ use super::answer::answer;
 use super::rewind::Rewind;
 use super::streams::Streams;
 use crate::http::connection::Terms;
-use crate::http::http1::Transport;
 use crate::http::{Client, Limits, Service};
 
 /// Serves one connection until either side is done with it, it rests too long, or the server is closing. `first` was read from it
 /// already. All streams have `color`, or one each.
 ///
 /// Not cancel safe: dropped before it resolves, the connection is closed as it is.
-pub(crate) async fn serve<S: Transport, V: Service>(
+pub(crate) async fn serve<S: dapple::Connection, V: Service>(
     (stream, first): (S, Bytes),
     service: Arc<V>,
     client: Client,

@@ -7,16 +7,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use dapple::Connection;
 use dapple_http::frames::{Scanner, Traffic};
-use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBufCursor, Write};
 
-/// See the module.
+/// See the module. What is inside is never pinned.
 pub(super) struct Rewind<S> {
     first: Bytes,
     stream: S,
     scanner: Scanner,
     traffic: Arc<Traffic>,
 }
+
+impl<S> Unpin for Rewind<S> {}
 
 impl<S> Rewind<S> {
     pub(super) fn new(first: Bytes, stream: S, traffic: Arc<Traffic>) -> Rewind<S> {
@@ -45,7 +48,7 @@ thread_local! {
     static PASSING: RefCell<[u8; PASSING_LEN]> = const { RefCell::new([0; PASSING_LEN]) };
 }
 
-impl<S: Read + Unpin> Read for Rewind<S> {
+impl<S: Connection> Read for Rewind<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         if !self.first.is_empty() {
             let len = self.first.len().min(buf.remaining());
@@ -54,40 +57,39 @@ impl<S: Read + Unpin> Read for Rewind<S> {
         }
         PASSING.with_borrow_mut(|passing| {
             let len = passing.len().min(buf.remaining());
-            let mut read = ReadBuf::new(&mut passing[..len]);
-            ready!(Pin::new(&mut self.stream).poll_read(cx, read.unfilled()))?;
-            Poll::Ready(self.take(read.filled(), &mut buf))
+            let count = ready!(self.stream.poll_read(cx, &mut passing[..len]))?;
+            Poll::Ready(self.take(&passing[..count], &mut buf))
         })
     }
 }
 
-impl<S: Write + Unpin> Write for Rewind<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+impl<S: Connection> Write for Rewind<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = self.stream.poll_write(cx, buf);
         self.wrote(result)
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let result = self.stream.poll_write_vectored(cx, bufs);
         self.wrote(result)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.stream.poll_flush(cx);
         self.traffic.set_blocked(flushed.is_pending());
         flushed
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_end(cx)
     }
 }
 
