@@ -1,4 +1,6 @@
-//! `Cache-Control`, of requests and responses (RFC 9111, section 5.2).
+//! `Cache-Control`, of requests and responses (RFC 9111, section 5.2), and fields that are for some caches only (RFC 9213).
+
+use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 /// The directives of one message, as far as a shared cache acts on them. Times are in seconds.
 ///
@@ -57,6 +59,47 @@ impl Control {
             }
         }
         control
+    }
+
+    /// Reads the lines of a targeted field such as `CDN-Cache-Control`, a dictionary of structured fields (RFC 9213, section 2.1).
+    /// `None` where it is absent, empty or malformed: then it counts as if it were not there.
+    ///
+    /// A value of another type than the directive has is read as in [`parse`](Self::parse): such that less is kept.
+    ///
+    /// ```
+    /// use dapple_http::cache::Control;
+    ///
+    /// let control = Control::targeted([&b"max-age=60, must-revalidate"[..]]).unwrap();
+    /// assert!(control.must_revalidate);
+    /// assert_eq!(control.max_age_s, Some(60));
+    /// assert_eq!(Control::targeted([&b"Max-Age = 60"[..]]), None);
+    /// ```
+    pub fn targeted<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Control> {
+        let lines: Vec<&[u8]> = values.into_iter().collect();
+        let members: Dictionary = Parser::new(&lines.join(&b", "[..])).parse().ok()?;
+        let mut control = Control::default();
+        for (name, value) in &members {
+            let item = match value {
+                ListEntry::Item(item) => Some(&item.bare_item),
+                ListEntry::InnerList(_) => None,
+            };
+            match item {
+                Some(BareItem::Boolean(false)) => {}
+                Some(BareItem::Boolean(true)) => control.apply(name.as_str().as_bytes(), None),
+                Some(BareItem::Integer(number)) => {
+                    control.apply_typed(name.as_str(), number.to_string().as_bytes());
+                }
+                _ => control.apply_typed(name.as_str(), b""),
+            }
+        }
+        (!members.is_empty()).then_some(control)
+    }
+
+    /// A directive with a value. `public` has none, so that with one it says nothing.
+    fn apply_typed(&mut self, name: &str, argument: &[u8]) {
+        if name != "public" {
+            self.apply(name.as_bytes(), Some(argument));
+        }
     }
 
     fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
@@ -190,6 +233,32 @@ mod tests {
             assert_eq!(control.no_store, value.contains("no-store"), "{value}");
         }
         assert_eq!(parse("a=\"b\"c, max-age=1").max_age_s, Some(1));
+    }
+
+    fn targeted(lines: &[&str]) -> Option<Control> {
+        Control::targeted(lines.iter().map(|line| line.as_bytes()))
+    }
+
+    #[test]
+    fn targeted_fields_are_dictionaries() {
+        let control = targeted(&["max-age=60, private=\"a\", x=?0", "no-cache;a=b, no-store=?0"]).unwrap();
+        assert!(control.private && control.no_cache && !control.no_store);
+        assert_eq!(control.max_age_s, Some(60));
+        assert_eq!(targeted(&["max-age=1, max-age=99999999999"]).unwrap().max_age_s, Some(SECONDS_MAX));
+        for malformed in
+            [&[][..], &[""], &[" "], &["max-age=1, &&&"], &["MaX-aGe=1"], &["max-age =1"], &["max-age= 1"], &["a,"]]
+        {
+            assert_eq!(targeted(malformed), None, "{malformed:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_type_keeps_less() {
+        for value in ["max-age=\"60\"", "max-age=1.5", "max-age=-1", "max-age", "max-age=a", "max-age=(60)"] {
+            assert_eq!(targeted(&[value]).unwrap().max_age_s, Some(0), "{value}");
+        }
+        let control = targeted(&["no-store=1, private=a, public=1"]).unwrap();
+        assert!(control.no_store && control.private && !control.public);
     }
 
     #[test]

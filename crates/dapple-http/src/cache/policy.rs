@@ -1,7 +1,7 @@
 //! May a response be kept, and is it still fresh (RFC 9111, sections 3 and 4.2)?
 
 use http::header::{AGE, AUTHORIZATION, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, PRAGMA, SET_COOKIE};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::control::{Control, SECONDS_MAX, number};
 use crate::Fields;
@@ -44,14 +44,20 @@ pub enum Verdict {
 
 impl Policy {
     /// The policy of a response to `GET`, or `None` where it may not be kept, or not be of use.
+    ///
+    /// `targets` names the targeted fields that this cache obeys, such as `CDN-Cache-Control`: the first of them that is well-formed
+    /// stands for `Cache-Control` and `Expires`, which then say nothing (RFC 9213, section 2.2).
     pub fn of(
         request: Fields<'_>,
         asked: &Control,
         status: StatusCode,
         response: &HeaderMap,
+        targets: &[HeaderName],
         reception: Reception,
     ) -> Option<Policy> {
-        let control = control_of(response);
+        let targeted = targets.iter().find_map(|name| Control::targeted(values(response, name)));
+        let has_expires = targeted.is_none() && response.contains_key(EXPIRES);
+        let control = targeted.unwrap_or_else(|| Control::parse(values(response, &CACHE_CONTROL)));
         let is_shared = control.public || control.s_maxage_s.is_some();
         let is_forbidden = asked.no_store
             || control.private
@@ -60,21 +66,22 @@ impl Policy {
             || (response.contains_key(SET_COOKIE) && !is_shared);
         let is_heuristic = HEURISTIC.contains(&status.as_u16());
         let is_understood = is_heuristic || UNDERSTOOD.contains(&status.as_u16());
-        let is_meant = is_heuristic || is_shared || control.max_age_s.is_some() || response.contains_key(EXPIRES);
+        let is_meant = is_heuristic || is_shared || control.max_age_s.is_some() || has_expires;
         if is_forbidden || !is_understood || !is_meant {
             return None;
         }
-        let policy = Policy::with(&control, is_heuristic || control.public, response, reception);
+        let lifetime_ms = lifetime_ms(&control, has_expires, is_heuristic || control.public, response, reception);
+        let policy = Policy::with(&control, lifetime_ms, response, reception);
         let can_be_validated = response.contains_key(ETAG) || response.contains_key(LAST_MODIFIED);
         let may_be_stale = policy.stale_if_error_ms > 0 || policy.stale_while_revalidate_ms > 0;
         (policy.is_fresh(reception.received_ms) || can_be_validated || may_be_stale).then_some(policy)
     }
 
-    fn with(control: &Control, is_heuristic: bool, response: &HeaderMap, reception: Reception) -> Policy {
+    fn with(control: &Control, lifetime_ms: u64, response: &HeaderMap, reception: Reception) -> Policy {
         Policy {
             received_ms: reception.received_ms,
             initial_age_ms: initial_age_ms(response, reception),
-            lifetime_ms: lifetime_ms(control, is_heuristic, response, reception),
+            lifetime_ms,
             no_cache: control.no_cache,
             // `s-maxage` has the meaning of `proxy-revalidate` as well (section 5.2.2.10).
             never_stale: control.must_revalidate || control.proxy_revalidate || control.s_maxage_s.is_some(),
@@ -158,8 +165,8 @@ impl Control {
     }
 }
 
-fn control_of(response: &HeaderMap) -> Control {
-    Control::parse(response.get_all(CACHE_CONTROL).iter().map(|value| value.as_bytes()))
+fn values<'a>(response: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    response.get_all(name).into_iter().map(HeaderValue::as_bytes)
 }
 
 /// Section 4.2.3.
@@ -173,13 +180,19 @@ fn initial_age_ms(response: &HeaderMap, reception: Reception) -> u64 {
 }
 
 /// Section 4.2.1.
-fn lifetime_ms(control: &Control, is_heuristic: bool, response: &HeaderMap, reception: Reception) -> u64 {
+fn lifetime_ms(
+    control: &Control,
+    has_expires: bool,
+    is_heuristic: bool,
+    response: &HeaderMap,
+    reception: Reception,
+) -> u64 {
     if let Some(max_s) = control.s_maxage_s.or(control.max_age_s) {
         return 1_000 * max_s;
     }
     let date_ms = date_ms(response).unwrap_or(reception.received_ms);
     let mut expires = response.get_all(EXPIRES).iter();
-    if let Some(expires_at) = expires.next() {
+    if has_expires && let Some(expires_at) = expires.next() {
         // A date that is none, such as `0`, is in the past (section 5.3); so are two that differ.
         let is_one = expires.all(|other| other == expires_at);
         let at_s = seconds(expires_at.as_bytes()).filter(|_| is_one).unwrap_or(0);

@@ -89,7 +89,7 @@ impl Fetch {
         self.cache.pseudonym.add_to(&mut not_modified, http::Version::HTTP_11);
         let headers = merged(&known, &not_modified);
         let list = fields(&self.request);
-        let policy = Policy::of(Fields::new(&list), &self.asked, stale.status, &headers, reception);
+        let policy = Policy::of(Fields::new(&list), &self.asked, stale.status, &headers, &[], reception);
         let selection = Selection::of(&headers, Fields::new(&list));
         let (kept, sent) = match policy.zip(selection) {
             Some((policy, selection)) => {
@@ -111,7 +111,7 @@ impl Fetch {
     async fn take(mut self, mut answer: Answer, requested_ms: u64) {
         let reception = Reception { requested_ms, received_ms: unix_ms() };
         let list = fields(&self.request);
-        let policy = Policy::of(Fields::new(&list), &self.asked, answer.status, &answer.headers, reception);
+        let policy = Policy::of(Fields::new(&list), &self.asked, answer.status, &answer.headers, &[], reception);
         let selection = Selection::of(&answer.headers, Fields::new(&list));
         drop(list);
         let len = answer.body.len();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use http::header::CDN_CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::{Control, Policy, Reception, Verdict};
@@ -29,12 +30,22 @@ fn fields(text: &str) -> HeaderMap {
 }
 
 fn policy_at(request: &str, status: u16, response: &str, reception: Reception) -> Option<Policy> {
+    policy_with(request, status, response, &[], reception)
+}
+
+fn policy_with(
+    request: &str,
+    status: u16,
+    response: &str,
+    targets: &[HeaderName],
+    reception: Reception,
+) -> Option<Policy> {
     let request = fields(request);
     let list: Vec<Field<'_>> =
         request.iter().map(|(name, value)| Field { name: name.as_str(), value: value.as_bytes() }).collect();
     let list = Fields::new(&list);
     let asked = Control::of_request(list);
-    Policy::of(list, &asked, StatusCode::from_u16(status).unwrap(), &fields(response), reception)
+    Policy::of(list, &asked, StatusCode::from_u16(status).unwrap(), &fields(response), targets, reception)
 }
 
 fn policy(request: &str, status: u16, response: &str) -> Option<Policy> {
@@ -147,4 +158,32 @@ fn what_may_stand_in_for_an_error() {
     assert!(!may("cache-control: max-age=10, stale-if-error=5, must-revalidate", "", 14));
     assert!(!may("cache-control: max-age=10", "", 11));
     assert!(may("cache-control: max-age=10", "stale-if-error=5", 14));
+}
+
+/// RFC 9213.
+#[test]
+fn a_targeted_field_stands_for_cache_control_and_expires() {
+    let reception = Reception { requested_ms: NOW_MS, received_ms: NOW_MS };
+    let lifetime = |response: &str, targets: &[HeaderName]| {
+        policy_with("", 200, response, targets, reception).map(|policy| policy.fresh_for_s(NOW_MS))
+    };
+    for (response, of_target, of_others) in [
+        ("cdn-cache-control: max-age=60", Some(60), None),
+        ("cdn-cache-control: max-age=60\ncache-control: max-age=5", Some(60), Some(5)),
+        ("cdn-cache-control: max-age=60\ncache-control: no-store", Some(60), None),
+        ("cdn-cache-control: max-age=60\ncdn-cache-control: s-maxage=70\nexpires: 0", Some(70), None),
+        ("cdn-cache-control: no-store\ncache-control: max-age=5", None, Some(5)),
+        ("cdn-cache-control: private\nexpires: @5", None, Some(5)),
+        ("cdn-cache-control: max-age=0\nexpires: @5", None, Some(5)),
+        ("cdn-cache-control: x\nexpires: @5", None, Some(5)),
+        ("cdn-cache-control: max-age=60, &&\ncache-control: max-age=5", Some(5), Some(5)),
+        ("cdn-cache-control: ,\ncache-control: max-age=5", Some(5), Some(5)),
+        ("cdn-cache-control: max-age=\"60\"\ncache-control: max-age=5", None, Some(5)),
+        ("cdn-cache-control: public\nlast-modified: @-1000", Some(100), Some(100)),
+    ] {
+        assert_eq!(lifetime(response, &[CDN_CACHE_CONTROL]), of_target, "{response}");
+        assert_eq!(lifetime(response, &[]), of_others, "{response}");
+    }
+    let both = "a-cache-control: &&\ncdn-cache-control: max-age=60\ncache-control: max-age=5";
+    assert_eq!(lifetime(both, &[HeaderName::from_static("a-cache-control"), CDN_CACHE_CONTROL]), Some(60));
 }
