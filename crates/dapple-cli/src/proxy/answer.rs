@@ -13,17 +13,18 @@ use dapple_http::{Form, Request};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
+use super::cache::Address;
 use super::failure::Failure;
 use super::fields;
 use super::hints::{self, Hints};
-use super::lookup::Wish;
+use super::lookup::{Looked, Query, Wish};
 use super::proxy::Proxy;
 use super::reply::{self, Note};
 use super::status;
 use super::tally::{Count, Place};
 use super::tunnel::Tunneling;
 use super::upstream::{Answer, Origin, Outgoing};
-use crate::http::{Awaited, Body, Client, Reply, RequestBody, Service};
+use crate::http::{Awaited, Body, Client, Reply, RequestBody, Served, Service};
 
 impl Service for Proxy {
     async fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
@@ -116,24 +117,29 @@ impl Proxy {
         if self.forwarded {
             fields::add_forwarded(&mut headers, client.addr.ip());
         }
-        let uri = uri(&origin, request.path, request.query);
+        let address = address(&origin, request.path, request.query);
         let target = target(request)?;
         let outgoing = Outgoing { origin, method: request.method.clone(), target, headers, hints: None };
-        let is_plain = body.len() == Some(0) && matches!(request.method, Method::GET | Method::HEAD);
-        if is_plain && let Some(wish) = Wish::of(request) {
-            return self.through_cache(request, body, &wish, &uri, outgoing).await;
+        let wish = match Wish::of(request, body) {
+            Ok(wish) => wish,
+            Err(why) => return self.pass(request, outgoing, body, &address, why).await,
+        };
+        let (selecting, interims) = (request.fields, body.interims());
+        let query = Query { request, selecting, wish: &wish, address: &address, interims };
+        let mut served = Served { upstream: None, head_us: 0, tries: 0 };
+        match self.cache.look_up(query, outgoing, &mut served).await? {
+            Looked::Reply(reply) => Ok(reply),
+            Looked::Pass(outgoing, why) => self.pass(request, outgoing, body, &address, why).await,
         }
-        let why = if is_plain { "request" } else { "method" };
-        self.pass(request, outgoing, body, &uri, why).await
     }
 
     /// Through to the origin and back, with nothing kept.
-    pub(super) async fn pass(
+    async fn pass(
         &self,
         request: &Request<'_>,
         mut outgoing: Outgoing,
         body: &mut RequestBody<'_>,
-        uri: &str,
+        address: &Address,
         why: &'static str,
     ) -> Result<Reply, Failure> {
         self.tally.one(Count::Passed);
@@ -142,7 +148,7 @@ impl Proxy {
         let sending = self.upstream.send(&outgoing, body);
         let answer = hints::passed_on(outgoing.hints.as_deref(), interims, &self.pseudonym, sending).await?;
         if !request.method.is_safe() && (answer.status.is_success() || answer.status.is_redirection()) {
-            self.invalidate(uri, &outgoing.origin, &answer.headers);
+            self.cache.changed(address, &answer.headers);
         }
         let Answer { version, status, mut headers, content_len, body, is_early } = answer;
         self.pseudonym.add_to(&mut headers, version);
@@ -151,21 +157,6 @@ impl Proxy {
         let mut reply = reply::of_stream(status, headers, body, content_len, request.method == Method::HEAD);
         reply.close = is_early;
         Ok(reply)
-    }
-
-    /// Something was changed, and perhaps something else of the same origin with it (RFC 9111, section 4.4).
-    fn invalidate(&self, uri: &str, origin: &Origin, answer: &HeaderMap) {
-        self.cache.invalidate(uri);
-        let base = self::uri(origin, "", None);
-        for name in [http::header::LOCATION, http::header::CONTENT_LOCATION] {
-            let Some(location) = answer.get(name).and_then(|location| location.to_str().ok()) else { continue };
-            let location = location.split('#').next().unwrap_or(location);
-            if location.starts_with('/') && !location.starts_with("//") {
-                self.cache.invalidate(&format!("{base}{location}"));
-            } else if location.strip_prefix(&base).is_some_and(|rest| rest.starts_with('/')) {
-                self.cache.invalidate(location);
-            }
-        }
     }
 
     /// A request for the proxy itself.
@@ -243,18 +234,18 @@ fn origin(authority: Option<&str>, default: Option<u16>) -> Result<Origin, Failu
     Ok(Origin { host: host.to_ascii_lowercase(), port })
 }
 
-/// The whole address, written in one way only: what the cache knows it by.
-fn uri(origin: &Origin, path: &str, query: Option<&str>) -> String {
+/// What the cache knows a response by.
+fn address(origin: &Origin, path: &str, query: Option<&str>) -> Address {
     let Origin { host, port } = origin;
-    let mut uri = match port {
-        80 => format!("http://{host}{path}"),
-        port => format!("http://{host}:{port}{path}"),
+    let base = match port {
+        80 => format!("http://{host}"),
+        port => format!("http://{host}:{port}"),
     };
-    if let Some(query) = query {
-        uri.push('?');
-        uri.push_str(query);
-    }
-    uri
+    let target = match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    Address { scope: String::new(), base, target }
 }
 
 /// The target as an origin gets it; `OPTIONS` without a path is for the server as a whole (RFC 9112, section 3.2.4).
@@ -276,7 +267,7 @@ const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "pr
 
 #[cfg(test)]
 mod tests {
-    use super::{origin, uri};
+    use super::{address, origin};
 
     #[test]
     fn authorities() {
@@ -303,6 +294,7 @@ mod tests {
     #[test]
     fn one_address_is_written_in_one_way() {
         let origin = origin(Some("A.b:80"), None).unwrap();
-        assert_eq!(uri(&origin, "/x", Some("y")), "http://a.b/x?y");
+        let address = address(&origin, "/x", Some("y"));
+        assert_eq!((&*address.base, &*address.target), ("http://a.b", "/x?y"));
     }
 }

@@ -1,25 +1,23 @@
-//! A request that the cache may have a part in.
+//! A request that a cache may have a part in.
 
 use std::sync::Arc;
 
-use dapple_http::Request;
 use dapple_http::cache::Control;
+use dapple_http::{Fields, Request};
 use http::header::{HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::cache::fetch::Fetch;
 use super::cache::fill::{Head, Reader};
 use super::cache::shard::Joined;
-use super::cache::{Fill, Found, Key, Outcome, Stored};
-use super::failure::Failure;
+use super::cache::source::{Failure, Outgoing, Source};
+use super::cache::{Address, Cache, Fill, Found, Key, Outcome, Stored};
 use super::fields;
 use super::hints::{self, Hints};
-use super::proxy::Proxy;
 use super::reply::{self, Note};
 use super::tally::Count;
-use super::upstream::Outgoing;
 use crate::http::clock::unix_ms;
-use crate::http::{Body, Interims, Reply, RequestBody};
+use crate::http::{Body, Interims, Reply, RequestBody, Served};
 
 /// What a request wants of the cache.
 pub(crate) struct Wish {
@@ -31,13 +29,20 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// `None` where nothing may be kept, and what is kept is not wanted.
-    pub(crate) fn of(request: &Request<'_>) -> Option<Wish> {
+    /// An error says why the cache has no part in it, in the words of `Cache-Status`: it is no method for caches; or nothing may be kept,
+    /// and what is kept is not wanted.
+    pub(crate) fn of(request: &Request<'_>, body: &RequestBody<'_>) -> Result<Wish, &'static str> {
+        if body.len() != Some(0) || !matches!(request.method, Method::GET | Method::HEAD) {
+            return Err("method");
+        }
         let control = Control::of_request(request.fields);
         let has = |name: &str| request.fields.first(name).is_some();
         // These ask about the state of the resource itself (RFC 9111, section 4.3.2).
         let asks_origin = has("if-match") || has("if-unmodified-since");
-        (!control.no_store && !asks_origin).then(|| Wish {
+        if control.no_store || asks_origin {
+            return Err("request");
+        }
+        Ok(Wish {
             control,
             is_authorized: has("authorization"),
             is_partial: has("range") || request.method == Method::HEAD,
@@ -50,71 +55,91 @@ impl Wish {
     }
 }
 
-impl Proxy {
-    /// From the cache, or through it.
-    pub(super) async fn through_cache(
-        &self,
-        request: &Request<'_>,
-        body: &mut RequestBody<'_>,
-        wish: &Wish,
-        uri: &str,
-        outgoing: Outgoing,
-    ) -> Result<Reply, Failure> {
-        let key = self.cache.key(uri);
-        let shard = self.cache.shard(&key);
+/// One request, and all that decides what it gets.
+#[derive(Clone, Copy)]
+pub(crate) struct Query<'q> {
+    /// As the client sent it: by its fields it is judged what of a response the client gets.
+    pub(crate) request: &'q Request<'q>,
+    /// The fields by which responses differ, as the server gets them.
+    pub(crate) selecting: Fields<'q>,
+    pub(crate) wish: &'q Wish,
+    pub(crate) address: &'q Address,
+    pub(crate) interims: Option<&'q Interims>,
+}
+
+/// What comes of a query.
+pub(crate) enum Looked<O> {
+    Reply(Reply),
+    /// A server has to be asked for what is not kept; why, in the words of `Cache-Status`.
+    Pass(O, &'static str),
+}
+
+impl<S: Source> Cache<S> {
+    /// From the cache, or through it. Notes in `served` which server was asked.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer.
+    pub(super) async fn look_up(
+        self: &Arc<Cache<S>>,
+        query: Query<'_>,
+        outgoing: S::Outgoing,
+        served: &mut Served,
+    ) -> Result<Looked<S::Outgoing>, S::Failure> {
+        let key = self.key(query.address);
+        let shard = self.shard(&key);
+        let Query { request, selecting, wish, .. } = query;
         let (asked, is_authorized, now_ms) = (&wish.control, wish.is_authorized, unix_ms());
-        let found = shard.with(|shard| shard.look_up(&key, request.fields, asked, is_authorized, now_ms)).await;
+        let found = shard.with(|shard| shard.look_up(&key, selecting, asked, is_authorized, now_ms)).await;
         let (stale, why) = match found {
             Found::Fresh(stored, is_fresh) => {
                 self.tally.one(Count::Hits);
                 if !is_fresh {
                     self.tally.one(Count::Stale);
                 }
-                return Ok(reply::of_stored(&stored, request, now_ms, &Note::Hit));
+                return Ok(Looked::Reply(reply::of_stored(&stored, request, now_ms, &Note::Hit)));
             }
             Found::FreshEnough(stored) => {
                 self.tally.one(Count::Hits);
                 self.tally.one(Count::Stale);
-                let fetch = self.fetch(request, wish, key.clone(), outgoing, Some(stored.clone()));
+                let fetch = self.fetch(query, key.clone(), outgoing, Some(stored.clone()));
                 self.refresh(fetch).await;
-                return Ok(reply::of_stored(&stored, request, now_ms, &Note::Hit));
+                return Ok(Looked::Reply(reply::of_stored(&stored, request, now_ms, &Note::Hit)));
             }
             Found::Stale(stored) => (Some(stored), "stale"),
             Found::Missing => (None, "uri-miss"),
             Found::OtherVariants => (None, "vary-miss"),
         };
         if wish.control.only_if_cached {
-            return Err(Failure::OnlyIfCached);
+            return Err(S::Failure::ONLY_IF_CACHED);
         }
         if wish.is_partial {
-            return self.pass(request, outgoing, body, uri, why).await;
+            return Ok(Looked::Pass(outgoing, why));
         }
         self.tally.one(Count::Misses);
-        self.fetched(request, body.interims(), wish, key, outgoing, stale, why).await
+        self.fetched(query, key, outgoing, stale, why, served).await.map(Looked::Reply)
     }
 
     /// Joins the fetch of another request, or makes one. Interim responses are for the request that makes it.
-    #[allow(clippy::too_many_arguments, reason = "all that is known of a request")]
     async fn fetched(
-        &self,
-        request: &Request<'_>,
-        interims: Option<&Interims>,
-        wish: &Wish,
+        self: &Arc<Cache<S>>,
+        query: Query<'_>,
         key: Key,
-        mut outgoing: Outgoing,
+        outgoing: S::Outgoing,
         stale: Option<Arc<Stored>>,
         why: &'static str,
-    ) -> Result<Reply, Failure> {
-        let hints = Hints::wanted(interims);
-        outgoing.hints.clone_from(&hints);
-        let fetch = self.fetch(request, wish, key.clone(), outgoing, stale);
-        let shard = self.cache.shard(&key);
+        served: &mut Served,
+    ) -> Result<Reply, S::Failure> {
+        let hints = Hints::wanted(query.interims);
+        let mut fetch = self.fetch(query, key.clone(), outgoing, stale);
+        fetch.outgoing.parts().hints.clone_from(&hints);
+        let shard = self.shard(&key);
         let mut is_entered = false;
-        if wish.may_join() {
+        if query.wish.may_join() {
             match shard.with(|shard| shard.join(&key, &fetch.fill)).await {
                 Joined::Yours => is_entered = true,
                 Joined::Wait(other) => {
-                    if let Some(reply) = self.collapsed(request, other.join(), why).await {
+                    if let Some(reply) = self.collapsed(query, other.join(), why).await {
                         self.tally.one(Count::Collapsed);
                         return reply;
                     }
@@ -124,11 +149,17 @@ impl Proxy {
         if !is_entered {
             shard.with(|shard| shard.enter(&key, &fetch.fill, false)).await;
         }
-        let Some(mut reader) = fetch.fill.join() else { return Err(Failure::Busy) };
-        self.upstream.spawn(fetch.run());
-        match hints::passed_on(hints.as_deref(), interims, &self.pseudonym, reader.outcome()).await {
-            Outcome::Response(head) => Ok(of_head(request, &head, reader, why, false)),
-            Outcome::Stored(stored, failure) => Ok(self.of_stored(request, &stored, failure.is_some(), false)),
+        let fill = fetch.fill.clone();
+        // Nothing of it can have gone before its first reader is there.
+        let Some(mut reader) = fill.join() else { return Err(S::Failure::given_up()) };
+        self.source.spawn(fetch.run());
+        let outcome = hints::passed_on(hints.as_deref(), query.interims, &self.pseudonym, reader.outcome()).await;
+        if let Some(asked) = fill.take_served() {
+            *served = asked;
+        }
+        match outcome {
+            Outcome::Response(head) => Ok(of_head(query.request, &head, reader, why, false)),
+            Outcome::Stored(stored, is_stale) => Ok(self.of_stored(query.request, &stored, is_stale, false)),
             Outcome::Failed(failure) => Err(failure),
         }
     }
@@ -136,29 +167,29 @@ impl Proxy {
     /// The reply from another request's fetch; `None` where that does not suit this one.
     async fn collapsed(
         &self,
-        request: &Request<'_>,
-        reader: Option<Reader>,
+        query: Query<'_>,
+        reader: Option<Reader<S::Failure>>,
         why: &'static str,
-    ) -> Option<Result<Reply, Failure>> {
+    ) -> Option<Result<Reply, S::Failure>> {
         let mut reader = reader?;
         match reader.outcome().await {
             Outcome::Response(head) => {
-                let suits = head.selection.as_ref().is_some_and(|selection| selection.matches(request.fields));
-                suits.then(|| Ok(of_head(request, &head, reader, why, true)))
+                let suits = head.selection.as_ref().is_some_and(|selection| selection.matches(query.selecting));
+                suits.then(|| Ok(of_head(query.request, &head, reader, why, true)))
             }
-            Outcome::Stored(stored, failure) => {
-                let suits = stored.selection.matches(request.fields);
-                suits.then(|| Ok(self.of_stored(request, &stored, failure.is_some(), true)))
+            Outcome::Stored(stored, is_stale) => {
+                let suits = stored.selection.matches(query.selecting);
+                suits.then(|| Ok(self.of_stored(query.request, &stored, is_stale, true)))
             }
             Outcome::Failed(failure) => Some(Err(failure)),
         }
     }
 
-    /// Fetches again what has just been sent, unless somebody does already.
-    async fn refresh(&self, fetch: Fetch) {
-        let joined = self.cache.shard(&fetch.key).with(|shard| shard.join(&fetch.key, &fetch.fill)).await;
+    /// Fetches again what has just been sent, unless another request's fetch does already.
+    async fn refresh(&self, fetch: Fetch<S>) {
+        let joined = self.shard(&fetch.key).with(|shard| shard.join(&fetch.key, &fetch.fill)).await;
         match joined {
-            Joined::Yours => self.upstream.spawn(fetch.run()),
+            Joined::Yours => self.source.spawn(fetch.run()),
             // Dropping it takes nothing out of the shard that it has not put in.
             Joined::Wait(_) => drop(fetch),
         }
@@ -173,25 +204,26 @@ impl Proxy {
     }
 
     fn fetch(
-        &self,
-        request: &Request<'_>,
-        wish: &Wish,
+        self: &Arc<Cache<S>>,
+        query: Query<'_>,
         key: Key,
-        mut outgoing: Outgoing,
+        mut outgoing: S::Outgoing,
         stale: Option<Arc<Stored>>,
-    ) -> Fetch {
-        // What is fetched is for all: the whole, whoever caused it.
-        outgoing.method = Method::GET;
+    ) -> Fetch<S> {
+        // What is fetched is for all: the whole, whichever request caused it.
+        let parts = outgoing.parts();
+        *parts.method = Method::GET;
         for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE, RANGE] {
-            outgoing.headers.remove(name);
+            parts.headers.remove(name);
         }
+        *parts.hints = None;
         Fetch {
-            cache: self.cache.clone(),
+            cache: self.clone(),
             key,
             fill: Arc::new(Fill::default()),
             outgoing,
-            request: all_fields(request),
-            asked: wish.control,
+            request: all_fields(query.selecting),
+            asked: query.wish.control,
             stale,
             is_ended: false,
         }
@@ -199,7 +231,13 @@ impl Proxy {
 }
 
 /// A response that is on its way.
-fn of_head(request: &Request<'_>, head: &Head, reader: Reader, why: &'static str, collapsed: bool) -> Reply {
+fn of_head<F: Failure>(
+    request: &Request<'_>,
+    head: &Head,
+    reader: Reader<F>,
+    why: &'static str,
+    collapsed: bool,
+) -> Reply {
     let note = Note::Fetched { why, stored: head.is_kept, collapsed };
     if let Some(reply) = reply::not_modified(request, head.status, &head.headers, &note) {
         return reply;
@@ -214,12 +252,12 @@ fn of_head(request: &Request<'_>, head: &Head, reader: Reader, why: &'static str
     reply::of_stream(head.status, headers, body, None, false)
 }
 
-/// The fields as the client sent them: by them it is judged what may be kept, and for whom.
-fn all_fields(request: &Request<'_>) -> HeaderMap {
+/// The fields as a map: by them it is judged what may be kept, and for whom.
+fn all_fields(fields: Fields<'_>) -> HeaderMap {
     let pair = |name: &str, value: &[u8]| {
         HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_bytes(value).ok())
     };
-    request.fields.iter().filter_map(|field| pair(field.name, field.value)).fold(
+    fields.iter().filter_map(|field| pair(field.name, field.value)).fold(
         HeaderMap::new(),
         |mut headers, (name, value)| {
             headers.append(name, value);

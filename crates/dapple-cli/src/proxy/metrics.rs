@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::proxy::Proxy;
-use super::status::{self, CacheStatus};
 use super::tally::Count;
 use crate::observe::metrics::exposition::{Exposition, Kind};
 use crate::observe::metrics::listener::Numbers;
@@ -32,7 +31,8 @@ impl Numbers for ProxyNumbers {
             metrics.write(&mut out);
         }
         connections(proxy, &mut out);
-        gauges(proxy, &status::cache(proxy).await, proxy.upstream.idle_len().await, &mut out);
+        proxy.cache.write_metrics(&mut out).await;
+        gauges(proxy, proxy.upstream.idle_len().await, &mut out);
         for (count, name, help) in COUNTERS {
             out.single(name, Kind::Counter, help, proxy.tally.sum(count) as f64);
         }
@@ -59,11 +59,8 @@ fn connections(proxy: &Proxy, out: &mut Exposition) {
     }
 }
 
-fn gauges(proxy: &Proxy, cache: &CacheStatus, idle_len: usize, out: &mut Exposition) {
+fn gauges(proxy: &Proxy, idle_len: usize, out: &mut Exposition) {
     let gauges = [
-        ("dapple_cache_entries", "Addresses in the cache.", cache.addresses as u64),
-        ("dapple_cache_bytes", "Memory of the responses in the cache.", cache.bytes),
-        ("dapple_cache_fetches", "Responses that are on their way into the cache.", cache.fetches as u64),
         ("dapple_tunnels_open", "Tunnels that are open.", proxy.tally.tunnels_open() as u64),
         (
             "dapple_upstream_connections_open",
@@ -79,19 +76,10 @@ fn gauges(proxy: &Proxy, cache: &CacheStatus, idle_len: usize, out: &mut Exposit
     for (name, help, value) in gauges {
         out.single(name, Kind::Gauge, help, value as f64);
     }
-    let help = "Addresses that had to leave the cache for others.";
-    out.single("dapple_cache_evictions_total", Kind::Counter, help, cache.evictions as f64);
 }
 
 /// What is counted, and as what it shows.
-const COUNTERS: [(Count, &str, &str); 16] = [
-    (Count::Hits, "dapple_cache_hits_total", "Requests that were answered from the cache."),
-    (Count::Misses, "dapple_cache_misses_total", "Requests for which a server had to be asked, on the cache's behalf."),
-    (Count::Collapsed, "dapple_cache_collapsed_total", "Misses that were answered by the fetch of another request."),
-    (Count::Revalidated, "dapple_cache_revalidated_total", "Stored responses that a server said are still right."),
-    (Count::Stale, "dapple_cache_stale_total", "Stale responses that were sent."),
-    (Count::Passed, "dapple_cache_passed_total", "Requests that the cache has no part in."),
-    (Count::BytesToClients, "dapple_cache_sent_bytes_total", "Bytes of bodies that came from memory."),
+const COUNTERS: [(Count, &str, &str); 9] = [
     (Count::Refused, "dapple_proxy_refused_total", "Requests for what may not be reached."),
     (Count::Failed, "dapple_proxy_failed_total", "Requests that were answered with an error of the proxy's own."),
     (Count::FetchesFailed, "dapple_upstream_fetches_failed_total", "Requests to servers that came to no response."),

@@ -35,6 +35,7 @@ mod proxy;
 mod reply;
 mod reverse;
 mod rules;
+mod source;
 mod status;
 mod tally;
 mod tunnel;
@@ -103,7 +104,7 @@ fn announce(args: &Args, addrs: &[SocketAddr], workers: usize) {
     let noun = if workers == 1 { "worker" } else { "workers" };
     let note = if args.runtime.serial { ", all on the default color" } else { "" };
     let addrs: Vec<String> = addrs.iter().map(|addr| format!("http://{addr}")).collect();
-    let (addrs, cache_mb) = (addrs.join(" and "), args.cache.cache_mb);
+    let (addrs, cache_mb) = (addrs.join(" and "), args.cache.mb());
     let mut stdout = io::stdout().lock();
     let line = format!("dapple: proxy on {addrs} with {cache_mb} MiB of cache and {workers} {noun}{note}");
     // A closed stdout is no reason not to serve.

@@ -10,6 +10,7 @@ use super::args::Args;
 use super::cache::Cache;
 use super::fields::Pseudonym;
 use super::rules::Rules;
+use super::source::Origins;
 use super::tally::Tally;
 use super::upstream::Upstream;
 use crate::observe::Observing;
@@ -30,7 +31,7 @@ use crate::server::Admission;
 ///
 /// With `--serial` all of these are the default color; nothing else changes.
 pub(crate) struct Proxy {
-    pub(crate) cache: Arc<Cache>,
+    pub(crate) cache: Arc<Cache<Origins>>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) pseudonym: Pseudonym,
     pub(crate) tally: Arc<Tally>,
@@ -72,8 +73,8 @@ impl Proxy {
             handle.clone(),
         );
         let upstream = Arc::new(upstream);
-        let (bytes_max, object_max) = (args.cache.cache_mb << 20, args.cache.object_max_kb << 10);
-        let cache = Cache::new(bytes_max, object_max, args.runtime.serial, upstream.clone(), pseudonym.clone());
+        let (cache_mb, source) = (args.cache.mb(), Origins(upstream.clone()));
+        let cache = Cache::new(cache_mb, &args.cache, args.runtime.serial, source, pseudonym.clone(), tally.clone());
         Proxy {
             cache: Arc::new(cache),
             upstream,

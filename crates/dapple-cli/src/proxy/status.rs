@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::cache::numbers::CacheStatus;
 use super::proxy::Proxy;
 use super::tally::Count;
 
@@ -59,34 +60,9 @@ struct Tunnels {
     bytes: u64,
 }
 
-/// What the cache holds.
-#[derive(Default, Serialize)]
-pub(crate) struct CacheStatus {
-    pub(crate) addresses: usize,
-    pub(crate) bytes: u64,
-    pub(crate) evictions: u64,
-    /// Responses on their way.
-    pub(crate) fetches: usize,
-    shards: usize,
-}
-
-/// Asks each shard, in its own color.
-pub(crate) async fn cache(proxy: &Proxy) -> CacheStatus {
-    let mut cache = CacheStatus { shards: proxy.cache.shards.len(), ..CacheStatus::default() };
-    for shard in &proxy.cache.shards {
-        let (len, bytes, evictions, fills) =
-            shard.with(|shard| (shard.len(), shard.bytes(), shard.evictions(), shard.fills())).await;
-        cache.addresses += len;
-        cache.bytes += bytes;
-        cache.evictions += evictions;
-        cache.fetches += fills;
-    }
-    cache
-}
-
 /// Collects the numbers.
 pub(crate) async fn collect(proxy: &Proxy, color: u64) -> String {
-    let cache = cache(proxy).await;
+    let cache = proxy.cache.status().await;
     let tally = &proxy.tally;
     let upstream = UpstreamStatus {
         open: proxy.upstream.open_len(),

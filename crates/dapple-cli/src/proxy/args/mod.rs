@@ -95,7 +95,7 @@ pub(crate) struct AllowArgs {
 pub(crate) struct CacheArgs {
     /// Memory for the cache, in MiB; 0 keeps nothing
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(0..=1 << 24))]
-    pub(crate) cache_mb: u64,
+    cache_mb: u64,
 
     /// The largest response that is kept, in KiB; at most half of a shard of the cache
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = number::<u64>(1..=1 << 24))]
@@ -178,6 +178,13 @@ impl AllowArgs {
             true => Ok(()),
             false => Err(ProxyError::Open(addr)),
         }
+    }
+}
+
+impl CacheArgs {
+    /// Memory for the cache of a forward proxy, in MiB.
+    pub(crate) fn mb(&self) -> u64 {
+        self.cache_mb
     }
 }
 

@@ -1,4 +1,4 @@
-//! Asking an origin, for all who wait.
+//! Asking a server, for all requests that wait for the answer.
 
 use std::sync::Arc;
 
@@ -10,23 +10,22 @@ use http::{HeaderMap, StatusCode};
 use tracing::debug;
 
 use super::fill::Head;
+use super::source::{Answer, Failure, Outgoing, Source};
 use super::{Cache, Fill, Key, Outcome, Stored};
-use crate::http::RequestBody;
+use crate::http::Served;
 use crate::http::clock::unix_ms;
 use crate::http::hyper::fields;
-use crate::proxy::failure::Failure;
 use crate::proxy::tally::Count;
-use crate::proxy::upstream::{Answer, Outgoing};
 
 /// One question to an origin, in a task of its own: the others wait for it also when the client that asked first goes away.
 /// However it ends, the shard and the readers learn of it.
-pub(crate) struct Fetch {
-    pub(crate) cache: Arc<Cache>,
+pub(crate) struct Fetch<S: Source> {
+    pub(crate) cache: Arc<Cache<S>>,
     pub(crate) key: Key,
-    pub(crate) fill: Arc<Fill>,
+    pub(crate) fill: Arc<Fill<S::Failure>>,
     /// The request as it goes to the origin, with nothing that makes its answer partial or conditional.
-    pub(crate) outgoing: Outgoing,
-    /// The fields of the request as the client sent them.
+    pub(crate) outgoing: S::Outgoing,
+    /// The fields of the request by which it is judged what may be kept, and for whom.
     pub(crate) request: HeaderMap,
     pub(crate) asked: Control,
     /// What is to be validated.
@@ -34,50 +33,52 @@ pub(crate) struct Fetch {
     pub(crate) is_ended: bool,
 }
 
-impl Fetch {
+impl<S: Source> Fetch<S> {
     /// Asks, tells, and keeps what may be kept.
     pub(crate) async fn run(mut self) {
         let requested_ms = unix_ms();
-        let mut answer = self.ask(self.stale.clone()).await;
+        let mut served = Served { upstream: None, head_us: 0, tries: 0 };
+        let mut answer = self.ask(self.stale.clone(), &mut served).await;
         if let Some(stale) = self.stale.clone()
             && let Ok(not_modified) = &answer
             && not_modified.status == StatusCode::NOT_MODIFIED
         {
             if is_about(&stale.headers(), &not_modified.headers) {
                 let reception = Reception { requested_ms, received_ms: unix_ms() };
+                self.fill.set_served(served);
                 return self.revalidated(&stale, not_modified.headers.clone(), reception).await;
             }
             // It is about some other state than the one that is here.
-            answer = self.ask(None).await;
+            answer = self.ask(None, &mut served).await;
         }
+        self.fill.set_served(served);
         let is_failed = answer.as_ref().map_or(true, |answer| REPLACED.contains(&answer.status.as_u16()));
         if let Some(stale) = self.stale.clone().filter(|_| is_failed) {
             if stale.policy.may_replace_error(&self.asked, unix_ms()) {
-                let why = answer.err().unwrap_or_else(|| Failure::Broken("it answered with an error".to_owned()));
-                return self.end(Some(Outcome::Stored(stale, Some(why))), None).await;
+                return self.end(Outcome::Stored(stale, true), None).await;
             }
             if stale.policy.is_never_stale() {
-                answer = answer.map_err(|failure| Failure::NeverStale(Box::new(failure)));
+                answer = answer.map_err(Failure::never_stale);
             }
         }
         match answer {
             Ok(answer) => self.take(answer, requested_ms).await,
-            Err(failure) => self.end(Some(Outcome::Failed(failure)), None).await,
+            Err(failure) => self.end(Outcome::Failed(failure), None).await,
         }
     }
 
     /// Sends the request; with `known`, for the case that the origin has something else by now.
-    async fn ask(&self, known: Option<Arc<Stored>>) -> Result<Answer, Failure> {
+    async fn ask(&self, known: Option<Arc<Stored>>, served: &mut Served) -> Result<Answer, S::Failure> {
         let mut outgoing = self.outgoing.clone();
         if let Some(known) = known {
             let stored = &known.head.headers;
             for (of_response, of_request) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
                 if let Some(value) = stored.get(of_response) {
-                    outgoing.headers.insert(of_request, value.clone());
+                    outgoing.parts().headers.insert(of_request, value.clone());
                 }
             }
         }
-        self.cache.upstream.send(&outgoing, &mut RequestBody::empty()).await
+        self.cache.source.ask(&outgoing, served).await
     }
 
     /// The origin says that what is stored is still right (RFC 9111, section 4.3.4).
@@ -89,7 +90,7 @@ impl Fetch {
         self.cache.pseudonym.add_to(&mut not_modified, http::Version::HTTP_11);
         let headers = merged(&known, &not_modified);
         let list = fields(&self.request);
-        let policy = Policy::of(Fields::new(&list), &self.asked, stale.status, &headers, &[], reception);
+        let policy = Policy::of(Fields::new(&list), &self.asked, stale.status, &headers, S::TARGETS, reception);
         let selection = Selection::of(&headers, Fields::new(&list));
         let (kept, sent) = match policy.zip(selection) {
             Some((policy, selection)) => {
@@ -104,14 +105,14 @@ impl Fetch {
                 (None, Arc::new(updated))
             }
         };
-        self.end(Some(Outcome::Stored(sent, None)), kept).await;
+        self.end(Outcome::Stored(sent, false), kept).await;
     }
 
     /// Takes a response in, piece by piece.
     async fn take(mut self, mut answer: Answer, requested_ms: u64) {
         let reception = Reception { requested_ms, received_ms: unix_ms() };
         let list = fields(&self.request);
-        let policy = Policy::of(Fields::new(&list), &self.asked, answer.status, &answer.headers, &[], reception);
+        let policy = Policy::of(Fields::new(&list), &self.asked, answer.status, &answer.headers, S::TARGETS, reception);
         let selection = Selection::of(&answer.headers, Fields::new(&list));
         drop(list);
         let len = answer.body.len();
@@ -177,11 +178,9 @@ impl Fetch {
     }
 
     /// Tells all, after the shard knows.
-    async fn end(&mut self, outcome: Option<Outcome>, stored: Option<Arc<Stored>>) {
+    async fn end(&mut self, outcome: Outcome<S::Failure>, stored: Option<Arc<Stored>>) {
         self.leave(stored).await;
-        if let Some(outcome) = outcome {
-            self.fill.decide(outcome);
-        }
+        self.fill.decide(outcome);
         self.fill.end(true);
     }
 
@@ -194,14 +193,14 @@ impl Fetch {
     }
 }
 
-impl Drop for Fetch {
+impl<S: Source> Drop for Fetch<S> {
     fn drop(&mut self) {
         if !self.is_ended {
             let (key, fill) = (self.key.clone(), self.fill.clone());
             self.cache.shard(&self.key).post(move |shard| shard.end(&key, &fill, None));
         }
         // Where it ended well, all of this is said already.
-        self.fill.decide(Outcome::Failed(Failure::Broken("the proxy gave it up".to_owned())));
+        self.fill.decide(Outcome::Failed(Failure::given_up()));
         self.fill.end(false);
     }
 }

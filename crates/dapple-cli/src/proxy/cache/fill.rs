@@ -21,18 +21,17 @@ use http::{HeaderMap, StatusCode};
 use slab::Slab;
 
 use super::Stored;
-use crate::http::BodyStream;
-use crate::proxy::failure::Failure;
+use crate::http::{BodyStream, Served};
 
-/// One response on its way.
-#[derive(Default)]
-pub(crate) struct Fill {
-    inner: Mutex<Inner>,
+/// One response on its way, or the failure `F`.
+pub(crate) struct Fill<F> {
+    inner: Mutex<Inner<F>>,
 }
 
-#[derive(Default)]
-struct Inner {
-    outcome: Option<Outcome>,
+struct Inner<F> {
+    outcome: Option<Outcome<F>>,
+    /// Which server was asked, for the request that caused the fetch.
+    served: Option<Served>,
     pieces: VecDeque<Bytes>,
     /// How many pieces have gone from the front.
     gone: usize,
@@ -60,13 +59,13 @@ enum End {
 
 /// What a fetch has found, once its head is there.
 #[derive(Clone)]
-pub(crate) enum Outcome {
+pub(crate) enum Outcome<F> {
     /// A response whose body follows.
     Response(Arc<Head>),
-    /// What was stored is still right, or may stand in for an error (then with that).
-    Stored(Arc<Stored>, Option<Failure>),
+    /// What was stored is still right; true where it stands in for an error.
+    Stored(Arc<Stored>, bool),
     /// There is no response.
-    Failed(Failure),
+    Failed(F),
 }
 
 /// The head of a response on its way.
@@ -81,15 +80,24 @@ pub(crate) struct Head {
 }
 
 /// One reader: first of the outcome, then of the body.
-pub(crate) struct Reader {
-    fill: Arc<Fill>,
+pub(crate) struct Reader<F> {
+    fill: Arc<Fill<F>>,
     place: usize,
     left: Option<u64>,
 }
 
-impl Fill {
+impl<F> Default for Fill<F> {
+    fn default() -> Fill<F> {
+        let (pieces, gone, is_window, readers) = Default::default();
+        let (outcome, served, end, trailers, fetch) = (None, None, None, None, None);
+        let inner = Inner { outcome, served, pieces, gone, is_window, end, trailers, readers, fetch };
+        Fill { inner: Mutex::new(inner) }
+    }
+}
+
+impl<F> Fill<F> {
     /// A reader from the first piece on; `None` where that has gone already.
-    pub(crate) fn join(self: &Arc<Fill>) -> Option<Reader> {
+    pub(crate) fn join(self: &Arc<Fill<F>>) -> Option<Reader<F>> {
         let mut inner = self.lock();
         if inner.gone > 0 {
             return None;
@@ -98,8 +106,18 @@ impl Fill {
         Some(Reader { fill: self.clone(), place, left: None })
     }
 
+    /// Which server was asked. To be said before [`decide`](Self::decide).
+    pub(super) fn set_served(&self, served: Served) {
+        self.lock().served = Some(served);
+    }
+
+    /// Which server was asked, for whom asks first.
+    pub(crate) fn take_served(&self) -> Option<Served> {
+        self.lock().served.take()
+    }
+
     /// Tells all what was found. Later calls change nothing.
-    pub(super) fn decide(&self, outcome: Outcome) {
+    pub(super) fn decide(&self, outcome: Outcome<F>) {
         let mut inner = self.lock();
         inner.is_window |= matches!(&outcome, Outcome::Response(head) if !head.is_kept);
         inner.outcome.get_or_insert(outcome);
@@ -149,13 +167,13 @@ impl Fill {
         inner.wake_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner<F>> {
         // Nothing that can panic half-way happens under the lock.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl<F> Inner<F> {
     fn wake_all(&mut self) {
         for (_, place) in &mut self.readers {
             if let Some(waker) = place.waker.take() {
@@ -179,9 +197,9 @@ impl Inner {
     }
 }
 
-impl Reader {
+impl<F: Clone> Reader<F> {
     /// Waits for what the fetch finds.
-    pub(crate) async fn outcome(&mut self) -> Outcome {
+    pub(crate) async fn outcome(&mut self) -> Outcome<F> {
         poll_fn(|cx| {
             let mut inner = self.fill.lock();
             if let Some(outcome) = &inner.outcome {
@@ -194,13 +212,13 @@ impl Reader {
     }
 
     /// Of a body that is so long.
-    pub(crate) fn with_len(mut self, len: Option<u64>) -> Reader {
+    pub(crate) fn with_len(mut self, len: Option<u64>) -> Reader<F> {
         self.left = len;
         self
     }
 }
 
-impl BodyStream for Reader {
+impl<F: Send + 'static> BodyStream for Reader<F> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let mut inner = self.fill.lock();
         let at = inner.readers[self.place].next - inner.gone;
@@ -234,7 +252,7 @@ impl BodyStream for Reader {
     }
 }
 
-impl Drop for Reader {
+impl<F> Drop for Reader<F> {
     fn drop(&mut self) {
         let mut inner = self.fill.lock();
         inner.readers.remove(self.place);

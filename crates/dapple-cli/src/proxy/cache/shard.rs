@@ -10,16 +10,16 @@ use super::{Key, Stored};
 use crate::lru::Lru;
 
 /// Responses by address, and those on their way.
-pub(crate) struct Shard {
+pub(crate) struct Shard<F> {
     /// Several for one address where they differ by the request, the latest first.
     responses: Lru<Vec<Arc<Stored>>>,
-    fills: Vec<Filling>,
+    fills: Vec<Filling<F>>,
 }
 
-struct Filling {
+struct Filling<F> {
     hash: u64,
     uri: Arc<[u8]>,
-    fill: Arc<Fill>,
+    fill: Arc<Fill<F>>,
     /// Whether others may still join.
     is_open: bool,
 }
@@ -39,16 +39,16 @@ pub(crate) enum Found {
 }
 
 /// How a request that the shard has nothing for gets its response.
-pub(crate) enum Joined {
+pub(crate) enum Joined<F> {
     /// The caller has to fetch it for all, and to call [`Shard::end`] in the end.
     Yours,
     /// It is on its way.
-    Wait(Arc<Fill>),
+    Wait(Arc<Fill<F>>),
 }
 
-impl Shard {
+impl<F> Shard<F> {
     /// An empty shard for `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: u64) -> Shard {
+    pub(crate) fn new(bytes_max: u64) -> Shard<F> {
         Shard { responses: Lru::new(bytes_max), fills: Vec::new() }
     }
 
@@ -75,7 +75,7 @@ impl Shard {
     }
 
     /// Joins the fetch of this key, or enters `fill` as the one to be joined.
-    pub(crate) fn join(&mut self, key: &Key, fill: &Arc<Fill>) -> Joined {
+    pub(crate) fn join(&mut self, key: &Key, fill: &Arc<Fill<F>>) -> Joined<F> {
         let open =
             self.fills.iter().find(|filling| filling.is_open && filling.hash == key.hash && filling.uri == key.uri);
         match open {
@@ -88,12 +88,12 @@ impl Shard {
     }
 
     /// Enters a fetch; one that is not open is for its own request only, but its response may be kept.
-    pub(crate) fn enter(&mut self, key: &Key, fill: &Arc<Fill>, is_open: bool) {
+    pub(crate) fn enter(&mut self, key: &Key, fill: &Arc<Fill<F>>, is_open: bool) {
         self.fills.push(Filling { hash: key.hash, uri: key.uri.clone(), fill: fill.clone(), is_open });
     }
 
     /// Ends a fetch. What is stored is kept, unless the address was invalidated while it was on its way.
-    pub(crate) fn end(&mut self, key: &Key, fill: &Arc<Fill>, stored: Option<Arc<Stored>>) {
+    pub(crate) fn end(&mut self, key: &Key, fill: &Arc<Fill<F>>, stored: Option<Arc<Stored>>) {
         let Some(at) = self.fills.iter().position(|filling| Arc::ptr_eq(&filling.fill, fill)) else { return };
         self.fills.swap_remove(at);
         if let Some(stored) = stored {
