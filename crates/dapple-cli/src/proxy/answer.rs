@@ -60,9 +60,6 @@ impl Proxy {
             self.tally.one(if is_refused { Count::Refused } else { Count::Failed });
             reply::of_failure(&failure, request.method == Method::HEAD)
         });
-        if let Body::Whole(bytes) = &reply.body {
-            self.tally.add(Count::BytesToClients, bytes.len() as u64);
-        }
         reply.close |= self.is_crowded();
         reply
     }
@@ -127,9 +124,9 @@ impl Proxy {
         let (selecting, interims) = (request.fields, body.interims());
         let query = Query { request, selecting, wish: &wish, address: &address, interims };
         let mut served = Served { upstream: None, head_us: 0, tries: 0 };
-        match self.cache.look_up(query, outgoing, &mut served).await? {
+        match self.cache.look_up(query, &outgoing, &mut served).await? {
             Looked::Reply(reply) => Ok(reply),
-            Looked::Pass(outgoing, why) => self.pass(request, outgoing, body, &address, why).await,
+            Looked::Pass(why) => self.pass(request, outgoing, body, &address, why).await,
         }
     }
 

@@ -66,9 +66,9 @@ pub(crate) fn strip_but_trailer(headers: &mut HeaderMap) {
     headers.extend(named.into_iter().map(|value| (TRAILER, value)));
 }
 
-/// Leaves out what a response says of its trailers, where the client gets none.
+/// Leaves out what a response says of its trailers, where the client gets none. By HTTP/2 it gets them anyway.
 pub(crate) fn hide_trailers(headers: &mut HeaderMap, request: &Request<'_>) {
-    if !request.takes_trailers() {
+    if request.version != Version::HTTP_2 && !request.takes_trailers() {
         headers.remove(TRAILER);
     }
 }

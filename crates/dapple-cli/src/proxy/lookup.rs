@@ -68,10 +68,10 @@ pub(crate) struct Query<'q> {
 }
 
 /// What comes of a query.
-pub(crate) enum Looked<O> {
+pub(crate) enum Looked {
     Reply(Reply),
     /// A server has to be asked for what is not kept; why, in the words of `Cache-Status`.
-    Pass(O, &'static str),
+    Pass(&'static str),
 }
 
 impl<S: Source> Cache<S> {
@@ -83,9 +83,9 @@ impl<S: Source> Cache<S> {
     pub(super) async fn look_up(
         self: &Arc<Cache<S>>,
         query: Query<'_>,
-        outgoing: S::Outgoing,
+        outgoing: &S::Outgoing,
         served: &mut Served,
-    ) -> Result<Looked<S::Outgoing>, S::Failure> {
+    ) -> Result<Looked, S::Failure> {
         let key = self.key(query.address);
         let shard = self.shard(&key);
         let Query { request, selecting, wish, .. } = query;
@@ -97,14 +97,14 @@ impl<S: Source> Cache<S> {
                 if !is_fresh {
                     self.tally.one(Count::Stale);
                 }
-                return Ok(Looked::Reply(reply::of_stored(&stored, request, now_ms, &Note::Hit)));
+                return Ok(Looked::Reply(self.of_stored(request, &stored, now_ms, &Note::Hit)));
             }
             Found::FreshEnough(stored) => {
                 self.tally.one(Count::Hits);
                 self.tally.one(Count::Stale);
                 let fetch = self.fetch(query, key.clone(), outgoing, Some(stored.clone()));
                 self.refresh(fetch).await;
-                return Ok(Looked::Reply(reply::of_stored(&stored, request, now_ms, &Note::Hit)));
+                return Ok(Looked::Reply(self.of_stored(request, &stored, now_ms, &Note::Hit)));
             }
             Found::Stale(stored) => (Some(stored), "stale"),
             Found::Missing => (None, "uri-miss"),
@@ -114,7 +114,7 @@ impl<S: Source> Cache<S> {
             return Err(S::Failure::ONLY_IF_CACHED);
         }
         if wish.is_partial {
-            return Ok(Looked::Pass(outgoing, why));
+            return Ok(Looked::Pass(why));
         }
         self.tally.one(Count::Misses);
         self.fetched(query, key, outgoing, stale, why, served).await.map(Looked::Reply)
@@ -125,7 +125,7 @@ impl<S: Source> Cache<S> {
         self: &Arc<Cache<S>>,
         query: Query<'_>,
         key: Key,
-        outgoing: S::Outgoing,
+        outgoing: &S::Outgoing,
         stale: Option<Arc<Stored>>,
         why: &'static str,
         served: &mut Served,
@@ -159,7 +159,7 @@ impl<S: Source> Cache<S> {
         }
         match outcome {
             Outcome::Response(head) => Ok(of_head(query.request, &head, reader, why, false)),
-            Outcome::Stored(stored, is_stale) => Ok(self.of_stored(query.request, &stored, is_stale, false)),
+            Outcome::Stored(stored, is_stale) => Ok(self.of_checked(query.request, &stored, is_stale, false)),
             Outcome::Failed(failure) => Err(failure),
         }
     }
@@ -179,7 +179,7 @@ impl<S: Source> Cache<S> {
             }
             Outcome::Stored(stored, is_stale) => {
                 let suits = stored.selection.matches(query.selecting);
-                suits.then(|| Ok(self.of_stored(query.request, &stored, is_stale, true)))
+                suits.then(|| Ok(self.of_checked(query.request, &stored, is_stale, true)))
             }
             Outcome::Failed(failure) => Some(Err(failure)),
         }
@@ -195,22 +195,31 @@ impl<S: Source> Cache<S> {
         }
     }
 
-    fn of_stored(&self, request: &Request<'_>, stored: &Stored, is_stale: bool, collapsed: bool) -> Reply {
+    fn of_checked(&self, request: &Request<'_>, stored: &Stored, is_stale: bool, collapsed: bool) -> Reply {
         if is_stale {
             self.tally.one(Count::Stale);
         }
         let note = if is_stale { Note::StandsIn } else { Note::Validated { collapsed } };
-        reply::of_stored(stored, request, unix_ms(), &note)
+        self.of_stored(request, stored, unix_ms(), &note)
+    }
+
+    fn of_stored(&self, request: &Request<'_>, stored: &Stored, now_ms: u64, note: &Note) -> Reply {
+        let reply = reply::of_stored(stored, request, now_ms, note);
+        if let Body::Whole(bytes) = &reply.body {
+            self.tally.add(Count::BytesToClients, bytes.len() as u64);
+        }
+        reply
     }
 
     fn fetch(
         self: &Arc<Cache<S>>,
         query: Query<'_>,
         key: Key,
-        mut outgoing: S::Outgoing,
+        outgoing: &S::Outgoing,
         stale: Option<Arc<Stored>>,
     ) -> Fetch<S> {
         // What is fetched is for all: the whole, whichever request caused it.
+        let mut outgoing = outgoing.clone();
         let parts = outgoing.parts();
         *parts.method = Method::GET;
         for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE, RANGE] {

@@ -104,7 +104,7 @@ fn announce(args: &Args, addrs: &[SocketAddr], workers: usize) {
     let noun = if workers == 1 { "worker" } else { "workers" };
     let note = if args.runtime.serial { ", all on the default color" } else { "" };
     let addrs: Vec<String> = addrs.iter().map(|addr| format!("http://{addr}")).collect();
-    let (addrs, cache_mb) = (addrs.join(" and "), args.cache.mb());
+    let (addrs, cache_mb) = (addrs.join(" and "), args.cache.mb(false));
     let mut stdout = io::stdout().lock();
     let line = format!("dapple: proxy on {addrs} with {cache_mb} MiB of cache and {workers} {noun}{note}");
     // A closed stdout is no reason not to serve.

@@ -73,7 +73,7 @@ impl Proxy {
             handle.clone(),
         );
         let upstream = Arc::new(upstream);
-        let (cache_mb, source) = (args.cache.mb(), Origins(upstream.clone()));
+        let (cache_mb, source) = (args.cache.mb(false), Origins(upstream.clone()));
         let cache = Cache::new(cache_mb, &args.cache, args.runtime.serial, source, pseudonym.clone(), tally.clone());
         Proxy {
             cache: Arc::new(cache),

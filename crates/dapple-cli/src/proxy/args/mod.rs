@@ -93,9 +93,9 @@ pub(crate) struct AllowArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cache")]
 pub(crate) struct CacheArgs {
-    /// Memory for the cache, in MiB; 0 keeps nothing
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(0..=1 << 24))]
-    cache_mb: u64,
+    /// Memory for the cache, in MiB; 0 keeps nothing [default: 256; with --to 0]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(0..=1 << 24))]
+    cache_mb: Option<u64>,
 
     /// The largest response that is kept, in KiB; at most half of a shard of the cache
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = number::<u64>(1..=1 << 24))]
@@ -182,9 +182,9 @@ impl AllowArgs {
 }
 
 impl CacheArgs {
-    /// Memory for the cache of a forward proxy, in MiB.
-    pub(crate) fn mb(&self) -> u64 {
-        self.cache_mb
+    /// Memory for the cache, in MiB. A reverse proxy keeps only what it is asked to keep.
+    pub(crate) fn mb(&self, is_reverse: bool) -> u64 {
+        self.cache_mb.unwrap_or(if is_reverse { 0 } else { CACHE_MB })
     }
 }
 
@@ -206,6 +206,9 @@ fn wanted(host: &str, port: u16, option: &'static str) -> Wanted {
 /// Where proxies are looked for.
 const PORT: u16 = 3128;
 
+/// Memory for the cache of a forward proxy.
+const CACHE_MB: u64 = 256;
+
 /// Where web servers are tried.
 const REVERSE_PORT: u16 = 8080;
 
@@ -224,6 +227,8 @@ Examples:
   dapple proxy --config proxy.toml --check      what is in the file, and whether it makes sense
   dapple proxy --to http://127.0.0.1:9000,http://127.0.0.1:9001 --health-path /healthy
                                                 a reverse proxy on http://127.0.0.1:8080 for two servers
+  dapple proxy --to http://127.0.0.1:9000 --cache-mb 512
+                                                one that keeps what the server's Cache-Control or CDN-Cache-Control allows
   dapple proxy --addr 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem --to h2c://10.0.0.7:50051
                                                 HTTPS for everybody, in front of a server of HTTP/2 such as gRPC's
 

@@ -144,5 +144,5 @@ pub(crate) const REVERSE_ONLY: [&str; 17] = [
 ];
 
 /// Options of the forward proxy, which mean nothing with `--to`.
-pub(crate) const FORWARD_ONLY: [&str; 7] =
-    ["allow_private", "allow_destination", "connect_port", "forwarded", "cache_mb", "object_max_kb", "no_status"];
+pub(crate) const FORWARD_ONLY: [&str; 5] =
+    ["allow_private", "allow_destination", "connect_port", "forwarded", "no_status"];

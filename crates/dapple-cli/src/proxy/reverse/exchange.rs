@@ -20,13 +20,13 @@ use tracing::debug;
 use super::failure::Failure;
 use super::list::Pick;
 use super::replay::Replay;
-use super::reverse::Reverse;
+use super::source::Upstreams;
 use super::upstream::{Answer, Missed, Outgoing, attempt};
 use crate::http::{RequestBody, Served};
 
 /// Asks one upstream after the other, until one answers or it would not be right to go on. Notes in `served` who was asked.
 pub(super) async fn exchange(
-    reverse: &Reverse,
+    reverse: &Upstreams,
     outgoing: &Outgoing,
     body: &mut RequestBody<'_>,
     served: &mut Served,
@@ -64,7 +64,7 @@ pub(super) async fn exchange(
 }
 
 /// Whom to ask (next).
-fn next(reverse: &Reverse, outgoing: &Outgoing, asked: &[Arc<str>]) -> Result<Pick, Failure> {
+fn next(reverse: &Upstreams, outgoing: &Outgoing, asked: &[Arc<str>]) -> Result<Pick, Failure> {
     if asked.len() > reverse.retries_max as usize {
         return Err(Failure::Busy);
     }
@@ -85,7 +85,7 @@ fn next(reverse: &Reverse, outgoing: &Outgoing, asked: &[Arc<str>]) -> Result<Pi
 /// Asks one upstream, and once more where a connection that was kept turns out to have been closed. An error comes with whether the request
 /// may be made again elsewhere.
 async fn ask(
-    reverse: &Reverse,
+    reverse: &Upstreams,
     pick: Pick,
     outgoing: &Outgoing,
     replay: &mut Replay<'_, '_>,
@@ -136,7 +136,7 @@ fn may_repeat(missed: &Missed, outgoing: &Outgoing, replay: &mut Replay<'_, '_>)
 }
 
 /// What a failure says of the upstream.
-fn note(reverse: &Reverse, pick: &mut Pick, missed: &Missed) {
+fn note(reverse: &Upstreams, pick: &mut Pick, missed: &Missed) {
     let outcome = match missed.failure {
         Failure::Client(_) | Failure::Idle => return,
         Failure::Busy => Outcome::Refused,

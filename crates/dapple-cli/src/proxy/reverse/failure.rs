@@ -40,6 +40,10 @@ pub(crate) enum Failure {
     Client(String),
     /// Nothing more of it came in time.
     Idle,
+    /// The stored response may not be used without an upstream, and none answers.
+    NeverStale(Box<Failure>),
+    /// The client wants it from the cache only.
+    OnlyIfCached,
     /// The request has been here before.
     Loop,
     /// What is asked for is not done here.
@@ -58,9 +62,12 @@ impl Failure {
             | Failure::Tls(_)
             | Failure::Broken(_)
             | Failure::Framing(_) => StatusCode::BAD_GATEWAY,
-            Failure::LookupTimeout | Failure::ConnectTimeout | Failure::Stuck | Failure::TimedOut => {
-                StatusCode::GATEWAY_TIMEOUT
-            }
+            Failure::LookupTimeout
+            | Failure::ConnectTimeout
+            | Failure::Stuck
+            | Failure::TimedOut
+            | Failure::NeverStale(_)
+            | Failure::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
             Failure::Busy | Failure::NoneIn(_) => StatusCode::SERVICE_UNAVAILABLE,
             Failure::Client(_) | Failure::Bad(_) => StatusCode::BAD_REQUEST,
             Failure::Idle => StatusCode::REQUEST_TIMEOUT,
@@ -84,7 +91,10 @@ impl Failure {
             Failure::Framing(_) => "http_protocol_error",
             Failure::Stuck | Failure::TimedOut => "http_response_timeout",
             Failure::Loop => "proxy_loop_detected",
-            Failure::Client(_) | Failure::Idle | Failure::Unsupported(_) | Failure::Bad(_) => return None,
+            Failure::NeverStale(cause) => return cause.error_type(),
+            Failure::Client(_) | Failure::Idle | Failure::OnlyIfCached | Failure::Unsupported(_) | Failure::Bad(_) => {
+                return None;
+            }
         })
     }
 
@@ -103,6 +113,10 @@ impl Failure {
             Failure::TimedOut => "The server behind this proxy did not answer in time.",
             Failure::Client(why) => return format!("The body of the request ended early: {why}."),
             Failure::Idle => "The body of the request did not go on in time.",
+            Failure::NeverStale(cause) => {
+                return format!("What is stored may not be used without asking a server. {}", cause.text());
+            }
+            Failure::OnlyIfCached => "The cache does not have it, and only the cache was asked.",
             Failure::Loop => "This request has come through this proxy before.",
             Failure::Unsupported(text) | Failure::Bad(text) => text,
         };
@@ -116,7 +130,8 @@ impl Failure {
             let value = HeaderValue::from_str(&format!("dapple; error={kind}"));
             reply.headers.extend(value.ok().map(|value| (HeaderName::from_static("proxy-status"), value)));
         }
-        let retry_after = match self {
+        let cause = if let Failure::NeverStale(cause) = self { cause } else { self };
+        let retry_after = match cause {
             Failure::Busy => Some(1),
             Failure::NoneIn(after) => Some(after.as_millis().div_ceil(1_000).max(1) as u64),
             _ => None,
@@ -151,6 +166,8 @@ impl fmt::Display for Failure {
             Failure::TimedOut => write!(f, "it did not answer in time"),
             Failure::Client(why) => write!(f, "the client ended its request: {why}"),
             Failure::Idle => write!(f, "the client did not go on with its request"),
+            Failure::NeverStale(cause) => write!(f, "{cause}"),
+            Failure::OnlyIfCached => write!(f, "the cache does not have it, and only the cache was asked"),
             Failure::Loop => write!(f, "the request has been here before"),
             Failure::Unsupported(what) | Failure::Bad(what) => write!(f, "{what}"),
         }

@@ -36,6 +36,9 @@ impl Numbers for ReverseNumbers {
         }
         connections(reverse, &mut out);
         upstreams(&reverse.list, &mut out);
+        if let Some(cache) = &reverse.cache {
+            cache.write_metrics(&mut out).await;
+        }
         let tunnels = reverse.tally.tunnels_open() as f64;
         out.single(
             "dapple_tunnels_open",

@@ -20,7 +20,6 @@ pub(in crate::proxy) fn belongs_together(args: &Args, loaded: &Loaded) -> Result
             let why = match option.as_str() {
                 "forwarded" => "with --to it is always so (unless --no-forwarded is given)",
                 "no-status" => "with --to all paths are the servers' own",
-                "cache-mb" | "object-max-kb" => "a reverse proxy (--to) keeps nothing",
                 _ => "a reverse proxy (--to) reaches the servers that it is given, and no others",
             };
             format!("--{option} ({place}) is for a forward proxy only: {why}; leave it out")

@@ -24,6 +24,7 @@ use crate::server::{
 pub(crate) use self::args::ReverseArgs;
 pub(super) use self::misuse::belongs_together;
 
+mod address;
 mod args;
 mod check;
 mod common;
@@ -40,6 +41,7 @@ mod request;
 #[allow(clippy::module_inception, reason = "the one thing that the others are about")]
 mod reverse;
 mod service;
+mod source;
 mod target;
 mod upstream;
 
@@ -78,7 +80,7 @@ pub(super) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     for listening in all_listening {
         front.open(listening).map_err(ProxyError::Runtime)?;
     }
-    announce(&reverse, &addrs, tls.as_deref(), runtime.handle().workers());
+    announce(&reverse, &addrs, tls.as_deref(), args.cache.mb(true), runtime.handle().workers());
     told::begin(&args.told, observing, Arc::new(ReverseNumbers::new(reverse.clone())), predecessor.is_some())?;
     let manager = Manager::find();
     if let Some(predecessor) = predecessor {
@@ -122,7 +124,7 @@ fn certificates(args: &Args) -> Result<Option<CertificateSource>, ProxyError> {
 }
 
 /// Prints the one line on stdout. Scripts wait for it and read the port from it.
-fn announce(reverse: &Reverse, addrs: &[SocketAddr], tls: Option<&Tls>, workers: usize) {
+fn announce(reverse: &Reverse, addrs: &[SocketAddr], tls: Option<&Tls>, cache_mb: u64, workers: usize) {
     let noun = if workers == 1 { "worker" } else { "workers" };
     let note = if reverse.common.serial { ", all on the default color" } else { "" };
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -130,9 +132,10 @@ fn announce(reverse: &Reverse, addrs: &[SocketAddr], tls: Option<&Tls>, workers:
     let upstreams = reverse.list.all();
     let upstreams: Vec<&str> = upstreams.iter().map(|upstream| &*upstream.name).collect();
     let (addrs, upstreams) = (addrs.join(" and "), upstreams.join(" and "));
+    let cache = if cache_mb > 0 { format!("{cache_mb} MiB of cache and ") } else { String::new() };
     let mut stdout = io::stdout().lock();
     // A closed stdout is no reason not to serve.
-    let _ = writeln!(stdout, "dapple: proxy on {addrs} to {upstreams} with {workers} {noun}{note}");
+    let _ = writeln!(stdout, "dapple: proxy on {addrs} to {upstreams} with {cache}{workers} {noun}{note}");
     if let Some(fingerprint) = tls.and_then(Tls::self_signed_fingerprint) {
         let _ = writeln!(stdout, "dapple: nobody vouches for the certificate, whose SHA-256 is {fingerprint}");
     }

@@ -79,7 +79,7 @@ fn end_to_end(request: &Request<'_>) -> HeaderMap {
 }
 
 /// Whether the client takes fields behind the body.
-pub(super) fn takes_trailers(request: &Request<'_>) -> bool {
+fn takes_trailers(request: &Request<'_>) -> bool {
     let mut words = request.fields.all("te").flat_map(|value| value.split(|byte| *byte == b','));
     let says_so = words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"));
     says_so && matches!(request.version, Version::HTTP_11 | Version::HTTP_2)

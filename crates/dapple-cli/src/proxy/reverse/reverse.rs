@@ -13,10 +13,12 @@ use super::args::ReverseArgs;
 use super::common::Common;
 use super::forwarded::Forwarding;
 use super::list::List;
+use super::source::Upstreams;
 use super::target::Target;
 use super::upstream::{Checks, Encryption, Upstream, check_health};
 use crate::observe::Observing;
 use crate::proxy::args::Args;
+use crate::proxy::cache::Cache;
 use crate::proxy::fields::Pseudonym;
 use crate::proxy::tally::Tally;
 use crate::server::Admission;
@@ -28,14 +30,17 @@ use crate::server::Admission;
 ///   read, parse, pick, write      the connection's color, or that of its stream (HTTP/2)
 ///   connections to upstreams      a color for each
 ///   health checks                 a color for each upstream
+///   cache                         sixteen shards, a color each
+///   fetch, for all who wait       a color for each
 /// ```
 ///
 /// With `--serial` all but the checks are the default color.
 pub(crate) struct Reverse {
     pub(crate) list: Arc<List>,
     pub(crate) common: Arc<Common>,
-    pub(crate) budget: Budget,
-    pub(crate) retries_max: u32,
+    pub(crate) upstreams: Upstreams,
+    /// `None` where nothing is kept. A reload of the upstreams leaves it as it is.
+    pub(crate) cache: Option<Arc<Cache<Upstreams>>>,
     pub(crate) forwarding: Forwarding,
     pub(crate) rewrites_host: bool,
     pub(crate) pseudonym: Pseudonym,
@@ -76,15 +81,22 @@ impl Reverse {
             failures: health.health_failures,
         });
         let every = checks.as_ref().map(|checks| checks.interval);
+        let list = Arc::new(List::new(common.clone(), health.fail_after, every));
+        let (budget, retries_max) = (budget(pool.retry_percent), pool.retries);
+        let upstreams = Upstreams { list: list.clone(), budget, retries_max, common: common.clone() };
+        let (pseudonym, tally) = (Pseudonym::new(), Arc::new(Tally::new(handle)));
+        let cache =
+            |mb| Cache::new(mb, &args.cache, common.serial, upstreams.clone(), pseudonym.clone(), tally.clone());
+        let cache = Some(args.cache.mb(true)).filter(|mb| *mb > 0).map(cache).map(Arc::new);
         Reverse {
-            list: Arc::new(List::new(common.clone(), health.fail_after, every)),
+            list,
             common,
-            budget: budget(pool.retry_percent),
-            retries_max: pool.retries,
+            upstreams,
+            cache,
             forwarding: Forwarding { trusted: trust_forwarded.clone(), is_silent: *no_forwarded },
             rewrites_host: *rewrite_host,
-            pseudonym: Pseudonym::new(),
-            tally: Arc::new(Tally::new(handle)),
+            pseudonym,
+            tally,
             clients: args.allow.allow_clients.clone(),
             admission,
             observing,

@@ -1,17 +1,20 @@
 //! From a request to its reply.
 
-use dapple_http::Request;
-use http::header::TRAILER;
-use http::{Method, StatusCode, Version};
+use dapple_http::{Fields, Request};
+use http::{Method, StatusCode};
 
+use super::address::address;
 use super::exchange::exchange;
 use super::failure::Failure;
-use super::request::{Turned, takes_trailers, turn};
+use super::request::{Turned, turn};
 use super::reverse::Reverse;
 use super::upstream::{Answer, Outgoing};
+use crate::http::hyper::fields as fields_of;
 use crate::http::{Awaited, Body, Client, Reply, RequestBody, Served, Service};
+use crate::proxy::fields;
 use crate::proxy::hints;
-use crate::proxy::reply;
+use crate::proxy::lookup::{Looked, Query, Wish};
+use crate::proxy::reply::{self, Note};
 use crate::proxy::tally::{Count, Place};
 use crate::proxy::tunnel::Tunneling;
 
@@ -56,7 +59,7 @@ impl Reverse {
         reply
     }
 
-    /// Through to an upstream and back.
+    /// From the cache, or through to an upstream and back.
     async fn pass(
         &self,
         request: &Request<'_>,
@@ -68,14 +71,48 @@ impl Reverse {
             Turned::Outgoing(outgoing) => outgoing,
             Turned::Own(reply) => return Ok(reply),
         };
+        let Some(cache) = self.cache.as_ref().filter(|_| outgoing.upgrade.is_none()) else {
+            return self.ask(request, &outgoing, body, served).await;
+        };
+        let address = address(&outgoing, request.authority, client.is_secure);
+        let why = match address.as_ref().ok_or("bypass").and_then(|known| Ok((known, Wish::of(request, body)?))) {
+            Ok((address, wish)) => {
+                let fields = fields_of(&outgoing.headers);
+                let (selecting, interims) = (Fields::new(&fields), body.interims());
+                let query = Query { request, selecting, wish: &wish, address, interims };
+                match cache.look_up(query, &outgoing, served).await? {
+                    Looked::Reply(reply) => return Ok(reply),
+                    Looked::Pass(why) => why,
+                }
+            }
+            Err(why) => why,
+        };
+        self.tally.one(Count::Passed);
+        let mut reply = self.ask(request, &outgoing, body, served).await?;
+        let has_changed = !request.method.is_safe() && (reply.status.is_success() || reply.status.is_redirection());
+        if let Some(address) = address.filter(|_| has_changed) {
+            cache.changed(&address, &reply.headers);
+        }
+        Note::Fetched { why, stored: false, collapsed: false }.add_to(&mut reply.headers, None);
+        Ok(reply)
+    }
+
+    /// Through to an upstream and back, with nothing kept.
+    async fn ask(
+        &self,
+        request: &Request<'_>,
+        outgoing: &Outgoing,
+        body: &mut RequestBody<'_>,
+        served: &mut Served,
+    ) -> Result<Reply, Failure> {
         let tunnel = match outgoing.upgrade {
             Some(_) => Some(Place::take(&self.tally, |tally| &tally.tunnels, self.tunnels_max).ok_or(Failure::Busy)?),
             None => None,
         };
         let interims = body.interims();
-        let asking = exchange(self, &outgoing, body, served);
+        let asking = exchange(&self.upstreams, outgoing, body, served);
         let answer = hints::passed_on(outgoing.hints.as_deref(), interims, &self.pseudonym, asking).await?;
-        Ok(self.of_answer(request, &outgoing, answer, tunnel))
+        Ok(self.of_answer(request, outgoing, answer, tunnel))
     }
 
     fn of_answer(&self, request: &Request<'_>, outgoing: &Outgoing, answer: Answer, tunnel: Option<Place>) -> Reply {
@@ -95,9 +132,7 @@ impl Reverse {
             };
             return Reply::new(status, headers, Body::Tunnel(Box::new(tunneling)));
         }
-        if request.version != Version::HTTP_2 && !takes_trailers(request) {
-            headers.remove(TRAILER);
-        }
+        fields::hide_trailers(&mut headers, request);
         let is_head = outgoing.method == Method::HEAD;
         let mut reply = reply::of_stream(status, headers, body, content_len, is_head);
         reply.close = is_early;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::origin::Origin;
 use super::{ask, get, note, reply};
-use crate::support::Server;
+use crate::support::{Response, Server};
 
 /// One request is made twice. Whether the second reaches the origin is what the rule is about.
 struct Case {
@@ -86,21 +86,50 @@ const CASES: &[Case] = &[
 #[test]
 fn the_rules_of_rfc_9111() {
     let proxy = Server::start_proxy(&[]);
-    for case in CASES {
+    let origin = origin_of_cases();
+    the_rules_hold(&origin, |target, headers| get(&proxy, &origin.url(target), headers));
+}
+
+/// Has a target for each case.
+pub(super) fn origin_of_cases() -> Origin {
+    Origin::of(|asked| {
+        let case = &CASES[asked.target.trim_matches(['/', '?']).parse::<usize>().unwrap()];
         let head = format!("x-case: {}\r\n{}", case.rule, case.response);
-        let status = case.status;
-        let origin = Origin::of(move |asked| reply(status, &head, &format!("answer {}", asked.number)));
-        let url = origin.url("/x?y");
-        let first = get(&proxy, &url, case.request);
-        assert_eq!(first.text(), "answer 0", "{}", case.rule);
-        let second = get(&proxy, &url, &format!("{}{}", case.request, case.again));
-        assert_eq!(origin.count(), if case.is_reused { 1 } else { 2 }, "{}: {}", case.rule, note(&second));
-        assert_eq!(second.text(), if case.is_reused { "answer 0" } else { "answer 1" }, "{}", case.rule);
+        reply(case.status, &head, &format!("answer {}", asked.number))
+    })
+}
+
+/// Makes each request twice, through a cache in front of [`origin_of_cases`].
+pub(super) fn the_rules_hold(origin: &Origin, get: impl Fn(&str, &str) -> Response) {
+    for (index, case) in CASES.iter().enumerate() {
+        let (target, before) = (format!("/{index}?"), origin.count());
+        let answers = [before, before + 1].map(|number| format!("answer {number}"));
+        let first = get(&target, case.request);
+        assert_eq!(first.text(), answers[0], "{}", case.rule);
+        let second = get(&target, &format!("{}{}", case.request, case.again));
+        assert_eq!(origin.count() - before, if case.is_reused { 1 } else { 2 }, "{}: {}", case.rule, note(&second));
+        assert_eq!(second.text(), answers[usize::from(!case.is_reused)], "{}", case.rule);
         assert_eq!(note(&second).contains("; hit"), case.is_reused, "{}: {}", case.rule, note(&second));
         assert_eq!(second.status, first.status, "{}", case.rule);
         assert!(!case.is_reused || second.header("age").is_some(), "5.1, {}", case.rule);
         assert!(second.count("age") <= 1, "5.1, {}", case.rule);
     }
+}
+
+/// RFC 9213: such a field is for caches that work for the origin.
+#[test]
+fn fields_for_caches_of_an_origin_are_not_for_this_one() {
+    let proxy = Server::start_proxy(&[]);
+    let head = "cdn-cache-control: no-store\r\ncache-control: max-age=60\r\n";
+    let origin = Origin::of(move |asked| reply("200 OK", head, &format!("answer {}", asked.number)));
+    for _ in 0..2 {
+        let response = get(&proxy, &origin.url("/"), "");
+        assert_eq!((response.text(), response.header("cdn-cache-control")), ("answer 0", Some("no-store")));
+    }
+    let head = "cdn-cache-control: max-age=60\r\ncache-control: no-store\r\n";
+    let origin = Origin::of(move |asked| reply("200 OK", head, &format!("answer {}", asked.number)));
+    assert_eq!(get(&proxy, &origin.url("/"), "").text(), "answer 0");
+    assert_eq!(get(&proxy, &origin.url("/"), "").text(), "answer 1");
 }
 
 #[test]

@@ -30,6 +30,7 @@ use crate::proxy::upstream::sending::{Halt, Pieces, Prepared, Sent, prepare, upl
 use crate::proxy::upstream::upload::{Part, Upload};
 
 /// A request as it goes to whichever upstream.
+#[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,

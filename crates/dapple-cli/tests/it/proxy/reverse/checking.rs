@@ -6,8 +6,7 @@ use crate::support::{Site, dapple};
 #[test]
 fn options_that_mean_nothing_are_said_to() {
     for (options, expected) in [
-        (&["--to", "http://a", "--cache-mb", "3"][..], "--cache-mb (command line) is for a forward proxy only"),
-        (&["--to", "http://a", "--allow-private"], "--allow-private (command line) is for a forward proxy only"),
+        (&["--to", "http://a", "--allow-private"][..], "--allow-private (command line) is for a forward proxy only"),
         (&["--to", "http://a", "--forwarded"], "with --to it is always so"),
         (&["--to", "http://a", "--no-status"], "all paths are the servers' own"),
         (&["--retries", "1"], "--retries (command line) is for a reverse proxy only; say with --to"),
@@ -62,9 +61,12 @@ fn a_check_shows_what_would_be_used() {
     folder.write("bad.toml", "to = [\"http://a\", \"http://b:0\"]\ncache_mb = 8\n");
     let (code, _, message) = check("bad.toml");
     assert!(code == Some(2) && message.contains("bad.toml:1:6: \"http://b:0\" has no port that there is"), "{message}");
-    folder.write("mixed.toml", "to = [\"http://a\"]\ncache_mb = 8\n");
+    folder.write("mixed.toml", "to = [\"http://a\"]\nforwarded = true\n");
     let (code, _, message) = check("mixed.toml");
-    assert!(code == Some(2) && message.contains("--cache-mb (line 2 of the file) is for a forward proxy"), "{message}");
+    assert!(
+        code == Some(2) && message.contains("--forwarded (line 2 of the file) is for a forward proxy"),
+        "{message}"
+    );
 }
 
 #[test]

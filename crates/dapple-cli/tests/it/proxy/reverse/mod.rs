@@ -1,5 +1,6 @@
 //! `dapple proxy --to`: clients on one side, small servers on the other, and what becomes of those who fail.
 
+mod caching;
 mod checking;
 mod failing;
 mod forwarding;

@@ -1,0 +1,153 @@
+//! What the cache of a reverse proxy knows a response by: all that upstreams are told of where the client thinks it is.
+//!
+//! Pages that name themselves (links, redirects from `http` to `https`) take their own address from these fields. If two requests that
+//! differ in them had one response in the cache, one client could choose what another gets.
+//!
+//! | what upstreams are told | |
+//! |---|---|
+//! | `X-Forwarded-Proto` and `X-Forwarded-Host`, of this proxy or of a trusted one in front of it | the address |
+//! | `Host`, where it is another | scope |
+//! | any other `X-Forwarded-…` but `-For`, and `host` and `proto` of `Forwarded`, of a trusted proxy | scope |
+
+use std::fmt::Write;
+
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
+
+use super::upstream::Outgoing;
+use crate::proxy::cache::Address;
+
+/// The address of a request as it goes to upstreams; `None` where it has no place in a cache: it names no host, or a trusted proxy says
+/// something that is no address. `is_secure` counts where upstreams are told nothing.
+pub(super) fn address(outgoing: &Outgoing, host: Option<&str>, is_secure: bool) -> Option<Address> {
+    let headers = &outgoing.headers;
+    let scheme = match told(headers, "x-forwarded-proto")? {
+        Some(proto) => ["http", "https"].into_iter().find(|known| proto.eq_ignore_ascii_case(known))?,
+        None => ["http", "https"][usize::from(is_secure)],
+    };
+    let host = authority(host?, scheme)?;
+    let named = match told(headers, "x-forwarded-host")? {
+        Some(named) => authority(named, scheme)?,
+        None => host.clone(),
+    };
+    let mut scope = String::new();
+    if named != host {
+        let _ = writeln!(scope, "{host}");
+    }
+    for (name, value) in headers {
+        let name = name.as_str();
+        if name.starts_with("x-forwarded-") && !OF_THE_ADDRESS.contains(&name) {
+            let _ = writeln!(scope, "{name}: {}", value.as_bytes().escape_ascii());
+        }
+    }
+    forwarded(headers, &mut scope);
+    let target = outgoing.target.to_string();
+    Some(Address { scope, base: format!("{scheme}://{named}"), target })
+}
+
+/// The value of a field that is there once at most; `None` where it is there more often, or is no text.
+fn told<'h>(headers: &'h HeaderMap, name: &str) -> Option<Option<&'h str>> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next().map(HeaderValue::to_str).transpose().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+/// Host and port written in one way, without the port that is understood.
+fn authority(text: &str, scheme: &str) -> Option<String> {
+    let authority = Authority::try_from(text).ok().filter(|authority| !authority.as_str().contains('@'))?;
+    let host = authority.host().to_ascii_lowercase();
+    let understood = if scheme == "https" { 443 } else { 80 };
+    let port = authority.port_u16().filter(|port| *port != understood);
+    Some(port.map_or(host.clone(), |port| format!("{host}:{port}")))
+}
+
+/// What proxies in front of this one say of host and scheme: the last element is this proxy's own, which says nothing new.
+fn forwarded(headers: &HeaderMap, scope: &mut String) {
+    let Some(value) = headers.get("forwarded") else { return };
+    let own = value.as_bytes().windows(2).rposition(|pair| pair == b", ").unwrap_or(0);
+    let parts = value.as_bytes()[..own].split(|byte| b",;".contains(byte)).map(<[u8]>::trim_ascii);
+    for part in parts {
+        let name = part.split(|byte| *byte == b'=').next().unwrap_or(part);
+        if ["host", "proto"].iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())) {
+            let _ = writeln!(scope, "forwarded: {}", part.escape_ascii());
+        }
+    }
+}
+
+const OF_THE_ADDRESS: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+
+#[cfg(test)]
+mod tests {
+    use http::uri::{Authority, PathAndQuery};
+    use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+    use super::address;
+    use crate::http::Client;
+    use crate::proxy::reverse::forwarded::Forwarding;
+    use crate::proxy::reverse::upstream::Outgoing;
+
+    /// Scope and address of `GET /x?y` from a client that is trusted.
+    fn known(host: &'static str, fields: &[(&'static str, &'static str)]) -> Option<(String, String)> {
+        let trusted = vec!["192.0.2.0/24".parse().unwrap()];
+        let client = Client { addr: "192.0.2.7:99".parse().unwrap(), is_secure: false, color: 1, alternative: None };
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let authority = Authority::try_from(host).ok();
+        Forwarding { trusted, is_silent: false }.apply(&mut headers, &client, authority.as_ref());
+        let outgoing = Outgoing {
+            method: Method::GET,
+            target: PathAndQuery::from_static("/x?y"),
+            headers,
+            authority,
+            takes_trailers: false,
+            upgrade: None,
+            is_duplex: false,
+            hints: None,
+        };
+        let address = address(&outgoing, Some(host), false)?;
+        Some((address.scope, address.base + &address.target))
+    }
+
+    #[test]
+    fn an_address_is_where_the_client_thinks_it_is() {
+        let plain = |text: &str| Some((String::new(), text.to_owned()));
+        assert_eq!(known("A.example:80", &[]), plain("http://a.example/x?y"));
+        assert_eq!(known("a.example:8080", &[]), plain("http://a.example:8080/x?y"));
+        let proto = ("x-forwarded-proto", "https");
+        assert_eq!(known("a.example:443", &[proto]), plain("https://a.example/x?y"));
+        let (scope, address) = known("inner", &[proto, ("x-forwarded-host", "a.example")]).unwrap();
+        assert_eq!((scope.as_str(), address.as_str()), ("inner\n", "https://a.example/x?y"));
+    }
+
+    #[test]
+    fn whatever_else_upstreams_believe_is_a_part_of_it() {
+        let plain = known("a", &[]);
+        for field in [
+            ("x-forwarded-prefix", "/b"),
+            ("x-forwarded-port", "81"),
+            ("forwarded", "for=1.2.3.4;HOST=\"b, c\""),
+            ("forwarded", "for=1.2.3.4;proto=https, for=10.0.0.1"),
+        ] {
+            let found = known("a", &[field]);
+            assert!(found.is_some() && found != plain, "{field:?}: {found:?}");
+        }
+        for field in [("x-forwarded-for", "1.2.3.4"), ("forwarded", "for=1.2.3.4"), ("x-real-ip", "1.2.3.4")] {
+            assert_eq!(known("a", &[field]), plain, "{field:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_has_no_place_in_the_cache() {
+        for fields in [
+            &[("x-forwarded-host", "a/b")][..],
+            &[("x-forwarded-host", "me@a")],
+            &[("x-forwarded-host", "a"), ("x-forwarded-host", "b")],
+            &[("x-forwarded-proto", "https, http")],
+            &[("x-forwarded-proto", "gopher")],
+        ] {
+            assert_eq!(known("a", fields), None, "{fields:?}");
+        }
+    }
+}

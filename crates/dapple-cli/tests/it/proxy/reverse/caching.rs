@@ -1,0 +1,298 @@
+//! The cache of a reverse proxy: what it shares with that of a forward one, and what it has of its own.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::{start, start_with_numbers};
+use crate::proxy::caching::{origin_of_cases, the_rules_hold};
+use crate::proxy::origin::Origin;
+use crate::proxy::{note, reply};
+use crate::support::{Client, Response, Server, Site, dapple, eventually};
+
+const CACHE: [&str; 2] = ["--cache-mb", "16"];
+const FRESH: &str = "cache-control: max-age=60\r\n";
+
+/// Answers with how many requests came before, and these lines.
+fn counting(head: &'static str) -> Origin {
+    Origin::of(move |asked| reply("200 OK", head, &format!("answer {}", asked.number)))
+}
+
+fn get(proxy: &Server, path: &str, headers: &str) -> Response {
+    proxy.connect().request("GET", path, headers)
+}
+
+fn get_at(proxy: &Server, host: &str, headers: &str) -> Response {
+    let mut client = proxy.connect();
+    client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n"));
+    client.read_response()
+}
+
+#[test]
+fn the_rules_of_rfc_9111() {
+    let origin = origin_of_cases();
+    let proxy = start(&origin.url(""), &CACHE);
+    the_rules_hold(&origin, |target, headers| get(&proxy, target, headers));
+}
+
+#[test]
+fn nothing_is_kept_unless_it_is_asked_for() {
+    for options in [&[][..], &["--cache-mb", "0"]] {
+        let origin = counting(FRESH);
+        let proxy = start(&origin.url(""), options);
+        for answer in ["answer 0", "answer 1"] {
+            let response = get(&proxy, "/", "");
+            assert_eq!((response.text(), note(&response), response.header("age")), (answer, "", None));
+        }
+    }
+}
+
+/// RFC 9213, section 2.2.
+#[test]
+fn cdn_cache_control_goes_before_cache_control_and_expires() {
+    let far = "expires: Thu, 01 Jan 2099 00:00:00 GMT\r\n";
+    for (fields, others, is_reused) in [
+        ("max-age=60", "", true),
+        ("max-age=60", "cache-control: no-store\r\n", true),
+        ("max-age=60", "cache-control: max-age=0\r\nexpires: 0\r\n", true),
+        ("no-store", FRESH, false),
+        ("private", FRESH, false),
+        ("no-cache", FRESH, false),
+        ("max-age=0", far, false),
+        ("max-age=0", FRESH, false),
+        ("max-age=60, &&&", "cache-control: no-store\r\n", false),
+        ("max-age=0, &&&", FRESH, true),
+        ("max-age=\"60\"", "cache-control: no-store\r\n", false),
+        ("", FRESH, true),
+    ] {
+        let head = format!("cdn-cache-control: {fields}\r\n{others}etag: \"a\"\r\n");
+        let origin = Origin::of(move |asked| reply("200 OK", &head, &format!("answer {}", asked.number)));
+        let proxy = start(&origin.url(""), &CACHE);
+        let responses = [get(&proxy, "/", ""), get(&proxy, "/", "")];
+        let expected = if is_reused { "answer 0" } else { "answer 1" };
+        assert_eq!(responses[1].text(), expected, "{fields}, {others}: {}", note(&responses[1]));
+        for response in responses {
+            assert_eq!(response.header("cdn-cache-control"), Some(fields), "caches in front may obey it, too");
+        }
+    }
+}
+
+#[test]
+fn hosts_and_schemes_have_entries_of_their_own() {
+    let origin = counting(FRESH);
+    let proxy = start(&origin.url(""), &[&CACHE[..], &["--trust-forwarded", "127.0.0.0/8"]].concat());
+    for (host, headers, answer) in [
+        ("a.example", "", 0),
+        ("b.example", "", 1),
+        ("A.example:80", "", 0),
+        ("a.example", "x-forwarded-proto: https\r\n", 2),
+        ("a.example:443", "x-forwarded-proto: https\r\n", 2),
+        ("a.example", "x-forwarded-host: b.example\r\n", 3),
+        ("a.example", "x-forwarded-prefix: /b\r\n", 4),
+        ("a.example", "x-forwarded-for: 192.0.2.1\r\n", 0),
+        ("b.example", "", 1),
+    ] {
+        let response = get_at(&proxy, host, headers);
+        assert_eq!(response.text(), format!("answer {answer}"), "{host} {headers}: {}", note(&response));
+    }
+    let response = get_at(&proxy, "a.example", "x-forwarded-host: a/b\r\n");
+    assert_eq!((response.text(), note(&response)), ("answer 5", "dapple; fwd=bypass"));
+}
+
+#[test]
+fn clients_that_are_not_trusted_choose_no_entry() {
+    let origin = counting("cache-control: max-age=60\r\nvary: x-forwarded-for, x-real-ip\r\n");
+    let proxy = start(&origin.url(""), &CACHE);
+    for headers in ["", "x-forwarded-for: 192.0.2.1\r\n", "x-real-ip: 192.0.2.1\r\nx-forwarded-host: evil\r\n"] {
+        assert_eq!(get(&proxy, "/", headers).text(), "answer 0", "{headers}");
+    }
+    // What upstreams are told is what they choose by.
+    let proxy = start(&origin.url(""), &[&CACHE[..], &["--trust-forwarded", "127.0.0.0/8"]].concat());
+    for (headers, answer) in [
+        ("x-forwarded-for: 192.0.2.1\r\n", 1),
+        ("x-forwarded-for: 192.0.2.2\r\n", 2),
+        ("x-forwarded-for: 192.0.2.1\r\n", 1),
+    ] {
+        assert_eq!(get(&proxy, "/", headers).text(), format!("answer {answer}"), "{headers}");
+    }
+}
+
+#[test]
+fn simultaneous_misses_ask_once() {
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::start(move |_, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n{FRESH}\r\n01234");
+        stream.write_all(head.as_bytes()).is_ok()
+            && wait.lock().unwrap().recv().is_ok()
+            && stream.write_all(b"56789").is_ok()
+    });
+    let (proxy, metrics) = start_with_numbers(&origin.url(""), &CACHE);
+    let begin = || {
+        let mut client = proxy.connect();
+        client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        client
+    };
+    let mut clients: Vec<Client> = (0..8).map(|_| begin()).collect();
+    for client in &mut clients {
+        assert_eq!(client.read_head().header("content-length"), Some("10"));
+    }
+    go.send(()).unwrap();
+    for client in &mut clients {
+        let mut body = [0; 10];
+        client.read_all(&mut body);
+        assert_eq!(&body, b"0123456789");
+    }
+    assert_eq!(origin.count(), 1);
+    let page = Server::get_at(("127.0.0.1", metrics), "/metrics");
+    for line in ["dapple_cache_misses_total 8", "dapple_cache_collapsed_total 7", "dapple_cache_entries 1"] {
+        assert!(page.text().lines().any(|found| found == line), "{line} in {}", page.text());
+    }
+}
+
+#[test]
+fn one_entry_answers_heads_parts_and_conditions() {
+    let origin = Origin::of(|_| reply("200 OK", "cache-control: max-age=60\r\netag: \"a\"\r\n", "0123456789"));
+    let (proxy, metrics) = start_with_numbers(&origin.url(""), &CACHE);
+    assert_eq!(get(&proxy, "/", "if-none-match: \"a\"\r\n").status, 304, "of what is fetched as a whole");
+    let part = get(&proxy, "/", "range: bytes=2-4\r\n");
+    assert_eq!((part.status, part.text(), part.header("age")), (206, "234", Some("0")));
+    assert_eq!(get(&proxy, "/", "if-none-match: W/\"a\"\r\n").status, 304);
+    let head = proxy.connect().request("HEAD", "/", "");
+    assert_eq!((head.status, head.header("content-length")), (200, Some("10")));
+    assert_eq!(origin.count(), 1);
+    assert_eq!(origin.asked()[0].header("if-none-match"), None);
+    let page = Server::get_at(("127.0.0.1", metrics), "/metrics");
+    assert!(page.text().lines().any(|line| line == "dapple_cache_sent_bytes_total 3"), "{}", page.text());
+}
+
+#[test]
+fn what_is_stale_is_validated_and_what_is_changed_forgotten() {
+    let origin = Origin::of(|asked| match (asked.method.as_str(), asked.header("if-none-match")) {
+        ("GET", None) => reply("200 OK", "cache-control: max-age=0\r\netag: \"a\"\r\n", &asked.target),
+        ("GET", Some(_)) => b"HTTP/1.1 304 Not Modified\r\ncache-control: max-age=60\r\n\r\n".to_vec(),
+        _ => reply("201 Created", "location: http://test/other\r\n", ""),
+    });
+    let proxy = start(&origin.url(""), &CACHE);
+    for path in ["/", "/other"] {
+        for expected in ["fwd=uri-miss; stored", "fwd=stale; fwd-status=304", "; hit"] {
+            let response = get(&proxy, path, "");
+            assert!(response.text() == path && note(&response).contains(expected), "{path}: {}", note(&response));
+        }
+    }
+    let posted = proxy.connect().request("POST", "/", "content-length: 0\r\n");
+    assert_eq!((posted.status, note(&posted)), (201, "dapple; fwd=method"));
+    for path in ["/", "/other"] {
+        assert!(note(&get(&proxy, path, "")).contains("fwd=uri-miss"), "{path}");
+    }
+}
+
+#[test]
+fn what_is_kept_outlives_its_upstreams() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let down = is_down.clone();
+    let origin = Origin::start(move |asked, stream| {
+        let control = match asked.target.as_str() {
+            "/fresh" => "max-age=60",
+            "/if-error" => "max-age=0, stale-if-error=600",
+            "/never" => "max-age=0, must-revalidate, stale-if-error=600",
+            _ => "no-store",
+        };
+        let head = format!("cache-control: {control}\r\netag: \"a\"\r\n");
+        !down.load(Ordering::Relaxed) && stream.write_all(&reply("200 OK", &head, &asked.target)).is_ok()
+    });
+    let (proxy, metrics) = start_with_numbers(&origin.url(""), &[&CACHE[..], &["--fail-after", "1"]].concat());
+    for path in ["/fresh", "/if-error", "/never", "/none"] {
+        assert_eq!(get(&proxy, path, "").text(), path);
+    }
+    is_down.store(true, Ordering::Relaxed);
+    // The first of them finds that the upstream is gone; after that it is out of service.
+    for _ in 0..3 {
+        let response = get(&proxy, "/if-error", "");
+        assert_eq!((response.status, response.text()), (200, "/if-error"));
+        assert!(note(&response).contains("stale-if-error"), "{}", note(&response));
+        assert_eq!(get(&proxy, "/fresh", "").text(), "/fresh");
+        let never = get(&proxy, "/never", "");
+        assert!(never.status == 504 && never.header("proxy-status").is_some(), "{}", never.status);
+        assert!([502, 503].contains(&get(&proxy, "/none", "").status));
+    }
+    let page = Server::get_at(("127.0.0.1", metrics), "/metrics");
+    assert!(page.text().lines().any(|line| line == "dapple_cache_stale_total 3"), "{}", page.text());
+    is_down.store(false, Ordering::Relaxed);
+    assert!(eventually(LIMIT, || get(&proxy, "/none", "").status == 200), "it is tried again");
+}
+
+#[test]
+fn a_stale_answer_now_and_a_fresh_one_for_the_next() {
+    let origin = Origin::of(|asked| {
+        let seconds = if asked.number == 0 { 0 } else { 600 };
+        let head = format!("cdn-cache-control: max-age={seconds}, stale-while-revalidate=600\r\n");
+        reply("200 OK", &head, &format!("body {}", asked.number))
+    });
+    let proxy = start(&origin.url(""), &CACHE);
+    assert_eq!(get(&proxy, "/", "").text(), "body 0");
+    assert_eq!(get(&proxy, "/", "").text(), "body 0");
+    assert!(eventually(LIMIT, || get(&proxy, "/", "").text() == "body 1"));
+    assert_eq!(origin.count(), 2);
+}
+
+#[test]
+fn a_miss_is_tried_again_at_another_upstream_and_the_log_says_so() {
+    let broken = Origin::start(|_, _| false);
+    let good = counting(FRESH);
+    let site = Site::new();
+    let log = site.path.join("access.log");
+    let to = format!("{},{}", broken.url(""), good.url(""));
+    let words = ["--retry-percent", "100", "--access-log", log.to_str().unwrap(), "--access-log-format", "json"];
+    let proxy = start(&to, &[&CACHE[..], &words].concat());
+    // Drawn by chance: until the broken one was asked first.
+    let mut count = 0;
+    assert!(eventually(LIMIT, || {
+        count += 1;
+        assert_eq!(get(&proxy, &format!("/{count}"), "").status, 200);
+        broken.count() > 0
+    }));
+    let hit = get(&proxy, &format!("/{count}"), "");
+    assert!(note(&hit).contains("; hit"), "{}", note(&hit));
+    let line = |number: usize| {
+        let mut found = None;
+        assert!(eventually(LIMIT, || {
+            found = std::fs::read_to_string(&log).unwrap_or_default().lines().nth(number).map(str::to_owned);
+            found.is_some()
+        }));
+        serde_json::from_str::<serde_json::Value>(&found.unwrap()).unwrap()
+    };
+    let (miss, hit) = (line(count - 1), line(count));
+    assert_eq!((&miss["upstream"], &miss["tries"]), (&good.url("").into(), &2.into()));
+    assert_eq!((&hit["upstream"], &hit["tries"]), (&serde_json::Value::Null, &0.into()));
+}
+
+#[test]
+fn a_reload_keeps_it() {
+    let (one, two) = (counting(FRESH), counting(FRESH));
+    let folder = Site::new();
+    let write = |to: &Origin| folder.write("proxy.toml", format!("to = [\"{}\"]\ncache_mb = 8\n", to.url("")));
+    write(&one);
+    let mut command = dapple();
+    command.args(["proxy", "--port", "0", "--workers", "2", "--config"]).arg(folder.path.join("proxy.toml"));
+    command.stderr(Stdio::null());
+    let proxy = Server::spawn(command);
+    assert_eq!(get(&proxy, "/", "").text(), "answer 0");
+    write(&two);
+    proxy.signal(Signal::HUP);
+    let mut count = 0;
+    assert!(eventually(LIMIT, || {
+        count += 1;
+        get(&proxy, &format!("/{count}"), "");
+        two.count() > 0
+    }));
+    assert!(note(&get(&proxy, "/", "")).contains("; hit"));
+}
+
+/// Only a bug reaches it.
+const LIMIT: Duration = Duration::from_secs(60);
