@@ -54,7 +54,7 @@ fn one(
     flags: &[&str],
 ) -> Result<bool, String> {
     let server = Server::start(dapple, site, options)?;
-    let port = server.url.rsplit(':').next().unwrap_or_default().trim_end_matches('/');
+    let port = server.port();
     let mut command = Command::new(h2spec);
     command.args(["-h", "127.0.0.1", "-p", port, "-o", "10"]).args(flags).stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("cannot run {}: {error}", h2spec.display()))?;

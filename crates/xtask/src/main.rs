@@ -1,4 +1,4 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `etcd`, `colored`,
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `cache-tests`, `etcd`, `colored`,
 //! `bench`, `fuzz`, `sanitize`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+mod apt;
 mod browser;
+mod cache_tests;
 mod colored;
 mod etcd;
 mod fuzz;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         ["colored", "--list"] => colored::run(true),
         ["browser"] => browser::run(),
         ["h2spec"] => h2spec::run(),
+        ["cache-tests"] => cache_tests::run(),
         ["etcd"] => etcd::run(),
         ["bench"] => {
             print!("{BENCH_HELP}");
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["soak", rest @ ..] => soak::run(rest),
-        [command @ ("ci" | "test" | "tidy" | "licenses" | "browser" | "h2spec" | "etcd"), ..] => {
+        [command @ ("ci" | "test" | "tidy" | "licenses" | "browser" | "h2spec" | "cache-tests" | "etcd"), ..] => {
             Err(format!("`{command}` takes no arguments"))
         }
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
@@ -86,6 +89,8 @@ cargo xtask COMMAND
   browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS
   colored   how much of serve, proxy and the example had to be colored, beside the paper; --list prints each call
   h2spec    the conformance tests of HTTP/2 against `dapple serve`
+  cache-tests
+            the public tests for HTTP caches (http-cache-tests) against both proxies
   etcd      stage hosts that register themselves, with a real etcd
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
   sanitize  what has unsafe code under AddressSanitizer, ThreadSanitizer and Miri; `cargo xtask sanitize --help` tells how

@@ -1,8 +1,8 @@
-//! `dapple serve`, as a user starts it.
+//! `dapple serve` and other servers, as a user starts them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::suite;
 use crate::workspace::{Workspace, cargo};
@@ -22,20 +22,33 @@ pub(crate) struct Server {
     child: Child,
     /// Where it says that it serves.
     pub(crate) url: String,
+    /// Held open: a program that writes more would fail otherwise.
+    output: Option<BufReader<ChildStdout>>,
 }
 
 impl Server {
     pub(crate) fn start(dapple: &Path, site: &Path, options: &[&str]) -> Result<Server, String> {
         let mut command = Command::new(dapple);
-        command.arg("serve").arg(site).args(["--port", "0"]).args(options).stdout(Stdio::piped());
-        let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", dapple.display()))?;
-        let mut server = Server { child, url: String::new() };
+        command.arg("serve").arg(site).args(["--port", "0"]).args(options);
+        Server::spawn(command)
+    }
+
+    /// Any program whose first line says where it serves.
+    pub(crate) fn spawn(mut command: Command) -> Result<Server, String> {
+        let child = command.stdout(Stdio::piped()).spawn();
+        let child = child.map_err(|error| format!("cannot start {command:?}: {error}"))?;
+        let mut server = Server { child, url: String::new(), output: None };
         let mut line = String::new();
-        let output = server.child.stdout.take().ok_or("it has no output")?;
-        BufReader::new(output).read_line(&mut line).map_err(|error| format!("cannot read what it says: {error}"))?;
-        server.url =
-            url(&line).ok_or_else(|| format!("`dapple serve {}` did not say where: {line:?}", options.join(" ")))?;
+        let mut output = BufReader::new(server.child.stdout.take().ok_or("it has no output")?);
+        output.read_line(&mut line).map_err(|error| format!("cannot read what it says: {error}"))?;
+        server.url = url(&line).ok_or_else(|| format!("{command:?} did not say where: {line:?}"))?;
+        server.output = Some(output);
         Ok(server)
+    }
+
+    /// The port at which it serves.
+    pub(crate) fn port(&self) -> &str {
+        self.url.rsplit(':').next().unwrap_or_default().trim_end_matches('/')
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{browser, etcd, h2spec, licenses, sanitize, tidy};
+use crate::{browser, cache_tests, etcd, h2spec, licenses, sanitize, tidy};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -36,6 +36,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
         Step::cargo("tests", &format!("test {ALL} --no-fail-fast")),
         Step::check("browser", browser::run_if_there),
         Step::check("h2spec", h2spec::run_if_there),
+        Step::check("cache-tests", cache_tests::run_if_there),
         Step::check("etcd", etcd::run_if_there),
         // Names by the system's resolver. No other feature changes what another one does.
         Step::cargo("without dns", "test -p dapple-io --no-default-features --lib --tests --no-fail-fast"),

@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::apt;
+
 /// How a user gets it.
 pub(super) const INSTALL: &str =
     "`apt-get install chromium` or your system's way installs it, and CHROMIUM=/path/to/it says where it is";
@@ -28,15 +30,7 @@ impl Chromium {
 
     /// Installs it where that needs no question: as root, by apt.
     pub(super) fn install() -> Option<Chromium> {
-        let id = Command::new("id").arg("-u").output().ok()?;
-        if id.stdout.trim_ascii() != b"0" {
-            return None;
-        }
-        println!("browser: no Chromium is here; trying `apt-get install chromium`");
-        let mut apt = Command::new("apt-get");
-        apt.args(["install", "--yes", "--no-install-recommends", "chromium"]).env("DEBIAN_FRONTEND", "noninteractive");
-        let status = apt.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success()).then(Chromium::find)?
+        apt::install("browser", &["chromium"]).then(Chromium::find)?
     }
 
     /// Loads a page in a new profile, and returns what the document has become when it was loaded.
