@@ -272,3 +272,36 @@ fn an_upstream_that_speaks_no_http_2_is_a_bad_gateway() {
     let proxy = start(&format!("h2c://127.0.0.1:{}", origin.port), &[]);
     assert_eq!(proxy.get("/").status, 502);
 }
+
+#[test]
+fn what_came_by_one_version_is_kept_for_clients_of_the_other() {
+    let site = Site::new();
+    let page = noise(300_000, 9);
+    site.write("page.bin", &page);
+    let server = Server::start(&site.path, &[]);
+    for scheme in ["http", "h2c"] {
+        let to = format!("{scheme}://127.0.0.1:{}", server.port);
+        let (proxy, metrics) = start_with_numbers(&to, &["--cache-mb", "64"]);
+        let get = || {
+            dapple::block_on(async {
+                let mut sender = connect(proxy.port).await;
+                let request = Request::get("http://site.example/page.bin").body(empty()).unwrap();
+                let response = sender.send_request(request).await.unwrap();
+                let note = response.headers()["cache-status"].to_str().unwrap().to_owned();
+                (note, response.into_body().collect().await.unwrap().to_bytes())
+            })
+        };
+        let (note, body) = get();
+        assert!(note.contains("fwd=uri-miss; stored") && body == page, "{scheme}: {note}");
+        // It says neither how long it is fresh nor that it is not: kept for a tenth of its age, or validated.
+        for _ in 0..2 {
+            let (note, body) = get();
+            assert!((note.contains("; hit") || note.contains("fwd-status=304")) && body == page, "{scheme}: {note}");
+        }
+        let mut client = proxy.connect();
+        client.send("GET /page.bin HTTP/1.1\r\nHost: SITE.example:80\r\n\r\n");
+        let response = client.read_response();
+        assert!(response.body == page && response.header("age").is_some(), "{scheme}: {}", response.status);
+        assert!(number(metrics, "dapple_upstream_received_bytes_total", &to) == page.len() as f64, "{scheme}");
+    }
+}
