@@ -103,7 +103,6 @@ mod tests {
             authority,
             takes_trailers: false,
             upgrade: None,
-            is_duplex: false,
             hints: None,
         };
         let address = address(&outgoing, Some(host), false)?;

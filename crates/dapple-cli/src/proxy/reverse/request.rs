@@ -59,7 +59,6 @@ pub(super) fn turn(
         authority: host.filter(|_| !reverse.rewrites_host),
         takes_trailers: takes_trailers(request),
         upgrade: upgrade(request, body),
-        is_duplex: request.version == Version::HTTP_2,
         hints: Hints::wanted(body.interims()),
     }))
 }

@@ -8,12 +8,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dapple::sync::mpsc;
 use dapple::time::{Instant, Sleep, sleep};
 use http::HeaderMap;
 use hyper::body::{Body as _, Incoming};
 
-use super::upload::Part;
+use super::sending::Uploading;
 use super::{Origin, Sender, Upstream};
 use crate::http::BodyStream;
 use crate::proxy::fields;
@@ -35,14 +34,15 @@ pub(super) struct Lease {
     pub(super) origin: Arc<Origin>,
     /// `None` where the connection cannot be used again, or is given back.
     pub(super) sender: Option<Sender>,
-    /// An upload that the origin did not wait for: held so that it does not end short of its length while the response comes.
-    pub(super) upload: Option<mpsc::Sender<Part>>,
+    /// An upload that the server did not wait for.
+    pub(super) upload: Option<Uploading>,
 }
 
 impl Lease {
     /// The response is complete.
     pub(super) fn give_back(&mut self) {
-        if let Some(sender) = self.sender.take() {
+        let is_free = self.upload.as_ref().is_none_or(Uploading::is_over);
+        if let Some(sender) = self.sender.take().filter(|_| is_free) {
             self.upstream.keep(self.origin.clone(), sender);
         }
     }

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, Uri};
 use hyper::body::{Body as _, Incoming};
 
 use super::body::{Download, Lease};
-use super::sending::{Halt, Prepared, Sent, prepare, upload};
+use super::sending::{Halt, Prepared, Sent, Uploading, go_on, prepare, upload};
 use super::{Answer, Outgoing, Upstream, check};
 use crate::http::{Body, RequestBody};
 use crate::proxy::failure::Failure;
@@ -69,19 +69,28 @@ impl Upstream {
         let mut responding = Box::pin(sender.send_request(request));
         // A connection that ends in this very moment may miss the request in its queue, which then is there for as long as its sender is.
         let sender = Some(sender).filter(|sender| !sender.is_closed());
-        let uploaded = upload(self.waits.response, responding.as_mut(), body, pieces, gate, false).await;
+        let pause_max = self.waits.response;
+        let uploaded = upload(pause_max, responding.as_mut(), body, pieces, gate).await;
         let (response, upload) = match uploaded.map_err(|halt| (halted(halt), is_kept))? {
-            Sent::Early(response, pieces, _) => (response, Some(pieces)),
-            Sent::Answered(response) => (response, None),
+            Sent::Early(response, pieces, held) => {
+                let upload = match go_on(body, response.status(), pieces, held, pause_max) {
+                    Ok((gone, moving)) => {
+                        self.spawn(moving);
+                        Uploading::On(gone)
+                    }
+                    Err(pieces) => Uploading::Off(pieces),
+                };
+                (response, Some(upload))
+            }
             Sent::All => {
                 let late = Failure::TimedOut("The server's answer");
-                let response = timeout(self.waits.response, responding.as_mut()).await.map_err(|_| (late, is_kept))?;
+                let response = timeout(pause_max, responding.as_mut()).await.map_err(|_| (late, is_kept))?;
                 (response.map_err(|error| (broken(&error), is_kept))?, None)
             }
         };
         drop(responding);
         let (upstream, origin) = (self.clone(), outgoing.origin.clone());
-        let sender = sender.filter(|_| upload.is_none());
+        let sender = sender.filter(|_| !matches!(upload, Some(Uploading::Off(_))));
         answer(response, Lease { upstream, origin, sender, upload }).map_err(|failure| (failure, is_kept))
     }
 }
@@ -114,7 +123,7 @@ fn answer(response: Response<Incoming>, mut lease: Lease) -> Result<Answer, Fail
         // Caches further on go by it (RFC 9110, section 6.6.1).
         headers.insert(DATE, now);
     }
-    let is_early = lease.upload.is_some();
+    let is_early = matches!(lease.upload, Some(Uploading::Off(_)));
     let body = if incoming.is_end_stream() {
         lease.give_back();
         Body::Empty

@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -38,9 +39,7 @@ pub(in crate::proxy) struct Prepared {
 pub(in crate::proxy) enum Sent {
     /// Without an answer so far.
     All,
-    /// The server answered before it had all, and got all.
-    Answered(Response<Incoming>),
-    /// The server answered, and the rest of the body stays where it is: after these bytes, which have been read and not sent.
+    /// The server answered before it had all: the rest of the body comes after these bytes, which have been read and not sent.
     Early(Response<Incoming>, Pieces, Option<Bytes>),
 }
 
@@ -100,16 +99,14 @@ pub(in crate::proxy) fn prepare(
     Prepared { request, pieces, gate }
 }
 
-/// Moves the body from the client to the server, one piece at a time, until it is sent or the server has answered. After an error it
-/// need not want the rest; after another answer the rest may come soon, and then the connections can be kept, unless who asks `goes_on` with
-/// it. Nothing may rest for longer than `pause_max`.
+/// Moves the body from the client to the server, one piece at a time, until it is sent or the server has answered; see [`go_on`] for what
+/// comes then. Nothing may rest for longer than `pause_max`.
 pub(in crate::proxy) async fn upload<E>(
     pause_max: Duration,
     mut responding: Responding<'_, E>,
     body: &mut RequestBody<'_>,
     pieces: Option<Pieces>,
     gate: Option<oneshot::Receiver<()>>,
-    goes_on: bool,
 ) -> Result<Sent, Halt<E>> {
     let Some(pieces) = pieces else { return Ok(Sent::All) };
     if let Some(gate) = gate
@@ -118,46 +115,98 @@ pub(in crate::proxy) async fn upload<E>(
         return response.map(|response| Sent::Early(response, pieces, None)).map_err(Halt::Server);
     }
     let mut patience = pin!(sleep(pause_max));
-    let (mut answered, mut held) = (None, None);
+    let mut held = None;
     loop {
-        if answered.is_none() {
-            patience.as_mut().reset(Instant::now() + pause_max);
-        }
+        patience.as_mut().reset(Instant::now() + pause_max);
         let event = {
             let mut moving = pin!(move_piece(body, &pieces, &mut held));
-            loop {
-                let event = poll_fn(|cx| {
-                    if let Poll::Ready(moved) = moving.as_mut().poll(cx) {
-                        return Poll::Ready(Event::Moved(moved));
-                    }
-                    if answered.is_none()
-                        && let Poll::Ready(response) = responding.as_mut().poll(cx)
-                    {
-                        return Poll::Ready(Event::Answered(response));
-                    }
-                    patience.as_mut().poll(cx).map(|()| Event::Stuck)
-                });
-                match event.await {
-                    Event::Answered(Ok(response)) if response.status().as_u16() < 400 && !goes_on => {
-                        answered = Some(response);
-                        patience.as_mut().reset(Instant::now() + REST_MAX);
-                    }
-                    event => break event,
+            poll_fn(|cx| {
+                if let Poll::Ready(moved) = moving.as_mut().poll(cx) {
+                    return Poll::Ready(Event::Moved(moved));
                 }
-            }
+                if let Poll::Ready(response) = responding.as_mut().poll(cx) {
+                    return Poll::Ready(Event::Answered(response));
+                }
+                patience.as_mut().poll(cx).map(|()| Event::Stuck)
+            })
+            .await
         };
         match event {
             Event::Moved(Moved::One) => {}
             Event::Moved(Moved::Failed(error)) => return Err(Halt::Client(error)),
             // hyper may want no more of it: then the connection is gone, or the answer is there.
-            Event::Moved(Moved::All | Moved::Unwanted) => return Ok(answered.map_or(Sent::All, Sent::Answered)),
+            Event::Moved(Moved::All | Moved::Unwanted) => return Ok(Sent::All),
             Event::Answered(Err(error)) => return Err(Halt::Server(error)),
             Event::Answered(Ok(response)) => return Ok(Sent::Early(response, pieces, held)),
-            Event::Stuck => {
-                // What is in hand waits for the server.
-                let halt = if held.is_some() { Halt::Stuck } else { Halt::Idle };
-                return answered.map(|response| Sent::Early(response, pieces, held)).ok_or(halt);
-            }
+            // What is in hand waits for the server.
+            Event::Stuck => return Err(if held.is_some() { Halt::Stuck } else { Halt::Idle }),
+        }
+    }
+}
+
+/// What becomes of the rest of a body behind an early answer.
+pub(in crate::proxy) enum Uploading {
+    /// It goes on.
+    On(Gone),
+    /// It stays where it is. Held so that the body does not end short of its length while the response comes.
+    Off(#[allow(dead_code, reason = "held until it is dropped")] Pieces),
+}
+
+impl Uploading {
+    /// Whether the connection can be kept when the response has ended. `Relaxed`: nothing else is read by it.
+    pub(in crate::proxy) fn is_over(&self) -> bool {
+        matches!(self, Uploading::On(gone) if gone.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Whether the rest of a body has gone to the server.
+#[derive(Clone, Debug, Default)]
+pub(in crate::proxy) struct Gone(Arc<AtomicBool>);
+
+/// What moves the rest of a body while the response is on its way, to be run beside it, until either side ends it. Nothing may rest at the
+/// server for longer than `pause_max`; how slow a client may be, its own connection knows.
+///
+/// # Errors
+///
+/// The rest stays where it is, and the way to the server open: behind an error, the server need not want it.
+pub(in crate::proxy) fn go_on(
+    body: &mut RequestBody<'_>,
+    status: StatusCode,
+    pieces: Pieces,
+    held: Option<Bytes>,
+    pause_max: Duration,
+) -> Result<(Gone, impl Future<Output = ()> + Send + 'static), Pieces> {
+    let rest = if status.as_u16() < 400 { body.detach() } else { None };
+    let Some(rest) = rest else { return Err(pieces) };
+    let gone = Gone::default();
+    Ok((gone.clone(), move_rest(rest, pieces, held, pause_max, gone)))
+}
+
+async fn move_rest(
+    mut body: Box<dyn crate::http::Incoming + Send>,
+    pieces: Pieces,
+    held: Option<Bytes>,
+    pause_max: Duration,
+    gone: Gone,
+) {
+    let mut next = held.map(Ok);
+    loop {
+        let piece = match next.take() {
+            Some(piece) => Some(piece),
+            None => poll_fn(|cx| body.poll_next(cx)).await,
+        };
+        let part = match piece {
+            Some(Ok(piece)) => Part::Piece(piece),
+            None => Part::End(body.trailers().and_then(fields::trailers)),
+            // Without its end the request does not look whole.
+            Some(Err(_)) => return,
+        };
+        let is_end = matches!(part, Part::End(_));
+        if !matches!(timeout(pause_max, pieces.send(part)).await, Ok(Ok(()))) {
+            return;
+        }
+        if is_end {
+            return gone.0.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -207,9 +256,6 @@ async fn until_wanted<E>(
     });
     event.await
 }
-
-/// How long the rest of a body may take when the answer is there.
-const REST_MAX: Duration = Duration::from_secs(1);
 
 /// How long a client's body waits for `100 Continue`.
 const CONTINUE_MAX: Duration = Duration::from_secs(1);

@@ -1,12 +1,11 @@
 //! One request at one upstream.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use dapple::stage::balance::Outcome;
 use dapple::time::{Instant, timeout};
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, DATE, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
@@ -19,15 +18,15 @@ use super::connect::{Opened, open};
 use super::download::{Download, Lease};
 use super::pool::{Sender1, Stream};
 use super::{HTTP_1, HTTP_2, Turn, UNKNOWN, Upstream};
-use crate::http::{Body, Incoming, RequestBody};
+use crate::http::{Body, RequestBody};
 use crate::proxy::fields;
 use crate::proxy::hints::Hints;
 use crate::proxy::reverse::failure::{Failure, with_causes};
 use crate::proxy::reverse::list::Pick;
 use crate::proxy::reverse::target::Scheme;
 use crate::proxy::upstream::check;
-use crate::proxy::upstream::sending::{Halt, Pieces, Prepared, Sent, prepare, upload};
-use crate::proxy::upstream::upload::{Part, Upload};
+use crate::proxy::upstream::sending::{Halt, Prepared, Sent, Uploading, go_on, prepare, upload};
+use crate::proxy::upstream::upload::Upload;
 
 /// A request as it goes to whichever upstream.
 #[derive(Clone)]
@@ -42,8 +41,6 @@ pub(crate) struct Outgoing {
     pub(crate) takes_trailers: bool,
     /// The protocol to change to, where the client asks for one.
     pub(crate) upgrade: Option<HeaderValue>,
-    /// The client may go on with its request while it has the response: HTTP/2, as gRPC has it.
-    pub(crate) is_duplex: bool,
     /// Where interim responses go, if anywhere.
     pub(crate) hints: Option<Arc<Hints>>,
 }
@@ -117,26 +114,26 @@ pub(crate) async fn attempt(
         prepare(&outgoing.method, uri, &headers, outgoing.hints.as_ref(), body.len());
     let (mut respond, mut lease) = line.send(request, turn);
     let pause_max = upstream.common.waits.response;
-    let sent =
-        upload(pause_max, respond.as_mut(), body, pieces, gate, outgoing.is_duplex).await.map_err(
-            |halt| match halt {
-                Halt::Client(error) => missed(Failure::Client(error.to_string()), false),
-                Halt::Server(unanswered) => missed(unanswered.failure(), unanswered.is_unsent),
-                Halt::Idle => missed(Failure::Idle, false),
-                Halt::Stuck => missed(Failure::Stuck, false),
-            },
-        )?;
+    let sent = upload(pause_max, respond.as_mut(), body, pieces, gate).await.map_err(|halt| match halt {
+        Halt::Client(error) => missed(Failure::Client(error.to_string()), false),
+        Halt::Server(unanswered) => missed(unanswered.failure(), unanswered.is_unsent),
+        Halt::Idle => missed(Failure::Idle, false),
+        Halt::Stuck => missed(Failure::Stuck, false),
+    })?;
     let response = match sent {
         Sent::Early(response, pieces, held) => {
-            lease.sender = None;
-            // Behind an error, the rest is dropped.
-            match body.detach().filter(|_| response.status().as_u16() < 400) {
-                Some(rest) => upstream.common.spawn(go_on(rest, pieces, held)),
-                None => lease.upload = Some(pieces),
-            }
+            lease.upload = Some(match go_on(body, response.status(), pieces, held, pause_max) {
+                Ok((gone, moving)) => {
+                    upstream.common.spawn(moving);
+                    Uploading::On(gone)
+                }
+                Err(pieces) => {
+                    lease.sender = None;
+                    Uploading::Off(pieces)
+                }
+            });
             response
         }
-        Sent::Answered(response) => response,
         Sent::All => {
             let responded = timeout(pause_max, respond.as_mut()).await;
             let responded = responded.map_err(|_| missed(Failure::TimedOut, false))?;
@@ -291,27 +288,6 @@ impl Outgoing {
     }
 }
 
-/// Moves the rest of a body while the response is on its way, until either side ends it.
-async fn go_on(mut body: Box<dyn Incoming + Send>, pieces: Pieces, held: Option<Bytes>) {
-    let mut next = held.map(Ok);
-    loop {
-        let piece = match next.take() {
-            Some(piece) => Some(piece),
-            None => poll_fn(|cx| body.poll_next(cx)).await,
-        };
-        let part = match piece {
-            Some(Ok(piece)) => Part::Piece(piece),
-            None => Part::End(body.trailers().and_then(fields::trailers)),
-            // Without its end the request does not look whole.
-            Some(Err(_)) => return,
-        };
-        let is_end = matches!(part, Part::End(_));
-        if pieces.send(part).await.is_err() || is_end {
-            return;
-        }
-    }
-}
-
 /// By HTTP/2 a cookie may come in pieces (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
@@ -342,7 +318,7 @@ async fn accept(
     {
         headers.insert(DATE, now);
     }
-    let is_early = lease.upload.is_some();
+    let is_early = matches!(lease.upload, Some(Uploading::Off(_)));
     lease.pick = answered(pick, parts.status);
     let body = if incoming.is_end_stream() {
         lease.give_back();

@@ -17,7 +17,7 @@ use super::pool::{Sender1, Stream};
 use crate::http::BodyStream;
 use crate::proxy::fields;
 use crate::proxy::reverse::list::Pick;
-use crate::proxy::upstream::sending::Pieces;
+use crate::proxy::upstream::sending::Uploading;
 
 /// A body as it comes. When it is complete its connection is kept for the next request; when it is dropped before, the connection, or the
 /// stream on it, ends. It is read when the client takes it, so a slow client slows the upstream down.
@@ -35,8 +35,8 @@ pub(super) struct Lease {
     /// `None` where the connection cannot be used again, or is given back.
     pub(super) sender: Option<Sender1>,
     pub(super) stream: Option<Stream>,
-    /// An upload that the upstream did not wait for: held so that it does not end short of its length while the response comes.
-    pub(super) upload: Option<Pieces>,
+    /// An upload that the server did not wait for.
+    pub(super) upload: Option<Uploading>,
     /// The request counts as in flight.
     pub(super) pick: Option<Pick>,
 }
@@ -44,7 +44,8 @@ pub(super) struct Lease {
 impl Lease {
     /// The response is complete.
     pub(super) fn give_back(&mut self) {
-        if let Some(sender) = self.sender.take() {
+        let is_free = self.upload.as_ref().is_none_or(Uploading::is_over);
+        if let Some(sender) = self.sender.take().filter(|_| is_free) {
             self.turn.upstream.keep(sender);
         }
         self.stream = None;

@@ -15,7 +15,7 @@ mod upgrades;
 use crate::support::{Server, dapple};
 
 /// A reverse proxy on a free port, with two workers and more options.
-fn start(to: &str, options: &[&str]) -> Server {
+pub(super) fn start(to: &str, options: &[&str]) -> Server {
     let mut command = dapple();
     command.args(["proxy", "--port", "0", "--workers", "2", "--to", to]).args(options);
     Server::spawn(command)
