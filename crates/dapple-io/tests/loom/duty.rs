@@ -5,7 +5,7 @@ use std::task::Context;
 use dapple_io::model::{Model, Pipe};
 use loom::thread::JoinHandle;
 
-use crate::support::{Flag, Parcel, check, spawn};
+use crate::support::{Flag, Gate, Parcel, check, gated_waker, spawn};
 
 /// A pipe that a task waits for, which sets the flag.
 fn awaited_pipe(model: &Model, done: &Flag) -> Pipe {
@@ -85,8 +85,7 @@ fn a_worker_helps_one_that_parks() {
 // The same without a byte, but with an unpark of the helper: its park returns wherever it waits, and it sees what the thread did
 // before.
 //
-// Caught: a duty that is taken over while the holder waits; a worker without the duty that waits for the lock of the events; an
-// unpark that does not wake the sleeper aside (deadlocks).
+// Caught: a duty that is taken over while the holder waits; an unpark that does not wake the sleeper aside (deadlocks).
 #[test]
 fn an_unpark_meets_a_worker_that_has_helped() {
     check(4, || {
@@ -112,6 +111,47 @@ fn an_unpark_meets_a_worker_that_has_helped() {
         other.join().unwrap();
         drop((pipe, helper));
         holder.finish();
+    });
+}
+
+// The holder of the duty is in the middle of dispatching, in a waker that returns only after the other worker has parked and is back.
+// That one helps it, is unparked, and parks: it has the duty and does not get the lock of the events.
+//
+// Caught: a worker that waits for the lock of the events before it sleeps (deadlock).
+#[test]
+fn a_worker_parks_while_another_one_dispatches() {
+    check(4, || {
+        let [busy, helper] = Model::with_workers(1);
+        let (dispatches, is_back) = (Gate::new(), Gate::new());
+        let entered = busy.enter();
+        let pipe = Pipe::new(true);
+        let waker = gated_waker(&dispatches, &is_back);
+        assert!(pipe.poll_read(&mut Context::from_waker(&waker)).is_pending());
+        drop((entered, waker));
+        pipe.put();
+        let workers = [
+            spawn({
+                let busy = busy.clone();
+                move || {
+                    busy.own();
+                    busy.poll();
+                }
+            }),
+            spawn({
+                let (busy, helper) = (busy.clone(), helper.clone());
+                move || {
+                    dispatches.pass();
+                    helper.own();
+                    busy.poll();
+                    helper.unpark();
+                    helper.park();
+                    is_back.open();
+                }
+            }),
+        ];
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        drop((pipe, helper));
+        busy.finish();
     });
 }
 

@@ -82,6 +82,40 @@ impl Flag {
     }
 }
 
+/// Threads of the model wait here until it is open.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    pub(crate) fn new() -> Gate {
+        Gate(Arc::new((Mutex::new(false), Condvar::new())))
+    }
+
+    pub(crate) fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    pub(crate) fn pass(&self) {
+        let mut open = self.0.0.lock().unwrap();
+        while !*open {
+            open = self.0.1.wait(open).unwrap();
+        }
+    }
+}
+
+/// A waker that opens one gate, and then waits at the other.
+pub(crate) fn gated_waker(opens: &Gate, passes: &Gate) -> Waker {
+    struct Gated(Gate, Gate);
+    impl Wake for Gated {
+        fn wake(self: Arc<Self>) {
+            self.0.open();
+            self.1.pass();
+        }
+    }
+    Waker::from(Arc::new(Gated(opens.clone(), passes.clone())))
+}
+
 /// Lets a thread of the model wait for a future.
 struct Signal(Mutex<bool>, Condvar);
 
