@@ -228,8 +228,6 @@ where
 }
 
 // Three send through two stages with a queue of one place each; a fourth one gives up, in the first or the second.
-//
-// Meant to catch: a response that goes on where there is no room for it (its sender is refused).
 #[test]
 fn what_goes_through_two_stages_is_served_by_both_whoever_gives_up() {
     scene(|handle| {

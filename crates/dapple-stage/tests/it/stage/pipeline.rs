@@ -160,6 +160,37 @@ async fn any_service_can_be_behind_a_stage() {
     assert_eq!(pipeline.ask(1).await, Err(PipelineError::Next("not today")));
 }
 
+/// Has room when it is asked for the second time, and takes nothing before.
+#[derive(Clone, Default)]
+struct Reluctant {
+    asked: u32,
+}
+
+impl Service<u32> for Reluctant {
+    type Response = u32;
+    type Error = &'static str;
+    type Future = Ready<Result<u32, &'static str>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        self.asked += 1;
+        if self.asked > 1 {
+            return Poll::Ready(Ok(()));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn call(&mut self, request: u32) -> Self::Future {
+        ready(if self.asked > 1 { Ok(request) } else { Err("there was no room") })
+    }
+}
+
+#[dapple::test]
+async fn a_response_waits_until_the_next_service_has_room() {
+    let pipeline = Stage::builder("first").wrap_sync(|n: u32| n).then(named("reluctant", Reluctant::default()));
+    assert_eq!(pipeline.ask(1).await, Ok(1));
+}
+
 #[dapple::test]
 async fn two_services_behind_one_queue_share_its_width() {
     let gate = Gate::new();
