@@ -3,6 +3,7 @@
 use std::future::{Future, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dapple_sched::{block_on, spawn, yield_now};
@@ -152,6 +153,25 @@ fn by_dropping_its_future() {
         // It cannot wait; but whoever has a way in can.
         members.all_ended().await;
         assert_eq!(alive.count(), 0);
+    });
+}
+
+// The result comes after the group was dropped, as the member has dropped it in the poll that yields the result: no task can join
+// the member, so nothing keeps the result.
+#[test]
+fn by_a_member_that_drops_it() {
+    run(1, async {
+        let (alive, group) = (Alive::default(), Arc::new(Mutex::new(Some(Group::new()))));
+        let members = group.lock().unwrap().as_ref().unwrap().members().clone();
+        let one = alive.one();
+        let started = members.try_spawn(async move {
+            drop(group.lock().unwrap().take());
+            one
+        });
+        assert!(started.is_ok());
+        members.all_ended().await;
+        assert!(members.is_over());
+        assert_eq!(alive.count(), 0, "the result is still there");
     });
 }
 
