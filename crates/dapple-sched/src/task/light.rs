@@ -188,8 +188,6 @@ fn join_color(task: LightTask) {
     // The thread that made the color may be about to say so. From here on a wake must post to it, and that thread must see
     // that it is held. AcqRel: as where it is made.
     task.header().state.fetch_or(COLORED, AcqRel);
-    // What stood there was the next light task.
-    task.header().node.next.set(ptr::null_mut());
     // SAFETY: the node was the light task's, and so is the hold.
     unsafe {
         Scheduled::new(task.task(), true).enqueue();
@@ -202,9 +200,7 @@ fn join_color(task: LightTask) {
 /// # Safety
 /// The color is new, `Running` here, and set in the task's record.
 pub(super) unsafe fn go_on_as_turn(task: LiveTask<'_>, color: NonNull<ColorCell>) {
-    let (node, state) = (task.header().node(), task.header().state());
-    // What stood there was the next light task.
-    node.next.set(ptr::null_mut());
+    let state = task.header().state();
     context::with_worker(|worker| {
         let mut woken = worker.woken.replace(false);
         // Relaxed: the exchange decides.
