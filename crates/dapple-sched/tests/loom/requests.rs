@@ -1,15 +1,16 @@
 //! Several colors at once: acceptance in one step, completion, cancel, shutdown, and the memory of a request.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
-use dapple_sched::model::Model;
+use dapple_sched::model::{Model, ModelWorker};
 use dapple_sched::{Color, Colored, when};
+use loom::thread;
 
-use crate::support::{Crossing, Flag, Log, check, drain, finish, in_order, model, work_until};
+use crate::support::{Crossing, Event, Flag, Log, Wait, block_on, check, drain, finish, in_order, model, work_until};
 
 /// Two colors, each with a log, as the models here use them.
 #[derive(Clone)]
@@ -27,6 +28,12 @@ impl Pair {
     fn warm_up(&self, model: &Model) {
         self.colors.iter().for_each(|color| color.post(|| ()));
         drain(model);
+    }
+
+    /// The same, on a worker that has measured a turn of each: the next ones end as most turns do.
+    fn run_shortly(&self, worker: &ModelWorker<'_>) {
+        self.colors.iter().for_each(|color| color.post(|| ()));
+        worker.drain();
     }
 
     /// Posts to one of the two.
@@ -373,6 +380,51 @@ fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
     });
 }
 
+// A turn reaches a thread's wait for its color, while another worker grants a state to a task of this color: the task goes first, then
+// the thread, and then what was posted after the thread began to wait.
+//
+// Caught: a turn that puts the wait behind all others where it gives way to the task (order).
+#[test]
+fn a_wait_that_gives_way_to_a_task_keeps_its_place() {
+    check(2, || {
+        let model = model(2);
+        let log = Log::new();
+        let home = Colored::with_color(log.clone(), &model.handle().pinned_color(0));
+        let state = Colored::with_color((), &model.handle().pinned_color(1));
+        let (turn_has_begun, is_granted) = (Event::new(), Event::new());
+        state.color().post(|| ());
+        let task = home.color().spawn({
+            let (state, log) = (state.clone(), log.clone());
+            async move { state.with(|()| log.add(2)).await }
+        });
+        // Polls the task, which waits behind what was posted to the state.
+        model.worker(0, |worker| worker.drain());
+        let (begun, granted) = (turn_has_begun.clone(), is_granted.clone());
+        home.post(move |log| {
+            log.add(1);
+            begun.set();
+            block_on(poll_fn(|cx| granted.poll(cx)));
+        });
+        let Err(wait) = Wait::begin(home.with(|log| log.add(3))) else { panic!("something was posted before") };
+        log.post(home.color(), 4);
+        let other = thread::spawn({
+            let model = model.clone();
+            move || {
+                block_on(poll_fn(|cx| turn_has_begun.poll(cx)));
+                model.worker(1, |worker| worker.drain());
+                is_granted.set();
+            }
+        });
+        model.worker(0, |worker| worker.drain());
+        wait.end();
+        other.join().unwrap();
+        drain(&model);
+        assert_eq!(log.all(), [1, 2, 3, 4]);
+        drop((task, home, state));
+        finish(&model);
+    });
+}
+
 // The future is dropped while its colors are being handed over.
 //
 // Caught: a canceled wait that keeps its colors (what was posted behind it never runs).
@@ -576,8 +628,6 @@ fn a_set_is_over_while_its_colors_go_on() {
 
 // The end of a turn lets go of the other color of its set, at home here, in which something waits by then; while another thread
 // posts to it, and the last handles go.
-//
-// Caught: `release_simply` that makes the color idle with something in its fifo (never run).
 #[test]
 fn a_set_ends_with_its_turn() {
     check(3, || {
@@ -585,32 +635,55 @@ fn a_set_ends_with_its_turn() {
         let crossing = Crossing::new();
         let pair = Pair::new(&model, [0, 0]);
         let logs = pair.logs.clone();
-        let other = crossing.spawn({
-            let pair = pair.clone();
-            move || {
-                pair.post(0, 1);
-                pair.post(1, 1);
-            }
-        });
-        crossing.pass();
-        model.worker(0, |worker| {
+        let other = model.worker(0, |worker| {
+            pair.run_shortly(worker);
+            let other = crossing.spawn({
+                let pair = pair.clone();
+                move || {
+                    pair.post(0, 1);
+                    pair.post(1, 1);
+                }
+            });
+            crossing.pass();
+            // It runs in a turn of the color that is named last, in which nothing is behind it.
             pair.post_both(0, 2);
             pair.post(0, 3);
-            pair.post(1, 3);
             drop(pair);
             worker.drain();
+            other
         });
         other.join().unwrap();
         drain(&model);
         let [first, second] = logs.map(|log| log.all());
-        for log in [&first, &second] {
-            in_order(log, &[&[1], &[2, 3]]);
-        }
+        in_order(&first, &[&[1], &[2, 3]]);
+        in_order(&second, &[&[1], &[2]]);
         let behind = |log: &[u32]| log.iter().position(|entry| *entry == 1) > log.iter().position(|entry| *entry == 2);
         assert!(
             !behind(&first) || behind(&second),
             "posted to the one color, then to the other: {first:?}, {second:?}"
         );
+        finish(&model);
+    });
+}
+
+// The same without another thread, and with handles that stay: what was posted to the other color after the set runs when the set
+// has ended.
+//
+// Caught: `release_simply` that makes the color idle with something in its fifo (never run).
+#[test]
+fn what_waits_behind_a_set_runs_when_its_turn_has_ended() {
+    check(3, || {
+        let model = model(1);
+        let pair = Pair::new(&model, [0, 0]);
+        model.worker(0, |worker| {
+            pair.run_shortly(worker);
+            // It runs in a turn of the color that is named last.
+            pair.post_both(0, 1);
+            pair.post(0, 2);
+            worker.drain();
+        });
+        assert_eq!(pair.all(), [vec![1, 2], vec![1]]);
+        drop(pair);
         finish(&model);
     });
 }
