@@ -101,6 +101,10 @@ fn thread(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
         return Plan::missing(&Toolchain::install(None, "rust-src"));
     };
     let step = able.sanitizer("ThreadSanitizer", &tests("-Zbuild-std ", PACKAGES), "thread", workspace);
+    let before = std::env::var("TSAN_OPTIONS").unwrap_or_default();
+    let step = step.env("TSAN_OPTIONS", format!("{THREAD_OPTIONS} {before}").trim().to_owned());
+    // Of a panic that a test is about, it would take half a minute to find the lines.
+    let step = step.env("RUST_BACKTRACE", "0".to_owned());
     Plan { steps: vec![step], says: format!("{}, with a std built for it", able.describe()), lacks: None }
 }
 
@@ -246,6 +250,9 @@ const PACKAGES: &str = "-p dapple-sched -p dapple-sync -p dapple-stm -p dapple-i
 
 /// Random programs that forget futures and handles of tasks: those leak, which is right.
 const FORGETS: &str = "random_nesting";
+
+/// A test forks a child that starts threads, which ThreadSanitizer takes for a mistake.
+const THREAD_OPTIONS: &str = "die_after_fork=0";
 
 /// Miri has neither epoll nor io_uring, so that this is without dapple-io. Threads that outlive the tests would be told as
 /// leaks; AddressSanitizer looks for those.
