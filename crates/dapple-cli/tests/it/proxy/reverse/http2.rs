@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple::hyper_rt::{Executor, Timer};
 use dapple::net::{TcpListener, TcpStream};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
@@ -113,7 +113,9 @@ fn messages_go_both_ways_at_once_and_trailers_come_behind() {
     dapple::block_on(async {
         let (tx, rx) = dapple::sync::mpsc::channel::<Bytes>(1);
         let mut sender = connect(proxy.port).await;
-        let request = Request::post("http://site.example/echo").header("te", "trailers").body(Messages(rx)).unwrap();
+        let sum = async { Some(Ok(HeaderMap::from_iter([(HeaderName::from_static("x-sum"), HeaderValue::from(7))]))) };
+        let body = Messages(rx).with_trailers(sum).boxed_unsync();
+        let request = Request::post("http://site.example/echo").header("te", "trailers").body(body).unwrap();
         let response = dapple::spawn(async move { sender.send_request(request).await.unwrap() });
         tx.send(Bytes::from_static(b"first")).await.unwrap();
         let response = response.await.unwrap();
@@ -130,6 +132,7 @@ fn messages_go_both_ways_at_once_and_trailers_come_behind() {
         drop(tx);
         let trailers = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(trailers["grpc-status"], "0");
+        assert_eq!(trailers["x-sum"], "7", "those of the request came to the upstream");
         assert!(body.frame().await.is_none());
     });
 }
