@@ -90,6 +90,11 @@ pub use dapple_sync::{sync, task, task_local};
 #[doc(inline)]
 pub use dapple_tls as tls;
 
+/// HTTP clients: a connector for hyper-util's client and for tonic.
+#[cfg(feature = "http-client")]
+#[doc(inline)]
+pub use dapple_client as http;
+
 /// Any tower service over HTTP/1.1 and HTTP/2, with limits, time-outs and a staged end built in.
 #[cfg(feature = "serve")]
 #[doc(inline)]

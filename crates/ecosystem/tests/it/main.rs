@@ -8,6 +8,8 @@ mod grpc;
 mod http;
 mod limits;
 mod names;
+#[cfg(feature = "pooled-clients")]
+mod pooled;
 mod serve;
 mod server;
 mod sync;

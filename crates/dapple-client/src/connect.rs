@@ -1,0 +1,100 @@
+//! From the name of a server to a stream.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_io::net::{self, TcpStream, resolve};
+use dapple_io::time::{Instant, timeout_at};
+use dapple_tls::TlsConnector;
+use dapple_tls::rustls::Error::{InvalidCertificate, NoCertificatesPresented};
+
+use crate::{ConnectError, Origin, Scheme, Stream};
+
+/// Says of each address of a host whether it may be connected to.
+pub(crate) type Rule = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
+
+/// How connections are made.
+#[derive(Clone)]
+pub(crate) struct Dial {
+    /// For HTTP/2 or HTTP/1.1, and for what is HTTP/1.1 only.
+    tls: [TlsConnector; 2],
+    pub(crate) limit: Duration,
+    pub(crate) rule: Option<Rule>,
+}
+
+impl Dial {
+    /// ALPN is set here.
+    pub(crate) fn new(tls: TlsConnector, limit: Duration) -> Dial {
+        let http1 = tls.clone().alpn(["http/1.1"]);
+        Dial { tls: [tls.alpn(["h2", "http/1.1"]), http1], limit, rule: None }
+    }
+
+    /// Looks the host up, races those of its addresses that are allowed, and does the handshake of TLS; all of it within the limit.
+    /// What the rule has judged is what is connected to: there is no second look-up.
+    pub(crate) async fn connect(&self, origin: &Origin, only_http1: bool) -> Result<Stream, ConnectError> {
+        let deadline = Instant::now() + self.limit;
+        let host = origin.name();
+        let ips = timeout_at(deadline, resolve(host)).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
+        let ips = ips.map_err(|source| match source.kind() {
+            io::ErrorKind::TimedOut => ConnectError::LookupTimedOut { host: host.to_owned() },
+            _ => ConnectError::Unknown { host: host.to_owned(), source },
+        })?;
+        let connecting = async {
+            let stream = self.reach(origin, ips).await?;
+            if origin.scheme != Scheme::Https {
+                return Ok(Stream::plain(stream));
+            }
+            let encrypting = self.tls[usize::from(only_http1)].connect(origin.certified_name(), stream, self.limit);
+            encrypting.await.map(Stream::encrypted).map_err(|error| self.unencrypted(origin, error))
+        };
+        timeout_at(deadline, connecting).await.unwrap_or_else(|_| Err(self.late(origin)))
+    }
+
+    async fn reach(&self, origin: &Origin, ips: Vec<IpAddr>) -> Result<TcpStream, ConnectError> {
+        let mut refused = None;
+        let mut addrs: Vec<_> = ips.into_iter().map(|ip| SocketAddr::new(ip, origin.port)).collect();
+        if let Some(rule) = &self.rule {
+            addrs.retain(|addr| {
+                let is_allowed = rule(origin, *addr);
+                if !is_allowed {
+                    refused = Some(addr.ip());
+                }
+                is_allowed
+            });
+        }
+        let (host, port) = (origin.name(), origin.port);
+        if addrs.is_empty() {
+            return Err(match refused {
+                Some(ip) => ConnectError::Forbidden(ip),
+                None => ConnectError::Unknown { host: host.to_owned(), source: io::Error::other("it has no address") },
+            });
+        }
+        let unreachable = |source| ConnectError::Unreachable { host: host.to_owned(), port, source };
+        net::Connector::new().connect(addrs).await.map_err(unreachable)
+    }
+
+    fn unencrypted(&self, origin: &Origin, source: dapple_tls::Error) -> ConnectError {
+        use dapple_tls::Error::{Name, Protocol, TimedOut};
+        let host = origin.certified_name().to_owned();
+        match source {
+            TimedOut(_) => self.late(origin),
+            Protocol(InvalidCertificate(_) | NoCertificatesPresented) | Name(_) => {
+                ConnectError::Certificate { host, source }
+            }
+            _ => ConnectError::Tls { host, source },
+        }
+    }
+
+    fn late(&self, origin: &Origin) -> ConnectError {
+        ConnectError::TimedOut { host: origin.name().to_owned(), limit: self.limit }
+    }
+}
+
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dial").field("limit", &self.limit).field("has_rule", &self.rule.is_some()).finish()
+    }
+}

@@ -1,0 +1,67 @@
+//! Why there is no connection.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Why there is no connection to a server. Each says what to look at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The URI names no server.
+    #[error("{0:?} names no server; write http://HOST/ or https://HOST/, with :PORT for another than 80 and 443")]
+    Address(String),
+    /// The name was not found.
+    #[error("the name {host:?} was not found; look at its spelling, and at /etc/resolv.conf: {source}")]
+    Unknown {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// No name server answered in time.
+    #[error("no name server answered for {host:?} in time")]
+    LookupTimedOut {
+        /// The name.
+        host: String,
+    },
+    /// The program does not allow this address.
+    #[error("connections to {0} are not allowed here")]
+    Forbidden(IpAddr),
+    /// No server accepted the connection.
+    #[error("no connection to {host} port {port}; is a server running there? {source}")]
+    Unreachable {
+        /// The name, or the address.
+        host: String,
+        /// The port.
+        port: u16,
+        /// What the kernel said of the last address that was tried.
+        source: io::Error,
+    },
+    /// The server could not prove that it is the one that was asked for.
+    #[error(
+        "the certificate of {host} is not accepted; trust its authority, or ask by the name that it is for: {source}"
+    )]
+    Certificate {
+        /// The name that was asked for.
+        host: String,
+        /// What is wrong with it.
+        source: dapple_tls::Error,
+    },
+    /// Client and server did not agree on TLS.
+    #[error("no TLS with {host}; does it speak HTTPS on this port? {source}")]
+    Tls {
+        /// The name that was asked for.
+        host: String,
+        /// Why.
+        source: dapple_tls::Error,
+    },
+    /// There was no connection within the limit, TLS included.
+    #[error("no connection to {host} within {} ms", limit.as_millis())]
+    TimedOut {
+        /// The name, or the address.
+        host: String,
+        /// The limit.
+        limit: Duration,
+    },
+}
