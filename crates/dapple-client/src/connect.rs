@@ -14,11 +14,11 @@ use dapple_tls::rustls::Error::{InvalidCertificate, NoCertificatesPresented};
 use crate::{ConnectError, Origin, Scheme, Stream};
 
 /// Says of each address of a host whether it may be connected to.
-pub(crate) type Rule = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
+pub type Rule = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
 
 /// How connections are made.
 #[derive(Clone)]
-pub(crate) struct Dial {
+pub struct Dial {
     /// For HTTP/2 or HTTP/1.1, and for what is HTTP/1.1 only.
     tls: [TlsConnector; 2],
     pub(crate) limit: Duration,
@@ -27,9 +27,16 @@ pub(crate) struct Dial {
 
 impl Dial {
     /// ALPN is set here.
-    pub(crate) fn new(tls: TlsConnector, limit: Duration) -> Dial {
+    pub fn new(tls: TlsConnector, limit: Duration) -> Dial {
         let http1 = tls.clone().alpn(["http/1.1"]);
         Dial { tls: [tls.alpn(["h2", "http/1.1"]), http1], limit, rule: None }
+    }
+
+    /// Connects only where the rule says so.
+    #[must_use]
+    pub fn rule(mut self, rule: Rule) -> Dial {
+        self.rule = Some(rule);
+        self
     }
 
     /// Looks the host up, races those of its addresses that are allowed, and does the handshake of TLS; all of it within the limit.

@@ -56,6 +56,20 @@ pub enum ConnectError {
         /// Why.
         source: dapple_tls::Error,
     },
+    /// As many connections and requests as there may be.
+    #[error("as many requests to {host} as there may be; try again later")]
+    Busy {
+        /// The name, or the address.
+        host: String,
+    },
+    /// The beginning of HTTP failed.
+    #[error("HTTP with {host} did not begin: {source}")]
+    Handshake {
+        /// The name, or the address.
+        host: String,
+        /// Why.
+        source: hyper::Error,
+    },
     /// There was no connection within the limit, TLS included.
     #[error("no connection to {host} within {} ms", limit.as_millis())]
     TimedOut {

@@ -10,6 +10,9 @@ mod connector;
 mod error;
 mod origin;
 mod stream;
+/// What the proxies of the `dapple` command share with the client, and no stable interface.
+#[doc(hidden)]
+pub mod upstream;
 
 pub use self::connector::{Connecting, Connector};
 pub use self::error::ConnectError;

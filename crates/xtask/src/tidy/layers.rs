@@ -15,8 +15,8 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-sync", Some(&["dapple-sched"])),
     ("dapple-tls", Some(&["dapple-sched", "dapple-io"])),
     ("dapple-http", Some(&[])),
-    ("dapple-client", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-http"])),
     ("dapple-tower", Some(&["dapple-sched", "dapple-io", "dapple-sync"])),
+    ("dapple-client", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower", "dapple-http"])),
     ("dapple-commit", Some(&["dapple-sched", "dapple-sync", "dapple-tower"])),
     ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
     (

@@ -1,0 +1,453 @@
+//! One server: its connections, how many there may be, and who waits.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dapple_io::time::{Instant, timeout};
+use dapple_sync::sync::{OwnedSemaphorePermit, Semaphore};
+use hyper::body::Body;
+
+use super::begin::{Opened, begin};
+use super::hosts::{Config, Hosts};
+use super::line::{Kind, Line};
+use super::pool::{Pool, STREAMS_MAX, Sender1};
+use super::sweep::sweep;
+use crate::{ConnectError, Origin, Scheme, Stream};
+
+/// One server, as a client knows it.
+///
+/// | field | guarded by | changes |
+/// |---|---|---|
+/// | `pool` | its lock, never held across an `await` | with each request of HTTP/1.1, and with each connection |
+/// | `is_swept` | the lock of `pool` | true while a task closes what is too old |
+/// | `is_crowded` | the lock of `pool` | true before the first of the crowd looks for room; false, with a permit of `freed`, once there may be some |
+/// | `turns` | itself | a permit for each request in flight |
+/// | `crowd` | itself | held by the first of those that have a turn and find no room for a connection; the others queue for it |
+/// | `open` | atomic; what makes room goes on to take the lock of `pool` | up before a connection is made, down when its task has ended |
+/// | `spoken` | atomic, a hint | with each connection |
+pub struct Host<B> {
+    pub(super) origin: Origin,
+    pub(super) config: Arc<Config>,
+    pool: Mutex<Swept<B>>,
+    turns: Arc<Semaphore>,
+    /// Requests that wait for their turn.
+    waiting: AtomicUsize,
+    crowd: dapple_sync::sync::Mutex<()>,
+    crowd_len: AtomicUsize,
+    freed: Semaphore,
+    open: AtomicUsize,
+    /// Only one at a time finds out what is spoken, or opens another connection for many.
+    opening: dapple_sync::sync::Mutex<()>,
+    /// What was agreed on last: [`UNKNOWN`] or a version.
+    spoken: AtomicU8,
+    is_retired: AtomicBool,
+    connects: AtomicU64,
+    reused: AtomicU64,
+}
+
+struct Swept<B> {
+    pool: Pool<B>,
+    is_swept: bool,
+    is_crowded: bool,
+}
+
+/// A connection counts as open until this is dropped.
+#[derive(Debug)]
+pub struct OpenPlace<B>(Arc<Host<B>>);
+
+impl<B> Drop for OpenPlace<B> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.config.open().fetch_sub(1, Ordering::Relaxed);
+        self.0.freed();
+    }
+}
+
+/// A request may go to the server; dropped, it lets the next one.
+#[derive(Debug)]
+pub struct Turn<B> {
+    pub(super) host: Arc<Host<B>>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl<B> Turn<B> {
+    /// The server.
+    pub fn host(&self) -> &Arc<Host<B>> {
+        &self.host
+    }
+
+    /// The request is over.
+    pub(super) fn end(&mut self) {
+        if self.permit.take().is_some() {
+            self.host.freed();
+        }
+    }
+}
+
+impl<B> Drop for Turn<B> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<B> Host<B> {
+    /// There may be room for a connection, or on one: the first of the crowd looks again.
+    fn freed(&self) {
+        if std::mem::take(&mut self.lock().is_crowded) {
+            self.freed.add_permits(1);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Swept<B>> {
+        // Nothing that can panic half-way happens under the lock.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: Send + 'static> Host<B> {
+    /// A server to which there is no connection so far.
+    pub fn new(origin: Origin, config: Arc<Config>) -> Arc<Host<B>> {
+        let each = if origin.scheme == Scheme::Http { 1 } else { STREAMS_MAX };
+        let turns = config.limits.connections_max.saturating_mul(each).min(Semaphore::MAX_PERMITS);
+        Arc::new(Host {
+            origin,
+            config,
+            pool: Mutex::new(Swept { pool: Pool::default(), is_swept: false, is_crowded: false }),
+            turns: Arc::new(Semaphore::new(turns)),
+            waiting: AtomicUsize::new(0),
+            crowd: dapple_sync::sync::Mutex::new(()),
+            crowd_len: AtomicUsize::new(0),
+            freed: Semaphore::new(0),
+            open: AtomicUsize::new(0),
+            opening: dapple_sync::sync::Mutex::new(()),
+            spoken: AtomicU8::new(UNKNOWN),
+            is_retired: AtomicBool::new(false),
+            connects: AtomicU64::new(0),
+            reused: AtomicU64::new(0),
+        })
+    }
+
+    /// Where it is.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Connections in all; of HTTP/1.1 those that wait.
+    pub fn connections(&self) -> (usize, usize) {
+        (self.open.load(Ordering::Relaxed), self.lock().pool.idle_len())
+    }
+
+    /// Since the start: connections that were made, and requests on one that was there.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.connects.load(Ordering::Relaxed), self.reused.load(Ordering::Relaxed))
+    }
+
+    /// Is not used any more: what is in flight goes on, and nothing is kept.
+    pub fn retire(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
+        self.with_pool(Pool::clear);
+    }
+
+    /// Whether [`retire`](Host::retire) was called.
+    pub fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Relaxed)
+    }
+
+    /// A turn, as soon as there is one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: dropped before it resolves, it waits no more.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Busy`]: too many wait, or this has waited for too long.
+    pub async fn turn(self: &Arc<Self>) -> Result<Turn<B>, ConnectError> {
+        let permit = match self.turns.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => self.wait_for_turn().await?,
+        };
+        Ok(Turn { host: self.clone(), permit: Some(permit) })
+    }
+
+    async fn wait_for_turn(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, ConnectError> {
+        let waiting = Waiting::new(&self.waiting);
+        if waiting.before >= self.config.limits.waiting_max {
+            return Err(self.busy());
+        }
+        self.wait(self.turns.clone().acquire_owned()).await?.map_err(|_| self.busy())
+    }
+
+    /// Waits as long as a request may wait.
+    async fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, ConnectError> {
+        match self.config.limits.wait_max {
+            Some(limit) => timeout(limit, future).await.map_err(|_| self.busy()),
+            None => Ok(future.await),
+        }
+    }
+
+    /// A connection that no request goes by: for tunnels, and to see whether one can be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it ends all attempts.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub async fn connect(&self, only_http1: bool) -> Result<Stream, ConnectError> {
+        let stream = self.config.dial.connect(&self.origin, only_http1).await?;
+        self.connects.fetch_add(1, Ordering::Relaxed);
+        Ok(stream)
+    }
+
+    /// A place among the connections of this server. An idle one gives way. `None` where all are in use.
+    pub fn place(self: &Arc<Self>) -> Option<OpenPlace<B>> {
+        let is_full = self.open.load(Ordering::Relaxed) >= self.config.limits.connections_max;
+        // It takes the one that gives way a moment to end; for as long there is one more.
+        (!is_full || self.drop_oldest()).then(|| self.extra_place())
+    }
+
+    /// A place beyond the limit.
+    pub fn extra_place(self: &Arc<Self>) -> OpenPlace<B> {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.config.open().fetch_add(1, Ordering::Relaxed);
+        OpenPlace(self.clone())
+    }
+
+    pub(super) fn busy(&self) -> ConnectError {
+        ConnectError::Busy { host: self.origin.name().to_owned() }
+    }
+
+    /// How long a connection may wait.
+    pub(super) fn idle_max(&self) -> Duration {
+        if self.is_retired() { Duration::ZERO } else { self.config.limits.idle_age_max }
+    }
+
+    /// Keeps a connection for the next request, unless there are enough.
+    pub(super) fn keep(&self, sender: Sender1<B>) {
+        let limits = &self.config.limits;
+        let is_enough = |pool: &mut Pool<B>| {
+            pool.idle_len() >= limits.idle_max || self.config.idle().load(Ordering::Relaxed) >= limits.idle_total_max
+        };
+        if !self.is_retired() {
+            self.with_pool(|pool| {
+                if !is_enough(pool) {
+                    pool.put(sender);
+                }
+            });
+            self.freed();
+        }
+    }
+
+    pub(super) fn drop_oldest(&self) -> bool {
+        self.with_pool(Pool::drop_oldest)
+    }
+
+    /// Drops what is too old; false where nothing is left, and the task that asked is to end.
+    pub(super) fn drop_old(&self, age_max: Duration) -> bool {
+        self.with_pool(|pool| pool.drop_old(age_max));
+        let mut swept = self.lock();
+        // A connection in use may come back to the pool.
+        swept.is_swept = !swept.pool.is_empty() || self.open.load(Ordering::Relaxed) > 0;
+        swept.is_swept
+    }
+
+    /// Works on the pool, and keeps count of those that wait.
+    pub(super) fn with_pool<T>(&self, work: impl FnOnce(&mut Pool<B>) -> T) -> T {
+        let mut swept = self.lock();
+        let before = swept.pool.idle_len();
+        let result = work(&mut swept.pool);
+        let after = swept.pool.idle_len();
+        drop(swept);
+        let idle = self.config.idle();
+        match after.checked_sub(before) {
+            Some(more) => idle.fetch_add(more, Ordering::Relaxed),
+            None => idle.fetch_sub(before - after, Ordering::Relaxed),
+        };
+        result
+    }
+}
+
+impl<B> Turn<B>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// A connection for one request: one that was kept, or one that is made. The second says whether it was kept. With `fresh`, one of HTTP/1.1
+    /// that was not used before, or one of HTTP/2 that is younger. With `hosts`, one that is made has a place among the connections to all.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it lets go of the connection that it had or was making.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub async fn line(
+        &self,
+        hosts: Option<&Hosts<B>>,
+        fresh: Option<Instant>,
+        only_http1: bool,
+    ) -> Result<(Line<B>, bool), ConnectError> {
+        let host = &self.host;
+        let mut crowd = None;
+        loop {
+            // Those that came before go first.
+            if crowd.is_some() || host.crowd_len.load(Ordering::Relaxed) == 0 {
+                if let Some(line) = host.line(hosts, fresh, only_http1).await? {
+                    return Ok(line);
+                }
+            }
+            match &crowd {
+                None => {
+                    let waiting = Waiting::new(&host.crowd_len);
+                    crowd = Some((host.wait(host.crowd.lock()).await?, waiting));
+                }
+                Some(_) => host.wait(host.freed.acquire()).await?.map_err(|_| host.busy())?.forget(),
+            }
+            host.lock().is_crowded = true;
+        }
+    }
+}
+
+impl<B> Host<B>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// A connection for one request that is kept nowhere: to see whether one can be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it ends all attempts.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub async fn single(self: &Arc<Self>) -> Result<Line<B>, ConnectError> {
+        let opened = self.open(self.extra_place(), false).await?;
+        Ok(match opened {
+            Opened::Http1(sender) => Line(Kind::One(sender)),
+            Opened::Http2(sender, streams_max) => Line(Kind::Many(Pool::default().add(sender, streams_max))),
+        })
+    }
+
+    /// As [`Turn::line`]; `None` where there is no room.
+    async fn line(
+        self: &Arc<Self>,
+        hosts: Option<&Hosts<B>>,
+        fresh: Option<Instant>,
+        only_http1: bool,
+    ) -> Result<Option<(Line<B>, bool)>, ConnectError> {
+        let may_share = self.origin.scheme != Scheme::Http && !only_http1;
+        if let Some(line) = self.kept(may_share, fresh).await {
+            return Ok(Some((line, true)));
+        }
+        let is_shared = may_share && self.spoken.load(Ordering::Relaxed) != HTTP_1;
+        let opening = async {
+            // Others may be finding out at this moment, and what they open may do for all.
+            let _alone = if is_shared { Some(self.opening.lock().await) } else { None };
+            if is_shared && let Some(line) = self.kept(true, fresh).await {
+                return Ok(Some((line, true)));
+            }
+            if let Some(hosts) = hosts {
+                hosts.make_room().await.map_err(|()| self.busy())?;
+            }
+            let Some(place) = self.place() else { return Ok(None) };
+            let opened = self.open(place, only_http1).await?;
+            Ok(Some((self.begin(opened, only_http1), false)))
+        };
+        let limit = 2 * self.config.dial.limit;
+        let late = || ConnectError::TimedOut { host: self.origin.name().to_owned(), limit };
+        timeout(limit, opening).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn open(self: &Arc<Self>, place: OpenPlace<B>, only_http1: bool) -> Result<Opened<B>, ConnectError> {
+        let stream = self.connect(only_http1).await?;
+        begin(self, stream, place).await
+    }
+
+    async fn kept(&self, may_share: bool, fresh: Option<Instant>) -> Option<Line<B>> {
+        // One whose server does not take the rest of the last request is not waited for any longer than one that is made.
+        let limit = self.config.dial.limit;
+        while may_share && let Some(mut stream) = self.with_pool(|pool| pool.share(fresh)) {
+            if matches!(timeout(limit, stream.sender.ready()).await, Ok(Ok(()))) {
+                self.reused.fetch_add(1, Ordering::Relaxed);
+                return Some(Line(Kind::Many(stream)));
+            }
+        }
+        while fresh.is_none()
+            && let Some(mut sender) = self.with_pool(Pool::take)
+        {
+            if matches!(timeout(limit, sender.ready()).await, Ok(Ok(()))) {
+                self.reused.fetch_add(1, Ordering::Relaxed);
+                return Some(Line(Kind::One(sender)));
+            }
+        }
+        None
+    }
+
+    /// The first request on a connection that was just made.
+    fn begin(self: &Arc<Self>, opened: Opened<B>, only_http1: bool) -> Line<B> {
+        let spoken = match &opened {
+            _ if only_http1 => UNKNOWN,
+            Opened::Http1(_) => HTTP_1,
+            Opened::Http2(..) => HTTP_2,
+        };
+        if spoken != UNKNOWN {
+            self.spoken.store(spoken, Ordering::Relaxed);
+        }
+        // It begins here and not where a connection comes back: that may be a place without a runtime.
+        if !std::mem::replace(&mut self.lock().is_swept, true) {
+            self.config.spawn.spawn(sweep(Arc::downgrade(self)));
+        }
+        match opened {
+            Opened::Http1(sender) => Line(Kind::One(sender)),
+            Opened::Http2(sender, streams_max) => {
+                Line(Kind::Many(self.with_pool(|pool| pool.add(sender, streams_max))))
+            }
+        }
+    }
+}
+
+impl<B> Drop for Host<B> {
+    fn drop(&mut self) {
+        let idle = self.pool.get_mut().unwrap_or_else(PoisonError::into_inner).pool.idle_len();
+        self.config.idle().fetch_sub(idle, Ordering::Relaxed);
+    }
+}
+
+impl<B> fmt::Debug for Host<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("origin", &self.origin).field("open", &self.open).finish_non_exhaustive()
+    }
+}
+
+/// A request waits until this is dropped.
+struct Waiting<'a> {
+    count: &'a AtomicUsize,
+    before: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Waiting<'a> {
+        Waiting { before: count.fetch_add(1, Ordering::Relaxed), count }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What [`Host::spoken`] says.
+const UNKNOWN: u8 = 0;
+const HTTP_1: u8 = 1;
+const HTTP_2: u8 = 2;

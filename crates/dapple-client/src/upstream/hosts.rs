@@ -1,0 +1,168 @@
+//! The servers that are in use, and what they have in common.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dapple_io::time::sleep;
+use dapple_sched::{Color, Handle};
+
+use super::Dial;
+use super::host::Host;
+use crate::Origin;
+
+/// What all servers of one client have in common.
+#[derive(Debug)]
+pub struct Config {
+    /// How connections are made.
+    pub dial: Dial,
+    /// How many there may be.
+    pub limits: Limits,
+    /// Where their tasks run.
+    pub spawn: Spawn,
+    open: AtomicUsize,
+    idle: AtomicUsize,
+}
+
+/// How many connections there may be, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections to one server, those that wait included.
+    pub connections_max: usize,
+    /// Connections to all servers of a [`Hosts`].
+    pub total_max: usize,
+    /// Connections of HTTP/1.1 to one server that wait for a request; more are closed.
+    pub idle_max: usize,
+    /// The same of all servers.
+    pub idle_total_max: usize,
+    /// How long a connection waits for its next request.
+    pub idle_age_max: Duration,
+    /// Requests that wait for their turn at one server.
+    pub waiting_max: usize,
+    /// How long they wait; `None` for as long as they are.
+    pub wait_max: Option<Duration>,
+}
+
+/// Where the tasks of connections run: each in a color of its own, or all in one.
+#[derive(Clone, Debug)]
+pub enum Spawn {
+    /// On the runtime that is current where a connection is made.
+    Current,
+    /// On this one.
+    On(Handle),
+    /// In this color.
+    In(Color),
+}
+
+impl Spawn {
+    /// Starts a task that is not waited for.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(match self {
+            Spawn::Current => dapple_sched::spawn_balanced(task),
+            Spawn::On(handle) => handle.spawn_balanced(task),
+            Spawn::In(color) => color.spawn(task),
+        });
+    }
+}
+
+impl Config {
+    /// With no connection so far.
+    pub fn new(dial: Dial, limits: Limits, spawn: Spawn) -> Arc<Config> {
+        Arc::new(Config { dial, limits, spawn, open: AtomicUsize::new(0), idle: AtomicUsize::new(0) })
+    }
+
+    pub(super) fn open(&self) -> &AtomicUsize {
+        &self.open
+    }
+
+    pub(super) fn idle(&self) -> &AtomicUsize {
+        &self.idle
+    }
+}
+
+/// The servers that a client has connections to, found by name.
+pub struct Hosts<B> {
+    pub(super) config: Arc<Config>,
+    by_origin: Mutex<ByOrigin<B>>,
+}
+
+struct ByOrigin<B> {
+    hosts: HashMap<Origin, Arc<Host<B>>>,
+    /// At this length those that are not in use are forgotten.
+    prune_at: usize,
+}
+
+impl<B: Send + 'static> Hosts<B> {
+    /// None so far.
+    pub fn new(config: Arc<Config>) -> Hosts<B> {
+        Hosts { config, by_origin: Mutex::new(ByOrigin { hosts: HashMap::new(), prune_at: PRUNE_MIN }) }
+    }
+
+    /// The server of this name.
+    pub fn get(&self, origin: &Origin) -> Arc<Host<B>> {
+        let mut by_origin = self.lock();
+        if let Some(host) = by_origin.hosts.get(origin) {
+            return host.clone();
+        }
+        if by_origin.hosts.len() >= by_origin.prune_at {
+            by_origin.hosts.retain(|_, host| Arc::strong_count(host) > 1 || host.connections().0 > 0);
+            by_origin.prune_at = (2 * by_origin.hosts.len()).max(PRUNE_MIN);
+        }
+        let host = Host::new(origin.clone(), self.config.clone());
+        by_origin.hosts.insert(origin.clone(), host.clone());
+        host
+    }
+
+    /// Connections to all servers, and those that wait for a request.
+    pub fn connections(&self) -> (usize, usize) {
+        (self.config.open.load(Ordering::Relaxed), self.config.idle.load(Ordering::Relaxed))
+    }
+
+    /// What all servers have in common.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Waits until there are fewer connections than there may be to all servers. Where all are taken, idle ones give way; that takes them a
+    /// moment.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe; an idle connection may have been closed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// All are in use.
+    pub async fn make_room(&self) -> Result<(), ()> {
+        for _ in 0..PLACE_TRIES {
+            if self.config.open.load(Ordering::Relaxed) < self.config.limits.total_max {
+                return Ok(());
+            }
+            let hosts: Vec<_> = self.lock().hosts.values().cloned().collect();
+            hosts.iter().any(|host| host.drop_oldest());
+            sleep(PLACE_PAUSE).await;
+        }
+        Err(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ByOrigin<B>> {
+        // Nothing that can panic half-way happens under the lock.
+        self.by_origin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B> fmt::Debug for Hosts<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hosts").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// So many servers are remembered, in use or not.
+const PRUNE_MIN: usize = 64;
+
+/// How often, and after which pause, a place among the connections is tried for.
+const PLACE_TRIES: u32 = 50;
+const PLACE_PAUSE: Duration = Duration::from_millis(2);
