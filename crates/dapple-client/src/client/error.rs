@@ -1,0 +1,151 @@
+//! Why there is no response, or not all of it.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::ConnectError;
+
+/// Why a request failed. Each says what to look at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This is no URL of HTTP.
+    #[error("{url:?} cannot be asked for: {why}")]
+    Url {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no connection: the name was not found, the server refused, its certificate is not trusted …
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The configuration of TLS is not usable.
+    #[error(transparent)]
+    Tls(dapple_tls::Error),
+    /// It took too long.
+    #[error("{phase} took longer than {} ms; {} sets the limit", limit.as_millis(), phase.option())]
+    TimedOut {
+        /// What did.
+        phase: Phase,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The connection ended before the response was complete.
+    #[error("the connection ended before the response was complete: {}", with_causes(.0))]
+    Broken(#[source] hyper::Error),
+    /// What the server sent is no response of HTTP, or can be read in two ways.
+    #[error("the server's response is malformed: {0}")]
+    Malformed(String),
+    /// The redirects do not end.
+    #[error("more than {max} redirects, the last to {url}; `redirects_max` sets the limit")]
+    TooManyRedirects {
+        /// The limit.
+        max: usize,
+        /// Where the last one leads.
+        url: String,
+    },
+    /// A redirect that is not followed.
+    #[error("the redirect from {from} to {to:?} is not followed: {why}")]
+    Redirect {
+        /// Whose response it is.
+        from: String,
+        /// Its `Location`.
+        to: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The body is longer than the program takes.
+    #[error("the body is longer than {max} bytes; `body_bytes_max` sets the limit, and `chunk` has none")]
+    BodyTooLarge {
+        /// The limit.
+        max: usize,
+    },
+    /// The body is not what `Content-Encoding` says.
+    #[error("the body cannot be decompressed: it is not whole, or not {0}")]
+    Decompress(&'static str),
+    /// The body is no JSON, or not of this type.
+    #[cfg(feature = "json")]
+    #[error("the body is not the JSON that was expected: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The body of the request failed.
+    #[error("the body of the request failed: {}", with_causes(&**.0))]
+    RequestBody(#[source] dapple_tower::BoxError),
+    /// The server answered, with an error.
+    #[error("{url} was answered with {status}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// What was asked for.
+        url: String,
+    },
+    /// The client does not do this.
+    #[error("{0} is not done by this client")]
+    Unsupported(&'static str),
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// The head of a response.
+    Head,
+    /// The next piece of a body.
+    Read,
+    /// All of it.
+    Whole,
+}
+
+impl Phase {
+    fn option(self) -> &'static str {
+        match self {
+            Phase::Head => "`head_timeout`",
+            Phase::Read => "`read_timeout`",
+            Phase::Whole => "`timeout`",
+        }
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Phase::Head => "the head of the response",
+            Phase::Read => "the next piece of the body",
+            Phase::Whole => "the request with its response",
+        })
+    }
+}
+
+impl Error {
+    /// What hyper says of a request, told apart.
+    pub(super) fn of(error: hyper::Error) -> Error {
+        if error.is_parse() {
+            return Error::Malformed(with_causes(&error));
+        }
+        Error::Broken(error)
+    }
+
+    /// Whether a time limit was reached, that of connecting included.
+    pub fn is_timeout(&self) -> bool {
+        matches!(
+            self,
+            Error::TimedOut { .. }
+                | Error::Connect(ConnectError::TimedOut { .. } | ConnectError::LookupTimedOut { .. })
+        )
+    }
+}
+
+/// An error with what is behind it, which hyper's own text leaves out.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        source = cause.source();
+    }
+    text
+}
