@@ -1,0 +1,119 @@
+//! The body of a response as a program reads it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dapple_io::time::{Sleep, sleep_until};
+use hyper::body::{Body as _, Frame, SizeHint};
+
+#[cfg(feature = "decompression")]
+use super::decode::Decoder;
+use super::error::{Error, Phase};
+use super::exchange::Deadline;
+use super::request_body::Body;
+use crate::upstream::{BodyError, Download};
+
+/// The body of a response, piece by piece: an `http_body::Body`, trailers included. It is read when the program asks for the next piece, so
+/// that a slow program slows the server down. Dropped before its end, it closes the connection of HTTP/1.1, or resets the stream of HTTP/2.
+pub struct ResponseBody {
+    download: Download<Body>,
+    read_timeout: Duration,
+    deadline: Option<(Pin<Box<Sleep>>, Duration)>,
+    #[cfg(feature = "decompression")]
+    decoder: Option<Decoder>,
+}
+
+impl ResponseBody {
+    pub(super) fn new(download: Download<Body>, deadline: Deadline, read_timeout: Duration) -> ResponseBody {
+        ResponseBody {
+            download,
+            read_timeout,
+            deadline: deadline.map(|(time, limit)| (Box::pin(sleep_until(time)), limit)),
+            #[cfg(feature = "decompression")]
+            decoder: None,
+        }
+    }
+
+    #[cfg(feature = "decompression")]
+    pub(super) fn decode(&mut self, decoder: Decoder) {
+        self.decoder = Some(decoder);
+    }
+
+    fn poll_raw(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let frame = Pin::new(&mut self.download).poll_frame(cx);
+        if let (Poll::Pending, Some((deadline, limit))) = (&frame, &mut self.deadline) {
+            ready!(deadline.as_mut().poll(cx));
+            return Poll::Ready(Some(Err(Error::TimedOut { phase: Phase::Whole, limit: *limit })));
+        }
+        let limit = self.read_timeout;
+        frame.map_err(|error| match error {
+            BodyError::TimedOut(_) => Error::TimedOut { phase: Phase::Read, limit },
+            BodyError::Broken(error) => Error::of(error),
+        })
+    }
+}
+
+impl hyper::body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        #[cfg(feature = "decompression")]
+        if self.decoder.is_some() {
+            return self.poll_decoded(cx);
+        }
+        self.poll_raw(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        #[cfg(feature = "decompression")]
+        if self.decoder.is_some() {
+            return false;
+        }
+        self.download.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        #[cfg(feature = "decompression")]
+        if self.decoder.is_some() {
+            return SizeHint::default();
+        }
+        self.download.size_hint()
+    }
+}
+
+#[cfg(feature = "decompression")]
+impl ResponseBody {
+    fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        loop {
+            let Some(decoder) = &mut self.decoder else { return Poll::Ready(None) };
+            match decoder.next() {
+                Ok(piece) if !piece.is_empty() => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+            match ready!(self.poll_raw(cx)) {
+                Some(Ok(frame)) => match (frame.into_data(), &mut self.decoder) {
+                    (Ok(data), Some(decoder)) => decoder.feed(data),
+                    (Ok(data), None) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                    (Err(frame), _) => return Poll::Ready(Some(Ok(frame))),
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    let is_whole = self.decoder.as_ref().map_or(Ok(()), Decoder::end);
+                    return Poll::Ready(is_whole.err().map(Err));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody").field("download", &self.download).finish_non_exhaustive()
+    }
+}

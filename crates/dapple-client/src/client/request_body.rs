@@ -1,0 +1,197 @@
+//! What a request carries.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use dapple_tower::BoxError;
+use hyper::body::{Frame, SizeHint};
+
+/// The body of a request: nothing, bytes, or any `http_body::Body`, whose trailers go along. Made by `Into` of texts and bytes.
+#[derive(Default)]
+pub struct Body {
+    kind: Kind,
+    fate: Arc<Fate>,
+}
+
+/// What became of a body that hyper has.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    /// Hyper has taken all of it.
+    is_taken: AtomicBool,
+    /// Why there is no more of it. Hyper does not always pass it on.
+    error: Mutex<Option<BoxError>>,
+}
+
+impl Fate {
+    pub(super) fn is_taken(&self) -> bool {
+        // Relaxed: a hint; the connection says itself when it can carry the next request.
+        self.is_taken.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn error(&self) -> Option<BoxError> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Whole(Bytes),
+    Stream(Pin<Box<dyn hyper::body::Body<Data = Bytes, Error = BoxError> + Send>>),
+    /// What was in it has been sent.
+    Over,
+}
+
+impl Body {
+    /// No body.
+    pub fn empty() -> Body {
+        Body::default()
+    }
+
+    /// A body that comes in pieces. By HTTP/1.1 it is chunked, unless it says how long it is.
+    pub fn new<B>(body: B) -> Body
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Body { kind: Kind::Stream(Box::pin(Mapped { body: Box::pin(body) })), fate: Arc::default() }
+    }
+
+    /// The same once more; `None` where it comes in pieces.
+    pub(super) fn again(&self) -> Option<Body> {
+        let kind = match &self.kind {
+            Kind::Empty => Kind::Empty,
+            Kind::Whole(bytes) => Kind::Whole(bytes.clone()),
+            Kind::Stream(_) | Kind::Over => return None,
+        };
+        Some(Body { kind, fate: Arc::default() })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self.kind, Kind::Empty)
+    }
+
+    /// Where it is seen what becomes of it.
+    pub(super) fn fate(&self) -> Arc<Fate> {
+        // Hyper does not ask for a body that is empty.
+        self.fate.is_taken.store(self.is_empty(), Ordering::Relaxed);
+        self.fate.clone()
+    }
+
+    fn end(&mut self) {
+        self.kind = Kind::Over;
+        self.fate.is_taken.store(true, Ordering::Relaxed);
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = match &mut self.kind {
+            Kind::Empty | Kind::Over => None,
+            Kind::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.end();
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            Kind::Stream(body) => ready!(body.as_mut().poll_frame(cx)),
+        };
+        match frame {
+            Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+            Some(Err(error)) => {
+                *self.fate.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                self.kind = Kind::Over;
+                return Poll::Ready(Some(Err("the body of the request failed".into())));
+            }
+            None => self.end(),
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Empty | Kind::Over => true,
+            Kind::Whole(_) => false,
+            Kind::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Empty | Kind::Over => SizeHint::with_exact(0),
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A body whose errors are boxed.
+struct Mapped<B> {
+    body: Pin<Box<B>>,
+}
+
+impl<B> hyper::body::Body for Mapped<B>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.body.as_mut().poll_frame(cx).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl From<()> for Body {
+    fn from((): ()) -> Body {
+        Body::empty()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        let kind = if bytes.is_empty() { Kind::Empty } else { Kind::Whole(bytes) };
+        Body { kind, fate: Arc::default() }
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Body {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Body {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = hyper::body::Body::size_hint(self).exact();
+        f.debug_struct("Body").field("len", &len).finish_non_exhaustive()
+    }
+}
