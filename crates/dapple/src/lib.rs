@@ -43,6 +43,7 @@
 //! | call what blocks | [`blocking`] |
 //! | wait for events in a way of one's own | [`mod@event_loop`] |
 //! | encrypt a connection | `tls`, with the feature of that name |
+//! | ask HTTP servers | `http::Client`, with the feature `http-client` |
 //! | serve an axum `Router`, a tonic service, any tower service | `serve(listener, service).await`, with the feature of that name |
 //! | bound queues, shed load, compose services | [`stage`] |
 //! | test without waiting | [`#[dapple::test]`](test) |
@@ -54,10 +55,10 @@
 //!
 //! `dns` is on by default: names are looked up on Dapple's own sockets, with a cache, instead of by the system's resolver in the
 //! blocking pool. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams (`tokio` brings in
-//! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `remote` is [`stage`]s of other processes and
-//! machines over HTTP/2, `remote-tls` the same encrypted; `full` is all of them.
-//! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `serve` is a server for
-//! tower services, by hyper; `full` is all of them.
+//! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `serve` is a server for tower services, by hyper;
+//! `http-client` is an HTTP client, `http-decompression` and `http-json` what its responses may be; `remote` is [`stage`]s of other
+//! processes and machines over HTTP/2, `remote-tls` the same encrypted; `full` is all of them. `hyper-util` makes the connector of
+//! `http-client` one for hyper-util's client, and is no part of `full`, as that builds `net` of tokio.
 
 #![forbid(unsafe_code)]
 
@@ -90,7 +91,7 @@ pub use dapple_sync::{sync, task, task_local};
 #[doc(inline)]
 pub use dapple_tls as tls;
 
-/// HTTP clients: a connector for hyper-util's client and for tonic.
+/// HTTP clients: one with pool, redirects and limits, and a connector for hyper-util's and for tonic.
 #[cfg(feature = "http-client")]
 #[doc(inline)]
 pub use dapple_client as http;

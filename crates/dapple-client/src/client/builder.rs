@@ -1,0 +1,162 @@
+//! What of a client can be chosen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_tls::TlsConnector;
+use dapple_tower::middleware::retry::Budget;
+use http::HeaderValue;
+
+use super::{Client, Error, Inner, Options};
+use crate::connect::Dial;
+use crate::upstream::{Config, Hosts, Limits, Spawn};
+
+/// A builder of a [`Client`]. The limits that are not set are in the table there.
+#[derive(Clone, Debug)]
+pub struct ClientBuilder {
+    tls: Option<TlsConnector>,
+    connect_timeout: Duration,
+    limits: Limits,
+    options: Options,
+}
+
+impl ClientBuilder {
+    pub(super) fn new() -> ClientBuilder {
+        let user_agent = HeaderValue::from_static(concat!("dapple/", env!("CARGO_PKG_VERSION")));
+        ClientBuilder {
+            tls: None,
+            connect_timeout: Duration::from_secs(10),
+            limits: Limits {
+                connections_max: 100,
+                total_max: usize::MAX,
+                idle_max: 32,
+                idle_total_max: usize::MAX,
+                idle_age_max: Duration::from_secs(60),
+                waiting_max: usize::MAX,
+                wait_max: None,
+            },
+            options: Options {
+                head_timeout: Duration::from_secs(60),
+                read_timeout: Duration::from_secs(60),
+                timeout: None,
+                redirects_max: 10,
+                body_bytes_max: 16 << 20,
+                http2_prior_knowledge: false,
+                decompresses: cfg!(feature = "decompression"),
+                user_agent,
+            },
+        }
+    }
+
+    /// Trusts the certificates, and shows the client's own, that this has; those that Mozilla trusts if not set. ALPN is set here.
+    #[must_use]
+    pub fn tls(mut self, tls: TlsConnector) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Connections to one server, 1 at least. Requests beyond wait until one is free, in order.
+    #[must_use]
+    pub fn connections_per_host(mut self, max: usize) -> Self {
+        self.limits.connections_max = max.max(1);
+        self
+    }
+
+    /// Connections of HTTP/1.1 to one server that are kept for the next request; 0 keeps none.
+    #[must_use]
+    pub fn idle_per_host(mut self, max: usize) -> Self {
+        self.limits.idle_max = max;
+        self
+    }
+
+    /// How long a connection is kept without a request.
+    #[must_use]
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.limits.idle_age_max = limit;
+        self
+    }
+
+    /// How long look-up, connecting and the handshake of TLS may take together.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// How long the head of a response may take, from the beginning of the request on its connection.
+    #[must_use]
+    pub fn head_timeout(mut self, limit: Duration) -> Self {
+        self.options.head_timeout = limit;
+        self
+    }
+
+    /// How long nothing of a body may come.
+    #[must_use]
+    pub fn read_timeout(mut self, limit: Duration) -> Self {
+        self.options.read_timeout = limit;
+        self
+    }
+
+    /// How long all of it may take: waiting for a connection, redirects, and the body of the response.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.options.timeout = Some(limit);
+        self
+    }
+
+    /// How many redirects are followed; with 0 the client returns the redirect itself.
+    ///
+    /// 301 and 302 make `GET` of `POST`, 303 makes `GET` of all but `HEAD`, and the body goes with the method; 307 and 308 keep both. Where a
+    /// body that was streamed would have to be sent again, the client returns the redirect. To another scheme, host or port
+    /// `Authorization`, `Cookie` and `Proxy-Authorization` do not go along.
+    #[must_use]
+    pub fn redirects_max(mut self, max: usize) -> Self {
+        self.options.redirects_max = max;
+        self
+    }
+
+    /// How many bytes [`Response::bytes`], [`text`](Response::text) and `json` take, after decompression.
+    #[must_use]
+    pub fn body_bytes_max(mut self, max: usize) -> Self {
+        self.options.body_bytes_max = max;
+        self
+    }
+
+    /// Speaks HTTP/2 also to `http` URLs, without asking (h2c).
+    #[must_use]
+    pub fn http2_prior_knowledge(mut self, is_on: bool) -> Self {
+        self.options.http2_prior_knowledge = is_on;
+        self
+    }
+
+    /// Whether gzip, Brotli and Zstandard are asked for and decompressed; on if not set. A request with `Accept-Encoding` or `Range` of its
+    /// own gets its response as it comes.
+    #[cfg(feature = "decompression")]
+    #[must_use]
+    pub fn decompress(mut self, is_on: bool) -> Self {
+        self.options.decompresses = is_on;
+        self
+    }
+
+    /// What `User-Agent` says; `dapple/` and the version if not set.
+    #[must_use]
+    pub fn user_agent(mut self, value: HeaderValue) -> Self {
+        self.options.user_agent = value;
+        self
+    }
+
+    /// The client. It needs a runtime only when it is asked.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`TlsConnector::new`]: none are known.
+    pub fn build(self) -> Result<Client, Error> {
+        let tls = match self.tls {
+            Some(tls) => tls,
+            None => TlsConnector::new().map_err(Error::Tls)?,
+        };
+        let config = Config::new(Dial::new(tls, self.connect_timeout), self.limits, Spawn::Current);
+        let (hosts, options, budget) = (Hosts::new(config), self.options, Budget::default());
+        Ok(Client { inner: Arc::new(Inner { hosts, options, budget }) })
+    }
+}

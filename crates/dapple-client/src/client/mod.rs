@@ -1,0 +1,170 @@
+//! The client for programs.
+
+mod body;
+mod builder;
+#[cfg(feature = "decompression")]
+mod decode;
+mod error;
+mod exchange;
+mod redirect;
+mod request_body;
+mod response;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_io::time::{Instant, timeout_at};
+use dapple_tower::middleware::retry::Budget;
+use http::{Method, Request};
+
+use crate::upstream::Hosts;
+
+pub use self::body::ResponseBody;
+pub use self::builder::ClientBuilder;
+pub use self::error::{Error, Phase};
+pub use self::request_body::Body;
+pub use self::response::Response;
+
+/// An HTTP client with a pool of connections, redirects and time limits.
+///
+/// HTTP/2 is spoken where the server offers it by TLS, and HTTP/1.1 otherwise. A clone is cheap and shares the pool: make one client,
+/// and keep it. Names, sockets, timers and TLS are Dapple's; requests run in the color of the task that makes them, and each
+/// connection in a color of its own.
+///
+/// | what | if not set | changed by |
+/// |---|---|---|
+/// | connections to one server | 100, and 100 streams on each of HTTP/2 | [`connections_per_host`](ClientBuilder::connections_per_host) |
+/// | those that wait for a request | 32 to one server, for 60 s | [`idle_per_host`](ClientBuilder::idle_per_host), [`idle_timeout`](ClientBuilder::idle_timeout) |
+/// | time to connect, TLS included | 10 s | [`connect_timeout`](ClientBuilder::connect_timeout) |
+/// | time until the head of a response | 60 s | [`head_timeout`](ClientBuilder::head_timeout) |
+/// | time between two pieces of a body | 60 s | [`read_timeout`](ClientBuilder::read_timeout) |
+/// | time for all of it, redirects and the body included | no limit | [`timeout`](ClientBuilder::timeout) |
+/// | what [`Response::bytes`] takes, decompressed | 16 MiB | [`body_bytes_max`](ClientBuilder::body_bytes_max) |
+/// | redirects | 10; never from `https` to `http` | [`redirects_max`](ClientBuilder::redirects_max) |
+///
+/// The head of a response may have 64 KiB and 256 fields. A request that met a connection which the server had just closed is sent once more
+/// on a fresh one, where nothing of it had been sent, or where its method is idempotent and its body is at hand; such retries
+/// are a fifth of all requests at most, and ten a second beside.
+///
+/// ```
+/// use dapple_client::Client;
+/// # use dapple_io::net::TcpListener;
+///
+/// # let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// # runtime.block_on(async {
+/// # let listener = TcpListener::bind("127.0.0.1:0")?;
+/// # let url = format!("http://{}/", listener.local_addr()?);
+/// # drop(dapple_sched::spawn(async move {
+/// #     let (stream, _) = listener.accept().await?;
+/// #     stream.read(&mut [0; 1000]).await?;
+/// #     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await
+/// # }));
+/// let client = Client::new()?;
+/// let text = client.get(&url).await?.error_for_status()?.text().await?;
+/// assert_eq!(text, "hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    hosts: Hosts<Body>,
+    options: Options,
+    budget: Budget,
+}
+
+#[derive(Clone, Debug)]
+struct Options {
+    head_timeout: Duration,
+    read_timeout: Duration,
+    timeout: Option<Duration>,
+    redirects_max: usize,
+    body_bytes_max: usize,
+    http2_prior_knowledge: bool,
+    decompresses: bool,
+    user_agent: http::HeaderValue,
+}
+
+impl Client {
+    /// A client with the limits of the table.
+    ///
+    /// # Errors
+    ///
+    /// None are known.
+    pub fn new() -> Result<Client, Error> {
+        Client::builder().build()
+    }
+
+    /// A builder, for other limits.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new()
+    }
+
+    /// Asks for a page. The body is still on its way when this resolves.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it ends the request: its connection of HTTP/1.1 is closed, its stream of HTTP/2 reset. The server may have
+    /// worked on it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]; a status such as 404 is none, see [`Response::error_for_status`].
+    pub async fn get(&self, url: &str) -> Result<Response, Error> {
+        self.send(Request::new(Body::empty()), redirect::parse(url)?).await
+    }
+
+    /// Sends a request, and resolves to its response once the head of that is there. The URI has scheme and host. `Host`, `Content-Length` and
+    /// `Transfer-Encoding` are set here, `User-Agent`, `Accept` and `Accept-Encoding` where the request has none.
+    ///
+    /// ```no_run
+    /// # async fn post(client: dapple_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use dapple_client::Request;
+    ///
+    /// let request = Request::post("https://api.example/items").header("content-type", "text/plain").body("an item")?;
+    /// let response = client.request(request).await?.error_for_status()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`get`](Client::get).
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]. `CONNECT` is refused as [`Error::Unsupported`], and so are changes of protocol.
+    pub async fn request<B: Into<Body>>(&self, request: Request<B>) -> Result<Response, Error> {
+        let url = redirect::parse(&request.uri().to_string())?;
+        if request.method() == Method::CONNECT {
+            return Err(Error::Unsupported("CONNECT"));
+        }
+        self.send(request.map(Into::into), url).await
+    }
+
+    /// Connections in all, and those of HTTP/1.1 that wait for a request.
+    pub fn connections(&self) -> (usize, usize) {
+        self.inner.hosts.connections()
+    }
+
+    async fn send(&self, request: Request<Body>, url: url::Url) -> Result<Response, Error> {
+        let Some(limit) = self.inner.options.timeout else {
+            return exchange::send(&self.inner, request, url, None).await;
+        };
+        let deadline = Instant::now() + limit;
+        let late = Error::TimedOut { phase: Phase::Whole, limit };
+        let sending = exchange::send(&self.inner, request, url, Some((deadline, limit)));
+        timeout_at(deadline, sending).await.unwrap_or(Err(late))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("options", &self.inner.options).finish_non_exhaustive()
+    }
+}
