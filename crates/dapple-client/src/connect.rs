@@ -20,7 +20,7 @@ pub type Rule = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
 #[derive(Clone)]
 pub struct Dial {
     /// For HTTP/2 or HTTP/1.1, and for what is HTTP/1.1 only.
-    tls: [TlsConnector; 2],
+    tls: Option<[TlsConnector; 2]>,
     pub(crate) limit: Duration,
     pub(crate) rule: Option<Rule>,
 }
@@ -29,7 +29,12 @@ impl Dial {
     /// ALPN is set here.
     pub fn new(tls: TlsConnector, limit: Duration) -> Dial {
         let http1 = tls.clone().alpn(["http/1.1"]);
-        Dial { tls: [tls.alpn(["h2", "http/1.1"]), http1], limit, rule: None }
+        Dial { tls: Some([tls.alpn(["h2", "http/1.1"]), http1]), limit, rule: None }
+    }
+
+    /// Without TLS: there is no way to servers of `https`.
+    pub fn plain(limit: Duration) -> Dial {
+        Dial { tls: None, limit, rule: None }
     }
 
     /// Connects only where the rule says so.
@@ -41,7 +46,15 @@ impl Dial {
 
     /// Looks the host up, races those of its addresses that are allowed, and does the handshake of TLS; all of it within the limit.
     /// What the rule has judged is what is connected to: there is no second look-up.
-    pub(crate) async fn connect(&self, origin: &Origin, only_http1: bool) -> Result<Stream, ConnectError> {
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it ends all attempts and closes their descriptors.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no connection.
+    pub async fn connect(&self, origin: &Origin, only_http1: bool) -> Result<Stream, ConnectError> {
         let deadline = Instant::now() + self.limit;
         let host = origin.name();
         let ips = timeout_at(deadline, resolve(host)).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
@@ -54,7 +67,8 @@ impl Dial {
             if origin.scheme != Scheme::Https {
                 return Ok(Stream::plain(stream));
             }
-            let encrypting = self.tls[usize::from(only_http1)].connect(origin.certified_name(), stream, self.limit);
+            let tls = self.tls.as_ref().ok_or_else(|| ConnectError::Address(origin.to_string()))?;
+            let encrypting = tls[usize::from(only_http1)].connect(origin.certified_name(), stream, self.limit);
             encrypting.await.map(Stream::encrypted).map_err(|error| self.unencrypted(origin, error))
         };
         timeout_at(deadline, connecting).await.unwrap_or_else(|_| Err(self.late(origin)))

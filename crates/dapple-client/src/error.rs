@@ -79,3 +79,17 @@ pub enum ConnectError {
         limit: Duration,
     },
 }
+
+/// An error with what is behind it, which hyper's own text leaves out.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        source = cause.source();
+    }
+    text
+}

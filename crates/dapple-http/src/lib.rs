@@ -10,6 +10,7 @@ mod chunked;
 pub mod coding;
 pub mod conditional;
 pub mod frames;
+pub mod framing;
 mod head;
 pub mod range;
 mod refusal;

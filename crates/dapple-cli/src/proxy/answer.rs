@@ -23,8 +23,9 @@ use super::reply::{self, Note};
 use super::status;
 use super::tally::{Count, Place};
 use super::tunnel::Tunneling;
-use super::upstream::{Answer, Origin, Outgoing};
+use super::upstream::{Answer, Origin, Outgoing, authority};
 use crate::http::{Awaited, Body, Client, Reply, RequestBody, Served, Service};
+use dapple_client::Scheme;
 
 impl Service for Proxy {
     async fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
@@ -106,7 +107,7 @@ impl Proxy {
             return Err(Failure::Loop);
         }
         let origin = Arc::new(origin(request.authority, Some(80))?);
-        let mut headers = fields::outgoing(request, &origin.authority()?);
+        let mut headers = fields::outgoing(request, &authority(&origin)?);
         if let Some(reply) = last_hop(request, &mut headers)? {
             return Ok(reply);
         }
@@ -228,12 +229,12 @@ fn origin(authority: Option<&str>, default: Option<u16>) -> Result<Origin, Failu
     if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
         return Err(Failure::Bad("The host of the request is not well-formed."));
     }
-    Ok(Origin { host: host.to_ascii_lowercase(), port })
+    Ok(Origin { scheme: Scheme::Http, host: host.to_ascii_lowercase(), port })
 }
 
 /// What the cache knows a response by.
 fn address(origin: &Origin, path: &str, query: Option<&str>) -> Address {
-    let Origin { host, port } = origin;
+    let Origin { host, port, .. } = origin;
     let base = match port {
         80 => format!("http://{host}"),
         port => format!("http://{host}:{port}"),

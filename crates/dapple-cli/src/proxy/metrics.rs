@@ -32,7 +32,7 @@ impl Numbers for ProxyNumbers {
         }
         connections(proxy, &mut out);
         proxy.cache.write_metrics(&mut out).await;
-        gauges(proxy, proxy.upstream.idle_len().await, &mut out);
+        gauges(proxy, &mut out);
         for (count, name, help) in COUNTERS {
             out.single(name, Kind::Counter, help, proxy.tally.sum(count) as f64);
         }
@@ -59,19 +59,12 @@ fn connections(proxy: &Proxy, out: &mut Exposition) {
     }
 }
 
-fn gauges(proxy: &Proxy, idle_len: usize, out: &mut Exposition) {
+fn gauges(proxy: &Proxy, out: &mut Exposition) {
+    let (open, idle) = proxy.upstream.connections();
     let gauges = [
         ("dapple_tunnels_open", "Tunnels that are open.", proxy.tally.tunnels_open() as u64),
-        (
-            "dapple_upstream_connections_open",
-            "Connections to servers, tunnels' included.",
-            proxy.upstream.open_len() as u64,
-        ),
-        (
-            "dapple_upstream_connections_idle",
-            "Connections to servers that wait for their next request.",
-            idle_len as u64,
-        ),
+        ("dapple_upstream_connections_open", "Connections to servers, tunnels' included.", open as u64),
+        ("dapple_upstream_connections_idle", "Connections to servers that wait for their next request.", idle as u64),
     ];
     for (name, help, value) in gauges {
         out.single(name, Kind::Gauge, help, value as f64);

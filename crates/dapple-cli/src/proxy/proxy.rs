@@ -25,7 +25,7 @@ use crate::server::Admission;
 ///   read, parse, hash            the connection's color
 ///   cache                        sixteen shards, a color each
 ///   fetch, for all who wait      a color for each
-///   connections to origins       a color for each; those that are idle in a list with one
+///   connections to origins       a color for each
 ///   write, tunnel                the connection's color
 /// ```
 ///

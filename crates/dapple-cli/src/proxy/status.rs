@@ -64,9 +64,10 @@ struct Tunnels {
 pub(crate) async fn collect(proxy: &Proxy, color: u64) -> String {
     let cache = proxy.cache.status().await;
     let tally = &proxy.tally;
+    let (open, idle) = proxy.upstream.connections();
     let upstream = UpstreamStatus {
-        open: proxy.upstream.open_len(),
-        idle: proxy.upstream.idle_len().await,
+        open,
+        idle,
         connects: tally.sum(Count::Connects),
         reused: tally.sum(Count::Reused),
         retries: tally.sum(Count::Retries),

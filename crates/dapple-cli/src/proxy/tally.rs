@@ -47,8 +47,6 @@ pub(crate) struct Tally {
     /// One slot per worker, and a last one for any other thread.
     slots: Box<[Slot]>,
     pub(crate) tunnels: AtomicUsize,
-    /// Connections to origins.
-    pub(crate) upstream: AtomicUsize,
 }
 
 /// Whole cache lines, in pairs, because processors fetch them so.
@@ -59,8 +57,7 @@ struct Slot([AtomicU64; COUNTS]);
 impl Tally {
     pub(crate) fn new(handle: Handle) -> Tally {
         let slots = (0..=handle.workers()).map(|_| Slot::default()).collect();
-        let (tunnels, upstream) = Default::default();
-        Tally { handle, slots, tunnels, upstream }
+        Tally { handle, slots, tunnels: AtomicUsize::new(0) }
     }
 
     /// Counts one more.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::ConnectError;
+use crate::error::with_causes;
 
 /// Why a request failed. Each says what to look at.
 #[derive(Debug, thiserror::Error)]
@@ -134,18 +135,4 @@ impl Error {
                 | Error::Connect(ConnectError::TimedOut { .. } | ConnectError::LookupTimedOut { .. })
         )
     }
-}
-
-/// An error with what is behind it, which hyper's own text leaves out.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use dapple_http::framing::framing;
 use dapple_io::time::{Instant, timeout};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, HOST, RANGE, TRANSFER_ENCODING, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request};
@@ -25,7 +26,7 @@ use super::redirect::{self, Next};
 use super::request_body::Body;
 use super::response::Response;
 use super::{Inner, ResponseBody};
-use crate::upstream::{Download, Lease, Line, Turn, Unanswered, framing};
+use crate::upstream::{Download, Lease, Line, Turn, Unanswered};
 
 /// When all of it is to be over, and what limit that is.
 pub(super) type Deadline = Option<(Instant, Duration)>;

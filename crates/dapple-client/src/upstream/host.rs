@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::hosts::{Config, Hosts};
 use super::line::{Kind, Line};
 use super::pool::{Pool, STREAMS_MAX, Sender1};
 use super::sweep::sweep;
-use crate::{ConnectError, Origin, Scheme, Stream};
+use crate::{ConnectError, Origin, Scheme};
 
 /// One server, as a client knows it.
 ///
@@ -44,8 +44,6 @@ pub struct Host<B> {
     /// What was agreed on last: [`UNKNOWN`] or a version.
     spoken: AtomicU8,
     is_retired: AtomicBool,
-    connects: AtomicU64,
-    reused: AtomicU64,
 }
 
 struct Swept<B> {
@@ -125,8 +123,6 @@ impl<B: Send + 'static> Host<B> {
             opening: dapple_sync::sync::Mutex::new(()),
             spoken: AtomicU8::new(UNKNOWN),
             is_retired: AtomicBool::new(false),
-            connects: AtomicU64::new(0),
-            reused: AtomicU64::new(0),
         })
     }
 
@@ -138,11 +134,6 @@ impl<B: Send + 'static> Host<B> {
     /// Connections in all; of HTTP/1.1 those that wait.
     pub fn connections(&self) -> (usize, usize) {
         (self.open.load(Ordering::Relaxed), self.lock().pool.idle_len())
-    }
-
-    /// Since the start: connections that were made, and requests on one that was there.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.connects.load(Ordering::Relaxed), self.reused.load(Ordering::Relaxed))
     }
 
     /// Is not used any more: what is in flight goes on, and nothing is kept.
@@ -173,6 +164,11 @@ impl<B: Send + 'static> Host<B> {
         Ok(Turn { host: self.clone(), permit: Some(permit) })
     }
 
+    /// A turn beyond the limit.
+    pub fn extra_turn(self: &Arc<Self>) -> Turn<B> {
+        Turn { host: self.clone(), permit: None }
+    }
+
     async fn wait_for_turn(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, ConnectError> {
         let waiting = Waiting::new(&self.waiting);
         if waiting.before >= self.config.limits.waiting_max {
@@ -187,21 +183,6 @@ impl<B: Send + 'static> Host<B> {
             Some(limit) => timeout(limit, future).await.map_err(|_| self.busy()),
             None => Ok(future.await),
         }
-    }
-
-    /// A connection that no request goes by: for tunnels, and to see whether one can be made.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it resolves, it ends all attempts.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none.
-    pub async fn connect(&self, only_http1: bool) -> Result<Stream, ConnectError> {
-        let stream = self.config.dial.connect(&self.origin, only_http1).await?;
-        self.connects.fetch_add(1, Ordering::Relaxed);
-        Ok(stream)
     }
 
     /// A place among the connections of this server. An idle one gives way. `None` where all are in use.
@@ -298,10 +279,10 @@ where
         let mut crowd = None;
         loop {
             // Those that came before go first.
-            if crowd.is_some() || host.crowd_len.load(Ordering::Relaxed) == 0 {
-                if let Some(line) = host.line(hosts, fresh, only_http1).await? {
-                    return Ok(line);
-                }
+            if (crowd.is_some() || host.crowd_len.load(Ordering::Relaxed) == 0)
+                && let Some(line) = host.line(hosts, fresh, only_http1).await?
+            {
+                return Ok(line);
             }
             match &crowd {
                 None => {
@@ -310,6 +291,8 @@ where
                 }
                 Some(_) => host.wait(host.freed.acquire()).await?.map_err(|_| host.busy())?.forget(),
             }
+            // What was freed until here is seen by the next look.
+            while host.freed.try_acquire().map(|permit| permit.forget()).is_ok() {}
             host.lock().is_crowded = true;
         }
     }
@@ -369,7 +352,7 @@ where
     }
 
     async fn open(self: &Arc<Self>, place: OpenPlace<B>, only_http1: bool) -> Result<Opened<B>, ConnectError> {
-        let stream = self.connect(only_http1).await?;
+        let stream = self.config.dial.connect(&self.origin, only_http1).await?;
         begin(self, stream, place).await
     }
 
@@ -378,7 +361,6 @@ where
         let limit = self.config.dial.limit;
         while may_share && let Some(mut stream) = self.with_pool(|pool| pool.share(fresh)) {
             if matches!(timeout(limit, stream.sender.ready()).await, Ok(Ok(()))) {
-                self.reused.fetch_add(1, Ordering::Relaxed);
                 return Some(Line(Kind::Many(stream)));
             }
         }
@@ -386,7 +368,6 @@ where
             && let Some(mut sender) = self.with_pool(Pool::take)
         {
             if matches!(timeout(limit, sender.ready()).await, Ok(Ok(()))) {
-                self.reused.fetch_add(1, Ordering::Relaxed);
                 return Some(Line(Kind::One(sender)));
             }
         }

@@ -51,7 +51,7 @@ where
                 let responding = sender.try_send_request(request);
                 let respond: Respond<B> = Box::pin(async move { responding.await.map_err(Unanswered::of) });
                 let sender = Some(sender).filter(|sender| !sender.is_closed());
-                (respond, Lease { turn, sender, stream: None })
+                (respond, Lease { turn, sender, stream: None, rest: None })
             }
             Kind::Many(mut stream) => {
                 let responding = stream.sender.try_send_request(request);
@@ -60,7 +60,7 @@ where
                 if stream.is_none() {
                     turn.host.with_pool(Pool::drop_closed);
                 }
-                (respond, Lease { turn, sender: None, stream })
+                (respond, Lease { turn, sender: None, stream, rest: None })
             }
         }
     }

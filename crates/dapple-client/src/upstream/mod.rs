@@ -13,7 +13,6 @@
 
 mod begin;
 mod body;
-mod framing;
 mod host;
 mod hosts;
 mod lease;
@@ -22,11 +21,11 @@ mod pool;
 mod sweep;
 
 pub use self::body::{BodyError, Download};
-pub use self::framing::framing;
 pub use self::host::{Host, OpenPlace, Turn};
 pub use self::hosts::{Config, Hosts, Limits, Spawn};
-pub use self::lease::Lease;
+pub use self::lease::{Gone, Lease};
 pub use self::line::{Line, Respond, Unanswered};
 pub use self::pool::STREAMS_MAX;
 
 pub use crate::connect::{Dial, Rule};
+pub use crate::error::with_causes;

@@ -1,21 +1,18 @@
 //! What all upstreams have in common.
 
 use std::future::Future;
-use std::time::Duration;
+use std::sync::Arc;
 
-use dapple::{Color, Handle};
+use dapple::Handle;
+use dapple_client::upstream::Config;
 
-use super::upstream::Encryption;
 use crate::proxy::args::Waits;
 
 /// See the module.
 pub(crate) struct Common {
-    pub(crate) encryption: Encryption,
+    /// How connections are made, and how many there may be.
+    pub(crate) config: Arc<Config>,
     pub(crate) waits: Waits,
-    /// Connections to one of them.
-    pub(crate) connections_max: usize,
-    /// How long a connection may wait for a request.
-    pub(crate) idle_max: Duration,
     pub(crate) handle: Handle,
     pub(crate) serial: bool,
 }
@@ -23,9 +20,6 @@ pub(crate) struct Common {
 impl Common {
     /// Starts a task with a color of its own; with `--serial`, one of the default color.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(match self.serial {
-            true => Color::DEFAULT.spawn(task),
-            false => self.handle.spawn_balanced(task),
-        });
+        self.config.spawn.spawn(task);
     }
 }

@@ -1,9 +1,10 @@
 //! Why there is no answer of an upstream's.
 
-use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use dapple_client::ConnectError;
+use dapple_client::upstream::with_causes;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::http::Reply;
@@ -144,6 +145,22 @@ impl Failure {
     }
 }
 
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Failure {
+        match error {
+            ConnectError::Unknown { source, .. } => Failure::Unknown(source.to_string()),
+            ConnectError::LookupTimedOut { .. } => Failure::LookupTimeout,
+            ConnectError::Unreachable { source, .. } => Failure::Unreachable(source.to_string()),
+            ConnectError::Certificate { source, .. } => Failure::Certificate(source.to_string()),
+            ConnectError::Tls { source, .. } => Failure::Tls(source.to_string()),
+            ConnectError::TimedOut { .. } => Failure::ConnectTimeout,
+            ConnectError::Busy { .. } => Failure::Busy,
+            ConnectError::Handshake { source, .. } => Failure::Broken(with_causes(&source)),
+            error => Failure::Unreachable(error.to_string()),
+        }
+    }
+}
+
 /// For whoever runs the proxy: what is wrong with the upstream.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,16 +191,25 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error with what is behind it, which hyper's own text leaves out.
-pub(super) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        source = cause.source();
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use dapple_client::ConnectError;
+
+    use super::Failure;
+
+    #[test]
+    fn a_name_server_that_is_late_is_no_name_that_is_not_there() {
+        let (host, source) = ("a.test".to_owned(), io::ErrorKind::NotFound.into());
+        let errors = [ConnectError::LookupTimedOut { host: host.clone() }, ConnectError::Unknown { host, source }];
+        let failures = errors.map(Failure::from);
+        let said = failures.each_ref().map(|failure| {
+            let reply = failure.reply(false);
+            (reply.status.as_u16(), reply.headers["proxy-status"].to_str().unwrap().to_owned())
+        });
+        let expected = [(504, "dapple; error=dns_timeout"), (502, "dapple; error=dns_error")];
+        assert_eq!(said, expected.map(|(status, text)| (status, text.to_owned())));
+        assert_eq!(failures[0], Failure::LookupTimeout);
     }
-    text
 }

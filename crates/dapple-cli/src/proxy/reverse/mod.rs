@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dapple::Color;
-use dapple::tls::CertificateFiles;
+use dapple::tls::{CertificateFiles, TlsConnector};
 
 use self::front::Front;
 use self::metrics::ReverseNumbers;
 use self::reload::Reload;
 use self::reverse::Reverse;
-use self::upstream::Encryption;
+use self::upstream::trusting;
 use super::args::Args;
 use super::error::ProxyError;
 use crate::config::Loaded;
@@ -100,10 +100,10 @@ pub(super) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
 }
 
 /// Encryption towards upstreams. Blocks.
-fn encryption(args: &Args) -> Result<Encryption, ProxyError> {
+fn encryption(args: &Args) -> Result<TlsConnector, ProxyError> {
     let authorities = args.reverse.upstream_ca.as_deref();
     let failed = |why| ProxyError::Authorities(authorities.map(ToOwned::to_owned).unwrap_or_default(), why);
-    Encryption::new(authorities).map_err(failed)
+    trusting(authorities).map_err(failed)
 }
 
 /// Where certificates for clients come from; `None` where nothing is encrypted.

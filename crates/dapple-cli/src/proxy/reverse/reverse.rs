@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dapple::stage::middleware::retry::Budget;
+use dapple::tls::TlsConnector;
 use dapple::{Color, Handle};
+use dapple_client::upstream::{Config, Dial, Limits, Spawn};
 use http::uri::PathAndQuery;
 use ipnet::IpNet;
 
@@ -15,7 +17,7 @@ use super::forwarded::Forwarding;
 use super::list::List;
 use super::source::Upstreams;
 use super::target::Target;
-use super::upstream::{Checks, Encryption, Upstream, check_health};
+use super::upstream::{Checks, Upstream, check_health};
 use crate::observe::Observing;
 use crate::proxy::args::Args;
 use crate::proxy::cache::Cache;
@@ -58,20 +60,26 @@ impl Reverse {
     /// A proxy for the upstreams that the options name.
     pub(crate) fn new(
         args: &Args,
-        encryption: Encryption,
+        encryption: TlsConnector,
         admission: Arc<Admission>,
         observing: Observing,
         handle: Handle,
     ) -> Reverse {
         let ReverseArgs { to, rewrite_host, trust_forwarded, no_forwarded, pool, health, .. } = &args.reverse;
-        let common = Arc::new(Common {
-            encryption,
-            waits: args.limits.waits(),
-            connections_max: pool.upstream_connections as usize,
-            idle_max: pool.upstream_idle_s,
-            handle: handle.clone(),
-            serial: args.runtime.serial,
-        });
+        let (waits, serial) = (args.limits.waits(), args.runtime.serial);
+        let connections_max = pool.upstream_connections as usize;
+        let limits = Limits {
+            connections_max,
+            total_max: usize::MAX,
+            idle_max: connections_max,
+            idle_total_max: usize::MAX,
+            idle_age_max: pool.upstream_idle_s,
+            waiting_max: connections_max.max(WAITING_MIN),
+            wait_max: Some(waits.connect),
+        };
+        let spawn = if serial { Spawn::In(Color::DEFAULT) } else { Spawn::On(handle.clone()) };
+        let config = Config::new(Dial::new(encryption, waits.connect), limits, spawn);
+        let common = Arc::new(Common { config, waits, handle: handle.clone(), serial });
         let path = health.health_path.as_deref().and_then(|path| PathAndQuery::try_from(path).ok());
         let checks = path.map(|path| Checks {
             path,
@@ -141,5 +149,8 @@ fn budget(percent: u32) -> Budget {
     let min_per_s = u32::from(percent > 0);
     Budget::new(BUDGET_TIME, min_per_s, percent as f32 / 100.0)
 }
+
+/// So many requests may wait for their turn at an upstream at least.
+const WAITING_MIN: usize = 100;
 
 const BUDGET_TIME: Duration = Duration::from_secs(10);

@@ -1,69 +1,8 @@
 //! An upstream as `--to` names it.
 
-use std::fmt;
+use http::uri::Authority;
 
-use http::uri::{Authority, InvalidUri};
-
-/// Where requests go, and what is spoken there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Target {
-    pub(crate) scheme: Scheme,
-    /// In lower case; an address of IPv6 in brackets.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-/// What is spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Scheme {
-    /// HTTP/1.1 without encryption.
-    Http,
-    /// HTTP/2 without encryption, by prior knowledge.
-    H2c,
-    /// With TLS: HTTP/2 or HTTP/1.1, as the server chooses (ALPN).
-    Https,
-}
-
-impl Target {
-    /// Host and port as `Host` has them: without the port that is understood.
-    ///
-    /// # Errors
-    ///
-    /// It cannot stand in a request. What [`target`] gave can.
-    pub(crate) fn authority(&self) -> Result<Authority, InvalidUri> {
-        let text = match self.port == self.scheme.port() {
-            true => self.host.clone(),
-            false => format!("{}:{}", self.host, self.port),
-        };
-        Authority::try_from(text)
-    }
-
-    /// The host as certificates and look-ups have it.
-    pub(crate) fn name(&self) -> &str {
-        self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&self.host)
-    }
-}
-
-impl Scheme {
-    /// The port where nothing else is said.
-    fn port(self) -> u16 {
-        if self == Scheme::Https { 443 } else { 80 }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Scheme::Http => "http",
-            Scheme::H2c => "h2c",
-            Scheme::Https => "https",
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", self.scheme.name(), self.host, self.port)
-    }
-}
+pub(crate) use dapple_client::{Origin as Target, Scheme};
 
 /// Reads one of `--to`, for clap.
 pub(crate) fn target(text: &str) -> Result<Target, String> {

@@ -1,15 +1,11 @@
-//! The way to the origins: one request over a connection that was kept or is made.
+//! The way to the origins: one request over a connection that was kept or is made, where that is allowed.
 //!
 //! ```text
-//!   look-up, race of addresses    the color of who asks
-//!   idle connections              one color
+//!   look-up, race of addresses    the color of the request
 //!   reading and writing           a color for each connection to an origin
 //! ```
 
-mod body;
-pub(super) mod check;
-mod connect;
-mod idle;
+pub(super) mod body;
 mod send;
 pub(super) mod sending;
 pub(super) mod upload;
@@ -18,45 +14,33 @@ pub(super) mod upload;
 mod tests;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dapple::net::TcpStream;
-use dapple::time::sleep;
-use dapple::{Color, Colored, Handle};
+use dapple::{Color, Handle};
+use dapple_client::upstream::{Config, Dial, Hosts, Limits, OpenPlace, Spawn};
+use dapple_client::{ConnectError, Stream};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
-use hyper::client::conn::http1;
-use tracing::debug;
 
 use super::args::Waits;
 use super::failure::Failure;
 use super::hints::Hints;
 use super::rules::Rules;
-use super::tally::{Count, Place, Tally};
+use super::tally::{Count, Tally};
 use crate::http::Body;
 
-use self::idle::{Idle, Pool};
+pub(crate) use dapple_client::Origin;
+
 use self::upload::Upload;
 
 /// How requests reach their origins.
 pub(crate) struct Upstream {
-    rules: Rules,
+    rules: Arc<Rules>,
     waits: Waits,
-    idle: Colored<Pool>,
-    connections_max: usize,
-    serial: bool,
-    handle: Handle,
+    hosts: Hosts<Upload>,
     pub(crate) tally: Arc<Tally>,
-}
-
-/// Host and port of an origin.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Origin {
-    /// In lower case; an address of IPv6 in brackets.
-    pub(crate) host: String,
-    pub(crate) port: u16,
 }
 
 /// A request as it goes to an origin.
@@ -83,10 +67,8 @@ pub(crate) struct Answer {
     pub(crate) is_early: bool,
 }
 
-/// What sends requests on one connection.
-type Sender = http1::SendRequest<Upload>;
-
 impl Upstream {
+    /// With these many connections to all origins.
     pub(crate) fn new(
         rules: Rules,
         waits: Waits,
@@ -95,11 +77,21 @@ impl Upstream {
         tally: Arc<Tally>,
         handle: Handle,
     ) -> Upstream {
-        let idle = match serial {
-            true => Colored::with_color(Pool::default(), &Color::DEFAULT),
-            false => Colored::new(Pool::default()),
+        let rules = Arc::new(rules);
+        let judging = rules.clone();
+        let may_connect = move |origin: &Origin, addr: SocketAddr| judging.may_connect(&origin.host, addr).is_ok();
+        let limits = Limits {
+            connections_max,
+            total_max: connections_max,
+            idle_max: IDLE_MAX,
+            idle_total_max: IDLE_TOTAL_MAX,
+            idle_age_max: IDLE_AGE_MAX,
+            waiting_max: connections_max,
+            wait_max: Some(waits.connect),
         };
-        Upstream { rules, waits, idle, connections_max, serial, handle, tally }
+        let spawn = if serial { Spawn::In(Color::DEFAULT) } else { Spawn::On(handle) };
+        let dial = Dial::plain(waits.connect).rule(Arc::new(may_connect));
+        Upstream { rules, waits, hosts: Hosts::new(Config::new(dial, limits, spawn)), tally }
     }
 
     /// What may be reached.
@@ -112,92 +104,57 @@ impl Upstream {
         self.waits
     }
 
-    /// Connections that wait for a request.
-    pub(crate) async fn idle_len(&self) -> usize {
-        self.idle.with(|pool| pool.len()).await
-    }
-
     /// Connects to where a tunnel leads. The second is its place among the connections.
-    pub(crate) async fn open(&self, origin: &Origin) -> Result<(TcpStream, Place), Failure> {
-        let place = self.place().await?;
-        let stream = connect::connect(&self.rules, origin, self.waits.connect).await?;
+    pub(crate) async fn open(&self, origin: &Origin) -> Result<(Stream, OpenPlace<Upload>), Failure> {
+        let host = self.hosts.get(origin);
+        self.hosts.make_room().await.map_err(|_| Failure::Busy)?;
+        let place = host.extra_place();
+        let stream = self.hosts.config().dial.connect(origin, true).await;
+        let stream = stream.map_err(|error| self.unconnected(origin, &error))?;
         self.tally.one(Count::Connects);
         Ok((stream, place))
     }
 
-    /// A place among the connections. Where all are taken, idle ones give theirs up; that takes them a moment.
-    async fn place(&self) -> Result<Place, Failure> {
-        for _ in 0..PLACE_TRIES {
-            if let Some(place) = Place::take(&self.tally, |tally| &tally.upstream, self.connections_max) {
-                return Ok(place);
-            }
-            self.idle.with(Pool::drop_one).await;
-            sleep(PLACE_PAUSE).await;
-        }
-        Err(Failure::Busy)
-    }
-
-    /// A connection for requests, one that was kept if there is one. The second says whether it was.
-    async fn sender(&self, origin: &Origin, fresh: bool) -> Result<(Sender, bool), Failure> {
-        while !fresh && let Some(mut sender) = self.idle.with(|pool| pool.take(origin)).await {
-            if sender.ready().await.is_ok() {
-                self.tally.one(Count::Reused);
-                return Ok((sender, true));
-            }
-        }
-        let (stream, place) = self.open(origin).await?;
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(HEAD_MAX).max_headers(FIELDS_MAX);
-        let (sender, connection) =
-            builder.handshake(stream).await.map_err(|error| Failure::Broken(error.to_string()))?;
-        self.spawn(async move {
-            let _place = place;
-            if let Err(error) = connection.await {
-                debug!(%error, "a connection to a server ended");
-            }
-        });
-        Ok((sender, false))
-    }
-
-    /// Keeps a connection for the next request.
-    fn keep(self: &Arc<Upstream>, origin: Arc<Origin>, sender: Sender) {
-        let upstream = self.clone();
-        self.idle.post(move |pool| {
-            if pool.put(origin, Idle::new(sender)) == idle::Put::First {
-                upstream.spawn(idle::sweep(upstream.idle.clone(), upstream.handle.clone()));
-            }
-        });
+    /// Connections to origins, and those that wait for a request.
+    pub(crate) fn connections(&self) -> (usize, usize) {
+        self.hosts.connections()
     }
 
     /// Starts a task with a color of its own; with `--serial`, one of the default color.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(match self.serial {
-            true => Color::DEFAULT.spawn(task),
-            false => self.handle.spawn_balanced(task),
-        });
+        self.hosts.config().spawn.spawn(task);
     }
 
-    /// Connections to origins, busy and idle.
-    pub(crate) fn open_len(&self) -> usize {
-        self.tally.upstream.load(Ordering::Relaxed)
-    }
-}
-
-impl Origin {
-    /// The value of `Host`: without the port that is understood.
-    pub(crate) fn authority(&self) -> Result<HeaderValue, Failure> {
-        let text = match self.port {
-            80 => self.host.clone(),
-            port => format!("{}:{port}", self.host),
-        };
-        HeaderValue::from_str(&text).map_err(|_| Failure::Bad("The host of the request is not well-formed."))
+    /// Why there is no connection.
+    fn unconnected(&self, origin: &Origin, error: &ConnectError) -> Failure {
+        match error {
+            ConnectError::Forbidden(ip) => {
+                let judged = self.rules.may_connect(&origin.host, SocketAddr::new(*ip, origin.port));
+                judged.map_or_else(|kind| Failure::Refused(*ip, kind), |()| Failure::Unreachable(error.to_string()))
+            }
+            ConnectError::Unknown { source, .. } => Failure::Unknown(source.to_string()),
+            ConnectError::LookupTimedOut { .. } => Failure::LookupTimeout,
+            ConnectError::Unreachable { source, .. } => Failure::Unreachable(source.to_string()),
+            ConnectError::TimedOut { .. } => Failure::TimedOut("Connecting to the server"),
+            ConnectError::Busy { .. } => Failure::Busy,
+            ConnectError::Handshake { source, .. } => Failure::Broken(source.to_string()),
+            error => Failure::Unreachable(error.to_string()),
+        }
     }
 }
 
-/// How often, and after which pause, it is looked for a place among the connections.
-const PLACE_TRIES: u32 = 50;
-const PLACE_PAUSE: Duration = Duration::from_millis(2);
+/// The value of `Host`: without the port that is understood.
+pub(crate) fn authority(origin: &Origin) -> Result<HeaderValue, Failure> {
+    let text = match origin.port {
+        80 => origin.host.clone(),
+        port => format!("{}:{port}", origin.host),
+    };
+    HeaderValue::from_str(&text).map_err(|_| Failure::Bad("The host of the request is not well-formed."))
+}
 
-/// The largest head of a response.
-const HEAD_MAX: usize = 64 * 1024;
-const FIELDS_MAX: usize = 256;
+/// How many connections wait for one origin, and in all; more are closed.
+const IDLE_MAX: usize = 64;
+const IDLE_TOTAL_MAX: usize = 1_024;
+
+/// How long a connection waits. Most servers close them after a minute, some after five seconds.
+const IDLE_AGE_MAX: Duration = Duration::from_secs(30);

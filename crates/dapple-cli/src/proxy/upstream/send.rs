@@ -1,20 +1,25 @@
 //! One request and its answer.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use dapple::time::timeout;
-use http::header::{CONTENT_LENGTH, DATE};
-use http::{HeaderValue, Response, Uri};
-use hyper::body::{Body as _, Incoming};
+use dapple::time::Instant;
+use dapple_client::upstream::Unanswered;
+use http::Uri;
 
-use super::body::{Download, Lease};
-use super::sending::{Halt, Prepared, Sent, Uploading, go_on, prepare, upload};
-use super::{Answer, Outgoing, Upstream, check};
-use crate::http::{Body, RequestBody};
+use super::body::{Held, passing};
+use super::sending::{Delivered, Halt, deliver, passed_on, prepare};
+use super::upload::Upload;
+use super::{Answer, Outgoing, Upstream};
+use crate::http::RequestBody;
 use crate::proxy::failure::Failure;
-use crate::proxy::fields;
-use crate::proxy::tally::Count;
+use crate::proxy::tally::{Count, Tally};
+
+/// Why an attempt came to nothing.
+struct Missed {
+    failure: Failure,
+    /// The connection had been used before, and there was one at this time.
+    kept: Option<Instant>,
+}
 
 impl Upstream {
     /// Sends a request with what its client sends as the body, and gives the answer once its head is there.
@@ -40,95 +45,65 @@ impl Upstream {
         result
     }
 
-    async fn send_or_repeat(
-        self: &Arc<Upstream>,
-        outgoing: &Outgoing,
-        body: &mut RequestBody<'_>,
-    ) -> Result<Answer, Failure> {
+    async fn send_or_repeat(&self, outgoing: &Outgoing, body: &mut RequestBody<'_>) -> Result<Answer, Failure> {
         let may_repeat = outgoing.method.is_idempotent() && body.len() == Some(0);
-        match self.attempt(outgoing, body, false).await {
-            Err((Failure::Broken(_), true)) if may_repeat => {
+        match self.attempt(outgoing, body, None).await {
+            Err(Missed { failure: Failure::Broken(_), kept: Some(begun) }) if may_repeat => {
                 self.tally.one(Count::Retries);
-                self.attempt(outgoing, body, true).await.map_err(|(failure, _)| failure)
+                self.attempt(outgoing, body, Some(begun)).await.map_err(|missed| missed.failure)
             }
-            result => result.map_err(|(failure, _)| failure),
+            result => result.map_err(|missed| missed.failure),
         }
     }
 
-    /// The second of an error says whether the connection had been used before.
     async fn attempt(
-        self: &Arc<Upstream>,
+        &self,
         outgoing: &Outgoing,
         body: &mut RequestBody<'_>,
-        fresh: bool,
-    ) -> Result<Answer, (Failure, bool)> {
-        let (mut sender, is_kept) = self.sender(&outgoing.origin, fresh).await.map_err(|failure| (failure, false))?;
-        let Outgoing { method, target, headers, hints, .. } = outgoing;
-        let Prepared { request, pieces, gate } =
-            prepare(method, Uri::from(target.clone()), headers, hints.as_ref(), body.len());
-        let mut responding = Box::pin(sender.send_request(request));
-        // A connection that ends in this very moment may miss the request in its queue, which then is there for as long as its sender is.
-        let sender = Some(sender).filter(|sender| !sender.is_closed());
-        let pause_max = self.waits.response;
-        let uploaded = upload(pause_max, responding.as_mut(), body, pieces, gate).await;
-        let (response, upload) = match uploaded.map_err(|halt| (halted(halt), is_kept))? {
-            Sent::Early(response, pieces, held) => {
-                let upload = match go_on(body, response.status(), pieces, held, pause_max) {
-                    Ok((gone, moving)) => {
-                        self.spawn(moving);
-                        Uploading::On(gone)
-                    }
-                    Err(pieces) => Uploading::Off(pieces),
-                };
-                (response, Some(upload))
-            }
-            Sent::All => {
-                let late = Failure::TimedOut("The server's answer");
-                let response = timeout(pause_max, responding.as_mut()).await.map_err(|_| (late, is_kept))?;
-                (response.map_err(|error| (broken(&error), is_kept))?, None)
-            }
-        };
-        drop(responding);
-        let (upstream, origin) = (self.clone(), outgoing.origin.clone());
-        let sender = sender.filter(|_| !matches!(upload, Some(Uploading::Off(_))));
-        answer(response, Lease { upstream, origin, sender, upload }).map_err(|failure| (failure, is_kept))
+        fresh: Option<Instant>,
+    ) -> Result<Answer, Missed> {
+        let Outgoing { origin, method, target, headers, hints } = outgoing;
+        let unconnected = |error| Missed { failure: self.unconnected(origin, &error), kept: None };
+        let turn = self.hosts.get(origin).turn().await.map_err(unconnected)?;
+        let (line, is_kept) = turn.line(Some(&self.hosts), fresh, true).await.map_err(unconnected)?;
+        self.tally.one(if is_kept { Count::Reused } else { Count::Connects });
+        let kept = is_kept.then(Instant::now);
+        let missed = |failure| Missed { failure, kept };
+        let prepared = prepare(method, Uri::from(target.clone()), headers, hints.as_ref(), body.len());
+        let delivered = deliver(line, turn, prepared, body, self.waits.response, &self.hosts.config().spawn).await;
+        let Delivered { response, lease, upload } = delivered.map_err(|halt| missed(halted(halt)))?;
+        let (head, incoming) = response.into_parts();
+        let (head, content_len) = passed_on(head).map_err(|why| missed(Failure::Framing(why)))?;
+        let is_early = upload.is_some();
+        let body = passing(incoming, lease, upload, self.waits, Counted(self.tally.clone()));
+        let http::response::Parts { version, status, headers, .. } = head;
+        Ok(Answer { version, status, headers, content_len, body, is_early })
     }
 }
 
-fn halted(halt: Halt<hyper::Error>) -> Failure {
+/// Counts what comes.
+struct Counted(Arc<Tally>);
+
+impl Held for Counted {
+    fn received(&self, len: u64) {
+        self.0.add(Count::BytesFromOrigins, len);
+    }
+
+    fn complete(&mut self) {}
+}
+
+fn halted(halt: Halt) -> Failure {
     match halt {
         Halt::Client(error) => Failure::Client(error.to_string()),
-        Halt::Server(error) => broken(&error),
+        Halt::Server(unanswered) => broken(&unanswered),
         Halt::Idle | Halt::Stuck => Failure::TimedOut("Sending the body of the request"),
+        Halt::Late => Failure::TimedOut("The server's answer"),
     }
 }
 
-fn broken(error: &hyper::Error) -> Failure {
-    if error.is_parse() {
+fn broken(unanswered: &Unanswered<Upload>) -> Failure {
+    if unanswered.error.is_parse() {
         return Failure::Framing("its head is malformed");
     }
-    Failure::Broken(error.to_string())
-}
-
-/// An answer whose framing is beyond doubt.
-fn answer(response: Response<Incoming>, mut lease: Lease) -> Result<Answer, Failure> {
-    let (parts, incoming) = response.into_parts();
-    let content_len = check::framing(parts.version, parts.status, &parts.headers).map_err(Failure::Framing)?;
-    let mut headers = parts.headers;
-    fields::strip_but_trailer(&mut headers);
-    headers.remove(CONTENT_LENGTH);
-    if !headers.contains_key(DATE)
-        && let Ok(now) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))
-    {
-        // Caches further on go by it (RFC 9110, section 6.6.1).
-        headers.insert(DATE, now);
-    }
-    let is_early = matches!(lease.upload, Some(Uploading::Off(_)));
-    let body = if incoming.is_end_stream() {
-        lease.give_back();
-        Body::Empty
-    } else {
-        Body::Stream(Box::new(Download::new(incoming, lease)))
-    };
-    Ok(Answer { version: parts.version, status: parts.status, headers, content_len, body, is_early })
+    Failure::Broken(unanswered.error.to_string())
 }

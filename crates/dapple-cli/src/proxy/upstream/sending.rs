@@ -3,15 +3,17 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use dapple::sync::{mpsc, oneshot};
 use dapple::time::{Instant, sleep, timeout};
-use http::header::{CONTENT_LENGTH, EXPECT};
+use dapple_client::upstream::{Gone, Lease, Line, Spawn, Turn, Unanswered};
+use dapple_http::framing::framing;
+use http::header::{CONTENT_LENGTH, DATE, EXPECT};
+use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 
@@ -20,8 +22,8 @@ use crate::http::RequestBody;
 use crate::proxy::fields;
 use crate::proxy::hints::Hints;
 
-/// What hyper makes of a request; `E` is what it fails with.
-pub(in crate::proxy) type Responding<'a, E> = Pin<&'a mut (dyn Future<Output = Result<Response<Incoming>, E>> + Send)>;
+/// What hyper makes of a request.
+type Responding<'a> = Pin<&'a mut (dyn Future<Output = Result<Response<Incoming>, Unanswered<Upload>>> + Send)>;
 
 /// Where the pieces of a body go in.
 pub(in crate::proxy) type Pieces = mpsc::Sender<Part>;
@@ -35,8 +37,17 @@ pub(in crate::proxy) struct Prepared {
     pub(in crate::proxy) gate: Option<oneshot::Receiver<()>>,
 }
 
+/// A response, and what goes on beside it.
+pub(in crate::proxy) struct Delivered {
+    pub(in crate::proxy) response: Response<Incoming>,
+    pub(in crate::proxy) lease: Lease<Upload>,
+    /// The server answered before it had all of the body, and the rest stays where it is. To be held so that the body does not end short of its
+    /// length while the response comes.
+    pub(in crate::proxy) upload: Option<Pieces>,
+}
+
 /// How far a request came.
-pub(in crate::proxy) enum Sent {
+enum Sent {
     /// Without an answer so far.
     All,
     /// The server answered before it had all: the rest of the body comes after these bytes, which have been read and not sent.
@@ -44,15 +55,17 @@ pub(in crate::proxy) enum Sent {
 }
 
 /// Why a request did not come all the way.
-pub(in crate::proxy) enum Halt<E> {
+pub(in crate::proxy) enum Halt {
     /// The client gave up, or broke the rules.
     Client(io::Error),
     /// The server did, or the connection to it.
-    Server(E),
+    Server(Unanswered<Upload>),
     /// Nothing came of the client for too long.
     Idle,
     /// The server took nothing for too long.
     Stuck,
+    /// The server had all, and did not answer in time.
+    Late,
 }
 
 /// The request for hyper, the way into its body, and what tells when that is wanted.
@@ -99,15 +112,71 @@ pub(in crate::proxy) fn prepare(
     Prepared { request, pieces, gate }
 }
 
-/// Moves the body from the client to the server, one piece at a time, until it is sent or the server has answered; see [`go_on`] for what
-/// comes then. Nothing may rest for longer than `pause_max`.
-pub(in crate::proxy) async fn upload<E>(
+/// Sends a request by this line, and resolves to its response once the head is there. Where the server has answered before it had all, the rest
+/// goes on in a task beside the response, until either side ends it; behind an error it stays where it is, as the server need not want it.
+/// Nothing may rest for longer than `pause_max`; how slow a client may be beside its response, its own connection knows.
+pub(in crate::proxy) async fn deliver(
+    line: Line<Upload>,
+    turn: Turn<Upload>,
+    prepared: Prepared,
+    body: &mut RequestBody<'_>,
     pause_max: Duration,
-    mut responding: Responding<'_, E>,
+    spawn: &Spawn,
+) -> Result<Delivered, Halt> {
+    let Prepared { request, pieces, gate } = prepared;
+    let (mut responding, mut lease) = line.send(request, turn);
+    let (response, upload) = match upload(pause_max, responding.as_mut(), body, pieces, gate).await? {
+        Sent::Early(response, pieces, held) => {
+            let rest = if response.status().as_u16() < 400 { body.detach() } else { None };
+            let upload = match rest {
+                Some(rest) => {
+                    let gone = Gone::default();
+                    lease.keep_once(gone.clone());
+                    spawn.spawn(move_rest(rest, pieces, held, pause_max, gone));
+                    None
+                }
+                None => {
+                    lease.do_not_keep();
+                    Some(pieces)
+                }
+            };
+            (response, upload)
+        }
+        Sent::All => {
+            let response = timeout(pause_max, responding.as_mut()).await.map_err(|_| Halt::Late)?;
+            (response.map_err(Halt::Server)?, None)
+        }
+    };
+    Ok(Delivered { response, lease, upload })
+}
+
+/// The head of a response as it goes on, and the length that it says its body has.
+///
+/// # Errors
+///
+/// Why its framing cannot be trusted.
+pub(in crate::proxy) fn passed_on(head: Parts) -> Result<(Parts, Option<u64>), &'static str> {
+    let mut head = head;
+    let content_len = framing(head.version, head.status, &head.headers)?;
+    fields::strip_but_trailer(&mut head.headers);
+    head.headers.remove(CONTENT_LENGTH);
+    if !head.headers.contains_key(DATE)
+        && let Ok(now) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))
+    {
+        // Caches further on go by it (RFC 9110, section 6.6.1).
+        head.headers.insert(DATE, now);
+    }
+    Ok((head, content_len))
+}
+
+/// Moves the body from the client to the server, one piece at a time, until it is sent or the server has answered. Nothing may rest for longer than `pause_max`.
+async fn upload(
+    pause_max: Duration,
+    mut responding: Responding<'_>,
     body: &mut RequestBody<'_>,
     pieces: Option<Pieces>,
     gate: Option<oneshot::Receiver<()>>,
-) -> Result<Sent, Halt<E>> {
+) -> Result<Sent, Halt> {
     let Some(pieces) = pieces else { return Ok(Sent::All) };
     if let Some(gate) = gate
         && let Some(response) = until_wanted(responding.as_mut(), gate).await
@@ -144,44 +213,7 @@ pub(in crate::proxy) async fn upload<E>(
     }
 }
 
-/// What becomes of the rest of a body behind an early answer.
-pub(in crate::proxy) enum Uploading {
-    /// It goes on.
-    On(Gone),
-    /// It stays where it is. Held so that the body does not end short of its length while the response comes.
-    Off(#[allow(dead_code, reason = "held until it is dropped")] Pieces),
-}
-
-impl Uploading {
-    /// Whether the connection can be kept when the response has ended. `Relaxed`: nothing else is read by it.
-    pub(in crate::proxy) fn is_over(&self) -> bool {
-        matches!(self, Uploading::On(gone) if gone.0.load(Ordering::Relaxed))
-    }
-}
-
-/// Whether the rest of a body has gone to the server.
-#[derive(Clone, Debug, Default)]
-pub(in crate::proxy) struct Gone(Arc<AtomicBool>);
-
-/// What moves the rest of a body while the response is on its way, to be run beside it, until either side ends it. Nothing may rest at the
-/// server for longer than `pause_max`; how slow a client may be, its own connection knows.
-///
-/// # Errors
-///
-/// The rest stays where it is, and the way to the server open: behind an error, the server need not want it.
-pub(in crate::proxy) fn go_on(
-    body: &mut RequestBody<'_>,
-    status: StatusCode,
-    pieces: Pieces,
-    held: Option<Bytes>,
-    pause_max: Duration,
-) -> Result<(Gone, impl Future<Output = ()> + Send + 'static), Pieces> {
-    let rest = if status.as_u16() < 400 { body.detach() } else { None };
-    let Some(rest) = rest else { return Err(pieces) };
-    let gone = Gone::default();
-    Ok((gone.clone(), move_rest(rest, pieces, held, pause_max, gone)))
-}
-
+/// Moves the rest of a body while the response is on its way.
 async fn move_rest(
     mut body: Box<dyn crate::http::Incoming + Send>,
     pieces: Pieces,
@@ -206,14 +238,14 @@ async fn move_rest(
             return;
         }
         if is_end {
-            return gone.0.store(true, Ordering::Relaxed);
+            return gone.set();
         }
     }
 }
 
-enum Event<E> {
+enum Event {
     Moved(Moved),
-    Answered(Result<Response<Incoming>, E>),
+    Answered(Result<Response<Incoming>, Unanswered<Upload>>),
     Stuck,
 }
 
@@ -245,10 +277,10 @@ async fn move_piece(body: &mut RequestBody<'_>, pieces: &Pieces, held: &mut Opti
 
 /// Waits until the server says `100 Continue`. Who does not know `Expect` says nothing, so the body goes after a while (RFC 9110,
 /// section 10.1.1). The response, where there is one instead.
-async fn until_wanted<E>(
-    mut responding: Responding<'_, E>,
+async fn until_wanted(
+    mut responding: Responding<'_>,
     gate: oneshot::Receiver<()>,
-) -> Option<Result<Response<Incoming>, E>> {
+) -> Option<Result<Response<Incoming>, Unanswered<Upload>>> {
     let mut go = pin!(timeout(CONTINUE_MAX, gate));
     let event = poll_fn(|cx| match responding.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Some(response)),

@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use dapple::net::{Resolver, ResolverConfig};
 
-use super::Origin;
-use super::connect::connect;
+use dapple_client::Scheme;
+
+use super::{Origin, Upstream};
+use crate::proxy::args::Waits;
 use crate::proxy::destination::Destination;
 use crate::proxy::failure::Failure;
 use crate::proxy::rules::{Kind, Rules};
+use crate::proxy::tally::Tally;
 
 /// Answers the n-th question for an address of IPv4 with those that `answer` gives, which nobody may remember. Returns where it listens,
 /// and how often it was asked.
@@ -44,14 +47,14 @@ fn name_server(answer: impl Fn(usize) -> Vec<Ipv4Addr> + Send + 'static) -> (Soc
 }
 
 /// Connects to a name of that server's, as often as there are results.
-fn connect_to<const N: usize>(server: SocketAddr, rules: &Rules, port: u16) -> [Result<SocketAddr, Failure>; N] {
+fn connect_to<const N: usize>(server: SocketAddr, rules: Rules, port: u16) -> [Result<SocketAddr, Failure>; N] {
     connect_within(LIMIT, server, rules, port)
 }
 
 fn connect_within<const N: usize>(
     limit: Duration,
     server: SocketAddr,
-    rules: &Rules,
+    rules: Rules,
     port: u16,
 ) -> [Result<SocketAddr, Failure>; N] {
     let runtime = dapple::builder().workers(1).build().unwrap();
@@ -60,10 +63,15 @@ fn connect_within<const N: usize>(
     (config.name_servers, config.search) = (vec![server], Some(Vec::new()));
     (config.resolv_conf, config.hosts) = (None, None);
     Resolver::new(config).install().unwrap();
-    let origin = Origin { host: "rebinding.test".to_owned(), port };
-    let connected =
-        || runtime.block_on(async { connect(rules, &origin, limit).await.map(|stream| stream.peer_addr().unwrap()) });
-    std::array::from_fn(|_| connected())
+    let origin = Origin { scheme: Scheme::Http, host: "rebinding.test".to_owned(), port };
+    let waits = Waits { connect: limit, response: LIMIT, tunnel: LIMIT };
+    let (tally, handle) = (Arc::new(Tally::new(runtime.handle().clone())), runtime.handle().clone());
+    let upstream = Upstream::new(rules, waits, 8, false, tally, handle);
+    let connected = async || {
+        let (stream, _place) = upstream.open(&origin).await?;
+        Ok(stream.socket().peer_addr().unwrap())
+    };
+    std::array::from_fn(|_| runtime.block_on(connected()))
 }
 
 /// Listens at the same port of an address that is allowed and of one that is not.
@@ -88,7 +96,7 @@ fn the_address_that_was_judged_is_the_one_connected_to() {
     let (_allowed, refused, port) = listeners();
     // A program that looked the name up once more in order to connect would reach what may not be reached.
     let (server, asked) = name_server(|count| vec![if count % 2 == 0 { ALLOWED } else { REFUSED }]);
-    let [first, second, third] = connect_to(server, &rules(), port);
+    let [first, second, third] = connect_to(server, rules(), port);
     let reached = Ok(SocketAddr::from((ALLOWED, port)));
     assert_eq!((first, third), (reached.clone(), reached));
     assert_eq!(second, Err(Failure::Refused(REFUSED.into(), Kind::Loopback)));
@@ -100,10 +108,10 @@ fn the_address_that_was_judged_is_the_one_connected_to() {
 fn of_several_addresses_only_those_allowed_are_tried() {
     let (allowed, refused, port) = listeners();
     let (server, _) = name_server(|_| vec![REFUSED, ALLOWED]);
-    assert_eq!(connect_to(server, &rules(), port), [Ok(SocketAddr::from((ALLOWED, port)))]);
+    assert_eq!(connect_to(server, rules(), port), [Ok(SocketAddr::from((ALLOWED, port)))]);
     // Nobody is there any more, and the other is not tried in its place.
     drop(allowed);
-    let [result] = connect_to(server, &rules(), port);
+    let [result] = connect_to(server, rules(), port);
     assert!(matches!(result, Err(Failure::Unreachable(_))), "{result:?}");
     assert!(refused.accept().is_err(), "nobody came");
 }
@@ -112,7 +120,7 @@ fn of_several_addresses_only_those_allowed_are_tried() {
 fn a_name_server_that_says_nothing_is_a_timeout_of_the_lookup() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let limit = Duration::from_millis(300);
-    let [result] = connect_within(limit, silent.local_addr().unwrap(), &rules(), 80);
+    let [result] = connect_within(limit, silent.local_addr().unwrap(), rules(), 80);
     assert_eq!(result, Err(Failure::LookupTimeout));
     assert_eq!(
         (Failure::LookupTimeout.status().as_u16(), Failure::LookupTimeout.error_type()),

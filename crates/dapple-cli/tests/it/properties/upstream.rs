@@ -2,12 +2,11 @@
 //!
 //! The bytes are the version, the status, and lines with a field each.
 
+use dapple_http::framing::framing;
 use dapple_http::{Field, Fields, Form, Request};
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use http::{Method, StatusCode, Version};
 
-#[path = "../../../src/proxy/upstream/check.rs"]
-mod check;
 #[allow(dead_code, reason = "of these files, what passes on is wanted")]
 #[path = "../../../src/proxy/fields.rs"]
 mod fields;
@@ -18,7 +17,7 @@ pub(super) fn upstream(data: &[u8]) {
     let version = if version % 2 == 0 { Version::HTTP_11 } else { Version::HTTP_10 };
     let status = StatusCode::from_u16(100 + 2 * u16::from(*status)).expect("a status");
     let headers: HeaderMap = lines.split(|byte| *byte == b'\n').filter_map(field).collect();
-    if let Ok(len) = check::framing(version, status, &headers) {
+    if let Ok(len) = framing(version, status, &headers) {
         is_beyond_doubt(len, version, &headers);
     }
     let mut left = headers.clone();

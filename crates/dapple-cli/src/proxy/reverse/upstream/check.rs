@@ -1,20 +1,18 @@
 //! Looking now and then how an upstream is.
 
-use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dapple::time::{sleep, timeout};
+use dapple_client::upstream::with_causes;
 use http::header::{HOST, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use hyper::body::Incoming;
 use tracing::debug;
 
 use super::Upstream;
-use super::connect::{Opened, open};
-use crate::proxy::reverse::failure::{Failure, with_causes};
+use crate::proxy::reverse::failure::Failure;
 use crate::proxy::reverse::list::List;
 use crate::proxy::reverse::target::Scheme;
 use crate::proxy::upstream::sending::prepare;
@@ -53,7 +51,7 @@ pub(crate) async fn check_health(list: Arc<List>, upstream: Weak<Upstream>, chec
     let mut row = Row::default();
     loop {
         let Some(upstream) = upstream.upgrade().filter(|upstream| !upstream.is_retired()) else { return };
-        let outcome = timeout(checks.timeout, ask(&upstream, &checks.path, checks.timeout)).await;
+        let outcome = timeout(checks.timeout, ask(&upstream, &checks.path)).await;
         let is_well = matches!(&outcome, Ok(Ok(status)) if status.is_success() || status.is_redirection());
         upstream.counts.checks.fetch_add(1, Ordering::Relaxed);
         if !is_well {
@@ -75,29 +73,25 @@ pub(crate) async fn check_health(list: Arc<List>, upstream: Weak<Upstream>, chec
     }
 }
 
-async fn ask(upstream: &Arc<Upstream>, path: &PathAndQuery, limit: Duration) -> Result<StatusCode, Failure> {
-    let opened = open(upstream, upstream.extra_place(), limit, false).await?;
+async fn ask(upstream: &Arc<Upstream>, path: &PathAndQuery) -> Result<StatusCode, Failure> {
+    let line = upstream.host.single().await?;
+    let turn = upstream.host.extra_turn();
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static("dapple-health"));
     let authority = upstream.authority.clone();
-    let respond: std::pin::Pin<Box<dyn Future<Output = hyper::Result<http::Response<Incoming>>> + Send>> = match opened
-    {
-        Opened::Http1(mut sender) => {
-            let host = HeaderValue::from_str(authority.as_str());
-            headers.extend(host.ok().map(|host| (HOST, host)));
-            let request = prepare(&Method::GET, Uri::from(path.clone()), &headers, None, Some(0)).request;
-            Box::pin(async move { sender.send_request(request).await })
-        }
-        Opened::Http2(mut sender, _) => {
-            let scheme = if upstream.target.scheme == Scheme::Https { "https" } else { "http" };
-            let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(path.clone()).build();
-            let uri = uri.map_err(|error| Failure::Broken(error.to_string()))?;
-            let request = prepare(&Method::GET, uri, &headers, None, Some(0)).request;
-            Box::pin(async move { sender.send_request(request).await })
-        }
+    let uri = if line.is_h2() {
+        let scheme = if upstream.target.scheme == Scheme::Https { "https" } else { "http" };
+        let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(path.clone()).build();
+        uri.map_err(|error| Failure::Broken(error.to_string()))?
+    } else {
+        headers.extend(HeaderValue::from_str(authority.as_str()).ok().map(|host| (HOST, host)));
+        Uri::from(path.clone())
     };
+    let request = prepare(&Method::GET, uri, &headers, None, Some(0)).request;
+    let (respond, _lease) = line.send(request, turn);
     // Its body is not read: the connection ends.
-    respond.await.map(|response| response.status()).map_err(|error| Failure::Broken(with_causes(&error)))
+    let response = respond.await.map_err(|unanswered| Failure::Broken(with_causes(&unanswered.error)))?;
+    Ok(response.status())
 }
 
 #[cfg(test)]

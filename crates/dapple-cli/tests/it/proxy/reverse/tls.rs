@@ -36,9 +36,8 @@ fn an_upstream_is_encrypted_and_has_to_be_who_it_says() {
     assert_eq!(proxy.get("/page.bin").status, 502);
 }
 
-#[test]
-fn http_1_1_is_spoken_where_that_is_agreed_on() {
-    let secrets = Site::new();
+/// A server for `localhost` that speaks HTTP/1.1 only, by TLS, and answers with the head that came. Its port; its certificate is in `ca.pem`.
+fn http_1_1(secrets: &Site) -> u16 {
     let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     secrets.write("ca.pem", key.cert.pem());
     let private = rustls::pki_types::PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
@@ -58,13 +57,22 @@ fn http_1_1_is_spoken_where_that_is_agreed_on() {
                     head.push(byte[0]);
                     if head.ends_with(b"\r\n\r\n") {
                         let answer = reply("200 OK", "", &String::from_utf8_lossy(&head));
-                        std::io::Write::write_all(&mut tls, &answer).unwrap();
+                        if std::io::Write::write_all(&mut tls, &answer).is_err() {
+                            return;
+                        }
                         head.clear();
                     }
                 }
             });
         }
     });
+    port
+}
+
+#[test]
+fn http_1_1_is_spoken_where_that_is_agreed_on() {
+    let secrets = Site::new();
+    let port = http_1_1(&secrets);
     let authorities = secrets.path.join("ca.pem");
     let options = ["--upstream-ca", authorities.to_str().unwrap(), "--rewrite-host"];
     let proxy = start(&format!("https://localhost:{port}"), &options);
@@ -74,6 +82,26 @@ fn http_1_1_is_spoken_where_that_is_agreed_on() {
         assert!(head.contains(&format!("host: localhost:{port}\r\n")), "{head}");
         assert!(head.contains("x-forwarded-proto: http\r\n"), "of the client, not of the upstream: {head}");
     }
+}
+
+/// Where HTTP/2 may be spoken, many requests have a turn at a time; where it is not, they wait for the few connections that there may be.
+#[test]
+fn requests_wait_for_a_connection_where_each_carries_one() {
+    let secrets = Site::new();
+    let port = http_1_1(&secrets);
+    let authorities = secrets.path.join("ca.pem");
+    let options = ["--upstream-ca", authorities.to_str().unwrap(), "--upstream-connections", "2"];
+    let proxy = start(&format!("https://localhost:{port}"), &options);
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                let mut client = proxy.connect();
+                for _ in 0..10 {
+                    assert_eq!(client.get("/x").status, 200);
+                }
+            });
+        }
+    });
 }
 
 #[test]
