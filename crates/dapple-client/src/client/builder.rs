@@ -115,7 +115,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How many bytes [`Response::bytes`], [`text`](Response::text) and `json` take, after decompression.
+    /// How many bytes [`Response::bytes`](super::Response::bytes), [`text`](super::Response::text) and `json` take, after decompression.
     #[must_use]
     pub fn body_bytes_max(mut self, max: usize) -> Self {
         self.options.body_bytes_max = max;
