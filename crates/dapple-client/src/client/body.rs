@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -44,11 +44,13 @@ impl ResponseBody {
     }
 
     fn poll_raw(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = Pin::new(&mut self.download).poll_frame(cx);
-        if let (Poll::Pending, Some((deadline, limit))) = (&frame, &mut self.deadline) {
-            ready!(deadline.as_mut().poll(cx));
+        // First, as there may always be more to read.
+        if let Some((deadline, limit)) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
             return Poll::Ready(Some(Err(Error::TimedOut { phase: Phase::Whole, limit: *limit })));
         }
+        let frame = Pin::new(&mut self.download).poll_frame(cx);
         let limit = self.read_timeout;
         frame.map_err(|error| match error {
             BodyError::TimedOut(_) => Error::TimedOut { phase: Phase::Read, limit },
@@ -96,7 +98,7 @@ impl ResponseBody {
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
-            match ready!(self.poll_raw(cx)) {
+            match std::task::ready!(self.poll_raw(cx)) {
                 Some(Ok(frame)) => match (frame.into_data(), &mut self.decoder) {
                     (Ok(data), Some(decoder)) => decoder.feed(data),
                     (Ok(data), None) => return Poll::Ready(Some(Ok(Frame::data(data)))),

@@ -57,7 +57,18 @@ fn heads_and_bodies_without_end_meet_a_limit() {
         assert!(matches!(error, Error::Malformed(_)), "{error}");
         let error = outcome(&client, "HTTP/1.1 200 OK\r\n\r\n", After::Endless("12345")).await.unwrap_err();
         assert!(matches!(error, Error::BodyTooLarge { max: 100_000 }), "{error}");
+        // Piece by piece there is no limit but that of time.
+        let client = Client::builder().timeout(std::time::Duration::from_millis(100)).build().unwrap();
+        let url = scripted(vec![(vec!["HTTP/1.1 200 OK\r\n\r\n"], After::Endless("12345"))]);
+        let reading = async {
+            let mut response = client.get(&url).await?;
+            while response.chunk().await?.is_some() {}
+            Ok::<_, Error>(())
+        };
+        let error = reading.await.unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
         let said = "HTTP/1.1 200 OK\r\ncontent-length: 100001\r\n\r\n";
+        let client = Client::builder().body_bytes_max(100_000).build().unwrap();
         let error = outcome(&client, said, After::Hold).await.unwrap_err();
         assert!(matches!(error, Error::BodyTooLarge { .. }), "{error}");
     });
