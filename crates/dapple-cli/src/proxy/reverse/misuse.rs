@@ -14,7 +14,7 @@ pub(in crate::proxy) fn belongs_together(args: &Args, loaded: &Loaded) -> Result
     let is_reverse = !args.reverse.to.is_empty();
     let strange: &[&str] = if is_reverse { &FORWARD_ONLY } else { &REVERSE_ONLY };
     let given = strange.iter().find_map(|option| Some((option.replace('_', "-"), loaded.given(option)?)));
-    let Some((option, place)) = given else { return Ok(()) };
+    let Some((option, place)) = given else { return caches(args, loaded) };
     let problem = match is_reverse {
         true => {
             let why = match option.as_str() {
@@ -32,4 +32,14 @@ pub(in crate::proxy) fn belongs_together(args: &Args, loaded: &Loaded) -> Result
         }
     };
     Err(ProxyError::Misuse(problem))
+}
+
+/// Looks whether there is a cache, where its options were given.
+fn caches(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
+    match loaded.given("object_max_kb") {
+        Some(place) if args.cache.mb(!args.reverse.to.is_empty()) == 0 => Err(ProxyError::Misuse(format!(
+            "--object-max-kb ({place}) is for a cache, and there is none; say with --cache-mb how large it is, for example `--cache-mb 256`"
+        ))),
+        _ => Ok(()),
+    }
 }

@@ -9,6 +9,8 @@ fn options_that_mean_nothing_are_said_to() {
         (&["--to", "http://a", "--allow-private"][..], "--allow-private (command line) is for a forward proxy only"),
         (&["--to", "http://a", "--forwarded"], "with --to it is always so"),
         (&["--to", "http://a", "--no-status"], "all paths are the servers' own"),
+        (&["--to", "http://a", "--object-max-kb", "9"], "is for a cache, and there is none; say with --cache-mb"),
+        (&["--object-max-kb", "9", "--cache-mb", "0"], "is for a cache, and there is none; say with --cache-mb"),
         (&["--retries", "1"], "--retries (command line) is for a reverse proxy only; say with --to"),
         (&["--tls-self-signed"], "--tls-self-signed (command line) is for a reverse proxy only"),
         (&["--health-path", "/x"], "is for a reverse proxy only"),
