@@ -77,13 +77,13 @@ impl Feed {
         (Feed(exchange.clone()), Reader(exchange))
     }
 
-    /// Puts there what is asked for, as far as `body` has it. The task is woken when anything more is asked for.
+    /// Puts there what is asked for, as far as `source` has it. The task is woken when anything more is asked for.
     pub(super) fn poll<B>(
         &mut self,
-        body: &mut B,
+        source: &mut B,
         cx: &mut Context<'_>,
         next: impl FnOnce(&mut B, &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>,
-        trailers: impl FnOnce(&B) -> Option<HeaderMap>,
+        body: impl FnOnce(&B) -> &IncomingBody,
     ) {
         {
             let mut exchange = lock(&self.0);
@@ -92,20 +92,27 @@ impl Feed {
                 return;
             }
         }
-        let Poll::Ready(piece) = next(body, cx) else { return };
+        let Poll::Ready(piece) = next(source, cx) else { return };
+        self.note_end(body(source));
         let mut exchange = lock(&self.0);
         exchange.is_wanted = false;
         match piece {
             Some(Ok(piece)) => exchange.put(piece),
             Some(Err(error)) => exchange.end = Some(Err(error)),
-            None => {
-                exchange.trailers = trailers(body);
-                exchange.end = Some(Ok(()));
-            }
+            None => {}
         }
         let reader = exchange.reader.take();
         drop(exchange);
         reader.into_iter().for_each(Waker::wake);
+    }
+
+    /// Puts the end there as soon as the body has come to it: the connection may have no more to do with the body before that is asked for.
+    pub(super) fn note_end(&self, body: &IncomingBody) {
+        if body.is_end() {
+            let mut exchange = lock(&self.0);
+            exchange.trailers = body.trailers();
+            exchange.end = Some(Ok(()));
+        }
     }
 
     /// Whether nothing more is asked for.
@@ -191,7 +198,7 @@ impl Detached {
         let next = |body: &mut IncomingBody, cx: &mut Context<'_>| {
             body.poll_next(&mut &[][..], cx, |body, cx| body.poll_fill(wire.stream, wire.watch, wire.limits, paced, cx))
         };
-        self.feed.poll(&mut self.body, cx, next, IncomingBody::trailers);
+        self.feed.poll(&mut self.body, cx, next, |body| body);
         if self.feed.is_over() { Poll::Ready(()) } else { Poll::Pending }
     }
 

@@ -99,7 +99,7 @@ impl<'a, S: dapple::Connection> Reading<'a, S> {
     /// Reads the body for what has it, if anything has.
     pub(super) fn poll_feed(&mut self, cx: &mut Context<'_>) {
         if let Some(mut feed) = self.feed.take() {
-            feed.poll(self, cx, Reading::poll_next, |reading| reading.body.trailers());
+            feed.poll(self, cx, Reading::poll_next, |reading| &reading.body);
             self.feed = Some(feed);
         }
     }
@@ -335,6 +335,7 @@ impl<S: dapple::Connection> crate::http::Incoming for Incoming<'_, '_, S> {
             return None;
         }
         let (feed, body) = Feed::new(reading.body.len());
+        feed.note_end(&reading.body);
         reading.feed = Some(feed);
         Some(Box::new(body))
     }

@@ -119,7 +119,19 @@ impl Service for Program {
                 }
                 Body::Whole(all.into())
             }
-            "/converse" => Body::Stream(Box::new(Conversation(body.detach().expect("it can be read on")))),
+            "/converse" => {
+                let rest = body.detach().expect("it can be read on");
+                Body::Stream(Box::new(Conversation { first: None, rest }))
+            }
+            "/converse-late" => {
+                let first = body.next().await.and_then(Result::ok).expect("it has begun");
+                Body::Stream(Box::new(Conversation::behind(first, body.detach().expect("it can be read on"))))
+            }
+            "/converse-later" => {
+                let mut rest = body.detach().expect("it can be read on");
+                let first = future::poll_fn(|cx| rest.poll_next(cx)).await.and_then(Result::ok).expect("it has begun");
+                Body::Stream(Box::new(Conversation::behind(first, rest)))
+            }
             "/hand-on" => {
                 let mut rest = body.detach().expect("it can be read on");
                 drop(dapple::spawn(async move {
@@ -152,11 +164,23 @@ impl Service for Program {
 }
 
 /// Says what it hears.
-struct Conversation(Box<dyn crate::http::Incoming + Send>);
+struct Conversation {
+    first: Option<Bytes>,
+    rest: Box<dyn crate::http::Incoming + Send>,
+}
+
+impl Conversation {
+    fn behind(first: Bytes, rest: Box<dyn crate::http::Incoming + Send>) -> Conversation {
+        Conversation { first: Some(first), rest }
+    }
+}
 
 impl BodyStream for Conversation {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        self.0.poll_next(cx)
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => self.rest.poll_next(cx),
+        }
     }
 
     fn len(&self) -> Option<u64> {
@@ -164,7 +188,7 @@ impl BodyStream for Conversation {
     }
 
     fn trailers(&mut self) -> Option<HeaderMap> {
-        self.0.trailers()
+        self.rest.trailers()
     }
 }
 
@@ -308,6 +332,20 @@ fn a_reply_may_go_on_while_its_request_does() {
     let reply = read_until(&mut stream, NO_CONTENT);
     writing.join().unwrap();
     assert!(reply.len() > large.len());
+}
+
+#[test]
+fn a_body_that_was_read_before_the_reply_ends_where_it_was_handed_on() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    let begun = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n";
+    for path in ["/converse-late", "/converse-later"] {
+        let framed = ["Content-Length: 3\r\n\r\none", "Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n0\r\n\r\n"];
+        for framed in framed {
+            stream.write_all(format!("POST {path} HTTP/1.1\r\nHost: a\r\n{framed}{NEXT}").as_bytes()).unwrap();
+            assert_eq!(read_until(&mut stream, NO_CONTENT), format!("{begun}0\r\n\r\n{NO_CONTENT}"), "{path}");
+        }
+    }
 }
 
 #[test]
