@@ -119,9 +119,10 @@ impl<S: dapple::Connection, V: Service> Connection<S, V> {
         mut detached: Option<Box<Detached>>,
     ) -> Option<Next> {
         let mut first = None;
-        if is_measured_stream(&reply, asked) {
+        // In a conversation the client may wait for the head before it goes on, and the body for what the client says.
+        if detached.is_none() && is_measured_stream(&reply, asked) {
             reply.content_len = reply.body.len();
-            first = match self.first_piece(&mut reply.body, &mut work.out, &mut detached).await {
+            first = match self.first_piece(&mut reply.body, &mut work.out).await {
                 Ok(first) => first,
                 Err(error) => {
                     debug!(%error, "a body could not be begun");
@@ -160,18 +161,10 @@ impl<S: dapple::Connection, V: Service> Connection<S, V> {
     }
 
     /// The first piece of a body. As long as that is not there, something else can still be said than that all is well.
-    async fn first_piece(
-        &mut self,
-        body: &mut Body,
-        out: &mut Outgoing,
-        detached: &mut Option<Box<Detached>>,
-    ) -> io::Result<Option<Bytes>> {
-        poll_fn(|cx| {
-            self.poll_detached(detached, cx);
-            match body.poll_next(cx) {
-                Poll::Ready(piece) => Poll::Ready(piece.transpose()),
-                Poll::Pending => write_meanwhile(&self.stream, out, cx).map(Err),
-            }
+    async fn first_piece(&mut self, body: &mut Body, out: &mut Outgoing) -> io::Result<Option<Bytes>> {
+        poll_fn(|cx| match body.poll_next(cx) {
+            Poll::Ready(piece) => Poll::Ready(piece.transpose()),
+            Poll::Pending => write_meanwhile(&self.stream, out, cx).map(Err),
         })
         .await
     }

@@ -152,6 +152,29 @@ fn behind_an_early_answer_the_rest_may_still_come() {
 }
 
 #[test]
+fn a_client_may_wait_for_the_head_of_an_early_answer() {
+    let url = origin(|mut stream| {
+        let mut body = [0; 1_000];
+        stream.read_exact(&mut body[..10]).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncache-control: no-store\r\ncontent-length: 5\r\n\r\n").unwrap();
+        stream.read_exact(&mut body[10..]).unwrap();
+        stream.write_all(b"early").unwrap();
+    });
+    let reverse = crate::proxy::reverse::start(url.trim_end_matches('/'), &[]);
+    for (proxy, target) in [(Server::start_proxy(&[]), &*url), (reverse, "/")] {
+        let mut client = proxy.connect();
+        client.send(format!("POST {target} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n"));
+        client.send([b'x'; 10]);
+        let head = client.read_head();
+        assert_eq!((head.status, head.header("content-length")), (200, Some("5")));
+        client.send([b'x'; 990]);
+        let mut back = [0; 5];
+        client.read_all(&mut back);
+        assert_eq!(&back, b"early");
+    }
+}
+
+#[test]
 fn what_a_client_gives_up_is_not_whole_for_the_server() {
     let proxy = Server::start_proxy(&[]);
     let (told, heard) = std::sync::mpsc::channel();
