@@ -234,11 +234,16 @@ async fn move_rest(
             Some(Err(_)) => return,
         };
         let is_end = matches!(part, Part::End(_));
-        if !matches!(timeout(pause_max, pieces.send(part)).await, Ok(Ok(()))) {
+        let is_sent = matches!(timeout(pause_max, pieces.send(part)).await, Ok(Ok(())));
+        if is_end {
+            // hyper takes the end when it has room for it, and leaves it where the length was said. A connection that is lost is not kept anyway.
+            if timeout(pause_max, pieces.closed()).await.is_ok() {
+                gone.set();
+            }
             return;
         }
-        if is_end {
-            return gone.set();
+        if !is_sent {
+            return;
         }
     }
 }
@@ -291,3 +296,65 @@ async fn until_wanted(
 
 /// How long a client's body waits for `100 Continue`.
 const CONTINUE_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::future::Future;
+    use std::io;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http::StatusCode;
+    use hyper::body::Body as _;
+
+    use super::{Upload, Uploading, go_on};
+    use crate::http::{Incoming, RequestBody};
+
+    struct Pieces(VecDeque<&'static str>);
+
+    impl Incoming for Pieces {
+        fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+            Poll::Ready(self.0.pop_front().map(|piece| Ok(Bytes::from(piece))))
+        }
+
+        fn len(&self) -> Option<u64> {
+            None
+        }
+
+        fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
+            Some(Box::new(Pieces(std::mem::take(&mut self.0))))
+        }
+    }
+
+    #[test]
+    fn a_request_has_gone_when_its_end_is_taken_or_not_wanted() {
+        let runtime = dapple::builder().workers(1).build().unwrap();
+        let _entered = runtime.enter();
+        let mut cx = Context::from_waker(Waker::noop());
+        for is_measured in [false, true] {
+            let (sender, mut upload) = Upload::channel(is_measured.then_some(6));
+            let mut body = Pieces(["two"].into());
+            let mut body = RequestBody::new(&mut body);
+            let rest = go_on(&mut body, StatusCode::OK, sender, Some("one".into()), Duration::from_secs(3_600));
+            let Ok((gone, moving)) = rest else { panic!("it goes on") };
+            let (mut moving, uploading) = (pin!(moving), Uploading::On(gone));
+            for piece in ["one", "two"] {
+                assert!(moving.as_mut().poll(&mut cx).is_pending());
+                let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut upload).poll_frame(&mut cx) else { panic!("{piece}") };
+                assert_eq!(frame.into_data().unwrap(), piece);
+            }
+            if is_measured {
+                // What hyper does at the length.
+                drop(upload);
+            } else {
+                assert!(moving.as_mut().poll(&mut cx).is_pending());
+                assert!(!uploading.is_over(), "the end is not taken");
+                assert!(matches!(Pin::new(&mut upload).poll_frame(&mut cx), Poll::Ready(None)));
+            }
+            assert!(moving.as_mut().poll(&mut cx).is_ready() && uploading.is_over(), "{is_measured}");
+        }
+    }
+}
