@@ -77,8 +77,9 @@ impl Incoming for Replay<'_, '_> {
     }
 
     fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
-        let again = self.kept.drain(..).skip(self.read).collect();
+        // First: where the body stays here, it may still have to be sent again.
         let rest = if self.is_ended { None } else { Some(self.body.detach()?) };
+        let again = self.kept.drain(..).skip(self.read).collect();
         (self.is_whole, self.is_ended) = (false, true);
         Some(Box::new(Detached { again, rest, trailers: self.trailers.take() }))
     }
@@ -158,6 +159,17 @@ mod tests {
         assert_eq!((next(&mut replay), replay.len()), (None, Some(0)));
         assert!(replay.rewind());
         assert_eq!((replay.len(), next(&mut replay)), (Some(5), Some("ab".into())));
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_handed_on_is_read_again() {
+        let mut pieces = Pieces(["ab", "cd"].map(Bytes::from).into());
+        let mut body = RequestBody::new(&mut pieces);
+        let mut replay = Replay::new(&mut body);
+        assert_eq!(next(&mut replay), Some("ab".into()));
+        assert!(replay.detach().is_none());
+        assert!(replay.rewind());
+        assert_eq!((next(&mut replay), next(&mut replay)), (Some("ab".into()), Some("cd".into())));
     }
 
     #[test]
