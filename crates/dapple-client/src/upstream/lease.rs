@@ -61,8 +61,13 @@ impl Gone {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// `Relaxed`: nothing else is read by it.
-    fn is_set(&self) -> bool {
+    /// Whether the response is over beside which the rest goes: nothing else has this any more.
+    pub fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Whether it has. `Relaxed`: nothing else is read by it.
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -88,12 +88,12 @@ fn end(way: &Mutex<Way>) {
 }
 
 /// Accepts what comes through a channel.
-struct Memory(dapple::sync::Mutex<mpsc::Receiver<End>>);
+struct Memory<C>(dapple::sync::Mutex<mpsc::Receiver<C>>);
 
-impl Listener for Memory {
-    type Connection = End;
+impl<C: Connection> Listener for Memory<C> {
+    type Connection = C;
 
-    async fn accept(&self) -> io::Result<(End, Peer)> {
+    async fn accept(&self) -> io::Result<(C, Peer)> {
         match self.0.lock().await.recv().await {
             Some(end) => Ok((end, Peer::Unnamed)),
             None => std::future::pending().await,
@@ -101,7 +101,7 @@ impl Listener for Memory {
     }
 }
 
-fn listener() -> (mpsc::Sender<End>, Memory) {
+fn listener<C>() -> (mpsc::Sender<C>, Memory<C>) {
     let (tx, rx) = mpsc::channel(8);
     (tx, Memory(dapple::sync::Mutex::new(rx)))
 }
@@ -164,5 +164,104 @@ fn tls_runs_over_any_connection() {
         assert_eq!(&words, b"hello");
         assert_eq!(inner.read(&mut words).await.unwrap(), 0);
         accepting.await.unwrap();
+    });
+}
+
+/// How a connection misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Misdeed {
+    None,
+    ReadsTooMuch,
+    ReadsFarTooMuch,
+    PanicsInRead,
+    WritesNothing,
+    WritesTooMuch,
+    WritesFarTooMuch,
+    PanicsInWrite,
+    PanicsInEnd,
+}
+
+/// Asks for one thing, as it should, but for its misdeed.
+struct Rude {
+    misdeed: Misdeed,
+    asks: Mutex<bool>,
+    written: Arc<Mutex<Vec<u8>>>,
+    _gone: dapple::sync::oneshot::Sender<()>,
+}
+
+const ASKED: &[u8] = b"GET /hello HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+
+impl Connection for Rude {
+    fn poll_read(&self, _: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self.misdeed {
+            Misdeed::ReadsTooMuch => return Poll::Ready(Ok(buf.len() + 1)),
+            Misdeed::ReadsFarTooMuch => return Poll::Ready(Ok(usize::MAX)),
+            Misdeed::PanicsInRead => panic!("in a read"),
+            _ => {}
+        }
+        if !std::mem::replace(&mut *self.asks.lock().unwrap(), false) {
+            return Poll::Ready(Ok(0));
+        }
+        buf[..ASKED.len()].copy_from_slice(ASKED);
+        Poll::Ready(Ok(ASKED.len()))
+    }
+
+    fn poll_write(&self, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(match self.misdeed {
+            Misdeed::WritesNothing => 0,
+            Misdeed::WritesTooMuch => buf.len() + 1,
+            Misdeed::WritesFarTooMuch => usize::MAX,
+            Misdeed::PanicsInWrite => panic!("in a write"),
+            _ => {
+                self.written.lock().unwrap().extend_from_slice(buf);
+                buf.len()
+            }
+        }))
+    }
+
+    fn poll_end(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        assert_ne!(self.misdeed, Misdeed::PanicsInEnd, "at the end");
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_its_rules_ends_itself_and_no_other() {
+    const ALL: [Misdeed; 9] = [
+        Misdeed::ReadsTooMuch,
+        Misdeed::ReadsFarTooMuch,
+        Misdeed::PanicsInRead,
+        Misdeed::WritesNothing,
+        Misdeed::WritesTooMuch,
+        Misdeed::WritesFarTooMuch,
+        Misdeed::PanicsInWrite,
+        Misdeed::PanicsInEnd,
+        Misdeed::None,
+    ];
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    runtime.block_on(async {
+        for is_secure in [false, true] {
+            let (connect, memory) = listener();
+            let mut server = dapple::serve(memory, service());
+            if is_secure {
+                let certificates = Certificates::self_signed(["a"]).unwrap();
+                server = server.tls(TlsAcceptor::new(certificates).unwrap());
+            }
+            let handle = server.handle();
+            let task = dapple::spawn(async move { server.await });
+            for misdeed in ALL {
+                let (gone, is_gone) = dapple::sync::oneshot::channel();
+                let written = Arc::<Mutex<Vec<u8>>>::default();
+                let rude = Rude { misdeed, asks: Mutex::new(true), written: written.clone(), _gone: gone };
+                assert!(connect.send(rude).await.is_ok());
+                let ended = dapple::time::timeout(LIMIT, is_gone).await;
+                assert!(ended.is_ok_and(|ended| ended.is_err()), "{misdeed:?} {is_secure}");
+                if misdeed == Misdeed::None && !is_secure {
+                    assert!(written.lock().unwrap().starts_with(b"HTTP/1.1 200 "));
+                }
+            }
+            handle.stop();
+            assert!(dapple::time::timeout(LIMIT, task).await.is_ok());
+        }
     });
 }

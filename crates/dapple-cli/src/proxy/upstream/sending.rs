@@ -213,7 +213,8 @@ async fn upload(
     }
 }
 
-/// Moves the rest of a body while the response is on its way.
+/// Moves the rest of a body while the response is on its way. How slow the client may be until that is over, its own connection knows; then it is
+/// waited for `pause_max` at most.
 async fn move_rest(
     mut body: Box<dyn crate::http::Incoming + Send>,
     pieces: Pieces,
@@ -225,7 +226,12 @@ async fn move_rest(
     loop {
         let piece = match next.take() {
             Some(piece) => Some(piece),
-            None => poll_fn(|cx| body.poll_next(cx)).await,
+            None => match timeout(pause_max, poll_fn(|cx| body.poll_next(cx))).await {
+                Ok(piece) => piece,
+                // A client that says no more would keep the connection to the server for as long as its own lasts.
+                Err(_) if gone.is_alone() => return,
+                Err(_) => continue,
+            },
         };
         let part = match piece {
             Some(Ok(piece)) => Part::Piece(piece),
@@ -307,11 +313,11 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
-    use http::StatusCode;
+    use dapple::time::timeout;
     use hyper::body::Body as _;
 
-    use super::{Upload, Uploading, go_on};
-    use crate::http::{Incoming, RequestBody};
+    use super::{Gone, Upload, move_rest};
+    use crate::http::Incoming;
 
     struct Pieces(VecDeque<&'static str>);
 
@@ -323,10 +329,6 @@ mod tests {
         fn len(&self) -> Option<u64> {
             None
         }
-
-        fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
-            Some(Box::new(Pieces(std::mem::take(&mut self.0))))
-        }
     }
 
     #[test]
@@ -336,11 +338,9 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         for is_measured in [false, true] {
             let (sender, mut upload) = Upload::channel(is_measured.then_some(6));
-            let mut body = Pieces(["two"].into());
-            let mut body = RequestBody::new(&mut body);
-            let rest = go_on(&mut body, StatusCode::OK, sender, Some("one".into()), Duration::from_secs(3_600));
-            let Ok((gone, moving)) = rest else { panic!("it goes on") };
-            let (mut moving, uploading) = (pin!(moving), Uploading::On(gone));
+            let (gone, rest) = (Gone::default(), Box::new(Pieces(["two"].into())));
+            let moving = move_rest(rest, sender, Some("one".into()), Duration::from_secs(3_600), gone.clone());
+            let mut moving = pin!(moving);
             for piece in ["one", "two"] {
                 assert!(moving.as_mut().poll(&mut cx).is_pending());
                 let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut upload).poll_frame(&mut cx) else { panic!("{piece}") };
@@ -351,10 +351,35 @@ mod tests {
                 drop(upload);
             } else {
                 assert!(moving.as_mut().poll(&mut cx).is_pending());
-                assert!(!uploading.is_over(), "the end is not taken");
+                assert!(!gone.is_set(), "the end is not taken");
                 assert!(matches!(Pin::new(&mut upload).poll_frame(&mut cx), Poll::Ready(None)));
             }
-            assert!(moving.as_mut().poll(&mut cx).is_ready() && uploading.is_over(), "{is_measured}");
+            assert!(moving.as_mut().poll(&mut cx).is_ready() && gone.is_set(), "{is_measured}");
         }
+    }
+
+    /// Says nothing more.
+    struct Silent;
+
+    impl Incoming for Silent {
+        fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+            Poll::Pending
+        }
+
+        fn len(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_silent_client_is_waited_for_as_long_as_the_response_goes_on() {
+        dapple::block_on(async {
+            let (sender, _upload) = Upload::channel(None);
+            let gone = Gone::default();
+            let mut moving = pin!(move_rest(Box::new(Silent), sender, None, Duration::from_millis(1), gone.clone()));
+            assert!(timeout(Duration::from_millis(50), moving.as_mut()).await.is_err());
+            drop(gone);
+            assert!(timeout(Duration::from_secs(60), moving).await.is_ok());
+        });
     }
 }
