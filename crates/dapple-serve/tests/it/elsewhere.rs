@@ -123,6 +123,7 @@ fn a_server_listens_in_memory() {
         let (mut sender, connection) = http1::handshake(HyperIo::new(client)).await.unwrap();
         dapple::spawn(connection);
         for _ in 0..3 {
+            sender.ready().await.unwrap();
             let response = sender.send_request(request("/hello")).await.unwrap();
             assert_eq!(response.status(), StatusCode::OK);
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
@@ -200,7 +201,8 @@ impl Connection for Rude {
             _ => {}
         }
         if !std::mem::replace(&mut *self.asks.lock().unwrap(), false) {
-            return Poll::Ready(Ok(0));
+            // The reply is the last.
+            return Poll::Pending;
         }
         buf[..ASKED.len()].copy_from_slice(ASKED);
         Poll::Ready(Ok(ASKED.len()))
