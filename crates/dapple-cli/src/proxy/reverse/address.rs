@@ -52,13 +52,17 @@ fn told<'h>(headers: &'h HeaderMap, name: &str) -> Option<Option<&'h str>> {
     values.next().is_none().then_some(value)
 }
 
-/// Host and port written in one way, without the port that is understood.
+/// Host and port written in one way, without the port that is understood; `None` where the port is no port, or has an odd form: servers see it as
+/// it is, and what they say of themselves with it is not for others.
 fn authority(text: &str, scheme: &str) -> Option<String> {
     let authority = Authority::try_from(text).ok().filter(|authority| !authority.as_str().contains('@'))?;
     let host = authority.host().to_ascii_lowercase();
     let understood = if scheme == "https" { 443 } else { 80 };
-    let port = authority.port_u16().filter(|port| *port != understood);
-    Some(port.map_or(host.clone(), |port| format!("{host}:{port}")))
+    let port = match authority.as_str().strip_prefix(authority.host())? {
+        "" => None,
+        written => Some(authority.port_u16().filter(|port| written == format!(":{port}"))?),
+    };
+    Some(port.filter(|port| *port != understood).map_or(host.clone(), |port| format!("{host}:{port}")))
 }
 
 /// What proxies in front of this one say of host and scheme: the last element is this proxy's own, which says nothing new.
@@ -147,6 +151,11 @@ mod tests {
             &[("x-forwarded-proto", "gopher")],
         ] {
             assert_eq!(known("a", fields), None, "{fields:?}");
+        }
+        // Servers see these as they are, and may name themselves so in what they say.
+        for host in ["a:99999", "a:", "a:0080", "a:080"] {
+            assert_eq!(known(host, &[]), None, "{host}");
+            assert_eq!(known("a", &[("x-forwarded-host", host)]), None, "{host}");
         }
     }
 }

@@ -102,6 +102,12 @@ fn hosts_and_schemes_have_entries_of_their_own() {
     }
     let response = get_at(&proxy, "a.example", "x-forwarded-host: a/b\r\n");
     assert_eq!((response.text(), note(&response)), ("answer 5", "dapple; fwd=bypass"));
+    // Servers see what is no port, and may send others there.
+    for host in ["c.example:99999", "c.example:"] {
+        get_at(&proxy, host, "");
+    }
+    let response = get_at(&proxy, "c.example", "");
+    assert!(note(&response).starts_with("dapple; fwd=uri-miss"), "{}", note(&response));
 }
 
 #[test]
