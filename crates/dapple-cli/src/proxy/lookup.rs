@@ -160,6 +160,7 @@ impl<S: Source> Cache<S> {
         match outcome {
             Outcome::Response(head) => Ok(of_head(query.request, &head, reader, why, false)),
             Outcome::Stored(stored, is_stale) => Ok(self.of_checked(query.request, &stored, is_stale, false)),
+            Outcome::Own(stored) => Ok(self.of_checked(query.request, &stored, false, false)),
             Outcome::Failed(failure) => Err(failure),
         }
     }
@@ -181,6 +182,7 @@ impl<S: Source> Cache<S> {
                 let suits = stored.selection.matches(query.selecting);
                 suits.then(|| Ok(self.of_checked(query.request, &stored, is_stale, true)))
             }
+            Outcome::Own(_) => None,
             Outcome::Failed(failure) => Some(Err(failure)),
         }
     }

@@ -92,20 +92,20 @@ impl<S: Source> Fetch<S> {
         let list = fields(&self.request);
         let policy = Policy::of(Fields::new(&list), &self.asked, stale.status, &headers, S::TARGETS, reception);
         let selection = Selection::of(&headers, Fields::new(&list));
-        let (kept, sent) = match policy.zip(selection) {
+        let (kept, outcome) = match policy.zip(selection) {
             Some((policy, selection)) => {
                 let stored = Arc::new(Stored::new(stale.status, headers, stale.body.clone(), policy, selection));
-                (Some(stored.clone()), stored)
+                (Some(stored.clone()), Outcome::Stored(stored, false))
             }
             None => {
                 let (key, wrong) = (self.key.clone(), stale.clone());
                 self.cache.shard(&self.key).with(|shard| shard.forget(&key, &wrong)).await;
                 let updated =
                     Stored::new(stale.status, headers, stale.body.clone(), stale.policy, stale.selection.clone());
-                (None, Arc::new(updated))
+                (None, Outcome::Own(Arc::new(updated)))
             }
         };
-        self.end(Outcome::Stored(sent, false), kept).await;
+        self.end(outcome, kept).await;
     }
 
     /// Takes a response in, piece by piece.

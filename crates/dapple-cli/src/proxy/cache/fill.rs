@@ -64,6 +64,8 @@ pub(crate) enum Outcome<F> {
     Response(Arc<Head>),
     /// What was stored is still right; true where it stands in for an error.
     Stored(Arc<Stored>, bool),
+    /// The same, but what came with it is for the request that asked first only.
+    Own(Arc<Stored>),
     /// There is no response.
     Failed(F),
 }

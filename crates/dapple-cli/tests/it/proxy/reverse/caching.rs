@@ -178,6 +178,34 @@ fn one_entry_answers_heads_parts_and_conditions() {
 }
 
 #[test]
+fn what_comes_with_a_validation_for_one_client_goes_to_no_other() {
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::of(move |asked| match asked.number {
+        0 => reply("200 OK", "cache-control: max-age=0\r\netag: \"a\"\r\n", "one"),
+        number => {
+            if number == 1 {
+                wait.lock().unwrap().recv().unwrap();
+            }
+            format!("HTTP/1.1 304 Not Modified\r\netag: \"a\"\r\nset-cookie: id={number}\r\n\r\n").into_bytes()
+        }
+    });
+    let (proxy, metrics) = start_with_numbers(&origin.url(""), &CACHE);
+    assert_eq!(get_at(&proxy, "x", "").text(), "one");
+    let mut clients = [proxy.connect(), proxy.connect()];
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        let misses = format!("dapple_cache_misses_total {}", number + 2);
+        let has_missed =
+            || Server::get_at(("127.0.0.1", metrics), "/metrics").text().lines().any(|line| line == misses);
+        assert!(eventually(LIMIT, || has_missed() && origin.count() == 2));
+    }
+    go.send(()).unwrap();
+    let cookies = clients.map(|mut client| client.read_response().header("set-cookie").map(str::to_owned));
+    assert!(cookies[0].is_some() && cookies[1].is_some() && cookies[0] != cookies[1], "{cookies:?}");
+}
+
+#[test]
 fn what_is_stale_is_validated_and_what_is_changed_forgotten() {
     let origin = Origin::of(|asked| match (asked.method.as_str(), asked.header("if-none-match")) {
         ("GET", None) => reply("200 OK", "cache-control: max-age=0\r\netag: \"a\"\r\n", &asked.target),
