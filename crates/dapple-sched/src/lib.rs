@@ -58,6 +58,7 @@ pub use runtime::foreign;
 pub use runtime::panics::PanicInfo;
 #[cfg(feature = "switches")]
 pub use runtime::switches::Switches;
+pub use runtime::thread_context::ThreadContext;
 pub use runtime::{Builder, Handle, Runtime, ShutdownReport};
 pub use state::colored::{Colored, TryWithError, With};
 pub use state::pinned::{Pinned, PinnedWith};

@@ -221,7 +221,7 @@ impl Inner {
         let inner = self.clone();
         let body = move || {
             let _entered = handle.enter();
-            inner.work();
+            handle.in_thread_context(|| inner.work());
         };
         thread::Builder::new().name(name).spawn(body).map(drop)
     }

@@ -42,6 +42,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     if presence.0.is_none() {
         runtime::check_process();
     }
+    match &presence.0 {
+        Some(runtime) => runtime.in_thread_context(|| drive(future, &presence)),
+        None => drive(future, &presence),
+    }
+}
+
+fn drive<F: Future>(future: F, presence: &Presence) -> F::Output {
     let parker = Arc::new(Parker { thread: sync::current(), state: AtomicU8::new(RUNS), runtime: presence.weak() });
     let waker = Waker::from(parker.clone());
     let mut cx = Context::from_waker(&waker);

@@ -15,6 +15,7 @@ pub(crate) mod fork;
 pub(crate) mod panics;
 pub(crate) mod shared;
 pub(crate) mod switches;
+pub(crate) mod thread_context;
 
 use std::fmt;
 use std::future::Future;
@@ -38,6 +39,7 @@ use crate::runtime::driver::{Driver, ThreadDriver};
 use crate::runtime::enter::EnterGuard;
 use crate::runtime::panics::PanicInfo;
 use crate::runtime::shared::{Setup, Shared};
+use crate::runtime::thread_context::{ThreadContext, work};
 use crate::sync::atomic::Ordering::*;
 use crate::task::{self, JoinHandle, Start, light};
 use crate::worker::monitor::{self, SlowCallback, SlowRule};
@@ -49,6 +51,7 @@ pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
 type MakePolicy = Arc<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>;
 type Run = Box<dyn FnOnce() + Send>;
 type MakeDriver = Box<dyn FnOnce(usize) -> io::Result<Arc<dyn Driver>>>;
+type MakeContext = Box<dyn FnOnce() -> io::Result<Arc<dyn ThreadContext>>>;
 
 /// The runtimes of this process that have not shut down, oldest first.
 static RUNNING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
@@ -344,6 +347,7 @@ pub struct Builder {
     tuning: Asked,
     follow_cpus: Option<bool>,
     system_root: PathBuf,
+    thread_context: Option<MakeContext>,
 }
 
 impl Builder {
@@ -361,6 +365,7 @@ impl Builder {
             tuning: Asked::default(),
             follow_cpus: None,
             system_root: PathBuf::from("/"),
+            thread_context: None,
         }
     }
 
@@ -541,6 +546,7 @@ impl Builder {
         }
         let tuning = self.tuning.check()?;
         fork::watch();
+        let thread_context = self.thread_context.map(|make| make()).transpose()?;
         let driver = match self.driver {
             Some(make) => make(workers)?,
             None => Arc::new(ThreadDriver::new(workers)),
@@ -548,7 +554,7 @@ impl Builder {
         let watch = Watch::new(self.observer, self.measure_times);
         let follows = self.follow_cpus.unwrap_or(self.workers.is_none()) && workers > 1;
         let cpus = follows.then(|| Cpus::new(available.min(workers), self.system_root));
-        let setup = Setup { tuning, cpus, policed: self.policy.is_some() };
+        let setup = Setup { tuning, cpus, policed: self.policy.is_some(), thread_context };
         let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, setup)?;
         let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
         for index in 0..workers {
@@ -601,17 +607,6 @@ impl fmt::Debug for Builder {
             .field("thread_name", &self.thread_name)
             .finish_non_exhaustive()
     }
-}
-
-/// A worker's thread.
-fn work(shared: Arc<Shared>, index: usize, policy: Option<MakePolicy>) {
-    foreign::contain_for(&shared, || shared.driver.attach(index));
-    let worker = Worker::new(shared, index);
-    let _scope = WorkerScope::enter(&worker);
-    if let Some(make) = policy {
-        worker.adopt_policy(|| make(index));
-    }
-    worker.run();
 }
 
 /// A set of workers that run colors. Several can live in one process.

@@ -37,6 +37,7 @@ use crate::runtime::driver::{Barrier, Driver};
 use crate::runtime::foreign;
 use crate::runtime::fork;
 use crate::runtime::switches;
+use crate::runtime::thread_context::ThreadContext;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use crate::sync::lock::Guard;
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -56,6 +57,7 @@ pub(crate) struct Setup {
     pub(crate) tuning: Tuning,
     pub(crate) cpus: Option<Cpus>,
     pub(crate) policed: bool,
+    pub(crate) thread_context: Option<Arc<dyn ThreadContext>>,
 }
 
 /// One runtime.
@@ -77,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) cpus: Option<Cpus>,
     /// The program has a policy of its own.
     pub(crate) policed: bool,
+    /// What is around each thread.
+    pub(crate) thread_context: Option<Arc<dyn ThreadContext>>,
     /// Light tasks that a worker takes at once.
     pub(crate) stretch_max: usize,
     pub(crate) started: Instant,
@@ -356,7 +360,7 @@ impl Shared {
         watch: Watch,
         setup: Setup,
     ) -> io::Result<Arc<Shared>> {
-        let Setup { tuning, cpus, policed } = setup;
+        let Setup { tuning, cpus, policed, thread_context } = setup;
         let alarm = Alarm::new()?;
         let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
         Ok(Arc::new_cyclic(|weak| Shared {
@@ -375,6 +379,7 @@ impl Shared {
             tuning,
             cpus,
             policed,
+            thread_context,
             stretch_max,
             started: Instant::now(),
             generation: fork::generation(),

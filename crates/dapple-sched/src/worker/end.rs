@@ -43,6 +43,9 @@ impl Worker {
             foreign::contain(|| self.shared.driver.shutdown());
             // What their destructors have made.
             self.locals.drop_all(&self.shared);
+            if let Some(context) = &self.shared.thread_context {
+                foreign::contain(|| context.shutdown());
+            }
         }
     }
 

@@ -47,5 +47,6 @@ mod state;
 mod stats;
 mod support;
 mod tasks;
+mod thread_context;
 mod trace;
 mod unwinding;
