@@ -58,7 +58,8 @@
 //! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `serve` is a server for tower services, by hyper;
 //! `http-client` is an HTTP client, `http-decompression` and `http-json` what its responses may be; `remote` is [`stage`]s of other
 //! processes and machines over HTTP/2, `remote-tls` the same encrypted; `full` is all of them. `hyper-util` makes the connector of
-//! `http-client` one for hyper-util's client, and is no part of `full`, as that builds `net` of tokio.
+//! `http-client` one for hyper-util's client, and is no part of `full`, as that builds `net` of tokio. `tokio-compat`, no part of it
+//! either, brings in tokio's runtime for libraries that need one.
 
 #![forbid(unsafe_code)]
 
@@ -79,9 +80,9 @@ pub use dapple_sched::{
     AbortHandle, Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Described,
     Driver, Dump, EnterGuard, Handle, JoinError, JoinHandle, NamedDump, Observer, PanicInfo, Pinned, PinnedWith,
     Policy, PostError, Posted, Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump,
-    Runtime, RuntimeStats, SeededRandom, Set, ShutdownReport, SlowCallback, Slowness, TraceEvent, TraceKind,
-    TryWithError, When, With, WithAll, WorkerDump, WorkerStats, YieldNow, count_time, described, on_worker, spawn,
-    spawn_balanced, when, yield_now,
+    Runtime, RuntimeStats, SeededRandom, Set, ShutdownReport, SlowCallback, Slowness, ThreadContext, TraceEvent,
+    TraceKind, TryWithError, When, With, WithAll, WorkerDump, WorkerStats, YieldNow, count_time, described, on_worker,
+    spawn, spawn_balanced, when, yield_now,
 };
 #[doc(inline)]
 pub use dapple_sync::{sync, task, task_local};
@@ -114,6 +115,8 @@ pub mod coming_from_tokio;
 pub mod prelude;
 #[doc(hidden)]
 pub mod testing;
+#[cfg(feature = "tokio-compat")]
+pub mod tokio_compat;
 
 /// A [`Builder`] for a runtime with the system's driver (epoll) already in it.
 ///

@@ -16,4 +16,6 @@
 //! });
 //! ```
 
+#[cfg(feature = "tokio-compat")]
+pub use crate::tokio_compat::BuilderExt as _;
 pub use crate::{Callback, Color, Colored, Handle, JoinHandle, Priority, Runtime, spawn, when, yield_now};

@@ -15,6 +15,9 @@
 //! | hickory, with a resolver of its own | `hickory_lookup` | feature `dns`: `hickory_rt::Provider` |
 //! | reqwest | `reqwest_client` | `async_compat::Compat`, which brings a tokio runtime of one thread |
 //!
+//! `tests/it/whole_runtime.rs` has those that need tokio's runtime, in a runtime of Dapple's that was built with
+//! `dapple::builder().tokio()`: `tokio::{net, spawn, time}`, reqwest, tonic's `Channel`, axum's `ws`, tokio-tungstenite, redis.
+//!
 //! ```text
 //! cargo run -p ecosystem --example axum_router
 //! ```

@@ -14,6 +14,8 @@ mod serve;
 mod server;
 mod sync;
 mod tls;
+#[cfg(feature = "tokio-context")]
+mod whole_runtime;
 
 use std::future::Future;
 use std::sync::{Condvar, Mutex};
