@@ -157,13 +157,22 @@ pub fn discard(payload: Box<dyn Any + Send>) {
     panics::discard(payload);
 }
 
+/// What to do about a panic with that payload, where that is known; see [`PanicInfo::advice`](crate::PanicInfo::advice).
+pub fn advice(payload: &(dyn Any + Send)) -> Option<&'static str> {
+    panics::advice(panics::message(payload))
+}
+
 #[cold]
 fn report(payload: Box<dyn Any + Send>) {
     match Handle::of_thread() {
         Some(runtime) => panics::report_foreign(runtime.shared(), payload),
         None => {
             // `eprintln` would panic where stderr is closed.
-            let _ = writeln!(std::io::stderr(), "dapple: foreign code panicked: {}", panics::message(&*payload));
+            let _ = writeln!(
+                std::io::stderr(),
+                "dapple: foreign code panicked: {}",
+                panics::advised(panics::message(&*payload))
+            );
             panics::discard(payload);
         }
     }

@@ -1,6 +1,7 @@
 //! Panics: caught, counted, and reported with the color they happened in (C8).
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
@@ -21,6 +22,22 @@ pub struct PanicInfo<'a> {
     pub message: &'a str,
     /// The worker on which it ran; `None` if it was dropped elsewhere, after shutdown.
     pub worker: Option<usize>,
+}
+
+impl PanicInfo<'_> {
+    /// What to do about it, in one sentence, for the panics of which that is known: those of libraries that find no tokio runtime.
+    ///
+    /// ```
+    /// use dapple_sched::Runtime;
+    ///
+    /// let builder = Runtime::builder().panic_handler(|panic| {
+    ///     eprintln!("color {}: {} ({})", panic.color, panic.message, panic.advice().unwrap_or("no advice"));
+    /// });
+    /// # let _ = builder;
+    /// ```
+    pub fn advice(&self) -> Option<&'static str> {
+        advice(self.message)
+    }
 }
 
 /// Counts and reports a panic that nobody awaits. `color` is held by this thread; `None` if it was released already.
@@ -58,9 +75,10 @@ fn handle(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn A
         None => {
             let worker =
                 worker.map_or_else(|| "outside of the workers".to_owned(), |worker| format!("on worker {worker}"));
+            let message = advised(info.message);
             match is_callback {
-                true => eprintln!("dapple: a callback of color {color} panicked {worker}: {}", info.message),
-                false => eprintln!("dapple: foreign code panicked {worker}: {}", info.message),
+                true => eprintln!("dapple: a callback of color {color} panicked {worker}: {message}"),
+                false => eprintln!("dapple: foreign code panicked {worker}: {message}"),
             }
         }
     }));
@@ -89,6 +107,19 @@ pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     }
 }
 
+/// What to do about a panic of this text, where that is known.
+pub(crate) fn advice(message: &str) -> Option<&'static str> {
+    NO_TOKIO.iter().any(|text| message.contains(text)).then_some(
+        "a library made for tokio ran without its context: build the runtime with `dapple::builder().tokio()` (feature \
+         `tokio-compat`), or put `.compat()` of the crate `async-compat` around the future",
+    )
+}
+
+/// The text of a panic, with what to do about it on a line of its own.
+pub(crate) fn advised(message: &str) -> Cow<'_, str> {
+    advice(message).map_or(message.into(), |advice| format!("{message}\n{advice}").into())
+}
+
 /// Drops a payload whose destructor may itself panic, as a rule with a text, which is dropped as well. Any other payload of
 /// that second panic is forgotten: its destructor might go on like this for ever.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
@@ -99,3 +130,7 @@ pub(crate) fn discard(payload: Box<dyn Any + Send>) {
         }
     }
 }
+
+/// What tokio, hyper-util, hickory, reqwest, sqlx and others panic with where they find no tokio runtime.
+const NO_TOKIO: [&str; 3] =
+    ["there is no reactor running", "requires a Tokio context", "must be called from the context of a Tokio"];

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
+use crate::runtime::panics;
+
 /// Why a task yielded no result.
 ///
 /// ```
@@ -14,6 +16,8 @@ use std::fmt;
 /// assert_eq!(error.to_string(), "the task panicked: on purpose");
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// Where a library panicked because it found no tokio runtime, a second line of the text says what to do.
 pub struct JoinError {
     cause: Cause,
 }
@@ -57,7 +61,7 @@ impl JoinError {
         match &self.cause {
             Cause::Panicked(payload) => {
                 let payload = payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                Some(crate::runtime::panics::message(&**payload).to_owned())
+                Some(panics::message(&**payload).to_owned())
             }
             Cause::Aborted => None,
         }
@@ -67,7 +71,7 @@ impl JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.message() {
-            Some(message) => write!(f, "the task panicked: {message}"),
+            Some(message) => write!(f, "the task panicked: {}", panics::advised(&message)),
             None => f.write_str("the task was aborted"),
         }
     }
@@ -76,7 +80,11 @@ impl fmt::Display for JoinError {
 impl fmt::Debug for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.message() {
-            Some(message) => write!(f, "JoinError::Panic({message:?})"),
+            Some(message) => {
+                write!(f, "JoinError::Panic({message:?})")?;
+                // On a line of its own: `unwrap` prints this.
+                panics::advice(&message).map_or(Ok(()), |advice| write!(f, "\n{advice}"))
+            }
             None => f.write_str("JoinError::Aborted"),
         }
     }

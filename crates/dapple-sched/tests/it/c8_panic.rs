@@ -122,3 +122,20 @@ fn c8_a_panic_of_a_task_that_nobody_awaits_is_reported() {
     assert!(panics.try_recv().is_err());
     assert_eq!(runtime.handle().stats().workers[0].panics, 3);
 }
+
+#[test]
+fn c8_a_library_that_finds_no_tokio_runtime_is_reported_with_what_to_do() {
+    let (tx, advised) = channel();
+    let handler = move |info: &dapple_sched::PanicInfo<'_>| {
+        let _ = tx.send(info.advice());
+    };
+    let runtime = Runtime::builder().workers(1).panic_handler(handler).build().unwrap();
+    let _entered = runtime.enter();
+    for text in ["there is no reactor running", "this functionality requires a Tokio context"] {
+        Color::new().post(move || std::panic::panic_any(text));
+        let advice = advised.recv_timeout(LONG).unwrap().expect("it says what to do");
+        assert!(advice.contains("`dapple::builder().tokio()`") && advice.contains("`.compat()`"), "{advice}");
+    }
+    Color::new().post(|| panic!("on purpose"));
+    assert_eq!(advised.recv_timeout(LONG).unwrap(), None);
+}

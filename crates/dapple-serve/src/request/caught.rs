@@ -5,19 +5,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use dapple_sched::foreign::discard;
+use dapple_sched::foreign::{advice, discard};
 use pin_project_lite::pin_project;
 
 /// It was caught, and the panic hook has reported it.
 #[derive(Debug)]
-pub(crate) struct Panicked;
+pub(crate) struct Panicked {
+    /// What to do about it, where that is known.
+    pub(crate) advice: Option<&'static str>,
+}
 
 /// What `run` returns, where it does not panic.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        let advice = advice(&*payload);
         // Which may panic itself.
         discard(payload);
-        Panicked
+        Panicked { advice }
     })
 }
 
@@ -49,7 +53,9 @@ impl<F: Future> Future for Caught<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Ready(Err(Panicked)) };
+        let Some(future) = this.future.as_mut().as_pin_mut() else {
+            return Poll::Ready(Err(Panicked { advice: None }));
+        };
         // Whatever a panic has left in the future, nobody sees: it is dropped.
         match caught(|| future.poll(cx)) {
             Ok(polled) => polled.map(Ok),

@@ -19,8 +19,8 @@ use hyper::body::{Body as _, Incoming};
 use tracing::{debug, error};
 
 pub use self::body::Body;
-use self::caught::Caught;
 pub(crate) use self::caught::caught;
+use self::caught::{Caught, Panicked};
 use self::exchange::{Exchange, Fault};
 pub(crate) use self::held::Held;
 pub(crate) use self::refusal::OnRefusal;
@@ -81,8 +81,10 @@ async fn serve<V: HttpService>(
                 None => {
                     // Users' own functions are asked.
                     let offer = caught(|| shared.gate.offer(&parts, &peer, link.arrived()));
-                    let Ok(offer) = offer else { return panicked() };
-                    admission.offer(offer)
+                    match offer {
+                        Ok(offer) => admission.offer(offer),
+                        Err(panic) => return panicked(&panic),
+                    }
                 }
             };
             match decision {
@@ -106,8 +108,8 @@ async fn serve<V: HttpService>(
     let response = match outcome {
         Err(refused) => words.say(&refused),
         Ok(Ok(Ok(response))) => response.map(Reply::of),
-        Ok(Ok(Err(problem))) => caught(|| failed(problem, &words)).unwrap_or_else(|_panic| panicked()),
-        Ok(Err(_panic)) => panicked(),
+        Ok(Ok(Err(problem))) => caught(|| failed(problem, &words)).unwrap_or_else(|panic| panicked(&panic)),
+        Ok(Err(panic)) => panicked(&panic),
     };
     match exchange.and_then(Exchange::fault) {
         Some(met) if response.status().as_u16() >= 400 => fault(met),
@@ -137,8 +139,11 @@ impl fmt::Display for Route {
 }
 
 /// What a client gets whose handler panicked, or who came upon another function of the user's that did.
-fn panicked<B>() -> Response<Reply<B>> {
-    error!("a handler panicked; its request gets a 500");
+fn panicked<B>(panic: &Panicked) -> Response<Reply<B>> {
+    match panic.advice {
+        Some(advice) => error!("a handler panicked; its request gets a 500; {advice}"),
+        None => error!("a handler panicked; its request gets a 500"),
+    }
     text(StatusCode::INTERNAL_SERVER_ERROR, "The handler failed.\n")
 }
 

@@ -41,7 +41,7 @@ impl Words {
     pub(super) fn say<B>(&self, refused: &Refused) -> Response<Reply<B>> {
         match &self.own {
             Some(own) => caught(|| own(refused))
-                .map_or_else(|_panic| panicked(), |said| explained(said, refused).map(Reply::said)),
+                .map_or_else(|panic| panicked(&panic), |said| explained(said, refused).map(Reply::said)),
             None if self.is_grpc => grpc(refused),
             None => http(refused).map(Reply::said),
         }

@@ -13,6 +13,7 @@ mod first;
 #[path = "../../../dapple-sched/tests/it/forget.rs"]
 mod forget;
 mod hostile;
+mod log;
 mod room;
 mod site;
 mod slow;

@@ -84,6 +84,29 @@ fn without_the_adapter_it_panics() {
         let error = asking.await.unwrap_err();
         let said = format!("{error:?} {error}");
         assert!(said.contains("there is no reactor running"), "{said}");
+        // Both forms of the error say what to do, each on one more line.
+        assert_eq!(said.matches("\na library made for tokio ran without its context: ").count(), 2, "{said}");
+        for way_out in ["`dapple::builder().tokio()`", "`.compat()`"] {
+            assert_eq!(said.matches(way_out).count(), 2, "{said}");
+        }
+    });
+}
+
+/// `redis` and `tokio::spawn` panic with texts of tokio's, too.
+#[test]
+fn each_text_of_tokio_is_known() {
+    run(1, async {
+        let errors = [
+            dapple::spawn(async { drop(tokio::spawn(async {})) }).await.unwrap_err(),
+            dapple::spawn(async { tokio::time::sleep(Duration::ZERO).await }).await.unwrap_err(),
+            dapple::spawn(async { drop(tokio::net::TcpListener::bind("127.0.0.1:0").await) }).await.unwrap_err(),
+            dapple::spawn(async { drop(tokio::runtime::Handle::current()) }).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert!(error.to_string().contains("`dapple::builder().tokio()`"), "{error}");
+        }
+        let other = dapple::spawn(async { panic!("on purpose") }).await.unwrap_err();
+        assert_eq!(format!("{other} {other:?}"), "the task panicked: on purpose JoinError::Panic(\"on purpose\")");
     });
 }
 

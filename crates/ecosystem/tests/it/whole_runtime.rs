@@ -278,12 +278,13 @@ fn the_runtime_of_tokio_ends_with_dapple_unless_it_is_the_programs() {
 
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let runtime = dapple::builder().workers(2).tokio_handle(tokio.handle().clone()).build().unwrap();
-    let task = runtime.block_on(async {
-        tokio::spawn(async move {
+    let mut task = None;
+    runtime.block_on(async {
+        task = Some(tokio::spawn(async {
             tokio::time::sleep(Duration::from_millis(5)).await;
             "goes on"
-        })
+        }));
     });
     drop(runtime);
-    assert_eq!(tokio.block_on(task).unwrap(), "goes on");
+    assert_eq!(tokio.block_on(task.expect("it was started")).unwrap(), "goes on");
 }
