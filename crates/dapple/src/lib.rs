@@ -215,6 +215,10 @@ mod readme {}
 #[doc = include_str!("../../../docs/first-hour.md")]
 mod first_hour {}
 
+#[cfg(all(doctest, feature = "tokio-compat"))]
+#[doc = include_str!("../../../docs/from-tokio.md")]
+mod from_tokio_page {}
+
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/middleware.md")]
 mod middleware_page {}
