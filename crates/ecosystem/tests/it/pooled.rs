@@ -48,7 +48,7 @@ fn start<V: HttpService>(service: V, is_encrypted: bool) -> (SocketAddr, TlsConn
     let connector = TlsConnector::with_roots([certificates.first().clone()]).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    let mut server = dapple::serve(listener, service);
+    let mut server = dapple::serve(listener, service).no_admission();
     if is_encrypted {
         server = server.tls(TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"]).unwrap());
     }

@@ -139,7 +139,7 @@ fn reqwest_asks_axum() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/shout", listener.local_addr().unwrap());
         let router = Router::new().route("/shout", post(async |text: String| text.to_uppercase()));
-        let server = dapple::spawn(async move { dapple::serve(listener, router).await });
+        let server = dapple::spawn(async move { dapple::serve(listener, router).no_admission().await });
         for version in [reqwest::Client::builder(), reqwest::Client::builder().http2_prior_knowledge()] {
             // Of this machine only: no proxy from the environment.
             let client = version.no_proxy().timeout(LIMIT).build().unwrap();
@@ -164,7 +164,7 @@ fn a_channel_of_tonic_asks_its_health_service() {
         reporter.set_service_status("shop", ServingStatus::Serving).await;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let server = dapple::spawn(async move { dapple::serve(listener, health).await });
+        let server = dapple::spawn(async move { dapple::serve(listener, health).no_admission().await });
         let endpoint = tonic::transport::Endpoint::try_from(url).unwrap().timeout(LIMIT);
         let mut client = HealthClient::new(endpoint.connect().await.unwrap());
         let request = || HealthCheckRequest { service: "shop".to_owned() };
@@ -192,7 +192,7 @@ fn websockets_of_axum_and_tungstenite() {
         let router = Router::new().route("/", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(echo)));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("ws://{}/", listener.local_addr().unwrap());
-        let server = dapple::spawn(async move { dapple::serve(listener, router).await });
+        let server = dapple::spawn(async move { dapple::serve(listener, router).no_admission().await });
         let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
         for number in 0..20 {
             let sent = Message::text(format!("number {number}"));
