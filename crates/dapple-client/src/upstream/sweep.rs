@@ -20,12 +20,14 @@ pub(super) async fn sweep<B: Send + 'static>(host: Weak<Host<B>>) {
     loop {
         let Some(age_max) = host.upgrade().map(|host| host.idle_max()) else { return };
         let mut pause = pin!(sleep((age_max / 4).clamp(PAUSE_MIN, PAUSE_MAX)));
-        is_closing = is_closing
-            || poll_fn(|cx| match closing.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(true),
-                Poll::Pending => pause.as_mut().poll(cx).map(|()| false),
-            })
-            .await;
+        // Also a runtime that closes is left to what is in flight for as long as the pause.
+        is_closing = poll_fn(|cx| {
+            if !is_closing && closing.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(true);
+            }
+            pause.as_mut().poll(cx).map(|()| is_closing)
+        })
+        .await;
         let Some(host) = host.upgrade() else { return };
         // What is in flight has the connection to its end.
         if !host.drop_old(if is_closing { Duration::ZERO } else { age_max }) {
