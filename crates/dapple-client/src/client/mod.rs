@@ -90,6 +90,13 @@ struct Options {
     user_agent: http::HeaderValue,
 }
 
+impl Drop for Inner {
+    /// Connections that wait hold their server, and with it themselves.
+    fn drop(&mut self) {
+        self.hosts.retire();
+    }
+}
+
 impl Client {
     /// A client with the limits of the table.
     ///

@@ -121,6 +121,12 @@ impl<B: Send + 'static> Hosts<B> {
         (self.config.open.load(Ordering::Relaxed), self.config.idle.load(Ordering::Relaxed))
     }
 
+    /// Retires all of them, see [`Host::retire`].
+    pub fn retire(&self) {
+        let hosts: Vec<_> = self.lock().hosts.values().cloned().collect();
+        hosts.iter().for_each(|host| host.retire());
+    }
+
     /// What all servers have in common.
     pub fn config(&self) -> &Config {
         &self.config
