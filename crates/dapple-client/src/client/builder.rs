@@ -79,28 +79,28 @@ impl ClientBuilder {
     /// How long look-up, connecting and the handshake of TLS may take together.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect_timeout = limit;
+        self.connect_timeout = limit.min(FOREVER);
         self
     }
 
     /// How long the head of a response may take, from the beginning of the request on its connection.
     #[must_use]
     pub fn head_timeout(mut self, limit: Duration) -> Self {
-        self.options.head_timeout = limit;
+        self.options.head_timeout = limit.min(FOREVER);
         self
     }
 
     /// How long nothing of a body may come.
     #[must_use]
     pub fn read_timeout(mut self, limit: Duration) -> Self {
-        self.options.read_timeout = limit;
+        self.options.read_timeout = limit.min(FOREVER);
         self
     }
 
     /// How long all of it may take: waiting for a connection, redirects, and the body of the response.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.options.timeout = Some(limit);
+        self.options.timeout = Some(limit.min(FOREVER));
         self
     }
 
@@ -160,3 +160,6 @@ impl ClientBuilder {
         Ok(Client { inner: Arc::new(Inner { hosts, options, budget }) })
     }
 }
+
+/// A limit that is as good as none, and that a clock can still express: a century.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
