@@ -72,14 +72,10 @@ impl Body {
         Some(Body { kind, fate: Arc::default() })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        matches!(self.kind, Kind::Empty)
-    }
-
     /// Where it is seen what becomes of it.
     pub(super) fn fate(&self) -> Arc<Fate> {
         // Hyper does not ask for a body that is empty.
-        self.fate.is_taken.store(self.is_empty(), Ordering::Relaxed);
+        self.fate.is_taken.store(hyper::body::Body::is_end_stream(self), Ordering::Relaxed);
         self.fate.clone()
     }
 
@@ -101,7 +97,14 @@ impl hyper::body::Body for Body {
                 self.end();
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
-            Kind::Stream(body) => ready!(body.as_mut().poll_frame(cx)),
+            Kind::Stream(body) => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                // Hyper asks no more where it knows the end.
+                if matches!(frame, Some(Ok(_))) && (body.is_end_stream() || body.size_hint().exact() == Some(0)) {
+                    self.fate.is_taken.store(true, Ordering::Relaxed);
+                }
+                frame
+            }
         };
         match frame {
             Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
