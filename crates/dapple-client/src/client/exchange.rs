@@ -67,7 +67,8 @@ pub(super) async fn send(
 
 /// Adds the fields that a request needs. Whether its response is to be decompressed.
 fn prepare(inner: &Inner, headers: &mut HeaderMap) -> bool {
-    // Hyper says how long the body is.
+    // Host and length are those of the connection and of the body, whatever the program says.
+    headers.remove(HOST);
     headers.remove(CONTENT_LENGTH);
     headers.remove(TRANSFER_ENCODING);
     headers.entry(USER_AGENT).or_insert_with(|| inner.options.user_agent.clone());
@@ -166,10 +167,12 @@ impl One<'_> {
             headers.remove(HOST);
             return Ok(request);
         }
-        if !headers.contains_key(HOST) {
-            let authority = turn.host().origin().authority().ok();
-            let value = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-            headers.insert(HOST, value.unwrap_or_else(|| HeaderValue::from_static("")));
+        let authority = turn.host().origin().authority().ok();
+        let value = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+        headers.insert(HOST, value.unwrap_or_else(|| HeaderValue::from_static("")));
+        if len == Some(0) && matches!(*self.method, Method::POST | Method::PUT | Method::PATCH) {
+            // Hyper says no length of a body that is empty; some servers want one (RFC 9110, section 8.6).
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         if len.is_none() {
             // Otherwise hyper sends no body with a method that mostly has none.
