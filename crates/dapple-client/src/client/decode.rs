@@ -46,7 +46,8 @@ impl Decoder {
             Coding::Gzip => State::Gzip(Decompress::new_gzip(15)),
             Coding::Br => {
                 let alloc = brotli::enc::StandardAlloc::default;
-                State::Br(Box::new(BrotliState::new(alloc(), alloc(), alloc())))
+                // No windows of more than 16 MiB, which are no part of RFC 7932.
+                State::Br(Box::new(BrotliState::new_strict(alloc(), alloc(), alloc())))
             }
             Coding::Zstd => {
                 let mut decoder = zstd::stream::raw::Decoder::new().ok()?;
@@ -65,7 +66,8 @@ impl Decoder {
 
     /// The next piece; an empty one where more input is needed.
     pub(super) fn next(&mut self) -> Result<Bytes, Error> {
-        while !self.input.is_empty() || self.has_more {
+        // What is whole has nothing more; zstd would begin another frame.
+        while !self.input.is_empty() || (self.has_more && !self.is_whole) {
             let mut piece = vec![0; PIECE_LEN];
             let step = self.step(&mut piece).ok_or_else(|| self.wrong())?;
             self.input.advance(step.read);
@@ -184,7 +186,7 @@ mod tests {
         let text: Vec<u8> = (0..200_000_u32).map(|at| (at % 251 * (at % 7)) as u8).collect();
         let zeros = vec![0; 3_000_000];
         for coding in ["gzip", "br", "zstd"] {
-            for text in [&text[..], &zeros, b"x", b""] {
+            for text in [&text[..], &text[..PIECE_LEN], &zeros, &zeros[..2 * PIECE_LEN], b"x", b""] {
                 let packed = packed(coding, text);
                 for piece_len in [1, 7, 4_096, usize::MAX >> 1] {
                     assert!(unpacked(coding, &packed, piece_len).unwrap() == text, "{coding}, {piece_len}");
@@ -203,6 +205,9 @@ mod tests {
             assert!(unpacked(coding, &packed[..packed.len() - 1], 100).is_err(), "{coding}");
             assert!(unpacked(coding, b"this is plain text, and longer than any head", 100).is_err(), "{coding}");
         }
+        let mut decoder = Decoder::of(b"br").unwrap();
+        decoder.feed(Bytes::from_static(&[0x11, 30, 0]));
+        assert!(decoder.next().is_err(), "a window of 1 GiB");
         assert!(Decoder::of(b"gzip, br").is_none() && Decoder::of(b"identity").is_none());
     }
 }
