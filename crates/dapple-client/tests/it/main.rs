@@ -1,5 +1,6 @@
 //! The client against `dapple::serve` on loopback, and against servers that break the rules.
 
+mod edges;
 mod hostile;
 mod limits;
 mod pages;
