@@ -45,7 +45,7 @@ pub use self::response::Response;
 ///
 /// The head of a response may have 64 KiB and 256 fields. A request that met a connection which the server had just closed is sent once more
 /// on a fresh one, where nothing of it had been sent, or where its method is idempotent and its body is at hand; such retries
-/// are a fifth of all requests at most, and ten a second beside.
+/// are a fifth of all requests at most, and ten a second beside. Proxies that the environment names (`http_proxy` and the like) are not used.
 ///
 /// ```
 /// use dapple_client::Client;

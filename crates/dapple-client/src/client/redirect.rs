@@ -12,11 +12,21 @@ use crate::{Origin, Scheme};
 
 /// A URL of a server.
 pub(super) fn parse(text: &str) -> Result<Url, Error> {
-    let wrong = |why: &str| Error::Url { url: text.to_owned(), why: why.to_owned() };
+    let wrong = |why: &str| Error::Url { url: shown(text), why: why.to_owned() };
     let url =
         Url::parse(text).map_err(|error| wrong(&format!("{error}; write http://HOST/PATH or https://HOST/PATH")))?;
     check(&url).map_err(wrong)?;
     Ok(url)
+}
+
+/// A URL for people to read, without the user and the password that may be in it.
+fn shown(text: &str) -> String {
+    let start = text.find("//").map_or(0, |at| at + 2);
+    let len = text[start..].find(['/', '?', '#']).unwrap_or(text.len() - start);
+    match text[start..start + len].rfind('@') {
+        Some(at) => format!("{}...{}", &text[..start], &text[start + at..]),
+        None => text.to_owned(),
+    }
 }
 
 /// What keeps it from being asked for.
@@ -76,11 +86,14 @@ pub(super) fn next(
     };
     let Some(location) = headers.get(LOCATION) else { return Ok(None) };
     let to = String::from_utf8_lossy(location.as_bytes()).into_owned();
-    let wrong = |why| Error::Redirect { from: from.to_string(), to: to.clone(), why };
-    let url = from.join(&to).map_err(|_| wrong("that is no URL"))?;
+    let wrong = |why| Error::Redirect { from: from.to_string(), to: shown(&to), why };
+    let mut url = from.join(&to).map_err(|_| wrong("that is no URL"))?;
     check(&url).map_err(wrong)?;
     if from.scheme() == "https" && url.scheme() == "http" {
         return Err(wrong("it leaves encryption; ask for that URL itself if this is right"));
+    }
+    if url.fragment().is_none() {
+        url.set_fragment(from.fragment());
     }
     let method = if becomes_get { Method::GET } else { method.clone() };
     Ok(Some(Next { url, method, keeps_body: !becomes_get }))
@@ -165,7 +178,27 @@ mod tests {
         assert_eq!(origin(&parse("http://[::1]/").unwrap(), true).to_string(), "h2c://[::1]:80");
         for text in ["a.test", "/a", "file:///a", "http://me@a.test/", "http://a.test:0/", "http://", "http://a b/"] {
             let said = parse(text).unwrap_err().to_string();
-            assert!(said.contains(text), "{said}");
+            assert!(said.contains(&super::shown(text)), "{said}");
+        }
+    }
+
+    #[test]
+    fn errors_show_no_password() {
+        for text in ["http://a:secret@b.test/x", "http://a:secret@b.test:99999/", "ftp://secret@b.test", "//a:secret@b"]
+        {
+            let message = super::parse(text).unwrap_err().to_string();
+            assert!(!message.contains("secret") && message.contains("b"), "{message}");
+        }
+        assert_eq!(super::shown("http://b.test/@x"), "http://b.test/@x");
+        let error = redirect(302, Method::GET, "https://a.test/", "https://a:secret@b.test/").map(|_| ()).unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn a_fragment_goes_along_unless_there_is_another() {
+        for (to, expected) in [("/b", "https://a.test/b#one"), ("/b#two", "https://a.test/b#two")] {
+            let next = redirect(302, Method::GET, "https://a.test/a#one", to).unwrap().unwrap();
+            assert_eq!(next.url.as_str(), expected);
         }
     }
 }
