@@ -86,7 +86,10 @@ fn callbacks_the_pool_and_block_on_have_the_context() {
             assert_eq!(tokio::runtime::Handle::current().block_on(async { 6 * 7 }), 42);
         });
         pooled.await.unwrap();
+        let handle = dapple::Handle::current();
         let thread = std::thread::spawn(move || {
+            // Other tests of this process have runtimes, too.
+            let _entered = handle.enter();
             let there = dapple::wait(async { tokio::spawn(async { true }).await });
             tx.send(there.unwrap()).unwrap();
         });
