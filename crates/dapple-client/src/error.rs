@@ -1,10 +1,10 @@
-//! Why there is no connection.
+//! The error of a connection that could not be made.
 
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Why there is no connection to a server. Each says what to look at.
+/// The reason why there is no connection to a server. Each message says what to look at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -16,7 +16,7 @@ pub enum ConnectError {
     Unknown {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
     /// No name server answered in time.
@@ -35,17 +35,17 @@ pub enum ConnectError {
         host: String,
         /// The port.
         port: u16,
-        /// What the kernel said of the last address that was tried.
+        /// The kernel's error for the last address that was tried.
         source: io::Error,
     },
-    /// The server could not prove that it is the one that was asked for.
+    /// The certificate of the server does not prove the name that was asked for.
     #[error(
         "the certificate of {host} is not accepted; trust its authority, or ask by the name that it is for: {source}"
     )]
     Certificate {
         /// The name that was asked for.
         host: String,
-        /// What is wrong with it.
+        /// The fault of the certificate.
         source: dapple_tls::Error,
     },
     /// Client and server did not agree on TLS.
@@ -53,11 +53,11 @@ pub enum ConnectError {
     Tls {
         /// The name that was asked for.
         host: String,
-        /// Why.
+        /// The error of TLS.
         source: dapple_tls::Error,
     },
-    /// As many connections and requests as there may be.
-    #[error("as many requests to {host} as there may be; try again later")]
+    /// The limit of requests to the server was reached.
+    #[error("the limit of requests to {host} is reached; try again later")]
     Busy {
         /// The name, or the address.
         host: String,
@@ -67,7 +67,7 @@ pub enum ConnectError {
     Handshake {
         /// The name, or the address.
         host: String,
-        /// Why.
+        /// Hyper's error.
         source: hyper::Error,
     },
     /// There was no connection within the limit, TLS included.
@@ -78,18 +78,4 @@ pub enum ConnectError {
         /// The limit.
         limit: Duration,
     },
-}
-
-/// An error with what is behind it, which hyper's own text leaves out.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        source = cause.source();
-    }
-    text
 }

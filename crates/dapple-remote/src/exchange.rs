@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple_io::time::{Instant, timeout_at};
 use dapple_stage::RemoteError;
-use dapple_tower::{BoxError, Reason, Refused};
+use dapple_tower::{BoxError, Reason, Refused, with_causes};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use super::encoding::Encoding;
 use super::message::{Message, Taken};
 use super::peer::Link;
-use super::peer::connect::{PROBLEM_LEN_MAX, describe};
+use super::peer::connect::PROBLEM_LEN_MAX;
 use super::wire::{Outcome, Problem, SCHEMA, TIME_LEFT};
 
 /// What a request is for, and by when.
@@ -58,7 +58,7 @@ impl Order {
                 Some(Err(mut error)) => {
                     self.link.retire(number);
                     if error.take_message().is_none() && taken.is_taken() {
-                        return Err(RemoteError::Unknown { peer: self.peer(), why: describe(error.error()) }.into());
+                        return Err(RemoteError::Unknown { peer: self.peer(), why: with_causes(error.error()) }.into());
                     }
                 }
             }
@@ -103,7 +103,7 @@ impl Order {
         if outcome == Outcome::Done {
             return body.map_err(|error| match error.is::<LengthLimitError>() {
                 true => RemoteError::Reply(format!("it has more than {len_max} bytes, the limit of this side")).into(),
-                false => RemoteError::Reply(format!("the connection ended in it: {}", describe(&*error))).into(),
+                false => RemoteError::Reply(format!("the connection ended in it: {}", with_causes(&*error))).into(),
             });
         }
         // The header has said what counts; a text that was cut off is no loss.

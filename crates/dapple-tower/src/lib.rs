@@ -14,6 +14,7 @@
 pub mod admission;
 mod backoff;
 pub mod balance;
+mod causes;
 #[doc(hidden)]
 pub mod flights;
 pub mod middleware;
@@ -27,6 +28,8 @@ pub mod throttle;
 pub mod time;
 
 pub use self::backoff::Backoff;
+#[doc(hidden)]
+pub use self::causes::with_causes;
 pub use self::refused::{Reason, Refused};
 #[cfg(dapple_shuttle)]
 pub use self::time::model as time_model;

@@ -1,22 +1,22 @@
-//! Why there is no response, or not all of it.
+//! The error of a request.
 
 use std::time::Duration;
 
+use dapple_tower::with_causes;
 use http::StatusCode;
 
 use crate::ConnectError;
-use crate::error::with_causes;
 
-/// Why a request failed. Each says what to look at.
+/// The reason why a request failed. Each message says what to look at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// This is no URL of HTTP.
     #[error("{url:?} cannot be asked for: {why}")]
     Url {
-        /// What was given.
+        /// The text that was given.
         url: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// There is no connection: the name was not found, the server refused, its certificate is not trusted …
@@ -25,10 +25,10 @@ pub enum Error {
     /// The configuration of TLS is not usable.
     #[error(transparent)]
     Tls(dapple_tls::Error),
-    /// It took too long.
+    /// A time limit was reached.
     #[error("{phase} took longer than {} ms; {} sets the limit", limit.as_millis(), phase.option())]
     TimedOut {
-        /// What did.
+        /// The phase that took too long.
         phase: Phase,
         /// The limit.
         limit: Duration,
@@ -36,7 +36,7 @@ pub enum Error {
     /// The connection ended before the response was complete.
     #[error("the connection ended before the response was complete: {}", with_causes(.0))]
     Broken(#[source] hyper::Error),
-    /// What the server sent is no response of HTTP, or can be read in two ways.
+    /// The response is not valid HTTP, or can be read in two ways.
     #[error("the server's response is malformed: {0}")]
     Malformed(String),
     /// The redirects do not end.
@@ -50,11 +50,11 @@ pub enum Error {
     /// A redirect that is not followed.
     #[error("the redirect from {from} to {to:?} is not followed: {why}")]
     Redirect {
-        /// Whose response it is.
+        /// The URL that answered with the redirect.
         from: String,
         /// Its `Location`.
         to: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// The body is longer than the program takes.
@@ -78,7 +78,7 @@ pub enum Error {
     Status {
         /// The status.
         status: StatusCode,
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
     },
     /// The client does not do this.
@@ -86,7 +86,7 @@ pub enum Error {
     Unsupported(&'static str),
 }
 
-/// What took too long.
+/// A phase with a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
@@ -94,7 +94,7 @@ pub enum Phase {
     Head,
     /// The next piece of a body.
     Read,
-    /// All of it.
+    /// The whole request.
     Whole,
 }
 
@@ -119,7 +119,7 @@ impl std::fmt::Display for Phase {
 }
 
 impl Error {
-    /// What hyper says of a request, told apart.
+    /// Sorts an error of hyper into those of this type.
     pub(super) fn of(error: hyper::Error) -> Error {
         if error.is_parse() {
             return Error::Malformed(with_causes(&error));

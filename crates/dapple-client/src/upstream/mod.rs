@@ -1,15 +1,15 @@
-//! Connections to servers, with limits: what a client and the proxies of the `dapple` command are policies over.
+//! Connections to servers, with limits. The client and the proxies of the `dapple` command are policies over this module.
 //!
 //! ```text
 //!   Hosts    the servers that are in use, and the connections to all of them
-//!   Host     one server: its connections, how many there may be, and who waits
-//!   Turn     a request may go to the server
+//!   Host     one server: its connections, their limits, and the requests that wait
+//!   Turn     permission for one request to a server
 //!   Line     the connection, or the stream of one, that the request goes by
-//!   Lease    what the request has of the server until its response is complete
+//!   Lease    the turn and the connection of a request, until its response is complete
 //! ```
 //!
-//! No future of this module is needed for a connection to go on or to end: dropped, each gives back what it has, and the connection of a
-//! request that is not over ends.
+//! Every future of this module may be dropped at any time. It then gives its turn and its place back, and the connection of an unfinished
+//! request closes.
 
 mod begin;
 mod body;
@@ -28,4 +28,4 @@ pub use self::line::{Line, Respond, Unanswered};
 pub use self::pool::STREAMS_MAX;
 
 pub use crate::connect::{Dial, Rule};
-pub use crate::error::with_causes;
+pub use dapple_tower::with_causes;

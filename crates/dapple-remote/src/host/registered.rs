@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use dapple_stage::panic_message;
-use dapple_tower::{BoxError, Refused};
+use dapple_tower::{BoxError, Refused, with_causes};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower_service::Service;
@@ -17,7 +17,6 @@ use tower_service::Service;
 use super::replicas::Replicas;
 use super::staged::Ended;
 use crate::encoding::Encoding;
-use crate::peer::connect::describe;
 use crate::schema::schema_of;
 use crate::wire::{Outcome, Problem};
 
@@ -135,7 +134,7 @@ fn problem_of(error: BoxError) -> Problem {
     match error.downcast_ref() {
         Some(Ended::Panicked(message)) => Problem::new(Outcome::Panicked, message),
         Some(ended @ Ended::Expired(_)) => Problem::new(Outcome::TimedOut, ended.to_string()),
-        None => Problem::new(Outcome::Failed, describe(&*error)),
+        None => Problem::new(Outcome::Failed, with_causes(&*error)),
     }
 }
 

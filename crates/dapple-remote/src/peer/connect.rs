@@ -9,7 +9,7 @@ use dapple_io::net::TcpStream;
 use dapple_io::time::timeout;
 use dapple_sync::sync::watch;
 use dapple_sync::task::race;
-use dapple_tower::Reason;
+use dapple_tower::{Reason, with_causes};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
@@ -109,10 +109,10 @@ where
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(4 * WINDOW)
         .max_header_list_size(HEADERS_LEN_MAX);
-    let (mut sender, connection) = builder.handshake(stream).await.map_err(|error| describe(&error))?;
+    let (mut sender, connection) = builder.handshake(stream).await.map_err(|error| with_causes(&error))?;
     let _detached = dapple_sched::spawn(drive(connection, Arc::downgrade(link), number));
     let asked = sender.send_request(request(link, HEALTH)).await;
-    let reply = asked.map_err(|error| format!("it does not answer as a stage host: {}", describe(&error)))?;
+    let reply = asked.map_err(|error| format!("it does not answer as a stage host: {}", with_causes(&error)))?;
     match reply.status() {
         StatusCode::OK => Ok(sender),
         status => {
@@ -133,7 +133,7 @@ where
     S: Read + Write + Unpin + Send + 'static,
 {
     if let Err(error) = connection.await {
-        tracing::debug!(error = describe(&error), "a connection to a stage host has ended");
+        tracing::debug!(error = with_causes(&error), "a connection to a stage host has ended");
     }
     if let Some(link) = link.upgrade() {
         link.retire(number);
@@ -171,20 +171,6 @@ fn request(link: &Link, path: &str) -> Request<Message> {
     let uri = http::Uri::builder().scheme(scheme).authority(link.authority.clone()).path_and_query(path);
     *request.uri_mut() = uri.build().expect("the authority was parsed, and the paths are ours");
     request
-}
-
-/// An error of hyper with what is behind it, which its own text leaves out.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let words = inner.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        source = inner.source();
-    }
-    text
 }
 
 /// A host that has gone without a word is noticed so.

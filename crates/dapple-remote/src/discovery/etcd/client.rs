@@ -8,14 +8,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use dapple_io::net::TcpStream;
 use dapple_io::time::timeout;
+use dapple_tower::with_causes;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use serde_json::Value;
-
-use crate::peer::connect::describe;
 
 /// Asks one of the endpoints; the next time another, where that failed.
 pub(super) struct Client {
@@ -110,7 +109,7 @@ async fn ask(endpoint: &str, path: &str, question: &Value) -> Result<Value, Stri
     let response = post(endpoint, path, question).await?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_LEN_MAX).collect().await;
-    let bytes = body.map_err(|error| describe(&*error))?.to_bytes();
+    let bytes = body.map_err(|error| with_causes(&*error))?.to_bytes();
     let answer: Value = serde_json::from_slice(&bytes).map_err(|error| format!("{status}, and no JSON: {error}"))?;
     match answer.get("error").map(|error| error.as_str().map_or_else(|| error.to_string(), str::to_owned)) {
         Some(error) => Err(error),
@@ -124,7 +123,7 @@ async fn post(endpoint: &str, path: &str, question: &Value) -> Result<Response<I
     let mut builder = http1::Builder::new();
     builder.max_headers(100);
     let handshake = builder.handshake::<_, Full<Bytes>>(stream).await;
-    let (mut sender, connection) = handshake.map_err(|error| describe(&error))?;
+    let (mut sender, connection) = handshake.map_err(|error| with_causes(&error))?;
     // It ends when both the reply and who could ask more are gone.
     let _detached = dapple_sched::spawn(connection);
     let mut request = Request::new(Full::new(Bytes::from(question.to_string())));
@@ -133,7 +132,7 @@ async fn post(endpoint: &str, path: &str, question: &Value) -> Result<Response<I
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let host = HeaderValue::from_str(endpoint).map_err(|error| error.to_string())?;
     request.headers_mut().insert(HOST, host);
-    sender.send_request(request).await.map_err(|error| describe(&error))
+    sender.send_request(request).await.map_err(|error| with_causes(&error))
 }
 
 /// A number, which the gateway writes as a text.
