@@ -2,12 +2,12 @@
 //!
 //! | what happened | what follows |
 //! |---|---|
-//! | a redirect | the next request, without what must not go along |
-//! | a connection that was kept had been closed meanwhile, and nothing was sent | the same request on a fresh one |
-//! | the same, and something was sent | the same request on a fresh one, where it is idempotent and its body is at hand |
-//! | all else | the response, or an error |
+//! | a redirect | the next request, without the fields that must not go along |
+//! | a pooled connection turned out to be closed, and nothing was sent | the same request on a fresh connection |
+//! | the same, and something was sent | the same request on a fresh connection, where it is idempotent and its body is at hand |
+//! | anything else | the response, or an error |
 //!
-//! The second and third row happen once for a request, and cost of the budget.
+//! The second and third row happen at most once for a request. Each takes from the budget of retries.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use super::response::Response;
 use super::{Inner, ResponseBody};
 use crate::upstream::{Download, Lease, Line, Turn, Unanswered};
 
-/// When all of it is to be over, and what limit that is.
+/// The time at which the whole request must be over, and the limit that set it.
 pub(super) type Deadline = Option<(Instant, Duration)>;
 
 /// Sends a request, and those to which it is redirected.
@@ -65,9 +65,9 @@ pub(super) async fn send(
     unreachable!("the limit of redirects ends it")
 }
 
-/// Adds the fields that a request needs. Whether its response is to be decompressed.
+/// Adds the fields that a request needs. Returns whether the client decompresses the response.
 fn prepare(inner: &Inner, headers: &mut HeaderMap) -> bool {
-    // Host and length are those of the connection and of the body, whatever the program says.
+    // The client derives host and length from the connection and the body, whatever the program set.
     headers.remove(HOST);
     headers.remove(CONTENT_LENGTH);
     headers.remove(TRANSFER_ENCODING);
@@ -80,14 +80,22 @@ fn prepare(inner: &Inner, headers: &mut HeaderMap) -> bool {
     decodes
 }
 
-/// Takes what is there of a redirect's body: where that is all of it, the connection is kept.
+/// Takes as much of a redirect's body as is there, up to [`DRAINED_MAX`]: where that is all of it, the connection is kept.
 async fn drain(download: &mut Download<Body>) {
+    let mut room = DRAINED_MAX;
     poll_fn(|cx| {
-        while let Poll::Ready(Some(Ok(_))) = Pin::new(&mut *download).poll_frame(cx) {}
+        while room > 0
+            && let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut *download).poll_frame(cx)
+        {
+            room = room.saturating_sub(frame.data_ref().map_or(1, bytes::Bytes::len).max(1));
+        }
         Poll::Ready(())
     })
     .await;
 }
+
+/// Bytes of a redirect's body that are read and dropped, so that a server without an end costs no more.
+const DRAINED_MAX: usize = 64 << 10;
 
 /// A request to one server.
 struct One<'a> {
@@ -99,7 +107,7 @@ struct One<'a> {
 
 type Answered = (http::response::Parts, hyper::body::Incoming, Lease<Body>);
 
-/// Why an attempt came to nothing.
+/// The failure of one attempt.
 struct Missed {
     error: Error,
     /// The body, where the same request may be made again.
@@ -171,11 +179,11 @@ impl One<'_> {
         let value = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
         headers.insert(HOST, value.unwrap_or_else(|| HeaderValue::from_static("")));
         if len == Some(0) && matches!(*self.method, Method::POST | Method::PUT | Method::PATCH) {
-            // Hyper says no length of a body that is empty; some servers want one (RFC 9110, section 8.6).
+            // Hyper sends no length for an empty body; some servers want one (RFC 9110, section 8.6).
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         if len.is_none() {
-            // Otherwise hyper sends no body with a method that mostly has none.
+            // Otherwise hyper sends no body with methods such as GET.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         Ok(request)

@@ -1,4 +1,4 @@
-//! One server: its connections, how many there may be, and who waits.
+//! One server: its connections, their limits, and the requests that wait for one.
 
 use std::fmt;
 use std::future::Future;
@@ -14,10 +14,10 @@ use super::begin::{Opened, begin};
 use super::hosts::{Config, Hosts};
 use super::line::{Kind, Line};
 use super::pool::{Pool, STREAMS_MAX, Sender1};
-use super::sweep::sweep;
+use super::sweep::{Mark, sweep};
 use crate::{ConnectError, Origin, Scheme};
 
-/// One server, as a client knows it.
+/// A server, with the connections to it.
 ///
 /// | field | guarded by | changes |
 /// |---|---|---|
@@ -39,9 +39,9 @@ pub struct Host<B> {
     crowd_len: AtomicUsize,
     freed: Semaphore,
     open: AtomicUsize,
-    /// Only one at a time finds out what is spoken, or opens another connection for many.
+    /// Held by the one request that finds out which version the server speaks, or that opens another connection for many.
     opening: dapple_sync::sync::Mutex<()>,
-    /// What was agreed on last: [`UNKNOWN`] or a version.
+    /// The version of the last connection, or [`UNKNOWN`].
     spoken: AtomicU8,
     is_retired: AtomicBool,
 }
@@ -52,7 +52,7 @@ struct Swept<B> {
     is_crowded: bool,
 }
 
-/// A connection counts as open until this is dropped.
+/// A place among the open connections, until it is dropped.
 #[derive(Debug)]
 pub struct OpenPlace<B>(Arc<Host<B>>);
 
@@ -64,7 +64,7 @@ impl<B> Drop for OpenPlace<B> {
     }
 }
 
-/// A request may go to the server; dropped, it lets the next one.
+/// Permission for one request to the server. Dropped, it lets the next request go.
 #[derive(Debug)]
 pub struct Turn<B> {
     pub(super) host: Arc<Host<B>>,
@@ -99,6 +99,11 @@ impl<B> Host<B> {
         }
     }
 
+    /// Notes that the sweeping task has gone before its end.
+    pub(super) fn is_not_swept(&self) {
+        self.lock().is_swept = false;
+    }
+
     fn lock(&self) -> MutexGuard<'_, Swept<B>> {
         // Nothing that can panic half-way happens under the lock.
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
@@ -131,12 +136,12 @@ impl<B: Send + 'static> Host<B> {
         &self.origin
     }
 
-    /// Connections in all; of HTTP/1.1 those that wait.
+    /// The number of open connections, and of idle ones of HTTP/1.1.
     pub fn connections(&self) -> (usize, usize) {
         (self.open.load(Ordering::Relaxed), self.lock().pool.idle_len())
     }
 
-    /// Is not used any more: what is in flight goes on, and nothing is kept.
+    /// Takes the server out of use: requests in flight go on, and no connection is kept after them.
     pub fn retire(&self) {
         self.is_retired.store(true, Ordering::Relaxed);
         self.with_pool(Pool::clear);
@@ -147,7 +152,7 @@ impl<B: Send + 'static> Host<B> {
         self.is_retired.load(Ordering::Relaxed)
     }
 
-    /// A turn, as soon as there is one.
+    /// Waits for a turn.
     ///
     /// # Cancel safety
     ///
@@ -155,7 +160,7 @@ impl<B: Send + 'static> Host<B> {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Busy`]: too many wait, or this has waited for too long.
+    /// [`ConnectError::Busy`]: too many requests wait, or this one has waited for too long.
     pub async fn turn(self: &Arc<Self>) -> Result<Turn<B>, ConnectError> {
         let permit = match self.turns.clone().try_acquire_owned() {
             Ok(permit) => permit,
@@ -203,7 +208,7 @@ impl<B: Send + 'static> Host<B> {
         ConnectError::Busy { host: self.origin.name().to_owned() }
     }
 
-    /// How long a connection may wait.
+    /// The time that a connection may be idle.
     pub(super) fn idle_max(&self) -> Duration {
         if self.is_retired() { Duration::ZERO } else { self.config.limits.idle_age_max }
     }
@@ -228,7 +233,7 @@ impl<B: Send + 'static> Host<B> {
         self.with_pool(Pool::drop_oldest)
     }
 
-    /// Drops what is too old; false where nothing is left, and the task that asked is to end.
+    /// Drops connections that are too old. Returns false where no connection is left, so that the sweeping task ends.
     pub(super) fn drop_old(&self, age_max: Duration) -> bool {
         self.with_pool(|pool| pool.drop_old(age_max));
         let mut swept = self.lock();
@@ -237,7 +242,7 @@ impl<B: Send + 'static> Host<B> {
         swept.is_swept
     }
 
-    /// Works on the pool, and keeps count of those that wait.
+    /// Changes the pool, and counts the idle connections of all servers.
     pub(super) fn with_pool<T>(&self, work: impl FnOnce(&mut Pool<B>) -> T) -> T {
         let mut swept = self.lock();
         let before = swept.pool.idle_len();
@@ -259,8 +264,8 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// A connection for one request: one that was kept, or one that is made. The second says whether it was kept. With `fresh`, one of HTTP/1.1
-    /// that was not used before, or one of HTTP/2 that is younger. With `hosts`, one that is made has a place among the connections to all.
+    /// Takes a connection from the pool, or makes one; the `bool` is true for one from the pool. With `fresh`, a connection of HTTP/1.1 is new,
+    /// and one of HTTP/2 was made after that time. With `hosts`, a new connection counts against the limit for all servers.
     ///
     /// # Cancel safety
     ///
@@ -268,7 +273,7 @@ where
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// The reason why there is no connection.
     pub async fn line(
         &self,
         hosts: Option<&Hosts<B>>,
@@ -304,7 +309,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// A connection for one request that is kept nowhere: to see whether one can be made.
+    /// Makes a connection for one request, and does not keep it: a check whether the server can be reached.
     ///
     /// # Cancel safety
     ///
@@ -312,7 +317,7 @@ where
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// The reason why there is no connection.
     pub async fn single(self: &Arc<Self>) -> Result<Line<B>, ConnectError> {
         let opened = self.open(self.extra_place(), false).await?;
         Ok(match opened {
@@ -334,17 +339,23 @@ where
         }
         let is_shared = may_share && self.spoken.load(Ordering::Relaxed) != HTTP_1;
         let opening = async {
-            // Others may be finding out at this moment, and what they open may do for all.
-            let _alone = if is_shared { Some(self.opening.lock().await) } else { None };
+            // Another request may be finding out at this moment, and its connection may serve all.
+            let mut alone = if is_shared { Some(self.opening.lock().await) } else { None };
             if is_shared && let Some(line) = self.kept(true, fresh).await {
                 return Ok(Some((line, true)));
+            }
+            // Another request found out meanwhile that each needs a connection of its own, so the next may open one, too.
+            if self.spoken.load(Ordering::Relaxed) == HTTP_1 {
+                alone = None;
             }
             if let Some(hosts) = hosts {
                 hosts.make_room().await.map_err(|()| self.busy())?;
             }
             let Some(place) = self.place() else { return Ok(None) };
             let opened = self.open(place, only_http1).await?;
-            Ok(Some((self.begin(opened, only_http1), false)))
+            let line = self.begin(opened, only_http1);
+            drop(alone);
+            Ok(Some((line, false)))
         };
         let limit = 2 * self.config.dial.limit;
         let late = || ConnectError::TimedOut { host: self.origin.name().to_owned(), limit };
@@ -357,7 +368,7 @@ where
     }
 
     async fn kept(&self, may_share: bool, fresh: Option<Instant>) -> Option<Line<B>> {
-        // One whose server does not take the rest of the last request is not waited for any longer than one that is made.
+        // A server may be slow to take the rest of the last request. The wait for it has the limit of a new connection.
         let limit = self.config.dial.limit;
         while may_share && let Some(mut stream) = self.with_pool(|pool| pool.share(fresh)) {
             if matches!(timeout(limit, stream.sender.ready()).await, Ok(Ok(()))) {
@@ -386,7 +397,7 @@ where
         }
         // It begins here and not where a connection comes back: that may be a place without a runtime.
         if !std::mem::replace(&mut self.lock().is_swept, true) {
-            self.config.spawn.spawn(sweep(Arc::downgrade(self)));
+            self.config.spawn.spawn(sweep(Mark(Arc::downgrade(self))));
         }
         match opened {
             Opened::Http1(sender) => Line(Kind::One(sender)),
@@ -410,7 +421,7 @@ impl<B> fmt::Debug for Host<B> {
     }
 }
 
-/// A request waits until this is dropped.
+/// Counts a request as waiting until it is dropped.
 struct Waiting<'a> {
     count: &'a AtomicUsize,
     before: usize,
@@ -428,7 +439,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What [`Host::spoken`] says.
+/// The values of `Host::spoken`.
 const UNKNOWN: u8 = 0;
 const HTTP_1: u8 = 1;
 const HTTP_2: u8 = 2;

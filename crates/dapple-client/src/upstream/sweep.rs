@@ -1,4 +1,4 @@
-//! Closing the connections to a server that have waited for too long.
+//! The task that closes connections to a server after they were idle for too long.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,14 +11,25 @@ use dapple_sched::Handle;
 
 use super::Host;
 
+/// The mark that a host is swept. Where a runtime drops the task before its end, the next connection starts another one.
+pub(super) struct Mark<B>(pub(super) Weak<Host<B>>);
+
+impl<B> Drop for Mark<B> {
+    fn drop(&mut self) {
+        if let Some(host) = self.0.upgrade() {
+            host.is_not_swept();
+        }
+    }
+}
+
 /// Looks after a host's connections for as long as there are any in its pool, so that an idle program has no timer. When the runtime
 /// closes, so do the connections.
-pub(super) async fn sweep<B: Send + 'static>(host: Weak<Host<B>>) {
+pub(super) async fn sweep<B: Send + 'static>(mut mark: Mark<B>) {
     let handle = Handle::current();
     let mut closing = pin!(handle.closing());
     let mut is_closing = false;
     loop {
-        let Some(age_max) = host.upgrade().map(|host| host.idle_max()) else { return };
+        let Some(age_max) = mark.0.upgrade().map(|host| host.idle_max()) else { return };
         let mut pause = pin!(sleep((age_max / 4).clamp(PAUSE_MIN, PAUSE_MAX)));
         // Also a runtime that closes is left to what is in flight for as long as the pause.
         is_closing = poll_fn(|cx| {
@@ -28,9 +39,11 @@ pub(super) async fn sweep<B: Send + 'static>(host: Weak<Host<B>>) {
             pause.as_mut().poll(cx).map(|()| is_closing)
         })
         .await;
-        let Some(host) = host.upgrade() else { return };
+        let Some(host) = mark.0.upgrade() else { return };
         // What is in flight has the connection to its end.
         if !host.drop_old(if is_closing { Duration::ZERO } else { age_max }) {
+            // Another task may sweep it from here on.
+            mark.0 = Weak::new();
             return;
         }
     }

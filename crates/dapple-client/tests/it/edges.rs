@@ -7,7 +7,7 @@ use std::time::Duration;
 use dapple_client::{Body, Client, Request};
 use http_body_util::{BodyExt, Empty, Full};
 
-use crate::support::{After, Site, reply, run, scripted};
+use crate::support::{After, Site, reply, run, scripted, until};
 
 #[test]
 fn a_runtime_that_closes_is_not_spun_by_a_request_in_flight() {
@@ -18,6 +18,26 @@ fn a_runtime_that_closes_is_not_spun_by_a_request_in_flight() {
     let response = runtime.block_on(runtime.spawn(asking)).unwrap();
     let report = runtime.shutdown(Duration::from_millis(100));
     assert_eq!(report.workers_stuck, 0);
+    drop(response);
+}
+
+#[test]
+fn connections_that_wait_are_closed_in_time_after_another_runtime_has_ended() {
+    let client = Client::builder().idle_timeout(Duration::from_millis(50)).build().unwrap();
+    // The connection of the first response is in use until its runtime has ended.
+    let half = (vec!["HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345"], After::Hold);
+    let url = scripted(vec![half, (vec!["HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntext"], After::Hold)]);
+    let runtime = dapple::builder().workers(1).build().unwrap();
+    let asking = {
+        let (client, url) = (client.clone(), url.clone());
+        async move { client.get(&url).await.unwrap() }
+    };
+    let response = runtime.block_on(runtime.spawn(asking)).unwrap();
+    drop(runtime);
+    run(async move {
+        client.get(&url).await.unwrap().text().await.unwrap();
+        until(|| client.connections().1 == 0).await;
+    });
     drop(response);
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dapple::sync::Semaphore;
 use dapple_client::{Client, ConnectError, Error, Phase, Request};
 
-use crate::support::{After, Site, reply, run, scripted, until};
+use crate::support::{After, Site, passed_on, reply, run, scripted, until};
 
 /// Without encryption, and where the client learns only from the server that one connection does not do for all.
 #[test]
@@ -43,6 +43,37 @@ fn requests_beyond_the_limit_of_connections_wait_for_their_turn() {
                 assert_eq!(asked.await.unwrap(), "done");
             }
             assert_eq!((most.load(Ordering::SeqCst), site.connections()), (2, 2), "{scheme}");
+        }
+    });
+}
+
+/// The server agrees to HTTP/1.1 on the first connection; the others get no answer until all of them have come.
+#[test]
+fn connections_to_an_encrypted_server_of_http1_open_side_by_side() {
+    run(async {
+        let gate = Arc::new(Semaphore::new(0));
+        let site = Site::start_with(&["http/1.1"], {
+            let gate = gate.clone();
+            move |_| {
+                let gate = gate.clone();
+                async move {
+                    gate.acquire().await.unwrap().forget();
+                    reply(200, "done")
+                }
+            }
+        });
+        let client = Client::builder().tls(site.tls.clone()).build().unwrap();
+        let url = format!("https://localhost:{}/", passed_on(site.addr, 4));
+        let asked: Vec<_> = (0..4)
+            .map(|_| {
+                let (client, url) = (client.clone(), url.clone());
+                dapple::spawn(async move { client.get(&url).await.unwrap().text().await.unwrap() })
+            })
+            .collect();
+        until(|| site.connections() == 4).await;
+        gate.add_permits(4);
+        for asked in asked {
+            assert_eq!(asked.await.unwrap(), "done");
         }
     });
 }

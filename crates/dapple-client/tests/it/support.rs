@@ -116,6 +116,35 @@ pub(crate) fn scripted(scripts: Vec<(Vec<&'static str>, After)>) -> String {
     url
 }
 
+/// A port that leads to a server: the first connection at once, the others after `len` connections have come.
+pub(crate) fn passed_on(to: SocketAddr, len: usize) -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let mut held = Vec::new();
+        for number in 0..len {
+            let Ok((stream, _)) = listener.accept() else { return };
+            match number {
+                0 => join(stream, to),
+                _ => held.push(stream),
+            }
+        }
+        held.into_iter().for_each(|stream| join(stream, to));
+    });
+    port
+}
+
+/// Copies between a connection and a new one to a server, until both have ended.
+fn join(near: std::net::TcpStream, to: SocketAddr) {
+    let far = std::net::TcpStream::connect(to).unwrap();
+    for (mut from, mut into) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+        thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut into);
+            let _ = into.shutdown(std::net::Shutdown::Write);
+        });
+    }
+}
+
 /// What becomes of a connection behind its last reply.
 pub(crate) enum After {
     Close,
