@@ -13,13 +13,13 @@ use dapple_tls::rustls::Error::{InvalidCertificate, NoCertificatesPresented};
 
 use crate::{ConnectError, Origin, Scheme, Stream};
 
-/// Says of each address of a host whether it may be connected to.
+/// Decides for each address of a host whether the client may connect to it.
 pub type Rule = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
 
 /// How connections are made.
 #[derive(Clone)]
 pub struct Dial {
-    /// For HTTP/2 or HTTP/1.1, and for what is HTTP/1.1 only.
+    /// The configurations of TLS: for HTTP/2 or HTTP/1.1, and for HTTP/1.1 only.
     tls: Option<[TlsConnector; 2]>,
     pub(crate) limit: Duration,
     pub(crate) rule: Option<Rule>,
@@ -44,8 +44,8 @@ impl Dial {
         self
     }
 
-    /// Looks the host up, races those of its addresses that are allowed, and does the handshake of TLS; all of it within the limit.
-    /// What the rule has judged is what is connected to: there is no second look-up.
+    /// Looks the host up, races the addresses that the rule allows, and does the handshake of TLS; all of it within the limit. It connects to
+    /// the very addresses that the rule saw: there is no second look-up.
     ///
     /// # Cancel safety
     ///

@@ -20,8 +20,7 @@ use crate::{ConnectError, Origin, Stream};
 ///
 /// With `https`, HTTP/2 and HTTP/1.1 are offered, in this order (ALPN). TLS sessions of the last 256 servers are resumed.
 ///
-/// With the feature `hyper-util` it makes connections for hyper-util's client, by which pool, HTTP/1.1 and HTTP/2 run without tokio's
-/// runtime:
+/// With the feature `hyper-util` it makes the connections of hyper-util's client, which then runs without tokio's runtime:
 ///
 /// ```
 /// # #[cfg(feature = "hyper-util")] {
@@ -110,7 +109,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A connection on its way: what [`Connector`] returns as a service.
+/// The future that [`Connector`] returns as a service.
 ///
 /// # Cancel safety
 ///

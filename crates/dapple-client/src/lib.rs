@@ -12,7 +12,7 @@ mod connector;
 mod error;
 mod origin;
 mod stream;
-/// What the proxies of the `dapple` command share with the client, and no stable interface.
+/// The engine that the proxies of the `dapple` command share with the client. No stable interface.
 #[doc(hidden)]
 pub mod upstream;
 

@@ -1,4 +1,4 @@
-//! Where a connection leads, and what is spoken there.
+//! The server of a connection, and its protocol.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::ConnectError;
 /// A server: scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// What is spoken there.
+    /// The protocol.
     pub scheme: Scheme,
     /// In lower case; an address of IPv6 in brackets.
     pub host: String,
@@ -18,7 +18,7 @@ pub struct Origin {
     pub port: u16,
 }
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// HTTP/1.1 without encryption.
@@ -52,7 +52,7 @@ impl Origin {
         Ok(Origin { scheme, host: authority.host().to_ascii_lowercase(), port })
     }
 
-    /// Host and port as `Host` has them: without the port that is understood.
+    /// Host and port for the field `Host`: without the default port of the scheme.
     ///
     /// # Errors
     ///
@@ -65,12 +65,12 @@ impl Origin {
         Authority::try_from(text)
     }
 
-    /// The host as look-ups have it: an address without brackets.
+    /// The host for a look-up: an address of IPv6 has no brackets.
     pub fn name(&self) -> &str {
         self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&self.host)
     }
 
-    /// The host as certificates have it: a name without the dot that says that it is a full one.
+    /// The host for a certificate: a name without the dot at its end.
     pub(crate) fn certified_name(&self) -> &str {
         self.name().strip_suffix('.').unwrap_or(self.name())
     }

@@ -35,7 +35,7 @@ impl Stream {
         }
     }
 
-    /// What TLS knows of the connection; `None` without TLS.
+    /// The state of TLS; `None` without TLS.
     pub fn tls(&self) -> Option<&TlsStream<TcpStream>> {
         match &self.0 {
             Kind::Plain(_) => None,

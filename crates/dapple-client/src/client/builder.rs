@@ -1,4 +1,4 @@
-//! What of a client can be chosen.
+//! The builder of a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,14 +48,15 @@ impl ClientBuilder {
         }
     }
 
-    /// Trusts the certificates, and shows the client's own, that this has; those that Mozilla trusts if not set. ALPN is set here.
+    /// Takes the trusted certificates, and the client's own, from this; if not set, the client trusts those that Mozilla trusts. The client
+    /// sets ALPN.
     #[must_use]
     pub fn tls(mut self, tls: TlsConnector) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Connections to one server, 1 at least. Requests beyond wait until one is free, in order.
+    /// The limit of connections to one server, at least 1. Further requests wait in order until one is free.
     #[must_use]
     pub fn connections_per_host(mut self, max: usize) -> Self {
         self.limits.connections_max = max.max(1);
@@ -97,7 +98,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How long all of it may take: waiting for a connection, redirects, and the body of the response.
+    /// How long the whole request may take: the wait for a connection, redirects, and the body of the response.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = Some(limit.min(FOREVER));
@@ -129,8 +130,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether gzip, Brotli and Zstandard are asked for and decompressed; on if not set. A request with `Accept-Encoding` or `Range` of its
-    /// own gets its response as it comes.
+    /// Whether the client asks for gzip, Brotli and Zstandard, and decompresses; on if not set. A request with its own `Accept-Encoding` or
+    /// `Range` gets its response unchanged.
     #[cfg(feature = "decompression")]
     #[must_use]
     pub fn decompress(mut self, is_on: bool) -> Self {
@@ -138,14 +139,14 @@ impl ClientBuilder {
         self
     }
 
-    /// What `User-Agent` says; `dapple/` and the version if not set.
+    /// The value of `User-Agent`; `dapple/` and the version if not set.
     #[must_use]
     pub fn user_agent(mut self, value: HeaderValue) -> Self {
         self.options.user_agent = value;
         self
     }
 
-    /// The client. It needs a runtime only when it is asked.
+    /// Makes the client. Only its requests need a runtime.
     ///
     /// # Errors
     ///
@@ -161,5 +162,5 @@ impl ClientBuilder {
     }
 }
 
-/// A limit that is as good as none, and that a clock can still express: a century.
+/// The longest limit, a century: longer ones may be more than a clock can express.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -7,14 +7,14 @@ use zstd::stream::raw::{DParameter, InBuffer, Operation, OutBuffer};
 
 use super::Error;
 
-/// A body on its way out of its coding.
+/// The decoder of one body.
 pub(super) struct Decoder {
     state: State,
     coding: Coding,
     input: Bytes,
     /// Some input has come.
     is_begun: bool,
-    /// What came so far is whole.
+    /// The input so far ends at the end of a frame or member.
     is_whole: bool,
     /// Output may come without input.
     has_more: bool,
@@ -29,7 +29,7 @@ enum State {
 type BrotliState =
     brotli::BrotliState<brotli::enc::StandardAlloc, brotli::enc::StandardAlloc, brotli::enc::StandardAlloc>;
 
-/// How far one step came.
+/// The result of one step.
 struct Step {
     read: usize,
     written: usize,
@@ -37,7 +37,7 @@ struct Step {
 }
 
 impl Decoder {
-    /// For what `Content-Encoding` says; `None` for what is no coding that is known here, or several.
+    /// A decoder for a value of `Content-Encoding`; `None` for several codings, or one that is not known here.
     pub(super) fn of(name: &[u8]) -> Option<Decoder> {
         let name = std::str::from_utf8(name).ok()?.trim().to_ascii_lowercase();
         let name = if name == "x-gzip" { "gzip" } else { &name };
@@ -66,7 +66,7 @@ impl Decoder {
 
     /// The next piece; an empty one where more input is needed.
     pub(super) fn next(&mut self) -> Result<Bytes, Error> {
-        // What is whole has nothing more; zstd would begin another frame.
+        // A complete input has no more output; zstd would begin another frame.
         while !self.input.is_empty() || (self.has_more && !self.is_whole) {
             let mut piece = vec![0; PIECE_LEN];
             let step = self.step(&mut piece).ok_or_else(|| self.wrong())?;
@@ -134,7 +134,7 @@ impl Decoder {
     }
 }
 
-/// What comes out at a time.
+/// The size of one piece of output.
 const PIECE_LEN: usize = 16 << 10;
 
 /// Windows of 8 MiB, as all receivers of HTTP are to take (RFC 9659); larger ones are memory that a server could make a client hold.

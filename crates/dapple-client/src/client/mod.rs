@@ -91,7 +91,7 @@ struct Options {
 }
 
 impl Drop for Inner {
-    /// Connections that wait hold their server, and with it themselves.
+    /// Retires all servers, because an idle connection holds its server and thereby itself.
     fn drop(&mut self) {
         self.hosts.retire();
     }

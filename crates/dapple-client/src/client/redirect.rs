@@ -29,7 +29,7 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// What keeps it from being asked for.
+/// Checks that a URL can be requested. The error says why not.
 fn check(url: &Url) -> Result<(), &'static str> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err("its scheme is neither `http` nor `https`");
@@ -64,14 +64,14 @@ pub(super) fn uri(url: &Url, is_h2: bool) -> Result<Uri, Error> {
     text.parse().map_err(|error| Error::Url { url: url.to_string(), why: format!("{error}") })
 }
 
-/// A request that is made where another one led.
+/// The request that follows a redirect.
 pub(super) struct Next {
     pub(super) url: Url,
     pub(super) method: Method,
     pub(super) keeps_body: bool,
 }
 
-/// Where a response leads; `None` where it is no redirect.
+/// The next request after a redirect; `None` where the response is no redirect.
 pub(super) fn next(
     status: StatusCode,
     headers: &HeaderMap,
@@ -99,7 +99,7 @@ pub(super) fn next(
     Ok(Some(Next { url, method, keeps_body: !becomes_get }))
 }
 
-/// Takes out of a request what does not go along.
+/// Removes the fields that must not go to the next server.
 pub(super) fn strip(headers: &mut HeaderMap, from: &Url, next: &Next) {
     if from.origin() != next.url.origin() {
         for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, HOST] {

@@ -1,4 +1,4 @@
-//! What a request carries.
+//! The body of a request.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,19 +10,19 @@ use bytes::Bytes;
 use dapple_tower::BoxError;
 use hyper::body::{Frame, SizeHint};
 
-/// The body of a request: nothing, bytes, or any `http_body::Body`, whose trailers go along. Made by `Into` of texts and bytes.
+/// The body of a request: nothing, bytes, or any `http_body::Body` together with its trailers. Texts and bytes convert with `Into`.
 #[derive(Default)]
 pub struct Body {
     kind: Kind,
     fate: Arc<Fate>,
 }
 
-/// What became of a body that hyper has.
+/// The fate of a body that hyper holds.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
     /// Hyper has taken all of it.
     is_taken: AtomicBool,
-    /// Why there is no more of it. Hyper does not always pass it on.
+    /// The error that ended it. Hyper does not always pass it on.
     error: Mutex<Option<BoxError>>,
 }
 
@@ -43,7 +43,7 @@ enum Kind {
     Empty,
     Whole(Bytes),
     Stream(Pin<Box<dyn hyper::body::Body<Data = Bytes, Error = BoxError> + Send>>),
-    /// What was in it has been sent.
+    /// All of it was sent.
     Over,
 }
 
@@ -62,7 +62,7 @@ impl Body {
         Body { kind: Kind::Stream(Box::pin(Mapped { body: Box::pin(body) })), fate: Arc::default() }
     }
 
-    /// The same once more; `None` where it comes in pieces.
+    /// A copy for another attempt; `None` where the body comes in pieces.
     pub(super) fn again(&self) -> Option<Body> {
         let kind = match &self.kind {
             Kind::Empty => Kind::Empty,
@@ -72,7 +72,7 @@ impl Body {
         Some(Body { kind, fate: Arc::default() })
     }
 
-    /// Where it is seen what becomes of it.
+    /// A view of its fate.
     pub(super) fn fate(&self) -> Arc<Fate> {
         // Hyper does not ask for a body that is empty.
         self.fate.is_taken.store(hyper::body::Body::is_end_stream(self), Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// A body whose errors are boxed.
+/// A body with boxed errors.
 struct Mapped<B> {
     body: Pin<Box<B>>,
 }

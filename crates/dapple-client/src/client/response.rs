@@ -1,4 +1,4 @@
-//! A response whose head is there.
+//! The response to a request.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use url::Url;
 
 use super::{Error, ResponseBody};
 
-/// A response. Its body is on its way.
+/// A response: its head is complete, its body may still arrive.
 #[derive(Debug)]
 pub struct Response {
     head: Parts,
@@ -58,12 +58,12 @@ impl Response {
         &self.head.headers
     }
 
-    /// What was asked for last: after redirects another URL than that of the request.
+    /// The URL of the last request: after redirects not the first one.
     pub fn url(&self) -> &str {
         self.url.as_str()
     }
 
-    /// The fields behind the body, once [`chunk`](Response::chunk) has returned `None`.
+    /// The trailers, after [`chunk`](Response::chunk) has returned `None`.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         self.trailers.as_ref()
     }
@@ -131,7 +131,7 @@ impl Response {
         Ok(all.freeze())
     }
 
-    /// The whole body as UTF-8; what is none becomes U+FFFD.
+    /// The whole body as UTF-8; invalid bytes become U+FFFD.
     ///
     /// # Cancel safety
     ///

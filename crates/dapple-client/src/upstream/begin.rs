@@ -15,14 +15,14 @@ use super::pool::{STREAMS_MAX, Sender1, Sender2};
 use super::{Host, OpenPlace};
 use crate::{ConnectError, Scheme, Stream};
 
-/// What is spoken on a connection, and by what.
+/// The sending half of a new connection, by version.
 pub(super) enum Opened<B> {
     Http1(Sender1<B>),
     /// With how many requests at a time the server allows.
     Http2(Sender2<B>, Arc<AtomicUsize>),
 }
 
-/// Speaks on a connection what was agreed on. It counts as open until its task has ended.
+/// Begins the version of HTTP that both sides agreed on. The connection counts as open until its task has ended.
 pub(super) async fn begin<B>(
     host: &Arc<Host<B>>,
     stream: Stream,
@@ -78,13 +78,13 @@ where
 const HEAD_MAX: usize = 64 * 1024;
 const FIELDS_MAX: usize = 256;
 
-/// What of a response may come before the program takes it: of one, and of all on a connection.
+/// Bytes of a response that may arrive before the program takes them: for one stream, and for all of a connection.
 const WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// What of a request's body waits in hyper's buffer to be sent.
+/// Bytes of a request's body that may wait in hyper's buffer.
 const SEND_BUFFER_MAX: usize = 64 << 10;
 
-/// While a request is in flight, a server that is gone without a word is noticed.
+/// PING while a request is in flight, so that a server that vanished is noticed.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PONG_MAX: Duration = Duration::from_secs(10);

@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::lease::Lease;
 
-/// A body as it comes. When it is complete its connection is kept for the next request; when it is dropped before, the connection, or the
-/// stream on it, ends. It is read when the program takes it, so a slow reader slows the server down.
+/// The body of a response. At its end the connection is kept for the next request. Dropped before its end, it closes the connection, or the
+/// stream on it. It reads only when the program asks for more, so a slow reader slows the server down.
 pub struct Download<B> {
     incoming: Incoming,
     patience: Pin<Box<Sleep>>,
@@ -21,7 +21,7 @@ pub struct Download<B> {
     lease: Lease<B>,
 }
 
-/// Why a body did not come to its end.
+/// The reason why a body ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
@@ -42,7 +42,7 @@ impl<B: Send + 'static> Download<B> {
         Download { incoming, patience: Box::pin(sleep(pause_max)), pause_max, lease }
     }
 
-    /// What the request has of the server.
+    /// The connection, and the place that the request has at the server.
     pub fn lease(&self) -> &Lease<B> {
         &self.lease
     }

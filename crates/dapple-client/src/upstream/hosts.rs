@@ -1,4 +1,4 @@
-//! The servers that are in use, and what they have in common.
+//! The servers in use, and their common configuration.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,12 +14,12 @@ use super::Dial;
 use super::host::Host;
 use crate::Origin;
 
-/// What all servers of one client have in common.
+/// The configuration that all servers of one client share, and the counts of their connections.
 #[derive(Debug)]
 pub struct Config {
     /// How connections are made.
     pub dial: Dial,
-    /// How many there may be.
+    /// How many connections there may be.
     pub limits: Limits,
     /// Where their tasks run.
     pub spawn: Spawn,
@@ -36,13 +36,13 @@ pub struct Limits {
     pub total_max: usize,
     /// Connections of HTTP/1.1 to one server that wait for a request; more are closed.
     pub idle_max: usize,
-    /// The same of all servers.
+    /// The same limit for all servers together.
     pub idle_total_max: usize,
     /// How long a connection waits for its next request.
     pub idle_age_max: Duration,
     /// Requests that wait for their turn at one server.
     pub waiting_max: usize,
-    /// How long they wait; `None` for as long as they are.
+    /// How long they wait; `None`: without a limit.
     pub wait_max: Option<Duration>,
 }
 
@@ -58,7 +58,7 @@ pub enum Spawn {
 }
 
 impl Spawn {
-    /// Starts a task that is not waited for.
+    /// Starts a detached task.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(match self {
             Spawn::Current => dapple_sched::spawn_balanced(task),
@@ -69,7 +69,7 @@ impl Spawn {
 }
 
 impl Config {
-    /// With no connection so far.
+    /// A configuration, with no connection so far.
     pub fn new(dial: Dial, limits: Limits, spawn: Spawn) -> Arc<Config> {
         Arc::new(Config { dial, limits, spawn, open: AtomicUsize::new(0), idle: AtomicUsize::new(0) })
     }
@@ -91,12 +91,12 @@ pub struct Hosts<B> {
 
 struct ByOrigin<B> {
     hosts: HashMap<Origin, Arc<Host<B>>>,
-    /// At this length those that are not in use are forgotten.
+    /// At this length the map drops servers that are not in use.
     prune_at: usize,
 }
 
 impl<B: Send + 'static> Hosts<B> {
-    /// None so far.
+    /// An empty map.
     pub fn new(config: Arc<Config>) -> Hosts<B> {
         Hosts { config, by_origin: Mutex::new(ByOrigin { hosts: HashMap::new(), prune_at: PRUNE_MIN }) }
     }
@@ -116,7 +116,7 @@ impl<B: Send + 'static> Hosts<B> {
         host
     }
 
-    /// Connections to all servers, and those that wait for a request.
+    /// The number of connections to all servers, and of idle ones.
     pub fn connections(&self) -> (usize, usize) {
         (self.config.open.load(Ordering::Relaxed), self.config.idle.load(Ordering::Relaxed))
     }
@@ -127,13 +127,12 @@ impl<B: Send + 'static> Hosts<B> {
         hosts.iter().for_each(|host| host.retire());
     }
 
-    /// What all servers have in common.
+    /// The configuration that all servers share.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Waits until there are fewer connections than there may be to all servers. Where all are taken, idle ones give way; that takes them a
-    /// moment.
+    /// Waits until the limit for all servers allows another connection. At the limit it closes an idle one, which takes a moment to end.
     ///
     /// # Cancel safety
     ///
@@ -141,7 +140,7 @@ impl<B: Send + 'static> Hosts<B> {
     ///
     /// # Errors
     ///
-    /// All are in use.
+    /// All connections are in use.
     pub async fn make_room(&self) -> Result<(), ()> {
         for _ in 0..PLACE_TRIES {
             if self.config.open.load(Ordering::Relaxed) < self.config.limits.total_max {
@@ -166,9 +165,9 @@ impl<B> fmt::Debug for Hosts<B> {
     }
 }
 
-/// So many servers are remembered, in use or not.
+/// The map holds this many servers before it drops unused ones.
 const PRUNE_MIN: usize = 64;
 
-/// How often, and after which pause, a place among the connections is tried for.
+/// Attempts to find room for a connection, and the pause between them.
 const PLACE_TRIES: u32 = 50;
 const PLACE_PAUSE: Duration = Duration::from_millis(2);

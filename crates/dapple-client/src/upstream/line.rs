@@ -12,21 +12,21 @@ use super::Turn;
 use super::lease::Lease;
 use super::pool::{Pool, Sender1, Stream};
 
-/// A connection for one request. It asks for another form of the head by version, so look at [`is_h2`](Line::is_h2).
+/// A connection for one request. The form of the head depends on the version, see [`is_h2`](Line::is_h2).
 pub struct Line<B>(pub(super) Kind<B>);
 
-/// By which version.
+/// The version, with its sender.
 pub(super) enum Kind<B> {
     One(Sender1<B>),
     Many(Stream<B>),
 }
 
-/// Resolves to a response, or says how far the request came. Dropped, it ends the request.
+/// A future of the response. Its error says whether the request was sent. Dropped, it cancels the request.
 pub type Respond<B> = Pin<Box<dyn Future<Output = Result<Response<Incoming>, Unanswered<B>>> + Send>>;
 
-/// Why there is no response.
+/// The reason why there is no response.
 pub struct Unanswered<B> {
-    /// What hyper says.
+    /// Hyper's error.
     pub error: hyper::Error,
     /// The request, where nothing of it has left this machine.
     pub unsent: Option<Box<Request<B>>>,
@@ -43,8 +43,8 @@ where
         matches!(self.0, Kind::Many(_))
     }
 
-    /// Hands the request to its connection. One that ends in this very moment may miss it in its queue, where it then is for as long as
-    /// there is a sender; so none is kept of a connection that has ended.
+    /// Hands the request to its connection. A connection that ends at this moment may leave the request in its queue for as long as a sender
+    /// exists, so no sender of an ended connection is kept.
     pub fn send(self, request: Request<B>, turn: Turn<B>) -> (Respond<B>, Lease<B>) {
         match self.0 {
             Kind::One(mut sender) => {

@@ -10,7 +10,7 @@ use hyper::client::conn::{http1, http2};
 pub(super) type Sender1<B> = http1::SendRequest<B>;
 pub(super) type Sender2<B> = http2::SendRequest<B>;
 
-/// All of them.
+/// The connections to one server.
 pub(super) struct Pool<B> {
     idle: Vec<Idle<B>>,
     shared: Vec<Shared<B>>,
@@ -25,7 +25,7 @@ struct Idle<B> {
 struct Shared<B> {
     sender: Sender2<B>,
     streams: Arc<AtomicUsize>,
-    /// What the server allows, as it said last.
+    /// The number of streams that the server allows, from its last SETTINGS.
     streams_max: Arc<AtomicUsize>,
     opened: Instant,
     used: Instant,
@@ -50,7 +50,7 @@ impl<B> Default for Pool<B> {
 }
 
 impl<B> Pool<B> {
-    /// The connection of HTTP/1.1 that was used last: the others may get too old.
+    /// Takes the connection of HTTP/1.1 that was used last, so that the others become old enough to be closed.
     pub(super) fn take(&mut self) -> Option<Sender1<B>> {
         while let Some(idle) = self.idle.pop() {
             if !idle.sender.is_closed() {
@@ -87,7 +87,7 @@ impl<B> Pool<B> {
         stream
     }
 
-    /// Closes the oldest that waits. False where none does.
+    /// Closes the connection that was idle longest. False where none is idle.
     pub(super) fn drop_oldest(&mut self) -> bool {
         let is_any = !self.idle.is_empty();
         if is_any {
@@ -96,23 +96,23 @@ impl<B> Pool<B> {
         is_any
     }
 
-    /// Lets those of HTTP/2 go that have ended.
+    /// Drops the connections of HTTP/2 that have ended.
     pub(super) fn drop_closed(&mut self) {
         self.shared.retain(|shared| !shared.sender.is_closed());
     }
 
-    /// Connections of HTTP/1.1 that wait.
+    /// The number of idle connections of HTTP/1.1.
     pub(super) fn idle_len(&self) -> usize {
         self.idle.len()
     }
 
-    /// Lets all go, once what is in flight has ended.
+    /// Drops all connections. Each closes after its last request in flight has ended.
     pub(super) fn clear(&mut self) {
         self.idle.clear();
         self.shared.clear();
     }
 
-    /// Drops what is closed or has waited for too long.
+    /// Drops connections that are closed or were idle for longer than `age_max`.
     pub(super) fn drop_old(&mut self, age_max: Duration) {
         self.idle.retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < age_max);
         self.shared.retain_mut(|shared| {
