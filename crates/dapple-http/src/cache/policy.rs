@@ -27,6 +27,7 @@ pub struct Policy {
     stale_if_error_ms: u64,
     stale_while_revalidate_ms: u64,
     for_authorized: bool,
+    is_guess: bool,
 }
 
 /// What may be done with a stored response for one request.
@@ -71,7 +72,8 @@ impl Policy {
             return None;
         }
         let lifetime_ms = lifetime_ms(&control, has_expires, is_heuristic || control.public, response, reception);
-        let policy = Policy::with(&control, lifetime_ms, response, reception);
+        let is_guess = !has_expires && !is_shared && control.max_age_s.is_none();
+        let policy = Policy { is_guess, ..Policy::with(&control, lifetime_ms, response, reception) };
         let can_be_validated = response.contains_key(ETAG) || response.contains_key(LAST_MODIFIED);
         let may_be_stale = policy.stale_if_error_ms > 0 || policy.stale_while_revalidate_ms > 0;
         (policy.is_fresh(reception.received_ms) || can_be_validated || may_be_stale).then_some(policy)
@@ -88,6 +90,7 @@ impl Policy {
             stale_if_error_ms: 1_000 * control.stale_if_error_s.unwrap_or(0),
             stale_while_revalidate_ms: 1_000 * control.stale_while_revalidate_s.unwrap_or(0),
             for_authorized: control.public || control.s_maxage_s.is_some() || control.must_revalidate,
+            is_guess: false,
         }
     }
 
@@ -123,6 +126,12 @@ impl Policy {
     /// Whether an origin that cannot be reached has to be reported as 504 (section 5.2.2.2).
     pub fn is_never_stale(&self) -> bool {
         self.never_stale
+    }
+
+    /// Whether the response says neither how long it is fresh nor that it is the same for all users. It may depend on cookies then, also
+    /// where `Vary` does not name them: many servers rely on caches to leave such responses alone.
+    pub fn is_guess(&self) -> bool {
+        self.is_guess
     }
 
     /// Whether requests with `Authorization` may be answered with it (section 3.5, kept more strictly: also where the stored

@@ -1,7 +1,7 @@
 //! For which requests a response stands: `Vary` (RFC 9111, section 4.1).
 
 use http::HeaderMap;
-use http::header::{HeaderName, VARY};
+use http::header::{COOKIE, HeaderName, VARY};
 
 use crate::Fields;
 
@@ -29,6 +29,15 @@ impl Selection {
             }
         }
         Some(Selection { fields })
+    }
+
+    /// The same, and the cookies of the request: for a response that does not say that it is the same for all users.
+    #[must_use]
+    pub fn with_cookies(mut self, request: Fields<'_>) -> Selection {
+        if !self.fields.iter().any(|(known, _)| *known == COOKIE) {
+            self.fields.push((COOKIE, normal(request, &COOKIE)));
+        }
+        self
     }
 
     /// Whether the response stands for this request as well.
@@ -96,6 +105,23 @@ mod tests {
             (&[], false),
         ] {
             assert_eq!(with(request, |fields| stored.matches(fields)), is_match, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn cookies_may_count_unnamed() {
+        for vary in [&[][..], &["cookie"]] {
+            let (one, none) = ([("cookie", "a=1"), ("accept", "a")], [("accept", "b")]);
+            let stored =
+                |request| selection(vary, request).map(|found| with(request, |fields| found.with_cookies(fields)));
+            for (stored, request, is_match) in [
+                (stored(&one), &one[..], true),
+                (stored(&one), &none, false),
+                (stored(&none), &one, false),
+                (stored(&none), &[], true),
+            ] {
+                assert_eq!(with(request, |fields| stored.unwrap().matches(fields)), is_match, "{request:?}");
+            }
         }
     }
 

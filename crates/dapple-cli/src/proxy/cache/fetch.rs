@@ -25,7 +25,7 @@ pub(crate) struct Fetch<S: Source> {
     pub(crate) fill: Arc<Fill<S::Failure>>,
     /// The request as it goes to the origin, with nothing that makes its answer partial or conditional.
     pub(crate) outgoing: S::Outgoing,
-    /// The fields of the request by which it is judged what may be kept, and for whom.
+    /// The fields of the request that decide whether the response is kept, and which requests it answers.
     pub(crate) request: HeaderMap,
     pub(crate) asked: Control,
     /// What is to be validated.
@@ -90,9 +90,9 @@ impl<S: Source> Fetch<S> {
         self.cache.pseudonym.add_to(&mut not_modified, http::Version::HTTP_11);
         let headers = merged(&known, &not_modified);
         let list = fields(&self.request);
-        let policy = Policy::of(Fields::new(&list), &self.asked, stale.status, &headers, S::TARGETS, reception);
-        let selection = Selection::of(&headers, Fields::new(&list));
-        let (kept, outcome) = match policy.zip(selection) {
+        let fields = Fields::new(&list);
+        let policy = Policy::of(fields, &self.asked, stale.status, &headers, S::TARGETS, reception);
+        let (kept, outcome) = match with_selection(policy, &headers, fields) {
             Some((policy, selection)) => {
                 let stored = Arc::new(Stored::new(stale.status, headers, stale.body.clone(), policy, selection));
                 (Some(stored.clone()), Outcome::Stored(stored, false))
@@ -113,16 +113,16 @@ impl<S: Source> Fetch<S> {
         let reception = Reception { requested_ms, received_ms: unix_ms() };
         let list = fields(&self.request);
         let policy = Policy::of(Fields::new(&list), &self.asked, answer.status, &answer.headers, S::TARGETS, reception);
-        let selection = Selection::of(&answer.headers, Fields::new(&list));
+        let keep = with_selection(policy, &answer.headers, Fields::new(&list));
         drop(list);
         let len = answer.body.len();
-        let mut keep = policy.zip(selection.clone()).filter(|_| len.is_none_or(|len| len <= self.cache.object_max));
+        let mut keep = keep.filter(|_| len.is_none_or(|len| len <= self.cache.object_max));
         self.cache.pseudonym.add_to(&mut answer.headers, answer.version);
         let head = Head {
             status: answer.status,
             headers: answer.headers.clone(),
             len,
-            selection: selection.filter(|_| keep.is_some()),
+            selection: keep.as_ref().map(|(_, selection)| selection.clone()),
             is_kept: keep.is_some(),
         };
         if keep.is_none() {
@@ -203,6 +203,13 @@ impl<S: Source> Drop for Fetch<S> {
         self.fill.decide(Outcome::Failed(Failure::given_up()));
         self.fill.end(false);
     }
+}
+
+/// A policy together with the requests that the response answers.
+fn with_selection(policy: Option<Policy>, headers: &HeaderMap, request: Fields<'_>) -> Option<(Policy, Selection)> {
+    let (policy, selection) = policy.zip(Selection::of(headers, request))?;
+    let selection = if policy.is_guess() { selection.with_cookies(request) } else { selection };
+    Some((policy, selection))
 }
 
 /// Errors for which a stale response may stand in (RFC 5861, section 4).

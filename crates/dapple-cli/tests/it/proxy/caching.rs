@@ -1,4 +1,4 @@
-//! What is kept, for how long, and for whom; each case names its section of RFC 9111.
+//! Which responses the cache keeps, for how long, and for which requests; each case names its section of RFC 9111.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,6 +81,15 @@ const CASES: &[Case] = &[
         again: "accept-language: de\r\n",
         ..case("4.1: on a second line", "cache-control: max-age=60\r\nvary: accept\r\nvary: accept-language\r\n", false)
     },
+    Case {
+        request: "cookie: a=1\r\n",
+        ..case("4.2.2: a guess, with the same cookie", "last-modified: Tue, 01 Jan 2019 00:00:00 GMT\r\n", true)
+    },
+    Case {
+        again: "cookie: a=1\r\n",
+        ..case("4.2.2: a guess, with a cookie", "last-modified: Tue, 01 Jan 2019 00:00:00 GMT\r\n", false)
+    },
+    Case { again: "cookie: a=1\r\n", ..case("4.2.2: no guess, with a cookie", FRESH, true) },
 ];
 
 #[test]
