@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// Installs packages by apt, where this is root; `step` is for whom. Whether they are there then.
+/// Installs packages by apt, where this is root, for the step `step`. Returns whether they are there then.
 pub(crate) fn install(step: &str, packages: &[&str]) -> bool {
     let id = Command::new("id").arg("-u").output();
     if !id.is_ok_and(|id| id.stdout.trim_ascii() == b"0") {

@@ -1,4 +1,4 @@
-//! What `serve` and `proxy` share of HTTP: replies, who makes them, and the connections that carry them.
+//! The HTTP that `serve` and `proxy` share: replies, services, and the connections that carry them.
 
 pub(crate) mod body;
 pub(crate) mod clock;

@@ -39,7 +39,7 @@ impl Pace {
         }
     }
 
-    /// From now on it is not the client who is waited for.
+    /// Stops the clock: from now on the connection does not wait for the client.
     pub(crate) fn rest(&mut self, now_ms: u64) {
         self.resting_since_ms.get_or_insert(now_ms);
     }

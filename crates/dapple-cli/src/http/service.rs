@@ -1,4 +1,4 @@
-//! Who makes replies, and for whom.
+//! The service that answers requests, and the facts of a connection that it sees.
 
 use std::future::Future;
 use std::net::SocketAddr;

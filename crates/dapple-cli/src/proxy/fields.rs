@@ -100,7 +100,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Tells the server for whom the request is (RFC 7239).
+/// Tells the server which client made the request (RFC 7239).
 pub(crate) fn add_forwarded(headers: &mut HeaderMap, client: IpAddr) {
     let value = match client {
         IpAddr::V4(ip) => format!("for={ip}"),

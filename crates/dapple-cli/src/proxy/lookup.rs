@@ -263,7 +263,7 @@ fn of_head<F: Failure>(
     reply::of_stream(head.status, headers, body, None, false)
 }
 
-/// The fields as a map: by them it is judged what may be kept, and for whom.
+/// The fields as a map. They decide whether a response is kept, and which requests it answers.
 fn all_fields(fields: Fields<'_>) -> HeaderMap {
     let pair = |name: &str, value: &[u8]| {
         HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_bytes(value).ok())

@@ -24,7 +24,7 @@ use crate::server::Admission;
 ///   accept                       the default color
 ///   read, parse, hash            the connection's color
 ///   cache                        sixteen shards, a color each
-///   fetch, for all who wait      a color for each
+///   fetch, for all that wait     a color for each
 ///   connections to origins       a color for each
 ///   write, tunnel                the connection's color
 /// ```

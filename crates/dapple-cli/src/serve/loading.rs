@@ -11,7 +11,7 @@ use super::handles::Handles;
 use super::library::{Before, Library};
 use super::pages::{Content, Page, Shard};
 
-/// A look at the file system in progress, for all who ask for one path. However it ends, the shard learns of it, so that
+/// A look at the file system in progress, for all requests for one path. However it ends, the shard learns of it, so that
 /// nobody waits for ever. If the one who began it goes away (HTTP/2: takes the request back), it goes on without, as others may wait.
 pub(crate) struct Loading {
     pub(crate) shard: Colored<Shard>,

@@ -174,7 +174,7 @@ impl IncomingBody {
             }
             match self.decode(first) {
                 Ok(Some(piece)) => {
-                    // Until the next piece is asked for, it is not the client who is slow.
+                    // The service has not asked for the next piece yet, so the client is not slow.
                     if let Some(pace) = &mut self.pace {
                         pace.rest(now_ms());
                     }

@@ -1,4 +1,4 @@
-//! Replies on their way whose fate somebody wants to know.
+//! Replies that are being sent, for services that want to know their fate.
 
 use std::collections::VecDeque;
 
@@ -50,7 +50,7 @@ impl Observed {
         }
     }
 
-    /// What is not written will not be.
+    /// Marks everything that is not written as lost.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

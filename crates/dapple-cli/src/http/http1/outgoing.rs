@@ -141,7 +141,7 @@ impl Outgoing {
         }
     }
 
-    /// Forgets what is not written, and who wanted to know about it.
+    /// Forgets the bytes that are not written, and their observers.
     pub(super) fn clear(&mut self) {
         self.reuse();
         self.observed.clear();

@@ -103,7 +103,7 @@ async fn send(
             within(left(pace.deadline_ms()), stream.send_data(part)).await?;
             pace.moved(len, now_ms());
         }
-        // Until there is more, it is not the client who is waited for.
+        // The service has no more to send yet, so the client is not slow.
         pace.rest(now_ms());
     }
     pace.go_on(now_ms());

@@ -168,7 +168,7 @@ impl ListenArgs {
 }
 
 impl AllowArgs {
-    /// Whether it has been said for whom, where others than this machine can connect.
+    /// Whether the options say which clients are allowed, where other machines can connect.
     ///
     /// # Errors
     ///

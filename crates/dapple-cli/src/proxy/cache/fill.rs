@@ -113,7 +113,7 @@ impl<F> Fill<F> {
         self.lock().served = Some(served);
     }
 
-    /// Which server was asked, for whom asks first.
+    /// The server that was asked, for the request that began the fetch.
     pub(crate) fn take_served(&self) -> Option<Served> {
         self.lock().served.take()
     }

@@ -33,7 +33,7 @@ use crate::server::Admission;
 ///   connections to upstreams      a color for each
 ///   health checks                 a color for each upstream
 ///   cache                         sixteen shards, a color each
-///   fetch, for all who wait       a color for each
+///   fetch, for all that wait      a color for each
 /// ```
 ///
 /// With `--serial` all but the checks are the default color.

@@ -7,7 +7,7 @@ use dapple_http::HeadLimits;
 use crate::config::{number, seconds};
 use crate::http::Limits;
 
-/// Limits of a connection, whose defaults let nobody stay who is slow or silent for 30 s.
+/// The limits of a connection. By default, one that is slow or silent for 30 s ends.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits of a connection")]
 pub(crate) struct ConnectionArgs {
