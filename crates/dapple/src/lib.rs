@@ -53,8 +53,8 @@
 //!
 //! # Features
 //!
-//! `dns` is on by default: names are looked up on Dapple's own sockets, with a cache, instead of by the system's resolver in the
-//! blocking pool. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams (`tokio` brings in
+//! No feature is on by default. With `dns` (87 crates), Dapple looks names up on its own sockets, with a cache; without it, the system's
+//! resolver does so in the blocking pool. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams (`tokio` brings in
 //! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `serve` is a server for tower services, by hyper;
 //! `http-client` is an HTTP client, `http-decompression` and `http-json` what its responses may be; `remote` is [`stage`]s of other
 //! processes and machines over HTTP/2, `remote-tls` the same encrypted; `full` is all of them. `hyper-util` makes the connector of
