@@ -48,6 +48,27 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+impl Handle {
+    /// Runs a future on the calling thread until it is ready, with this as the current runtime: for plain threads that have no
+    /// [`Runtime`](crate::Runtime) at hand. A runtime that shuts down meanwhile drops its tasks, and the future learns of it from those that it awaits.
+    ///
+    /// # Panics
+    /// As [`block_on`](crate::block_on).
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// let handle = runtime.handle().clone();
+    /// let thread = std::thread::spawn(move || handle.block_on(async { dapple_sched::spawn(async { 6 * 7 }).await }));
+    /// assert_eq!(thread.join().unwrap().unwrap(), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.shared().check_process();
+        let _entered = self.enter();
+        block_on(future)
+    }
+}
+
 fn drive<F: Future>(future: F, presence: &Presence) -> F::Output {
     let parker = Arc::new(Parker { thread: sync::current(), state: AtomicU8::new(RUNS), runtime: presence.weak() });
     let waker = Waker::from(parker.clone());

@@ -3,12 +3,15 @@
 //! The standard library's `available_parallelism` looks at both, but rounds a quota down: with one of 1.9 processors a runtime
 //! would have a single worker, and leave nearly half of them unused.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use crate::runtime::WORKERS_MAX;
 use crate::sync::atomic::AtomicUsize;
 
 /// For a runtime whose workers follow the number of processors. How they rest is in `worker::rest`.
@@ -38,6 +41,26 @@ impl Cpus {
         available(&self.root)
     }
 }
+
+/// The number of workers that the environment variable `DAPPLE_WORKERS` asks for; `None` where it is not set.
+///
+/// # Errors
+///
+/// `InvalidInput`: it is no number from 1 to [`WORKERS_MAX`].
+pub(crate) fn from_environment() -> io::Result<Option<usize>> {
+    std::env::var_os(VARIABLE).map(|value| parse(&value)).transpose()
+}
+
+fn parse(value: &OsStr) -> io::Result<usize> {
+    let number = value.to_str().and_then(|text| text.trim().parse().ok());
+    number.filter(|number| (1..=WORKERS_MAX).contains(number)).ok_or_else(|| {
+        let message =
+            format!("{VARIABLE} is {value:?}: set it to a number of workers from 1 to {WORKERS_MAX}, or unset it");
+        io::Error::new(io::ErrorKind::InvalidInput, message)
+    })
+}
+
+const VARIABLE: &str = "DAPPLE_WORKERS";
 
 /// The number of processors that the calling thread may use, and no more than the quota of its process allows, rounded up; at
 /// least 1.
@@ -127,6 +150,17 @@ const LOOK_EVERY_NS: u64 = Duration::from_secs(1).as_nanos() as u64;
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_environment_asks_for_a_number_of_workers() {
+        for (value, expected) in [("1", 1), (" 1024 ", 1024), ("8", 8)] {
+            assert_eq!(parse(OsStr::new(value)).unwrap(), expected, "{value}");
+        }
+        for value in ["", "0", "1025", "-1", "two", "1.5"] {
+            let error = parse(OsStr::new(value)).unwrap_err().to_string();
+            assert!(error.contains("DAPPLE_WORKERS") && error.contains("from 1 to 1024"), "{error}");
+        }
+    }
 
     /// A folder that stands for the system's root.
     struct Root(PathBuf);

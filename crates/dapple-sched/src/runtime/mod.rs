@@ -369,15 +369,17 @@ impl Builder {
         }
     }
 
-    /// How many workers, from 1 to 1,024. Default: one per processor that CPU affinity and the quotas of the control groups leave
-    /// to the process, a quota rounded up; these follow what changes later, as [`Builder::follow_cpus`] tells.
+    /// How many workers, from 1 to 1,024. Default: as many as the environment variable `DAPPLE_WORKERS` says. Without it, one per
+    /// processor that CPU affinity and the quotas of the control groups leave to the process, a quota rounded up; these follow later
+    /// changes, see [`Builder::follow_cpus`].
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = Some(workers);
         self
     }
 
     /// Whether workers come and go while the runtime runs, with the processors that CPU affinity and the quotas of the control
-    /// groups leave to the process. Default: yes where [`Builder::workers`] is not set, no where it is.
+    /// groups leave to the process. Default: yes where neither
+    /// [`Builder::workers`] nor `DAPPLE_WORKERS` is set, no otherwise.
     ///
     /// About once a second, while there is something to do, the runtime looks how many processors there are. Where there are
     /// fewer than workers, the last workers rest: they hand their colors over to the others, and sleep. Where there are more again,
@@ -539,7 +541,8 @@ impl Builder {
         start: impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>>,
     ) -> io::Result<Runtime> {
         let available = cpus::available(&self.system_root);
-        let workers = self.workers.unwrap_or(available.min(WORKERS_MAX));
+        let asked = self.workers.map_or_else(cpus::from_environment, |workers| Ok(Some(workers)))?;
+        let workers = asked.unwrap_or(available.min(WORKERS_MAX));
         if !(1..=WORKERS_MAX).contains(&workers) {
             let message = format!("{workers} workers: choose a number from 1 to {WORKERS_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -552,7 +555,7 @@ impl Builder {
             None => Arc::new(ThreadDriver::new(workers)),
         };
         let watch = Watch::new(self.observer, self.measure_times);
-        let follows = self.follow_cpus.unwrap_or(self.workers.is_none()) && workers > 1;
+        let follows = self.follow_cpus.unwrap_or(asked.is_none()) && workers > 1;
         let cpus = follows.then(|| Cpus::new(available.min(workers), self.system_root));
         let setup = Setup { tuning, cpus, policed: self.policy.is_some(), thread_context };
         let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, setup)?;
@@ -660,9 +663,7 @@ impl Runtime {
     /// # Panics
     /// On a worker, which must not block (C9).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.handle.shared.check_process();
-        let _entered = self.enter();
-        crate::block_on(future)
+        self.handle.block_on(future)
     }
 
     /// Starts a task with a color of its own.
