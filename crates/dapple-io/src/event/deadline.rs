@@ -11,7 +11,7 @@ use dapple_sched::Callback;
 use super::{Cancel, Registration};
 use crate::driver::Timer;
 use crate::lock::Mutex;
-use crate::time::next_after;
+use crate::time::{Instant, next_after};
 
 /// Calls the callback once, when `delay` has passed (the papers' `delaycb`). Never early; late by at most a tick of 0.52 ms
 /// before the color's turn comes.
@@ -21,6 +21,31 @@ use crate::time::next_after;
 /// There is no runtime here.
 pub fn after(delay: Duration, callback: Callback<()>) -> io::Result<Registration> {
     Alarm::start(Timer::after(delay), None, callback)
+}
+
+/// Calls the callback once, at `deadline`; a time in the past is due at once. Never early; late by at most a tick of 0.52 ms before the
+/// color's turn comes.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::{Duration, Instant};
+///
+/// use dapple_sched::Color;
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// let _entered = runtime.enter();
+/// let deadline = Instant::now() + Duration::from_millis(2);
+/// let (sender, receiver) = mpsc::channel();
+/// let _alarm = dapple_io::event::at(deadline, Color::new().wrap(move |()| sender.send(Instant::now()).unwrap()))?;
+/// assert!(receiver.recv().unwrap() >= deadline);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// There is no runtime here.
+pub fn at(deadline: impl Into<Instant>, callback: Callback<()>) -> io::Result<Registration> {
+    Alarm::start(Timer::at(deadline.into().into_std()), None, callback)
 }
 
 /// Calls the callback every `period`, the first time after one period. When the callback or its color is slow, runs that were

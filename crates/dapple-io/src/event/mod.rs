@@ -29,7 +29,7 @@ mod watch;
 use std::fmt;
 use std::sync::Arc;
 
-pub use deadline::{after, every};
+pub use deadline::{after, at, every};
 pub use task::{on_accept, on_child_exit, on_connect, on_signal};
 pub(crate) use watch::watch;
 pub use watch::{on_readable, on_writable};

@@ -36,24 +36,77 @@ pub fn interval(period: Duration) -> Interval {
 /// If `period` is zero.
 pub fn interval_at(start: impl Into<Instant>, period: Duration) -> Interval {
     assert!(!period.is_zero(), "the period of an interval is not zero");
-    Interval { period, sleep: sleep_until(start) }
+    Interval { period, missed: MissedTickBehavior::default(), sleep: sleep_until(start) }
+}
+
+/// When the ticks come that follow a late one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissedTickBehavior {
+    /// Each missed tick comes at once, one after the other, until the interval has caught up. tokio's default.
+    Burst,
+    /// The next tick comes one period after the late one was returned, if that was more than 5 ms late, and the pattern shifts.
+    Delay,
+    /// Missed ticks are left out, and the next one keeps its place in the pattern.
+    #[default]
+    Skip,
 }
 
 /// See [`interval`].
 #[derive(Debug)]
 pub struct Interval {
     period: Duration,
+    missed: MissedTickBehavior,
     sleep: Sleep,
 }
 
 impl Interval {
-    /// Waits for the next tick and returns when it was due. Ticks that passed unnoticed are skipped, not made up for: the
-    /// next one keeps its place in the pattern. Cancel safe: a tick not awaited to its end is not lost.
+    /// Waits for the next tick and returns when it was due. After a late one the next comes as [`MissedTickBehavior`] says; if not set,
+    /// missed ticks are left out. Cancel safe: a tick not awaited to its end is not lost.
     pub async fn tick(&mut self) -> Instant {
         (&mut self.sleep).await;
         let due = self.sleep.deadline();
-        self.sleep.reset(next_after(due, self.period));
+        let next = match self.missed {
+            MissedTickBehavior::Burst => later(due, self.period),
+            MissedTickBehavior::Delay if due.elapsed() > LATE_MIN => far_from_now(self.period),
+            MissedTickBehavior::Delay => later(due, self.period),
+            MissedTickBehavior::Skip => next_after(due, self.period),
+        };
+        self.sleep.reset(next);
         due
+    }
+
+    /// Sets when the ticks come that follow a late one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use dapple_io::time::{MissedTickBehavior, interval, sleep};
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// runtime.block_on(async {
+    ///     let period = Duration::from_millis(2);
+    ///     let mut ticks = interval(period);
+    ///     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    ///     let first = ticks.tick().await;
+    ///     sleep(5 * period).await;
+    ///     // None is left out.
+    ///     assert_eq!(ticks.tick().await, first + period);
+    ///     assert_eq!(ticks.tick().await, first + 2 * period);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed = behavior;
+    }
+
+    /// When the ticks come that follow a late one.
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed
+    }
+
+    /// The time between two ticks.
+    pub fn period(&self) -> Duration {
+        self.period
     }
 }
 
@@ -68,6 +121,14 @@ pub(crate) fn next_after(due: Instant, period: Duration) -> Instant {
         .and_then(|ahead| due.checked_add(ahead))
         .unwrap_or_else(|| far_from_now(period))
 }
+
+/// A time plus the duration; where the clock cannot express that, a far time.
+fn later(due: Instant, period: Duration) -> Instant {
+    due.checked_add(period).unwrap_or_else(|| far_from_now(period))
+}
+
+/// A tick that is less late than this does not shift the pattern, as in tokio: wake-ups are never exact.
+const LATE_MIN: Duration = Duration::from_millis(5);
 
 /// Now plus the duration, or thirty years from now when the clock cannot express it: nobody waits longer.
 pub(crate) fn far_from_now(duration: Duration) -> Instant {

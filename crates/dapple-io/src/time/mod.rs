@@ -40,7 +40,7 @@ pub use std::time::Duration;
 
 pub use instant::Instant;
 
-pub use interval::{Interval, interval, interval_at};
+pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub(crate) use interval::{far_from_now, next_after};
 pub use sleep::{Sleep, sleep, sleep_until};
 pub use standing::{Advance, Pause, advance, pause};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use dapple_io::event::{after, every};
-use dapple_io::time::{Sleep, interval, sleep, sleep_until, timeout};
+use dapple_io::event::{after, at, every};
+use dapple_io::time::{MissedTickBehavior, Sleep, interval, sleep, sleep_until, timeout};
 use dapple_sched::{Color, spawn};
 
 use crate::{LIMIT, channel_callback, run, runtime, wait_until};
@@ -216,6 +216,41 @@ fn an_interval_skips_what_it_missed() {
         assert!(third - first >= period * 5, "the missed ones are gone");
         assert_eq!((third - first).as_nanos() % period.as_nanos(), 0, "in the pattern");
     });
+}
+
+#[test]
+fn an_interval_makes_up_for_what_it_missed_or_shifts() {
+    run(1, async {
+        let period = Duration::from_millis(10);
+        for behavior in [MissedTickBehavior::Burst, MissedTickBehavior::Delay] {
+            let mut ticks = interval(period);
+            ticks.set_missed_tick_behavior(behavior);
+            assert_eq!((ticks.missed_tick_behavior(), ticks.period()), (behavior, period));
+            let first = ticks.tick().await;
+            // Late on purpose.
+            sleep(period * 5).await;
+            let second = ticks.tick().await;
+            let late = dapple_io::time::Instant::now();
+            let third = ticks.tick().await;
+            match behavior {
+                MissedTickBehavior::Burst => assert_eq!((second - first, third - first), (period, 2 * period)),
+                _ => assert!(third >= first + period * 6 && third <= late + period, "{:?}", third - first),
+            }
+        }
+    });
+}
+
+#[test]
+fn callbacks_at_a_time() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    let now = Instant::now();
+    for deadline in [now + Duration::from_millis(5), now - Duration::from_millis(5)] {
+        let (callback, rx) = channel_callback();
+        let _alarm = at(deadline, callback).unwrap();
+        rx.recv_timeout(LIMIT).unwrap();
+        assert!(Instant::now() >= deadline);
+    }
 }
 
 #[test]
