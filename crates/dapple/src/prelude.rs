@@ -16,6 +16,8 @@
 //! });
 //! ```
 
+pub use crate::task::Group;
+pub use crate::time::{sleep, timeout};
 #[cfg(feature = "tokio-compat")]
 pub use crate::tokio_compat::BuilderExt as _;
 pub use crate::{Callback, Color, Colored, Handle, JoinHandle, Priority, Runtime, spawn, when, yield_now};

@@ -40,3 +40,21 @@ pub use tokio_util::sync::{
     CancellationToken, DropGuard, DropGuardRef, WaitForCancellationFuture, WaitForCancellationFutureOwned,
 };
 pub use try_scope::TryMembers;
+
+/// [`Group`] under the name that it has in tokio, for programs that are being ported.
+///
+/// ```
+/// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+/// # #[allow(deprecated)]
+/// runtime.block_on(async {
+///     let set = dapple_sync::task::JoinSet::new();
+///     // Unlike tokio's, `spawn` is awaited: a limited group waits for a place.
+///     set.spawn(async { 6 * 7 }).await;
+///     assert_eq!(set.join_next().await.unwrap().unwrap(), 42);
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[deprecated(
+    note = "Dapple's JoinSet is `dapple::task::Group`; await its `spawn`, which waits for a place where the group is limited"
+)]
+pub type JoinSet<T> = Group<T>;
