@@ -3,6 +3,8 @@
 #[cfg(feature = "tokio-context")]
 mod context;
 mod examples;
+#[cfg(feature = "tokio-context")]
+mod fastwebsockets;
 mod features;
 mod grpc;
 mod http;
@@ -14,6 +16,8 @@ mod serve;
 mod server;
 mod sync;
 mod tls;
+#[cfg(feature = "tokio-context")]
+mod tower_http;
 #[cfg(feature = "tokio-context")]
 mod whole_runtime;
 

@@ -21,16 +21,17 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::LIMIT;
 
 /// Runs a test in a task, on one worker and then on four.
-fn run<F: Future<Output = ()> + Send + 'static>(test: fn() -> F) {
+pub(crate) fn run<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     for workers in [1, 4] {
         let runtime = dapple::builder().workers(workers).tokio().build().unwrap();
-        let limited = async move { dapple::time::timeout(LIMIT, test()).await.expect("it is done within the limit") };
+        let test = test();
+        let limited = async move { dapple::time::timeout(LIMIT, test).await.expect("it is done within the limit") };
         runtime.block_on(runtime.spawn(limited)).unwrap_or_else(|error| panic!("{error:?}"));
     }
 }
 
 /// Panics unless this is a worker of Dapple's, with tokio's context.
-fn assert_both() {
+pub(crate) fn assert_both() {
     assert!(dapple::on_worker(), "this is a worker of Dapple's");
     assert!(tokio::runtime::Handle::try_current().is_ok(), "and tokio's context is there");
 }
