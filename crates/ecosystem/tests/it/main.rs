@@ -14,6 +14,8 @@ mod names;
 mod pooled;
 mod serve;
 mod server;
+#[cfg(feature = "tokio-context")]
+mod sqlite;
 mod sync;
 mod tls;
 #[cfg(feature = "tokio-context")]
