@@ -1,4 +1,4 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `cache-tests`, `etcd`, `colored`,
+//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `cache-tests`, `databases`, `etcd`, `colored`,
 //! `bench`, `fuzz`, `sanitize`, `soak`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
@@ -10,6 +10,7 @@ mod apt;
 mod browser;
 mod cache_tests;
 mod colored;
+mod databases;
 mod etcd;
 mod fuzz;
 mod h2spec;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         ["browser"] => browser::run(),
         ["h2spec"] => h2spec::run(),
         ["cache-tests"] => cache_tests::run(),
+        ["databases"] => databases::run(),
         ["etcd"] => etcd::run(),
         ["bench"] => {
             print!("{BENCH_HELP}");
@@ -63,9 +65,11 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["soak", rest @ ..] => soak::run(rest),
-        [command @ ("ci" | "test" | "tidy" | "licenses" | "browser" | "h2spec" | "cache-tests" | "etcd"), ..] => {
-            Err(format!("`{command}` takes no arguments"))
-        }
+        [
+            command @ ("ci" | "test" | "tidy" | "licenses" | "browser" | "h2spec" | "cache-tests" | "databases"
+            | "etcd"),
+            ..,
+        ] => Err(format!("`{command}` takes no arguments")),
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
     };
     match outcome {
@@ -91,6 +95,7 @@ cargo xtask COMMAND
   h2spec    the conformance tests of HTTP/2 against `dapple serve`
   cache-tests
             the public tests for HTTP caches (http-cache-tests) against both proxies
+  databases sqlx with a real PostgreSQL, redis with a real redis-server
   etcd      stage hosts that register themselves, with a real etcd
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
   sanitize  what has unsafe code under AddressSanitizer, ThreadSanitizer and Miri; `cargo xtask sanitize --help` tells how

@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{browser, cache_tests, etcd, h2spec, licenses, sanitize, tidy};
+use crate::{browser, cache_tests, databases, etcd, h2spec, licenses, sanitize, tidy};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -32,6 +32,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
         Step::cargo(name, args).flags("RUSTFLAGS", &flag).target(workspace.target.join(model)).must_test()
     };
     vec![
+        Step::check("databases", databases::install_if_missing),
         // Without words that choose among them: unit, integration and doc tests; the examples are built.
         Step::cargo("tests", &format!("test {ALL} --no-fail-fast")),
         Step::check("browser", browser::run_if_there),

@@ -15,6 +15,8 @@ mod pooled;
 mod serve;
 mod server;
 #[cfg(feature = "tokio-context")]
+mod servers;
+#[cfg(feature = "tokio-context")]
 mod sqlite;
 mod sync;
 mod tls;
