@@ -10,6 +10,8 @@ mod grpc;
 mod http;
 mod limits;
 mod names;
+#[cfg(feature = "tokio-context")]
+mod object_store;
 #[cfg(feature = "pooled-clients")]
 mod pooled;
 mod serve;
