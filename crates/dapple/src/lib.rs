@@ -199,14 +199,7 @@ pub fn run_main<F: Future>(workers: Option<usize>, future: F) -> F::Output {
     };
     match builder.build() {
         Ok(runtime) => runtime.block_on(future),
-        // The program or `DAPPLE_WORKERS` asked for what there is not.
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            panic!("the Dapple runtime could not start: {error}")
-        }
-        Err(error) => panic!(
-            "the Dapple runtime could not start: {error}; a limit on threads or on open files may be too low \
-             (see `ulimit -a`)"
-        ),
+        Err(error) => panic!("the Dapple runtime could not start: {error}"),
     }
 }
 

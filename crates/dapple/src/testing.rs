@@ -86,12 +86,7 @@ fn runtime(options: Options) -> Runtime {
     let mut config = Config::default();
     config.standing_clock = options.standing_clock;
     let builder = dapple_io::runtime_builder_with(config).workers(options.workers).thread_name("test");
-    builder.build().unwrap_or_else(|error| {
-        panic!(
-            "the test's runtime could not start: {error}; a limit on threads or on open files may be too low (see \
-             `ulimit -a`)"
-        )
-    })
+    builder.build().unwrap_or_else(|error| panic!("the test's runtime could not start: {error}"))
 }
 
 /// The limit of the environment goes before that of the attribute: it says how slow a machine is.

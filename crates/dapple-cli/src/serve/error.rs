@@ -38,7 +38,7 @@ pub(crate) enum ServeError {
     Http3(SocketAddr, #[source] io::Error),
     #[error(transparent)]
     Tls(#[from] dapple::tls::Error),
-    #[error("the runtime could not start: {0}; a limit on threads or on open files may be too low (see `ulimit -a`)")]
+    #[error("the runtime could not start: {0}")]
     Runtime(#[source] io::Error),
 }
 

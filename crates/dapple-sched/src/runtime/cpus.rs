@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -42,24 +43,30 @@ impl Cpus {
     }
 }
 
-/// The number of workers that the environment variable `DAPPLE_WORKERS` asks for; `None` where it is not set.
+/// The number of workers that the program asks for, or else the environment variable `DAPPLE_WORKERS`; `None` where neither does.
 ///
 /// # Errors
 ///
 /// `InvalidInput`: it is no number from 1 to [`WORKERS_MAX`].
-pub(crate) fn from_environment() -> io::Result<Option<usize>> {
-    std::env::var_os(VARIABLE).map(|value| parse(&value)).transpose()
+pub(crate) fn asked(program: Option<usize>) -> io::Result<Option<usize>> {
+    let Some(workers) = program else { return std::env::var_os(VARIABLE).map(|value| parse(&value)).transpose() };
+    if !RANGE.contains(&workers) {
+        let message = format!("{workers} workers: choose a number from 1 to {WORKERS_MAX}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(program)
 }
 
 fn parse(value: &OsStr) -> io::Result<usize> {
     let number = value.to_str().and_then(|text| text.trim().parse().ok());
-    number.filter(|number| (1..=WORKERS_MAX).contains(number)).ok_or_else(|| {
+    number.filter(|number| RANGE.contains(number)).ok_or_else(|| {
         let message =
             format!("{VARIABLE} is {value:?}: set it to a number of workers from 1 to {WORKERS_MAX}, or unset it");
         io::Error::new(io::ErrorKind::InvalidInput, message)
     })
 }
 
+const RANGE: RangeInclusive<usize> = 1..=WORKERS_MAX;
 const VARIABLE: &str = "DAPPLE_WORKERS";
 
 /// The number of processors that the calling thread may use, and no more than the quota of its process allows, rounded up; at

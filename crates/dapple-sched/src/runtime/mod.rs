@@ -532,7 +532,10 @@ impl Builder {
     /// # Errors
     /// If a setting is out of its range, the driver cannot be made, or a thread cannot be started.
     pub fn build(self) -> io::Result<Runtime> {
-        self.build_by(|thread, run| thread.spawn(run))
+        self.build_by(|thread, run| thread.spawn(run)).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => error,
+            kind => io::Error::new(kind, format!("{error}; {ADVICE}")),
+        })
     }
 
     /// As [`Builder::build`], where `start` starts threads.
@@ -541,12 +544,8 @@ impl Builder {
         start: impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>>,
     ) -> io::Result<Runtime> {
         let available = cpus::available(&self.system_root);
-        let asked = self.workers.map_or_else(cpus::from_environment, |workers| Ok(Some(workers)))?;
+        let asked = cpus::asked(self.workers)?;
         let workers = asked.unwrap_or(available.min(WORKERS_MAX));
-        if !(1..=WORKERS_MAX).contains(&workers) {
-            let message = format!("{workers} workers: choose a number from 1 to {WORKERS_MAX}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
         let tuning = self.tuning.check()?;
         fork::watch();
         let thread_context = self.thread_context.map(|make| make()).transpose()?;
@@ -785,6 +784,8 @@ fn is_quiet(shared: &Shared) -> bool {
 
 /// More would be a mistake, and homes are 16 bits.
 const WORKERS_MAX: usize = 1024;
+
+const ADVICE: &str = "a limit on threads or on open files may be too low (see `ulimit -a`)";
 
 /// How often a shutdown looks whether all is done.
 const QUIET_CHECK: Duration = Duration::from_micros(200);

@@ -130,7 +130,7 @@ pub(crate) struct LimitArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Running")]
 pub(crate) struct RuntimeArgs {
-    /// Number of workers [default: as many cores as this process may use]
+    /// Number of workers [default: DAPPLE_WORKERS, or else as many cores as this process may use]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(crate) workers: Option<u16>,
 
