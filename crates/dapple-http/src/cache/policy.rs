@@ -73,13 +73,13 @@ impl Policy {
         }
         let lifetime_ms = lifetime_ms(&control, has_expires, is_heuristic || control.public, response, reception);
         let is_guess = !has_expires && !is_shared && control.max_age_s.is_none();
-        let policy = Policy { is_guess, ..Policy::with(&control, lifetime_ms, response, reception) };
+        let policy = Policy::with(&control, lifetime_ms, is_guess, response, reception);
         let can_be_validated = response.contains_key(ETAG) || response.contains_key(LAST_MODIFIED);
         let may_be_stale = policy.stale_if_error_ms > 0 || policy.stale_while_revalidate_ms > 0;
         (policy.is_fresh(reception.received_ms) || can_be_validated || may_be_stale).then_some(policy)
     }
 
-    fn with(control: &Control, lifetime_ms: u64, response: &HeaderMap, reception: Reception) -> Policy {
+    fn with(control: &Control, lifetime_ms: u64, is_guess: bool, response: &HeaderMap, reception: Reception) -> Policy {
         Policy {
             received_ms: reception.received_ms,
             initial_age_ms: initial_age_ms(response, reception),
@@ -90,7 +90,7 @@ impl Policy {
             stale_if_error_ms: 1_000 * control.stale_if_error_s.unwrap_or(0),
             stale_while_revalidate_ms: 1_000 * control.stale_while_revalidate_s.unwrap_or(0),
             for_authorized: control.public || control.s_maxage_s.is_some() || control.must_revalidate,
-            is_guess: false,
+            is_guess,
         }
     }
 

@@ -44,7 +44,7 @@ fn find(variable: &str, name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     found
 }
 
-/// A folder for the server, and the user who owns it: PostgreSQL refuses to run as root.
+/// A folder for the server, and the user that owns it: PostgreSQL refuses to run as root.
 fn folder() -> (TempDir, Option<(u32, u32)>) {
     let folder = tempfile::tempdir().unwrap();
     let is_root = folder.path().metadata().unwrap().uid() == 0;
