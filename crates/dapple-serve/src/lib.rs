@@ -30,6 +30,12 @@ mod connection;
 pub mod connections;
 mod descriptors;
 mod handle;
+/// Accepting, hand-over and the end of a process's servers: for the `dapple` command, and no stable interface.
+#[doc(hidden)]
+pub mod host;
+/// HTTP in its versions, over any connection: for the `dapple` command's servers, and no stable interface.
+#[doc(hidden)]
+pub mod http;
 mod options;
 mod pace;
 mod request;

@@ -46,7 +46,7 @@ pub(crate) fn run(list: bool) -> Result<bool, String> {
 /// What is looked at; what is not there is left out.
 const PROGRAMS: [&str; 4] = [
     "crates/dapple-cli/src/serve",
-    "crates/dapple-cli/src/server",
+    "crates/dapple-serve/src",
     "crates/dapple-cli/src/proxy",
     "examples/web_proxy.rs",
 ];

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::admission::PerAddress;
-use super::descriptors::{Shares, shares};
+use dapple_serve::host::{PerAddress, Shares, shares};
+
 use crate::config::number;
 
 /// How many may connect, and how long the end takes.

@@ -1,11 +1,5 @@
 //! HTTP/3: quinn and h3 as the client, on Dapple too.
 
-// The client's socket and timers are the server's.
-#[path = "../../src/http/http3/runtime.rs"]
-mod runtime;
-#[path = "../../src/http/http3/socket.rs"]
-mod socket;
-
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
@@ -58,7 +52,7 @@ struct Client {
 impl Client {
     async fn connect(port: u16, certificate: &Certificate) -> Client {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let endpoint = runtime::endpoint(socket, None, false).unwrap();
+        let endpoint = dapple_serve::http::http3::endpoint(socket, None, false).unwrap();
         let addr = (Ipv4Addr::LOCALHOST, port).into();
         let quic = endpoint.connect_with(client_config(certificate), addr, NAME).unwrap().await.unwrap();
         let (mut driver, sender) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.unwrap();

@@ -1,0 +1,313 @@
+//! Who may connect: so many in all, and so many from one address.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::connections::{self, Connections, pause};
+use dapple_io::time::Instant;
+
+use super::link::Link;
+
+/// Counts connections, and decides about new ones.
+#[derive(Debug)]
+pub struct Admission {
+    /// Those that have a place.
+    connections: Arc<Connections<Link>>,
+    per_address: PerAddress,
+    is_short_of_memory: AtomicBool,
+    refused: [AtomicU64; Refusal::ALL.len()],
+    /// Connections that ended because the process did.
+    cut: AtomicU64,
+    /// Sharded by address, because connections end on all workers.
+    shards: [Mutex<HashMap<IpAddr, u32>>; SHARDS],
+    hasher: RandomState,
+}
+
+/// The limit for one address, or for one network of IPv6 (`/64`, which is what one client has).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerAddress {
+    /// For everybody but this machine itself: behind a proxy, all clients come from there.
+    Others(u32),
+    /// For everybody.
+    Everybody(u32),
+    /// None.
+    Unlimited,
+}
+
+/// Why a connection is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// All connections are in use.
+    Full,
+    /// The address has as many as one may have.
+    Address,
+    /// Memory is short.
+    Memory,
+}
+
+impl Refusal {
+    /// Each of them, with its name for programs, in the order of their numbers.
+    pub const ALL: [(Refusal, &str); 3] =
+        [(Refusal::Full, "full"), (Refusal::Address, "address"), (Refusal::Memory, "memory")];
+}
+
+/// Permission for one more connection of an address. The connection counts until this is dropped.
+#[derive(Debug)]
+pub struct Ticket {
+    admission: Arc<Admission>,
+    network: IpAddr,
+    /// Whether it is counted.
+    is_counted: bool,
+}
+
+/// A connection that is counted until this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    link: Arc<Link>,
+    ticket: Ticket,
+    _place: connections::Place<Link>,
+    is_finished: bool,
+}
+
+impl Admission {
+    pub fn new(max: usize, per_address: PerAddress) -> Admission {
+        Admission {
+            connections: Arc::new(Connections::new(max)),
+            per_address,
+            is_short_of_memory: AtomicBool::new(false),
+            refused: Default::default(),
+            cut: AtomicU64::new(0),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// A place for a connection of `address`, if one is free.
+    ///
+    /// # Errors
+    ///
+    /// Which limit it met; that is counted.
+    #[cfg(any(test, feature = "http3"))]
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Place, Refusal> {
+        self.enter(self.ticket(address)?).map_err(|_| self.refuse(Refusal::Full))
+    }
+
+    /// Whether `address` may have another connection, whatever room there is.
+    ///
+    /// # Errors
+    ///
+    /// Which limit it met; that is counted.
+    pub fn ticket(self: &Arc<Self>, address: IpAddr) -> Result<Ticket, Refusal> {
+        if self.is_short_of_memory.load(Ordering::Relaxed) {
+            return Err(self.refuse(Refusal::Memory));
+        }
+        let network = network(address);
+        let max = match self.per_address {
+            PerAddress::Everybody(max) => max,
+            PerAddress::Others(max) if !network.is_loopback() => max,
+            _ => return Ok(Ticket { admission: self.clone(), network, is_counted: false }),
+        };
+        let mut shard = self.shard(network);
+        let count = shard.entry(network).or_default();
+        if *count >= max {
+            return Err(self.refuse(Refusal::Address));
+        }
+        *count += 1;
+        Ok(Ticket { admission: self.clone(), network, is_counted: true })
+    }
+
+    /// A place for a connection.
+    ///
+    /// # Errors
+    ///
+    /// None is free. The ticket comes back.
+    pub fn enter(&self, ticket: Ticket) -> Result<Place, Ticket> {
+        let link = Arc::new(Link::new(Some(ticket.network)));
+        match self.connections.enter(&link) {
+            Some(place) => Ok(Place { link, ticket, _place: place, is_finished: false }),
+            None => Err(ticket),
+        }
+    }
+
+    /// There are no descriptors: has others let go of theirs, and waits a moment for one to do so. Cancel safe.
+    pub async fn shed(&self) {
+        self.connections.shed(Instant::now());
+        pause(&self.connections).await;
+    }
+
+    /// Counts a refusal, and gives it back.
+    pub(super) fn refuse(&self, refusal: Refusal) -> Refusal {
+        self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
+        refusal
+    }
+
+    /// Those that have a place, who may make room for others.
+    pub(super) fn connections(&self) -> &Connections<Link> {
+        &self.connections
+    }
+
+    /// From now on nobody is admitted, as memory is short; or everybody is again.
+    pub fn set_short_of_memory(&self, is_short: bool) {
+        self.is_short_of_memory.store(is_short, Ordering::Relaxed);
+    }
+
+    /// Connections that are open now.
+    pub fn open(&self) -> usize {
+        self.connections.open()
+    }
+
+    /// The most that were open at a time since this was asked last.
+    pub fn take_most(&self) -> usize {
+        self.connections.take_most()
+    }
+
+    /// The most connections at a time.
+    pub fn max(&self) -> usize {
+        self.connections.max()
+    }
+
+    /// How many were refused for this reason.
+    pub fn refused(&self, refusal: Refusal) -> u64 {
+        self.refused[refusal as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many were refused for each reason, in the order of [`Refusal::ALL`].
+    pub fn refused_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Refusal::ALL.into_iter().map(|(refusal, name)| (name, self.refused(refusal)))
+    }
+
+    /// How many ended only because the process did.
+    pub fn cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, network: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
+        let index = self.hasher.hash_one(network) as usize % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// The phase of the connection, and the orders that it was given.
+    pub fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// The connection has come to its own end.
+    pub fn finish(mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.ticket.admission.cut.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.is_counted
+            && let Entry::Occupied(mut count) = self.admission.shard(self.network).entry(self.network)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+/// What counts as one client: an address of IPv4, also when it comes in the clothes of IPv6, or a `/64` of IPv6.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        other => other,
+    }
+}
+
+/// The client that an address belongs to, as a number.
+pub fn client_key(address: IpAddr) -> u64 {
+    match network(address) {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+    }
+}
+
+/// More than there are workers on most machines.
+const SHARDS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Admission, PerAddress, Place, Refusal};
+
+    fn admit(admission: &Arc<Admission>, address: &str) -> Result<Place, Refusal> {
+        admission.admit(address.parse().unwrap())
+    }
+
+    #[test]
+    fn one_address_has_its_share_and_no_more() {
+        let admission = Arc::new(Admission::new(10, PerAddress::Others(2)));
+        let first = admit(&admission, "192.0.2.1").unwrap();
+        let _second = admit(&admission, "::ffff:192.0.2.1").unwrap();
+        assert_eq!(admit(&admission, "192.0.2.1").unwrap_err(), Refusal::Address);
+        assert!(admit(&admission, "192.0.2.2").is_ok());
+        drop(first);
+        assert!(admit(&admission, "192.0.2.1").is_ok(), "there is room again");
+        assert_eq!(admission.refused(Refusal::Address), 1);
+        assert_eq!(admission.open(), 1);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let admission = Arc::new(Admission::new(10, PerAddress::Others(1)));
+        let _first = admit(&admission, "2001:db8:1:2::1").unwrap();
+        assert_eq!(admit(&admission, "2001:db8:1:2:ffff::9").unwrap_err(), Refusal::Address);
+        assert!(admit(&admission, "2001:db8:1:3::1").is_ok());
+    }
+
+    #[test]
+    fn this_machine_is_limited_only_when_that_was_asked_for() {
+        let admission = Arc::new(Admission::new(10, PerAddress::Others(1)));
+        let _places = ["127.0.0.1", "127.0.0.1", "::1", "::1"].map(|address| admit(&admission, address).unwrap());
+        let admission = Arc::new(Admission::new(10, PerAddress::Everybody(1)));
+        let _place = admit(&admission, "127.0.0.1").unwrap();
+        assert_eq!(admit(&admission, "127.0.0.1").unwrap_err(), Refusal::Address);
+    }
+
+    #[test]
+    fn the_total_is_a_limit_too() {
+        let admission = Arc::new(Admission::new(1, PerAddress::Unlimited));
+        let place = admit(&admission, "127.0.0.1").unwrap();
+        assert_eq!(admit(&admission, "127.0.0.1").unwrap_err(), Refusal::Full);
+        place.finish();
+        assert_eq!((admission.open(), admission.cut()), (0, 0));
+    }
+
+    #[test]
+    fn nobody_comes_in_while_memory_is_short() {
+        let admission = Arc::new(Admission::new(1, PerAddress::Unlimited));
+        admission.set_short_of_memory(true);
+        assert_eq!(admit(&admission, "127.0.0.1").unwrap_err(), Refusal::Memory);
+        admission.set_short_of_memory(false);
+        admit(&admission, "127.0.0.1").unwrap().finish();
+        let refused: Vec<_> = admission.refused_by_reason().collect();
+        assert_eq!(refused, [("full", 0), ("address", 0), ("memory", 1)]);
+    }
+
+    #[test]
+    fn what_is_dropped_unfinished_was_cut() {
+        let admission = Arc::new(Admission::new(2, PerAddress::Unlimited));
+        drop(admit(&admission, "127.0.0.1").unwrap());
+        admit(&admission, "127.0.0.1").unwrap().finish();
+        assert_eq!((admission.open(), admission.cut()), (0, 1));
+    }
+}

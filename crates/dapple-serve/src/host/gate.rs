@@ -1,0 +1,81 @@
+//! The gate: who accepts on the listening sockets, and how that ends.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dapple_io::net::TcpListener;
+use dapple_io::time::sleep;
+use dapple_sched::{Color, JoinHandle};
+
+use super::accept::{Accepting, Host, accept};
+use super::admission::Admission;
+use super::listening::Listening;
+use super::stage::{Ending, Stage};
+
+/// Everything on which a server accepts.
+pub struct Gate {
+    pub admission: Arc<Admission>,
+    pub stage: Arc<Stage>,
+    /// The limit of connections is that of the descriptors.
+    is_short: bool,
+    tasks: Vec<JoinHandle<()>>,
+    /// The sockets once more, for the process that is to take over.
+    sockets: Vec<(String, OwnedFd)>,
+}
+
+impl Gate {
+    pub fn new(admission: Arc<Admission>, is_short: bool) -> Gate {
+        Gate { admission, stage: Arc::default(), is_short, tasks: Vec::new(), sockets: Vec::new() }
+    }
+
+    /// Begins to accept for `host`. Accepting runs on the default color.
+    pub fn open<H: Host>(&mut self, listening: Listening, host: Arc<H>) -> io::Result<()> {
+        self.sockets.push((listening.label.clone(), listening.socket.try_clone()?.into()));
+        let accepting = Accepting {
+            is_shared: listening.is_shared(),
+            listener: TcpListener::from_std(listening.socket)?,
+            host,
+            admission: self.admission.clone(),
+            stage: self.stage.clone(),
+            is_short: self.is_short,
+        };
+        self.add(Color::DEFAULT.spawn(accept(accepting)));
+        Ok(())
+    }
+
+    /// The sockets, for another process.
+    pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        self.sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
+    }
+
+    /// Has a task belong to the gate that accepts in another way, until the stage says that this ends.
+    pub fn add(&mut self, accepting: JoinHandle<()>) {
+        self.tasks.push(accepting);
+    }
+
+    /// Accepts no more, and returns when that began. Every reply should be the last on its connection from now on.
+    pub async fn close(&mut self, ending: Ending) -> Instant {
+        let begin = Instant::now();
+        self.stage.begin(ending);
+        for task in self.tasks.drain(..) {
+            // A panic has been reported already.
+            let _ = task.await;
+        }
+        self.sockets.clear();
+        begin
+    }
+
+    /// Waits until the connections that are used all the time had their last reply; `open` counts those that may get one.
+    pub async fn last_replies(&self, begin: Instant, open: impl Fn() -> usize) {
+        while open() > 0 && begin.elapsed() < LAST_REPLIES {
+            sleep(TICK).await;
+        }
+    }
+}
+
+/// How long connections may wait for their next request, to be told in its reply that it is the last.
+const LAST_REPLIES: Duration = Duration::from_millis(500);
+
+const TICK: Duration = Duration::from_millis(5);

@@ -1,0 +1,167 @@
+//! The phase of a connection, and the orders by which it makes room for others.
+//!
+//! ```text
+//!   awaiting ──── a request ────► busy ──── its reply has ended ────► resting
+//!      ▲  rests after a moment     ▲                                     │
+//!      └─────────── a part of a head ◄──────────┴──── a request ◄────────┘
+//! ```
+
+use std::future::{Future, poll_fn};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::connections::{Client, Holder, Order, Orders};
+use dapple_io::time::Instant;
+
+use crate::http::clock::now_ms;
+
+/// See the module. Only the connection's own task changes the phase; those that look for room see it a moment later.
+#[derive(Debug)]
+pub struct Link {
+    client: Client,
+    /// The phase in the lowest two bits, and above them since when: milliseconds of the coarse clock.
+    phase: AtomicU64,
+    orders: Orders,
+}
+
+impl Link {
+    /// A connection that was made just now.
+    pub fn new(client: Option<IpAddr>) -> Link {
+        Link { client, phase: AtomicU64::new(AWAITING | now_ms() << 2), orders: Orders::default() }
+    }
+
+    /// A request came.
+    pub fn begin(&self) {
+        self.enter(BUSY, now_ms);
+        if self.orders.ordered() == Order::EndIfResting {
+            self.orders.go_on();
+        }
+    }
+
+    /// A part of a request came, and the rest is waited for.
+    pub fn await_request(&self, now_ms: u64) {
+        self.enter(AWAITING, || now_ms);
+    }
+
+    /// The last reply has ended.
+    pub fn rest(&self, now_ms: u64) {
+        self.enter(RESTING, || now_ms);
+    }
+
+    fn enter(&self, phase: u64, now_ms: impl FnOnce() -> u64) {
+        if self.phase.load(Ordering::Relaxed) & PHASES != phase {
+            self.phase.store(phase | now_ms() << 2, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is to end now, as others need its place and no request is open.
+    pub fn gives_way(&self) -> bool {
+        match self.orders.ordered() {
+            Order::GoOn | Order::LastReply => false,
+            Order::EndIfResting => {
+                let rests = self.rests(now_ms()).is_ok();
+                if !rests {
+                    // Its request may be on its way.
+                    self.orders.go_on();
+                }
+                rests
+            }
+            Order::Finish | Order::Cut => true,
+        }
+    }
+
+    /// Whether the next reply is the last.
+    pub fn is_finishing(&self) -> bool {
+        self.orders.ordered() >= Order::LastReply
+    }
+
+    /// Ready when a connection on which nothing was asked for yet is to end. Cancel safe.
+    pub async fn unwanted(&self) {
+        poll_fn(|cx| {
+            self.orders.watch(cx.waker());
+            if self.gives_way() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// All of a connection's life, or `None` where it was cut. Its task is woken when anything is wanted of it.
+    pub async fn unless_cut<F: Future>(&self, mut serving: Pin<&mut F>) -> Option<F::Output> {
+        let mut known: Option<Waker> = None;
+        poll_fn(|cx| {
+            if !known.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+                self.orders.watch(cx.waker());
+                known = Some(cx.waker().clone());
+            }
+            if self.orders.ordered() == Order::Cut {
+                return Poll::Ready(None);
+            }
+            serving.as_mut().poll(cx).map(Some)
+        })
+        .await
+    }
+
+    /// For how long it rests, or is busy.
+    fn rests(&self, now_ms: u64) -> Result<Duration, Duration> {
+        let phase = self.phase.load(Ordering::Relaxed);
+        let since = Duration::from_millis(now_ms.saturating_sub(phase >> 2));
+        match phase & PHASES {
+            RESTING => Ok(since),
+            AWAITING if since >= REQUEST_AWAITED => Ok(since),
+            _ => Err(since),
+        }
+    }
+}
+
+impl Holder for Link {
+    fn client(&self) -> Client {
+        self.client
+    }
+
+    fn rests_since(&self, now: Instant) -> Result<Instant, Instant> {
+        let ago = |since: Duration| now.checked_sub(since).unwrap_or(now);
+        self.rests(now_ms()).map(ago).map_err(ago)
+    }
+
+    fn orders(&self) -> &Orders {
+        &self.orders
+    }
+}
+
+const AWAITING: u64 = 0;
+const RESTING: u64 = 1;
+const BUSY: u64 = 2;
+const PHASES: u64 = 3;
+
+/// How long a request may take to come before others go first.
+const REQUEST_AWAITED: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::connections::{Holder as _, Order};
+
+    use super::Link;
+    use crate::http::clock::now_ms;
+
+    #[test]
+    fn a_request_that_came_keeps_the_place() {
+        let link = Link::new(None);
+        assert!(link.rests(now_ms()).is_err(), "its request may be on its way");
+        assert!(link.rests(now_ms() + 1_100) >= Ok(Duration::from_secs(1)));
+        link.begin();
+        assert!(link.rests(now_ms() + 60_000).is_err());
+        link.rest(now_ms());
+        link.order(Order::EndIfResting);
+        assert!(link.gives_way());
+        link.begin();
+        link.rest(now_ms());
+        assert!(!link.gives_way(), "the order is forgotten");
+        link.order(Order::Finish);
+        link.begin();
+        assert!(link.is_finishing() && link.gives_way());
+    }
+}

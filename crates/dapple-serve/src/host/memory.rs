@@ -1,0 +1,165 @@
+//! How much memory the process may have, and how much of that is in use.
+//!
+//! Two limits are known: those of control groups (version 2), the process's own and all above it, and one that was asked for.
+//! What counts against the first is what the kernel could not free by itself before it would have to end somebody: neither
+//! content of files nor what it remembers of them. What counts against the second is the process's own memory.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// The limits that there are.
+#[derive(Debug)]
+pub struct MemoryLimit {
+    gauges: Vec<Gauge>,
+}
+
+/// One of them.
+#[derive(Debug, PartialEq, Eq)]
+enum Gauge {
+    /// The folder of a control group, whose limit may change at any time.
+    Group(PathBuf),
+    /// Bytes for this process.
+    Process(u64),
+}
+
+/// How it stands with the limit that is closest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    pub used: u64,
+    pub limit: u64,
+}
+
+impl MemoryLimit {
+    /// Looks for limits; `asked` is one in bytes. `None` where there is none.
+    pub fn find(asked: Option<u64>) -> Option<MemoryLimit> {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        MemoryLimit::of(&groups, Path::new(GROUPS), asked)
+    }
+
+    fn of(groups: &str, root: &Path, asked: Option<u64>) -> Option<MemoryLimit> {
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+        let folders = own.map(|own| folders(root, Path::new(own))).unwrap_or_default();
+        let groups = folders.into_iter().filter(|folder| number(folder, "memory.max").is_some()).map(Gauge::Group);
+        let gauges: Vec<Gauge> = groups.chain(asked.map(Gauge::Process)).collect();
+        (!gauges.is_empty()).then_some(MemoryLimit { gauges })
+    }
+
+    /// The lowest of the limits, in bytes.
+    pub fn bytes(&self) -> Option<u64> {
+        self.gauges.iter().filter_map(Gauge::limit).min()
+    }
+
+    /// The limit that is closest. Reads small files of the kernel, which takes some 20 us.
+    pub fn look(&self) -> Option<MemoryUse> {
+        let looks = self.gauges.iter().filter_map(Gauge::look);
+        looks.max_by(|a, b| a.percent().total_cmp(&b.percent()))
+    }
+}
+
+impl MemoryUse {
+    /// How much of the limit is used.
+    pub fn percent(self) -> f64 {
+        self.used as f64 * 100.0 / self.limit.max(1) as f64
+    }
+}
+
+impl Gauge {
+    fn limit(&self) -> Option<u64> {
+        match self {
+            Gauge::Group(folder) => number(folder, "memory.max"),
+            Gauge::Process(limit) => Some(*limit),
+        }
+    }
+
+    fn look(&self) -> Option<MemoryUse> {
+        let used = match self {
+            Gauge::Group(folder) => {
+                let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
+                let freeable: u64 = FREEABLE.iter().filter_map(|name| field(&stat, name)).sum();
+                number(folder, "memory.current")?.saturating_sub(freeable)
+            }
+            Gauge::Process(_) => own(&fs::read_to_string("/proc/self/statm").ok()?)?,
+        };
+        Some(MemoryUse { used, limit: self.limit()? })
+    }
+}
+
+/// The folder of a group and of all above it. Where the process cannot see its own, that is the one which it sees as the root.
+fn folders(root: &Path, own: &Path) -> Vec<PathBuf> {
+    let is_visible = own.components().all(|part| matches!(part, Component::Normal(_)));
+    let own = if is_visible { own } else { Path::new("") };
+    own.ancestors().map(|part| root.join(part)).collect()
+}
+
+/// The number that is all that a file has. `None`: there is no file, or it says "max".
+fn number(folder: &Path, name: &str) -> Option<u64> {
+    fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
+}
+
+fn field(stat: &str, name: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
+/// Memory of the process that is no file's: the second and the third number of `statm` are pages in memory, and those of files.
+fn own(statm: &str) -> Option<u64> {
+    let mut numbers = statm.split_whitespace().skip(1).map(|number| number.parse::<u64>());
+    let (resident, of_files) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
+}
+
+/// Where control groups of version 2 are.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// What the kernel drops when memory is short. The lists of files do not have what lies in memory only (`tmpfs`).
+const FREEABLE: [&str; 3] = ["active_file", "inactive_file", "slab_reclaimable"];
+
+#[cfg(test)]
+mod tests {
+    use super::{Gauge, MemoryLimit, MemoryUse, folders, own};
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    fn group(folder: &Path, max: &str, current: u64, stat: &str) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("memory.max"), max).unwrap();
+        fs::write(folder.join("memory.current"), format!("{current}\n")).unwrap();
+        fs::write(folder.join("memory.stat"), stat).unwrap();
+    }
+
+    #[test]
+    fn the_limit_that_is_closest_counts() {
+        let root = tempfile::tempdir().unwrap();
+        group(&root.path().join("a"), "1000\n", 900, "anon 300\nfile 500\ninactive_file 400\nactive_file 50\n");
+        group(&root.path().join("a/b"), "max\n", 300, "anon 300\n");
+        group(&root.path().join("a/b/c"), "500\n", 400, "anon 100\nslab_reclaimable 50\ninactive_file 200\n");
+        let limit = MemoryLimit::of("1:name=x:/\n0::/a/b/c\n", root.path(), None).unwrap();
+        assert_eq!(limit.bytes(), Some(500));
+        assert_eq!(limit.look(), Some(MemoryUse { used: 450, limit: 1000 }));
+        fs::write(root.path().join("a/b/c/memory.max"), "200").unwrap();
+        assert_eq!(limit.look(), Some(MemoryUse { used: 150, limit: 200 }), "limits may change");
+    }
+
+    #[test]
+    fn nothing_is_made_up() {
+        let root = tempfile::tempdir().unwrap();
+        for groups in ["", "0::/\n", "0::/a\n", "5:memory:/a\n"] {
+            assert!(MemoryLimit::of(groups, root.path(), None).is_none(), "{groups}");
+        }
+        let asked = MemoryLimit::of("", root.path(), Some(7)).unwrap();
+        assert_eq!((&asked.gauges[..], asked.bytes()), (&[Gauge::Process(7)][..], Some(7)));
+        assert!(asked.look().unwrap().used > 100_000, "this test takes some memory");
+    }
+
+    #[test]
+    fn groups_out_of_sight_are_left_out() {
+        assert_eq!(folders(Path::new("/g"), Path::new("../x")), [PathBuf::from("/g/")]);
+        assert_eq!(folders(Path::new("/g"), Path::new("a")), [PathBuf::from("/g/a"), PathBuf::from("/g/")]);
+    }
+
+    #[test]
+    fn own_memory_is_what_no_file_has() {
+        assert_eq!(own("1000 300 100 5 0 90 0\n"), Some(200 * rustix::param::page_size() as u64));
+        assert_eq!(own("x"), None);
+    }
+}

@@ -1,0 +1,41 @@
+//! What `serve` and `proxy` share of being a server: listening sockets, who may connect, signals, and the end.
+
+mod accept;
+mod admission;
+mod descriptors;
+mod ebb;
+mod end;
+mod error;
+mod gate;
+mod handover;
+mod link;
+mod listening;
+mod manager;
+mod memory;
+mod port_owner;
+mod signals;
+mod stage;
+#[cfg(feature = "self-signed")]
+mod tls;
+mod upgrade;
+mod watch;
+
+pub use self::accept::Host;
+pub use self::admission::{Admission, PerAddress, Place, Refusal, client_key};
+pub use self::descriptors::{FILES_MAX, Shares, shares};
+pub use self::ebb::give_back;
+pub use self::end::finish;
+pub use self::error::ListenError;
+pub use self::gate::Gate;
+pub use self::handover::Predecessor;
+pub use self::link::Link;
+pub use self::listening::{Listening, Wanted, listen};
+pub use self::manager::Manager;
+pub use self::memory::{MemoryLimit, MemoryUse};
+pub use self::signals::Signals;
+pub use self::stage::Ending;
+pub use self::stage::Stage;
+#[cfg(feature = "self-signed")]
+pub use self::tls::{CertificateSource, Tls, within};
+pub use self::upgrade::Upgrade;
+pub use self::watch::watch;

@@ -1,0 +1,174 @@
+//! TLS on the listening sockets: which certificates, and how a connection begins.
+
+use std::fmt::Write as _;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+#[cfg(feature = "http3")]
+use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::connections::farewell;
+use dapple_io::net::TcpStream;
+use dapple_io::time::sleep;
+use dapple_sched::{Closed, Handle};
+use dapple_tls::{self as tls, CertificateFiles, Certificates, TlsAcceptor, TlsStream};
+use tracing::debug;
+
+use super::accept::unless;
+use super::link::Link;
+
+/// Where certificates come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// Files, read again when the configuration is.
+    Files(Vec<CertificateFiles>),
+    /// Made for these names, for trying.
+    SelfSigned(Vec<String>),
+}
+
+/// See the module.
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    source: CertificateSource,
+    fingerprint: String,
+    /// Those in use, for whoever does not use the acceptor.
+    #[cfg(feature = "http3")]
+    certificates: Mutex<Certificates>,
+}
+
+impl Tls {
+    /// Loads the certificates. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be used; the message says which, and why.
+    pub fn new(source: CertificateSource) -> Result<Arc<Tls>, tls::Error> {
+        let certificates = match &source {
+            CertificateSource::Files(files) => Certificates::load_blocking(files)?,
+            CertificateSource::SelfSigned(names) => Certificates::self_signed(names.iter().map(String::as_str))?,
+        };
+        let fingerprint = fingerprint(certificates.first());
+        let acceptor = TlsAcceptor::with_alpn(certificates.clone(), ["h2", "http/1.1"])?;
+        Ok(Arc::new(Tls {
+            acceptor,
+            source,
+            fingerprint,
+            #[cfg(feature = "http3")]
+            certificates: Mutex::new(certificates),
+        }))
+    }
+
+    /// The certificates in use.
+    #[cfg(feature = "http3")]
+    pub fn certificates(&self) -> Certificates {
+        self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The SHA-256 of a certificate that nobody else vouches for.
+    pub fn self_signed_fingerprint(&self) -> Option<&str> {
+        matches!(self.source, CertificateSource::SelfSigned(_)).then_some(&self.fingerprint)
+    }
+
+    /// Reads the files again, for connections to come.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tls::new`]; what was in use stays in use.
+    pub async fn reload(&self) -> Result<(), tls::CertificateError> {
+        if let CertificateSource::Files(files) = &self.source {
+            let certificates = Certificates::load(files.clone()).await?;
+            #[cfg(feature = "http3")]
+            self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&certificates);
+            self.acceptor.reload(certificates);
+        }
+        Ok(())
+    }
+
+    /// Makes an encrypted stream of a connection; `None` where that did not work, and the connection has ended.
+    pub async fn accept(&self, stream: TcpStream, handle: &Handle, link: &Link) -> Option<TlsStream<TcpStream>> {
+        let handshake = within(self.acceptor.accept_or_return(stream, HANDSHAKE_MAX), handle.closing());
+        match unless(pin!(link.unwanted()), handshake).await.ok()?? {
+            Ok(stream) => Some(stream),
+            Err((tls::Error::NotTls { first_bytes }, stream)) if is_http(&first_bytes) => {
+                farewell(stream, PLAIN, u64::MAX).await;
+                None
+            }
+            Err((error, _)) => {
+                debug!(%error, "no TLS connection came about");
+                None
+            }
+        }
+    }
+}
+
+/// The result of a handshake; when the server is closing, it has to come soon.
+pub async fn within<F: Future>(handshake: F, closing: Closed) -> Option<F::Output> {
+    let mut handshake = pin!(handshake);
+    let mut closed = pin!(async {
+        closing.await;
+        sleep(HANDSHAKE_CLOSING_MAX).await;
+    });
+    let race = poll_fn(|cx| match handshake.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => closed.as_mut().poll(cx).map(|()| None),
+    });
+    race.await
+}
+
+/// Whether plain HTTP begins like this.
+fn is_http(first_bytes: &[u8]) -> bool {
+    let word = first_bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
+    (3..=7).contains(&word.len()) && word.len() < first_bytes.len() && word.iter().all(u8::is_ascii_uppercase)
+}
+
+/// SHA-256, as other programs show it.
+fn fingerprint(certificate: &[u8]) -> String {
+    use dapple_tls::rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256 as SUITE;
+    let mut text = String::new();
+    if let Some(suite) = SUITE.tls13() {
+        for byte in suite.common.hash_provider.hash(certificate).as_ref() {
+            let colon = if text.is_empty() { "" } else { ":" };
+            let _ = write!(text, "{colon}{byte:02X}");
+        }
+    }
+    text
+}
+
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\n\
+    content-length: 69\r\n\r\nThis port speaks HTTPS. Write https:// instead of http://, please...\n";
+
+/// How long a client may take for its handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// The same when the server is closing.
+const HANDSHAKE_CLOSING_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::{PLAIN, fingerprint, is_http};
+
+    #[test]
+    fn plain_http_is_recognized() {
+        for http in ["GET / HTTP/1.1", "PRI * HTTP/2.0", "OPTIONS * HTTP/1.1", "HEAD /"] {
+            assert!(is_http(http.as_bytes()), "{http}");
+        }
+        for other in ["", "GET", "\u{16}\u{3}\u{1}", "ssh-2.0 x", "A / HTTP/1.1", " / "] {
+            assert!(!is_http(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_answer_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(PLAIN).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
+    }
+
+    #[test]
+    fn a_fingerprint_is_as_openssl_shows_it() {
+        assert!(fingerprint(b"abc").starts_with("BA:78:16:BF:8F:01:CF:EA:"));
+        assert_eq!(fingerprint(b"abc").len(), 95);
+    }
+}

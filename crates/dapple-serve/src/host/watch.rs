@@ -1,0 +1,46 @@
+//! From a server's start to the end of its accepting: what signals make of it.
+
+use std::time::Instant;
+
+use super::end::end_at_once_on;
+use super::gate::Gate;
+use super::manager::Manager;
+use super::signals::{Command, Signals};
+use super::stage::Ending;
+use super::upgrade::{Event, Upgrade};
+
+/// Does what signals say, until one says to stop or another process has taken over. Returns which of these it was, and when; the next
+/// signal to stop ends the process at once.
+///
+/// `reload` reads again what can change while the server runs. Logs are opened anew elsewhere.
+pub async fn watch(
+    mut signals: Signals,
+    mut upgrade: Upgrade,
+    manager: &Manager,
+    gate: &Gate,
+    mut reload: impl AsyncFnMut(),
+) -> (Ending, Instant) {
+    let ending = loop {
+        match upgrade.unless(signals.next()).await {
+            Event::Command(Command::Stop) => break Ending::Stop,
+            Event::Command(Command::Upgrade) => upgrade.begin(gate.sockets()),
+            Event::Command(Command::Reload) => {
+                manager.reloading();
+                reload().await;
+                manager.ready();
+            }
+            Event::Command(Command::Reopen) => {}
+            Event::Replaced(process) => {
+                manager.replaced_by(process);
+                break Ending::HandOver;
+            }
+        }
+    };
+    if ending == Ending::Stop {
+        manager.stopping();
+        upgrade.cancel();
+    }
+    let begin = Instant::now();
+    end_at_once_on(signals);
+    (ending, begin)
+}

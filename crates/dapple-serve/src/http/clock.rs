@@ -1,0 +1,170 @@
+//! Clocks that are cheap enough to be read for every request.
+//!
+//! Time-outs are about clients, and a client is not late because this process was stopped (SIGSTOP, a debugger, a frozen
+//! container). So time in which the process does not run is left out of [`now_ms`]: a *beat* every second notes the time, and
+//! whoever reads the clock long after the last beat moves it back first.
+//!
+//! | the last beat was | a reader |
+//! |---|---|
+//! | up to [`BEAT_MAX_MS`] ago | subtracts what was left out so far |
+//! | longer ago | adds what is beyond that to what is left out, if nobody else just does, and notes the time as a beat |
+//!
+//! The clock never goes back: it has shown no more than the last beat and [`BEAT_MAX_MS`].
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dapple_io::time::{Instant, sleep, sleep_until};
+use rustix::time::{ClockId, clock_gettime};
+use tracing::warn;
+
+use super::pace::millis;
+
+/// Milliseconds in which the process ran, as of the last tick of the kernel's clock (at most 10 ms ago).
+pub fn now_ms() -> u64 {
+    CLOCK.now(raw_ms)
+}
+
+/// Milliseconds that were left out since the start: a timer that was set before that changed goes off too early.
+pub fn left_out_ms() -> u64 {
+    CLOCK.left_out_ms.load(Ordering::Relaxed)
+}
+
+/// Seconds since 1970, as of the last tick.
+pub fn unix_s() -> u64 {
+    u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
+}
+
+/// Milliseconds since 1970, for ages and dates: time in which the process is stopped counts.
+pub fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Notes every second that the process runs. Until it is called nothing is ever left out.
+pub async fn beat() {
+    let mut told_ms = left_out_ms();
+    loop {
+        CLOCK.beat(raw_ms());
+        // A reader may have been there first.
+        let all_ms = left_out_ms();
+        if all_ms > told_ms {
+            let left_out_ms = all_ms - told_ms;
+            warn!(left_out_ms, "the process did not run for a while; clients are not held to have been late");
+            told_ms = all_ms;
+        }
+        sleep(BEAT_EVERY).await;
+    }
+}
+
+/// The result of `future`, or nothing where that takes longer than `limit`.
+pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let until_ms = now_ms().saturating_add(millis(limit));
+    let mut future = pin!(future);
+    let mut timer = sleep_until(Instant::now() + limit);
+    let race = poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        while Pin::new(&mut timer).poll(cx).is_ready() {
+            let left_ms = until_ms.saturating_sub(now_ms());
+            if left_ms == 0 {
+                return Poll::Ready(None);
+            }
+            timer.reset(Instant::now() + Duration::from_millis(left_ms));
+        }
+        Poll::Pending
+    });
+    race.await
+}
+
+/// Milliseconds of the monotonic clock, which stands still while the machine sleeps.
+fn raw_ms() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// See the module.
+struct Clock {
+    /// When the last beat was; [`NEVER`] before the first.
+    beat_ms: AtomicU64,
+    left_out_ms: AtomicU64,
+    leaving_out: Mutex<()>,
+}
+
+static CLOCK: Clock = Clock::new();
+
+impl Clock {
+    const fn new() -> Clock {
+        Clock { beat_ms: AtomicU64::new(NEVER), left_out_ms: AtomicU64::new(0), leaving_out: Mutex::new(()) }
+    }
+
+    /// The time that counts, from what `raw_ms` says. Read again where something was left out meanwhile: the two belong together.
+    fn now(&self, raw_ms: impl Fn() -> u64) -> u64 {
+        loop {
+            let left_out_ms = self.left_out_ms.load(Ordering::Acquire);
+            let raw_ms = raw_ms();
+            if is_late(self.beat_ms.load(Ordering::Acquire), raw_ms) {
+                self.leave_out(raw_ms);
+            }
+            if left_out_ms == self.left_out_ms.load(Ordering::Acquire) {
+                return raw_ms.saturating_sub(left_out_ms);
+            }
+        }
+    }
+
+    fn beat(&self, raw_ms: u64) {
+        self.now(|| raw_ms);
+        self.beat_ms.store(raw_ms, Ordering::Release);
+    }
+
+    /// Leaves out what is beyond the longest time between beats, unless somebody else just has.
+    fn leave_out(&self, raw_ms: u64) {
+        let _alone = self.leaving_out.lock().unwrap_or_else(PoisonError::into_inner);
+        let beat_ms = self.beat_ms.load(Ordering::Acquire);
+        if is_late(beat_ms, raw_ms) {
+            self.left_out_ms.fetch_add(raw_ms - beat_ms - BEAT_MAX_MS, Ordering::AcqRel);
+            self.beat_ms.store(raw_ms, Ordering::Release);
+        }
+    }
+}
+
+/// Whether more time has passed since the last beat than counts.
+fn is_late(beat_ms: u64, raw_ms: u64) -> bool {
+    raw_ms.saturating_sub(beat_ms) > BEAT_MAX_MS
+}
+
+/// No beat has been yet: nothing is later than this.
+const NEVER: u64 = u64::MAX;
+
+/// How often the time is noted.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+
+/// How much time between two beats counts.
+const BEAT_MAX_MS: u64 = 2_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{BEAT_MAX_MS, Clock};
+
+    #[test]
+    fn time_without_beats_does_not_count() {
+        let clock = Clock::new();
+        assert_eq!(clock.now(|| 500_000), 500_000, "before the first beat all of it does");
+        clock.beat(500_000);
+        assert_eq!(clock.now(|| 501_000), 501_000);
+        clock.beat(501_000);
+        assert_eq!(clock.now(|| 501_000 + BEAT_MAX_MS), 501_000 + BEAT_MAX_MS);
+        // Stopped for an hour.
+        let after = 501_000 + 3_600_000;
+        assert_eq!(clock.now(|| after), 501_000 + BEAT_MAX_MS);
+        assert_eq!(clock.now(|| after + 7), 501_000 + BEAT_MAX_MS + 7);
+        clock.beat(after + 1_000);
+        assert_eq!(clock.now(|| after + 2_000), 501_000 + BEAT_MAX_MS + 2_000);
+        clock.beat(after + 900_000);
+        assert_eq!(clock.now(|| after + 900_000), 501_000 + 2 * BEAT_MAX_MS + 1_000);
+    }
+}

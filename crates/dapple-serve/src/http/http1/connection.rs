@@ -1,0 +1,289 @@
+//! The life of a connection, from request to request.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use dapple_http::{Found, Refusal};
+use dapple_io::hyper_rt::HyperIo;
+use tracing::debug;
+
+use super::linger::linger;
+use super::outgoing::{BATCH_LEN, Outgoing};
+use super::watch::Watch;
+use super::workspace::Lease;
+use crate::host::Link;
+use crate::http::clock::{now_ms, within};
+use crate::http::connection::Terms;
+use crate::http::pace::{Pace, millis, send_pace};
+use crate::http::{Awaited, Client, Limits, Service, Tunnel};
+
+/// How it went on with a connection.
+pub enum End<S> {
+    /// It is over.
+    Closed,
+    /// The client speaks HTTP/2: its first bytes say so.
+    Http2 {
+        /// The connection.
+        stream: S,
+        /// All that was read from it.
+        first: Bytes,
+    },
+}
+
+/// One connection.
+pub(super) struct Connection<S, V> {
+    pub(super) stream: S,
+    pub(super) service: Arc<V>,
+    pub(super) client: Client,
+    pub(super) limits: Arc<Limits>,
+    pub(super) link: Arc<Link>,
+    pub(super) watch: Watch,
+    /// Until when the head has to be complete that has begun to arrive.
+    head_until_ms: Option<u64>,
+}
+
+/// How it goes on when there is nothing to do, or nothing can be done.
+pub(super) enum Next {
+    Idle,
+    Close,
+    Linger,
+    Abort,
+    Http2,
+    Tunnel(Box<dyn Tunnel>),
+}
+
+/// Serves one connection until either side is done with it, it takes too long, or the server is closing.
+///
+/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+pub async fn serve<S: dapple_io::Connection, V: Service>(
+    stream: S,
+    service: Arc<V>,
+    client: Client,
+    Terms { limits, handle, link }: Terms<'_>,
+) -> End<S> {
+    let watch = Watch::new(handle);
+    let mut connection = Connection { stream, service, client, limits, link, watch, head_until_ms: None };
+    let mut is_first = true;
+    loop {
+        let Some(mut work) = connection.first_bytes(is_first).await else { return connection.end().await };
+        let next = connection.requests(&mut work, is_first).await;
+        is_first = false;
+        match next {
+            Next::Idle => {}
+            Next::Close => {
+                drop(work);
+                return connection.end().await;
+            }
+            Next::Linger => {
+                drop(work);
+                let Connection { stream, mut watch, limits, .. } = connection;
+                Box::pin(linger(stream, &mut watch, &limits)).await;
+                return End::Closed;
+            }
+            Next::Abort => {
+                connection.stream.abort();
+                return End::Closed;
+            }
+            Next::Http2 => {
+                return End::Http2 { first: Bytes::copy_from_slice(work.input()), stream: connection.stream };
+            }
+            Next::Tunnel(tunnel) => {
+                let first = Bytes::copy_from_slice(work.input());
+                drop(work);
+                tunnel.run(Box::new(HyperIo::new(connection.stream)), first).await;
+                return End::Closed;
+            }
+        }
+    }
+}
+
+impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
+    /// The end of a connection on which nothing is on its way.
+    async fn end(self) -> End<S> {
+        poll_fn(|cx| {
+            self.stream.say_end(cx);
+            Poll::Ready(End::Closed)
+        })
+        .await
+    }
+
+    /// Waits for a request. The buffer is taken when there is something to put into it. `None`: the connection is over.
+    async fn first_bytes(&mut self, is_first: bool) -> Option<Lease> {
+        let mut idle_since_ms = None;
+        poll_fn(|cx| {
+            let mut work = Lease::take();
+            match work.poll_fill(&self.stream, self.limits.head.len_max, cx) {
+                Poll::Ready(Ok(len)) => return Poll::Ready((len > 0).then_some(work)),
+                Poll::Ready(Err(error)) => {
+                    debug!(%error, "a connection ended");
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => drop(work),
+            }
+            if self.watch.poll_closing(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            let now_ms = now_ms();
+            let since_ms = *idle_since_ms.get_or_insert(now_ms);
+            if !is_first {
+                self.link.rest(now_ms);
+            }
+            if self.link.gives_way() {
+                debug!("a connection that rested was closed, as there was no room for more");
+                return Poll::Ready(None);
+            }
+            let until_ms = since_ms.saturating_add(millis(self.limits.idle_timeout));
+            if now_ms >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.service.is_crowded() {
+                return Poll::Ready(None);
+            }
+            // Nobody says when it becomes crowded, so that is looked at now and then.
+            let look_ms = until_ms.min(now_ms.saturating_add(CROWDED_IDLE_MS));
+            self.watch.poll_deadline(look_ms, now_ms, cx).map(|()| {
+                self.service.timed_out(Awaited::NextRequest);
+                None
+            })
+        })
+        .await
+    }
+
+    /// Deals with all requests that have arrived, and those that arrive meanwhile.
+    async fn requests(&mut self, work: &mut Lease, is_first: bool) -> Next {
+        if is_first && is_http2(work.input()) {
+            return Next::Http2;
+        }
+        for count in 1_u32.. {
+            match work.find_head(&self.limits.head) {
+                Ok(Some(found)) => {
+                    self.link.begin();
+                    if let Some(next) = self.answer_in_time(work, found).await {
+                        return next;
+                    }
+                }
+                Ok(None) if work.input().is_empty() => return self.flush(&mut work.out).await.unwrap_or(Next::Idle),
+                Ok(None) => {
+                    if let Some(next) = self.more_of_head(work, is_first).await {
+                        return next;
+                    }
+                    continue;
+                }
+                Err(refusal) => return self.refuse(work, refusal).await,
+            }
+            if count % TURN_LEN == 0 || work.out.len() >= BATCH_LEN {
+                if let Some(next) = self.flush(&mut work.out).await {
+                    return next;
+                }
+                // Whoever sends many requests at once does not keep others from theirs.
+                dapple_sched::yield_now().await;
+            }
+        }
+        Next::Close
+    }
+
+    async fn answer_in_time(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
+        self.head_until_ms = None;
+        match self.limits.request_timeout {
+            None => self.answer(work, found).await,
+            Some(limit) => {
+                // Boxed: with the timer it would make every connection larger, and most have no such limit.
+                let answer = Box::pin(within(limit, self.answer(work, found)));
+                answer.await.unwrap_or_else(|| {
+                    debug!("a request took longer than {limit:?}");
+                    Some(Next::Abort)
+                })
+            }
+        }
+    }
+
+    /// Writes what waits to be written. `None`: it is written.
+    pub(super) async fn flush(&mut self, out: &mut Outgoing) -> Option<Next> {
+        if out.is_empty() {
+            return None;
+        }
+        let mut pace = None;
+        let written: io::Result<()> = poll_fn(|cx| {
+            loop {
+                match out.poll_write(&self.stream, cx) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
+                    Poll::Ready(Ok(len)) => {
+                        if let Some(pace) = &mut pace {
+                            Pace::moved(pace, len as u64, now_ms());
+                        }
+                        if out.is_empty() {
+                            return Poll::Ready(Ok(()));
+                        }
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {
+                        let pace = pace.get_or_insert_with(|| send_pace(&self.limits));
+                        let over = self.watch.poll_deadline(pace.deadline_ms(), now_ms(), cx);
+                        return over.map(|()| Err(io::ErrorKind::TimedOut.into()));
+                    }
+                }
+            }
+        })
+        .await;
+        written.err().map(|error| {
+            debug!(%error, "a reply could not be sent");
+            if error.kind() == io::ErrorKind::TimedOut {
+                self.service.timed_out(Awaited::Response);
+            }
+            Next::Abort
+        })
+    }
+
+    /// Waits for more of a head. `None`: there is more.
+    async fn more_of_head(&mut self, work: &mut Lease, is_first: bool) -> Option<Next> {
+        if let Some(next) = self.flush(&mut work.out).await {
+            return Some(next);
+        }
+        let timeout_ms = millis(self.limits.head_timeout);
+        let begin_ms = now_ms();
+        self.link.await_request(begin_ms);
+        let mut until_ms = *self.head_until_ms.get_or_insert(begin_ms.saturating_add(timeout_ms));
+        let mut gives_way = false;
+        let outcome = poll_fn(|cx| {
+            if let Poll::Ready(result) = work.poll_fill(&self.stream, self.limits.head.len_max, cx) {
+                return Poll::Ready(Some(result));
+            }
+            gives_way = self.link.gives_way();
+            if gives_way {
+                return Poll::Ready(None);
+            }
+            if self.watch.poll_closing(cx).is_ready() {
+                until_ms = until_ms.min(now_ms().saturating_add(CLOSING_GRACE_MS));
+            }
+            self.watch.poll_deadline(until_ms, now_ms(), cx).map(|()| None)
+        })
+        .await;
+        self.head_until_ms = Some(until_ms);
+        let has_begun = work.input().iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
+        match outcome {
+            Some(Ok(0)) | None if !has_begun || gives_way => Some(Next::Close),
+            Some(Ok(0)) => Some(self.refuse(work, Refusal::CutShort).await),
+            Some(Ok(_)) if is_first && is_http2(work.input()) => Some(Next::Http2),
+            Some(Ok(_)) => None,
+            Some(Err(error)) => {
+                debug!(%error, "a connection ended within a request");
+                Some(Next::Close)
+            }
+            None => Some(self.refuse(work, Refusal::TooSlow).await),
+        }
+    }
+}
+
+/// Whether this is how HTTP/2 begins (RFC 9113, section 3.4).
+fn is_http2(input: &[u8]) -> bool {
+    input.starts_with(b"PRI * HTTP/2.0\r\n")
+}
+
+/// How many requests that came at once are answered in one turn.
+const TURN_LEN: u32 = 32;
+
+/// How long an idle connection may keep its place when others wait for it.
+const CROWDED_IDLE_MS: u64 = 10_000;
+
+/// How long a head that has begun may take when the server is closing.
+const CLOSING_GRACE_MS: u64 = 1_000;

@@ -1,0 +1,40 @@
+//! Closing so that the last reply arrives.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Poll, ready};
+
+use super::watch::Watch;
+use crate::http::Limits;
+use crate::http::clock::now_ms;
+use crate::http::pace::millis;
+
+/// Says that nothing more will come, and reads on until the client has ended as well: closing with bytes unread would reset the
+/// connection, and what the client has not read yet would be lost.
+pub(super) async fn linger<S: dapple_io::Connection>(stream: S, watch: &mut Watch, limits: &Limits) {
+    let deadline_ms = now_ms().saturating_add(millis(limits.linger_timeout));
+    // Whatever goes wrong here, the connection is over.
+    let _ = poll_fn(|cx| {
+        if watch.poll_deadline(deadline_ms, now_ms(), cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        stream.poll_end(cx)
+    })
+    .await;
+    let mut left = DROPPED_LEN_MAX;
+    let _: io::Result<()> = poll_fn(|cx| {
+        let mut memory = [0; 2048];
+        while watch.poll_deadline(deadline_ms, now_ms(), cx).is_pending() && left > 0 {
+            let len = ready!(stream.poll_read(cx, &mut memory))?;
+            if len == 0 {
+                break;
+            }
+            left = left.saturating_sub(len);
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await;
+}
+
+/// A client that sends more than this into the void does not read.
+const DROPPED_LEN_MAX: usize = 1 << 20;

@@ -1,0 +1,72 @@
+//! A request of HTTP/2 on its way to the service and back.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dapple_io::time::timeout;
+use http::{HeaderMap, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::progress::{Pieces, is_answered};
+use crate::http::hyper::{self as messages, Received};
+use crate::http::{Client, Incoming as _, Limits, RequestBody, Service};
+
+/// Answers one request, in the task of its stream.
+pub(super) async fn answer<V: Service>(
+    request: http::Request<Incoming>,
+    service: Arc<V>,
+    client: Client,
+    limits: Arc<Limits>,
+) -> Response<Pieces> {
+    is_answered(false);
+    let (parts, body) = request.into_parts();
+    let mut body = Detachable(Some(Received::new(body)));
+    let fields = messages::fields(&parts.headers);
+    let request = messages::request(&parts, &fields);
+    let reply = match messages::malformed(&parts, &request) {
+        Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
+        None => service.answer(&request, &mut RequestBody::new(&mut body), &client).await,
+    };
+    if let Some(mut body) = body.0.filter(|body| !body.is_end())
+        && request.fields.first("expect").is_none()
+    {
+        // Only at its end is known whether the request was well-formed. Whoever waits to be told to go on with it is not waited for.
+        let _ = timeout(limits.pause_timeout, drain(&mut body, limits.drain_len_max)).await;
+    }
+    is_answered(true);
+    messages::response(reply).map(Pieces::new)
+}
+
+/// The body of a request, which may be read on while the reply is sent: a stream goes both ways.
+struct Detachable(Option<Received>);
+
+impl crate::http::Incoming for Detachable {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |body| body.poll_next(cx))
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.0.as_ref().map_or(Some(0), crate::http::Incoming::len)
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        self.0.as_mut().and_then(crate::http::Incoming::trailers)
+    }
+
+    fn detach(&mut self) -> Option<Box<dyn crate::http::Incoming + Send>> {
+        self.0.take().map(|body| Box::new(body) as Box<dyn crate::http::Incoming + Send>)
+    }
+}
+
+/// Drops what is left of a body, up to so many bytes.
+async fn drain(body: &mut Received, mut left: u64) {
+    while let Some(Ok(piece)) = poll_fn(|cx| body.poll_next(cx)).await {
+        match left.checked_sub(piece.len() as u64) {
+            Some(less) => left = less,
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The life of a connection of HTTP/2.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dapple_http::frames::Traffic;
+use dapple_io::hyper_rt::Timer;
+use dapple_io::time::sleep;
+use dapple_sched::Color;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use tracing::debug;
+
+use super::answer::answer;
+use super::rewind::Rewind;
+use super::streams::Streams;
+use crate::http::connection::Terms;
+use crate::http::{Client, Limits, Service};
+
+/// Serves one connection until either side is done with it, it rests too long, or the server is closing. `first` was read from it
+/// already. All streams have `color`, or one each.
+///
+/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+pub async fn serve<S: dapple_io::Connection, V: Service>(
+    (stream, first): (S, Bytes),
+    service: Arc<V>,
+    client: Client,
+    Terms { limits, handle, link }: Terms<'_>,
+    color: Option<Color>,
+) {
+    let streams = Streams::new(color, limits.clone(), link.clone());
+    let traffic = Arc::new(Traffic::default());
+    let stream = Rewind::new(first, stream, traffic.clone());
+    let (answering, answer_limits) = (service.clone(), limits.clone());
+    let respond = service_fn(move |request| {
+        let answer = answer(request, answering.clone(), client.clone(), answer_limits.clone());
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut http = pin!(builder(&streams, &limits).serve_connection(stream, respond));
+    let mut closing = pin!(handle.closing());
+    let mut rest = Rest::new(&limits, streams, traffic);
+    let mut tick = pin!(sleep(rest.tick));
+    let mut is_ending = false;
+    loop {
+        let event = poll_fn(|cx| {
+            if let Poll::Ready(result) = http.as_mut().poll(cx) {
+                return Poll::Ready(Event::Ended(result));
+            }
+            // What is open is answered first, and all of that written.
+            let gives_way = link.gives_way();
+            if gives_way && rest.streams.open() == 0 && !rest.traffic.is_blocked() {
+                return Poll::Ready(Event::GivesWay);
+            }
+            if gives_way && !is_ending {
+                return Poll::Ready(Event::Ending);
+            }
+            if !is_ending && poll(closing.as_mut(), cx).is_ready() {
+                return Poll::Ready(Event::Ending);
+            }
+            tick.as_mut().poll(cx).map(|()| Event::Tick)
+        });
+        match event.await {
+            Event::Ended(Ok(())) => return,
+            Event::Ended(Err(error)) => return debug!(%error, "a connection of HTTP/2 ended early"),
+            Event::GivesWay => return debug!("a connection that rested was closed, as there was no room for more"),
+            Event::Ending => {
+                is_ending = true;
+                http.as_mut().graceful_shutdown();
+            }
+            Event::Tick => {
+                tick.set(sleep(rest.tick));
+                let rested = rest.look();
+                if is_ending && rested >= limits.linger_timeout {
+                    return debug!("a connection of HTTP/2 that did not end was closed");
+                }
+                if !is_ending && (rested >= limits.idle_timeout || rest.streams.was_slow() || service.is_crowded()) {
+                    is_ending = true;
+                    rest.begin_again();
+                    http.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+enum Event {
+    Ended(hyper::Result<()>),
+    Ending,
+    GivesWay,
+    Tick,
+}
+
+fn poll(future: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) -> Poll<()> {
+    future.poll(cx)
+}
+
+fn builder(streams: &Streams, limits: &Limits) -> Builder<Streams> {
+    let mut builder = Builder::new(streams.clone());
+    builder
+        .timer(Timer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(ERRORS_MAX)
+        .max_header_list_size(u32::try_from(limits.head.len_max).unwrap_or(u32::MAX))
+        .max_send_buf_size(SEND_BUFFER_MAX)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(4 * WINDOW)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PONG_MAX);
+    builder
+}
+
+/// How long nothing has happened on a connection.
+struct Rest {
+    streams: Streams,
+    traffic: Arc<Traffic>,
+    /// How often it is looked.
+    tick: Duration,
+    /// The fewest bytes between two looks that are more than nothing.
+    written_min: u64,
+    seen: (u64, u64),
+    rested: Duration,
+}
+
+impl Rest {
+    fn new(limits: &Limits, streams: Streams, traffic: Arc<Traffic>) -> Rest {
+        let tick = (limits.idle_timeout.min(limits.linger_timeout) / 4).clamp(TICK_MIN, TICK_MAX);
+        let written_min = (limits.send_rate_min * tick.as_millis() as u64 / 1_000).max(1);
+        Rest { streams, traffic, tick, written_min, seen: (0, 0), rested: Duration::ZERO }
+    }
+
+    /// For so long there was no stream, none began, and too little was written.
+    fn look(&mut self) -> Duration {
+        let now = (self.streams.begun(), self.traffic.written());
+        let is_busy =
+            self.streams.open() > 0 || now.0 != self.seen.0 || now.1.saturating_sub(self.seen.1) >= self.written_min;
+        self.seen = now;
+        self.rested = if is_busy { Duration::ZERO } else { self.rested + self.tick };
+        self.rested
+    }
+
+    fn begin_again(&mut self) {
+        self.rested = Duration::ZERO;
+    }
+}
+
+/// Streams of one connection at the same time; RFC 9113 asks for at least 100.
+const STREAMS_MAX: u32 = 128;
+
+/// Streams that were reset before anybody looked at them ("rapid reset"), and those that were reset for an error of the peer.
+const RESETS_MAX: usize = 20;
+const ERRORS_MAX: usize = 128;
+
+/// What of one stream waits in hyper's buffer to be sent.
+const SEND_BUFFER_MAX: usize = 64 << 10;
+
+/// What of a request's body the peer may send before somebody reads it.
+const WINDOW: u32 = 64 << 10;
+
+const PING_EVERY: Duration = Duration::from_secs(15);
+const PONG_MAX: Duration = Duration::from_secs(10);
+
+const TICK_MIN: Duration = Duration::from_millis(50);
+const TICK_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,97 @@
+//! A connection whose first bytes have been read already, and whose traffic is looked at.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use dapple_http::frames::{Scanner, Traffic};
+use dapple_io::Connection;
+use hyper::rt::{Read, ReadBufCursor, Write};
+
+/// See the module. What is inside is never pinned.
+pub(super) struct Rewind<S> {
+    first: Bytes,
+    stream: S,
+    scanner: Scanner,
+    traffic: Arc<Traffic>,
+}
+
+impl<S> Unpin for Rewind<S> {}
+
+impl<S> Rewind<S> {
+    pub(super) fn new(first: Bytes, stream: S, traffic: Arc<Traffic>) -> Rewind<S> {
+        Rewind { first, stream, scanner: Scanner::new(), traffic }
+    }
+
+    fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.traffic.set_blocked(result.is_pending());
+        if let Poll::Ready(Ok(len)) = result {
+            self.traffic.wrote(len);
+        }
+        result
+    }
+
+    fn take(&mut self, bytes: &[u8], buf: &mut ReadBufCursor<'_>) -> io::Result<()> {
+        buf.put_slice(bytes);
+        match self.scanner.read(bytes, &self.traffic) {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::InvalidData, "too many frames that carry nothing")),
+        }
+    }
+}
+
+thread_local! {
+    /// Where bytes are looked at, on the way to hyper's own buffer, of which the filled part cannot be seen from here.
+    static PASSING: RefCell<[u8; PASSING_LEN]> = const { RefCell::new([0; PASSING_LEN]) };
+}
+
+impl<S: Connection> Read for Rewind<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if !self.first.is_empty() {
+            let len = self.first.len().min(buf.remaining());
+            let first = self.first.split_to(len);
+            return Poll::Ready(self.take(&first, &mut buf));
+        }
+        PASSING.with_borrow_mut(|passing| {
+            let len = passing.len().min(buf.remaining());
+            let count = ready!(self.stream.poll_read(cx, &mut passing[..len]))?;
+            Poll::Ready(self.take(&passing[..count], &mut buf))
+        })
+    }
+}
+
+impl<S: Connection> Write for Rewind<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = self.stream.poll_write(cx, buf);
+        self.wrote(result)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = self.stream.poll_write_vectored(cx, bufs);
+        self.wrote(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.stream.poll_flush(cx);
+        self.traffic.set_blocked(flushed.is_pending());
+        flushed
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_end(cx)
+    }
+}
+
+/// What is read in one go: as much as h2 asks for.
+const PASSING_LEN: usize = 8 << 10;

@@ -1,0 +1,99 @@
+//! Connections that come in by QUIC.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use dapple_io::time::timeout;
+use quinn::{Connecting, Connection, Endpoint, Incoming};
+use tracing::debug;
+
+use crate::host::{Admission, Place};
+
+/// Whoever serves what comes in.
+pub trait Door: Send + Sync + 'static {
+    /// Serves one connection, in a task that this starts; [`Handshake::finish`] makes it one.
+    fn serve(&self, handshake: Handshake, client: SocketAddr, place: Place);
+}
+
+/// Accepts connections until `finishing` resolves; those that were accepted go on.
+pub async fn accept(endpoint: Endpoint, door: impl Door, admission: Arc<Admission>, finishing: impl Future) {
+    let mut finishing = pin!(finishing);
+    let under_way = Arc::new(AtomicUsize::new(0));
+    while let Some(Some(incoming)) = unless(finishing.as_mut(), endpoint.accept()).await {
+        take(incoming, &door, &admission, &under_way);
+    }
+    // Clients that come from now on are told so, and use TCP.
+    endpoint.set_server_config(None);
+}
+
+fn take(incoming: Incoming, door: &impl Door, admission: &Arc<Admission>, under_way: &Arc<AtomicUsize>) {
+    let is_proved = incoming.remote_address_validated();
+    if !is_proved && under_way.load(Ordering::Relaxed) >= VALIDATE_FROM && incoming.may_retry() {
+        if let Err(error) = incoming.retry() {
+            debug!(%error, "a client could not be asked to prove its address");
+        }
+        return;
+    }
+    let client = incoming.remote_address();
+    match admission.admit(client.ip()) {
+        Err(_) => incoming.refuse(),
+        Ok(place) => match incoming.accept() {
+            Ok(connecting) => {
+                under_way.fetch_add(1, Ordering::Relaxed);
+                door.serve(Handshake { connecting, _counted: Counted(under_way.clone()) }, client, place);
+            }
+            Err(error) => {
+                debug!(%error, "no connection of QUIC came about");
+                place.finish();
+            }
+        },
+    }
+}
+
+/// A connection that is to be.
+pub struct Handshake {
+    connecting: Connecting,
+    _counted: Counted,
+}
+
+impl Handshake {
+    /// The connection; `None` where there is none, or not soon. Not cancel safe: dropped before it resolves, it ends the connection.
+    pub async fn finish(self) -> Option<Connection> {
+        match timeout(HANDSHAKE_MAX, self.connecting).await {
+            Ok(Ok(connection)) => return Some(connection),
+            Ok(Err(error)) => debug!(%error, "no connection of QUIC came about"),
+            Err(_) => debug!("a handshake of QUIC took too long"),
+        }
+        None
+    }
+}
+
+/// Counts a handshake as under way until it is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The result of `future`, or nothing when `stop` is ready.
+async fn unless<F: Future>(mut stop: Pin<&mut impl Future>, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let race = poll_fn(|cx| match stop.as_mut().poll(cx) {
+        Poll::Ready(_) => Poll::Ready(None),
+        Poll::Pending => future.as_mut().poll(cx).map(Some),
+    });
+    race.await
+}
+
+/// With so many handshakes under way, new clients have to prove their address first.
+const VALIDATE_FROM: usize = 64;
+
+/// How long a client may take for its handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
