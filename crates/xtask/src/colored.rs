@@ -44,12 +44,8 @@ pub(crate) fn run(list: bool) -> Result<bool, String> {
 }
 
 /// What is looked at; what is not there is left out.
-const PROGRAMS: [&str; 4] = [
-    "crates/dapple-cli/src/serve",
-    "crates/dapple-serve/src",
-    "crates/dapple-cli/src/proxy",
-    "examples/web_proxy.rs",
-];
+const PROGRAMS: [&str; 4] =
+    ["crates/dapple-cli/src/serve", "crates/dapple-serve/src", "crates/dapple-cli/src/proxy", "examples/web_proxy.rs"];
 
 /// Words before a `(` by which code is handed to the runtime, and whether they do so through a state that has a color.
 const WAYS: [(&str, bool); 15] = [

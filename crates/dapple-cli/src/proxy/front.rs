@@ -16,7 +16,7 @@ use super::proxy::Proxy;
 use super::rules;
 use super::tally::Count;
 use crate::http::connection::Terms;
-use crate::http::{Client, Limits, http1};
+use crate::http::{Borrowed, Client, Limits, http1};
 use crate::server::{Ending, Gate, Host, Listening, Place};
 
 /// All listening sockets of a proxy.
@@ -73,7 +73,7 @@ impl Host for Door {
             let handle = proxy.handle.clone();
             // HTTP/2 without TLS is not spoken here: such a connection just ends.
             let terms = Terms { limits, handle: &handle, link: place.link().clone() };
-            let serving = pin!(http1::serve(stream, proxy, client, terms));
+            let serving = pin!(http1::serve(stream, Borrowed::new(proxy, client), terms));
             drop(place.link().unless_cut(serving).await);
             place.finish();
         });

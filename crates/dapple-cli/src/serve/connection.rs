@@ -9,8 +9,8 @@ use http::HeaderValue;
 
 use super::counters::OpenConnection;
 use super::site::Site;
-use crate::http::Client;
 use crate::http::connection::{Protocol, Terms, serve as serve_http};
+use crate::http::{Borrowed, Client};
 use crate::server::{Link, Tls};
 
 /// Serves one connection until either side is done with it, it takes too long, or the server closes.
@@ -25,7 +25,7 @@ pub(crate) async fn serve(
     let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
     let (handle, limits, color) = (site.handle.clone(), site.limits(), color(&site));
     let terms = Terms { limits, handle: &handle, link };
-    serve_http(stream, Protocol::FirstBytes, site, client, terms, color).await;
+    serve_http(stream, Protocol::FirstBytes, Borrowed::new(site, client), terms, color).await;
 }
 
 /// The same, encrypted; clients are told of the `alternative`.
@@ -47,7 +47,7 @@ pub(crate) async fn serve_tls(
     let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };
     let (limits, color) = (site.limits(), color(&site));
     let terms = Terms { limits, handle: &handle, link };
-    serve_http(stream, protocol, site, client, terms, color).await;
+    serve_http(stream, protocol, Borrowed::new(site, client), terms, color).await;
 }
 
 /// The color of all streams of a connection, where they are not to have their own.

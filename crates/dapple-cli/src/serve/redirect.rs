@@ -12,7 +12,7 @@ use super::counters::OpenConnection;
 use super::reply;
 use super::site::Site;
 use crate::http::connection::{Protocol, Terms, serve as serve_http};
-use crate::http::{Client, Reply, RequestBody, Service};
+use crate::http::{Borrowed, Client, Reply, RequestBody, Service};
 use crate::server::Link;
 
 /// Serves one connection with nothing but redirects.
@@ -28,7 +28,7 @@ pub(crate) async fn serve(
     let (handle, limits) = (site.handle.clone(), site.limits());
     let service = Arc::new(Redirect { port, site });
     let terms = Terms { limits, handle: &handle, link };
-    serve_http(stream, Protocol::FirstBytes, service, client, terms, None).await;
+    serve_http(stream, Protocol::FirstBytes, Borrowed::new(service, client), terms, None).await;
 }
 
 /// Answers every request with the same address under `https`.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dapple_sched::{Color, Handle};
 
 use super::http1::{self, End};
-use super::{Client, Limits, Service, http2};
+use super::{Handler, Limits, http2};
 use crate::host::Link;
 
 /// What is known before the first byte.
@@ -33,21 +33,20 @@ pub struct Terms<'a> {
 /// Of HTTP/2, every stream has a color of its own, or all have `color`.
 ///
 /// Not cancel safe: dropped before it resolves, the connection is closed as it is.
-pub async fn serve<S: dapple_io::Connection, V: Service>(
+pub async fn serve<S: dapple_io::Connection, H: Handler>(
     stream: S,
     protocol: Protocol,
-    service: Arc<V>,
-    client: Client,
+    handler: H,
     terms: Terms<'_>,
     color: Option<Color>,
 ) {
     let begun = match protocol {
         Protocol::Http2 => (stream, Bytes::new()),
-        Protocol::FirstBytes => match http1::serve(stream, service.clone(), client.clone(), terms.clone()).await {
+        Protocol::FirstBytes => match http1::serve(stream, handler.clone(), terms.clone()).await {
             End::Closed => return,
             End::Http2 { stream, first } => (stream, first),
         },
     };
     // Boxed, so that those who wait in HTTP/1.1, most of all, have no room for this.
-    Box::pin(http2::serve(begun, service, client, terms, color)).await;
+    Box::pin(http2::serve(begun, handler, terms, color)).await;
 }

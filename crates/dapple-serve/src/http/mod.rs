@@ -5,6 +5,7 @@
 pub mod body;
 pub mod clock;
 pub mod connection;
+pub mod handler;
 pub mod http1;
 pub mod http2;
 #[cfg(feature = "http3")]
@@ -21,10 +22,11 @@ mod trailers;
 pub mod tunnel;
 
 pub use self::body::{Body, BodyStream};
+pub use self::handler::{Awaited, Handler};
 pub use self::interims::Interims;
 pub use self::limits::Limits;
 pub use self::observer::Observer;
 pub use self::reply::{Reply, Served, SharedHead};
 pub use self::request_body::{Incoming, RequestBody};
-pub use self::service::{Awaited, Client, Service};
+pub use self::service::{Borrowed, Client, Service};
 pub use self::tunnel::Tunnel;

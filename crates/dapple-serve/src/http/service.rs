@@ -2,10 +2,14 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use dapple_http::Request;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 
+use super::handler::{Awaited, Handler};
+use super::http2;
+use super::limits::Limits;
 use super::reply::Reply;
 use super::request_body::RequestBody;
 
@@ -31,17 +35,6 @@ pub trait Service: Send + Sync + 'static {
     fn timed_out(&self, _awaited: Awaited) {}
 }
 
-/// What a client takes too long for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
-    /// To ask for anything, or for anything more.
-    NextRequest,
-    /// To send all of a request.
-    Request,
-    /// To take its response.
-    Response,
-}
-
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -52,4 +45,51 @@ pub struct Client {
     pub color: u64,
     /// What else is spoken at this address, as `alt-svc` says it.
     pub alternative: Option<HeaderValue>,
+}
+
+/// A service as the handler of one client's requests.
+pub struct Borrowed<V> {
+    service: Arc<V>,
+    client: Client,
+}
+
+impl<V> Borrowed<V> {
+    /// Answers for this client.
+    pub fn new(service: Arc<V>, client: Client) -> Borrowed<V> {
+        Borrowed { service, client }
+    }
+}
+
+impl<V> Clone for Borrowed<V> {
+    fn clone(&self) -> Borrowed<V> {
+        Borrowed { service: self.service.clone(), client: self.client.clone() }
+    }
+}
+
+impl<V: Service> Handler for Borrowed<V> {
+    type StreamBody = http2::Pieces;
+
+    fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>) -> impl Future<Output = Reply> + Send {
+        self.service.answer(request, body, &self.client)
+    }
+
+    fn answer_stream(
+        self,
+        request: http::Request<hyper::body::Incoming>,
+        limits: Arc<Limits>,
+    ) -> impl Future<Output = Response<http2::Pieces>> + Send + 'static {
+        http2::answer(request, self.service, self.client, limits)
+    }
+
+    fn refuse(&self, status: StatusCode, reason: &str) -> Reply {
+        self.service.refuse(status, reason, &self.client)
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.service.is_crowded()
+    }
+
+    fn timed_out(&self, awaited: Awaited) {
+        self.service.timed_out(awaited);
+    }
 }

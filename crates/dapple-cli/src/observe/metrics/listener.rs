@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::exposition::CONTENT_TYPE as EXPOSITION;
 use crate::http::connection::Terms;
-use crate::http::{Body, Client, Limits, Reply, RequestBody, Service, http1};
+use crate::http::{Body, Borrowed, Client, Limits, Reply, RequestBody, Service, http1};
 use crate::server::Link;
 
 /// Whose numbers are asked for.
@@ -56,7 +56,9 @@ pub(crate) async fn serve<N: Numbers>(listener: TcpListener, numbers: Arc<N>) {
 async fn answer<N: Numbers>(stream: TcpStream, service: Arc<Page<N>>, client: Client, limits: Arc<Limits>) {
     // HTTP/2 by prior knowledge is not spoken here.
     let link = Arc::new(Link::new(None));
-    drop(http1::serve(stream, service, client, Terms { limits, handle: &Handle::current(), link }).await);
+    drop(
+        http1::serve(stream, Borrowed::new(service, client), Terms { limits, handle: &Handle::current(), link }).await,
+    );
 }
 
 /// Prints the address, as it may have been given with port 0.

@@ -14,7 +14,7 @@ use tracing::info;
 use super::forwarded;
 use super::reverse::Reverse;
 use crate::http::connection::{Protocol, Terms, serve as serve_http};
-use crate::http::{Client, Limits};
+use crate::http::{Borrowed, Client, Limits};
 use crate::proxy::front::FORBIDDEN;
 use crate::proxy::tally::Count;
 use crate::server::{Ending, Gate, Host, Listening, Place, Tls};
@@ -110,13 +110,13 @@ async fn serve(
     color: Option<Color>,
 ) {
     let Some(tls) = tls else {
-        return serve_http(stream, Protocol::FirstBytes, reverse, client, terms, color).await;
+        return serve_http(stream, Protocol::FirstBytes, Borrowed::new(reverse, client), terms, color).await;
     };
     // Boxed: a handshake has more to remember than a connection that waits.
     let accepted = Box::pin(tls.accept(stream, terms.handle, &terms.link)).await;
     if let Some(stream) = accepted {
         let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };
-        serve_http(stream, protocol, reverse, client, terms, color).await;
+        serve_http(stream, protocol, Borrowed::new(reverse, client), terms, color).await;
     }
 }
 

@@ -18,7 +18,7 @@ use super::incoming::{Failure, Incoming, Paced, Reading, drain, lock};
 use super::outgoing::Outgoing;
 use super::send::{Asked, Queued, Streaming, is_measured_stream, queue};
 use super::workspace::{Lease, Workspace};
-use crate::http::{Awaited, Body, Interims, Reply, RequestBody, Service};
+use crate::http::{Awaited, Body, Handler, Interims, Reply, RequestBody};
 
 /// What the service said, and what is left of the request.
 struct Outcome {
@@ -28,7 +28,7 @@ struct Outcome {
     is_complete: bool,
 }
 
-impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
+impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
     /// Answers the request whose head was found. `None`: the next may follow; its reply is sent, or waits to be.
     pub(super) async fn answer(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
         let mut fields: Vec<Field<'_>> = mem::take(&mut work.fields);
@@ -59,10 +59,10 @@ impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
 
     /// Asks the service. If that takes time, replies to earlier requests and interim responses are sent meanwhile.
     async fn ask(&mut self, head: &Head<'_>, out: &mut Outgoing) -> Outcome {
-        let Connection { stream, service, client, .. } = self;
+        let Connection { stream, handler, .. } = self;
         let interims = Interims::default();
         let mut body = RequestBody::default().with_interims(may_be_ahead(head, &interims));
-        let mut answer = pin!(service.answer(&head.request, &mut body, client));
+        let mut answer = pin!(handler.answer(&head.request, &mut body));
         let reply = poll_fn(|cx| {
             let reply = answer.as_mut().poll(cx);
             if let Some(text) = interims.take() {
@@ -80,12 +80,12 @@ impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
     /// As `ask`, with a body that the service may read, or hand on. What is left alone is dropped: only at its end is known whether the body
     /// was well-formed, and until then nothing is sent that a client could take for the whole answer.
     async fn ask_with_body(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
-        let Connection { stream, service, client, limits, watch, .. } = self;
+        let Connection { stream, handler, limits, watch, .. } = self;
         let interims = Interims::default();
         let reading = Mutex::new(Reading::new(stream, &interims, watch, head, first, limits));
         let mut incoming = Incoming(&reading);
         let mut body = RequestBody::new(&mut incoming).with_interims(may_be_ahead(head, &interims));
-        let answer = service.answer(&head.request, &mut body, client);
+        let answer = handler.answer(&head.request, &mut body);
         let reply = meanwhile(&reading, &interims, out, answer).await;
         let failure = reply.as_ref().err().copied().or_else(|| lock(&reading).failure());
         let is_left = {
@@ -126,8 +126,7 @@ impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
                 Ok(first) => first,
                 Err(error) => {
                     debug!(%error, "a body could not be begun");
-                    let reply =
-                        self.service.refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), &self.client);
+                    let reply = self.handler.refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
                     return Some(self.last(work, reply).await);
                 }
             };
@@ -201,9 +200,9 @@ impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
     /// Says why there is no answer, and ends.
     pub(super) async fn refuse(&mut self, work: &mut Workspace, refusal: Refusal) -> Next {
         if matches!(refusal, Refusal::TooSlow) {
-            self.service.timed_out(Awaited::Request);
+            self.handler.timed_out(Awaited::Request);
         }
-        let reply = self.service.refuse(refusal.status(), &refusal.to_string(), &self.client);
+        let reply = self.handler.refuse(refusal.status(), &refusal.to_string());
         self.last(work, reply).await
     }
 

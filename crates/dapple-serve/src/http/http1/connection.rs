@@ -18,7 +18,7 @@ use crate::host::Link;
 use crate::http::clock::{now_ms, within};
 use crate::http::connection::Terms;
 use crate::http::pace::{Pace, millis, send_pace};
-use crate::http::{Awaited, Client, Limits, Service, Tunnel};
+use crate::http::{Awaited, Handler, Limits, Tunnel};
 
 /// How it went on with a connection.
 pub enum End<S> {
@@ -34,10 +34,9 @@ pub enum End<S> {
 }
 
 /// One connection.
-pub(super) struct Connection<S, V> {
+pub(super) struct Connection<S, H> {
     pub(super) stream: S,
-    pub(super) service: Arc<V>,
-    pub(super) client: Client,
+    pub(super) handler: H,
     pub(super) limits: Arc<Limits>,
     pub(super) link: Arc<Link>,
     pub(super) watch: Watch,
@@ -58,14 +57,13 @@ pub(super) enum Next {
 /// Serves one connection until either side is done with it, it takes too long, or the server is closing.
 ///
 /// Not cancel safe: dropped before it resolves, the connection is closed as it is.
-pub async fn serve<S: dapple_io::Connection, V: Service>(
+pub async fn serve<S: dapple_io::Connection, H: Handler>(
     stream: S,
-    service: Arc<V>,
-    client: Client,
+    handler: H,
     Terms { limits, handle, link }: Terms<'_>,
 ) -> End<S> {
     let watch = Watch::new(handle);
-    let mut connection = Connection { stream, service, client, limits, link, watch, head_until_ms: None };
+    let mut connection = Connection { stream, handler, limits, link, watch, head_until_ms: None };
     let mut is_first = true;
     loop {
         let Some(mut work) = connection.first_bytes(is_first).await else { return connection.end().await };
@@ -100,7 +98,7 @@ pub async fn serve<S: dapple_io::Connection, V: Service>(
     }
 }
 
-impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
+impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
     /// The end of a connection on which nothing is on its way.
     async fn end(self) -> End<S> {
         poll_fn(|cx| {
@@ -136,13 +134,13 @@ impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
                 return Poll::Ready(None);
             }
             let until_ms = since_ms.saturating_add(millis(self.limits.idle_timeout));
-            if now_ms >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.service.is_crowded() {
+            if now_ms >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.handler.is_crowded() {
                 return Poll::Ready(None);
             }
             // Nobody says when it becomes crowded, so that is looked at now and then.
             let look_ms = until_ms.min(now_ms.saturating_add(CROWDED_IDLE_MS));
             self.watch.poll_deadline(look_ms, now_ms, cx).map(|()| {
-                self.service.timed_out(Awaited::NextRequest);
+                self.handler.timed_out(Awaited::NextRequest);
                 None
             })
         })
@@ -228,7 +226,7 @@ impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
         written.err().map(|error| {
             debug!(%error, "a reply could not be sent");
             if error.kind() == io::ErrorKind::TimedOut {
-                self.service.timed_out(Awaited::Response);
+                self.handler.timed_out(Awaited::Response);
             }
             Next::Abort
         })

@@ -17,7 +17,7 @@ use super::detached::Detached;
 use super::outgoing::Outgoing;
 use crate::http::clock::{now_ms, unix_s};
 use crate::http::pace::{Pace, send_pace};
-use crate::http::{Awaited, Body, BodyStream, Reply, Service, Tunnel, trailers};
+use crate::http::{Awaited, Body, BodyStream, Handler, Reply, Tunnel, trailers};
 
 /// What of a request matters for how its reply is sent.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +141,7 @@ pub(super) struct Streaming {
     pace: Option<Pace>,
 }
 
-impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
+impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
     /// Sends a body whose head waits to be written, and reads that of the request on, where something has it. `None`: all of it is written.
     pub(super) async fn stream(
         &mut self,
@@ -158,7 +158,7 @@ impl<S: dapple_io::Connection, V: Service> Connection<S, V> {
         result.err().map(|error| {
             debug!(%error, "a reply was cut short");
             if error.kind() == io::ErrorKind::TimedOut {
-                self.service.timed_out(Awaited::Response);
+                self.handler.timed_out(Awaited::Response);
             }
             match (framing, error.kind()) {
                 // The client sees by the framing that there should have been more.

@@ -18,7 +18,7 @@ use super::{End, serve};
 use crate::host::Link;
 use crate::http::connection::Terms;
 use crate::http::tunnel::Duplex;
-use crate::http::{Body, BodyStream, Client, Limits, Observer, Reply, RequestBody, Service, Tunnel};
+use crate::http::{Body, BodyStream, Borrowed, Client, Limits, Observer, Reply, RequestBody, Service, Tunnel};
 
 /// Answers by the path.
 struct Program;
@@ -212,7 +212,9 @@ impl Server {
                     let client = Client { addr, is_secure: false, color: 0, alternative: None };
                     let (limits, link) = (Arc::new(Limits::default()), Arc::new(Link::new(None)));
                     let terms = Terms { limits, handle: &handle, link };
-                    if let End::Http2 { stream, first } = serve(stream, Arc::new(Program), client, terms).await {
+                    if let End::Http2 { stream, first } =
+                        serve(stream, Borrowed::new(Arc::new(Program), client), terms).await
+                    {
                         stream.write_all(&[b"second: ", &first[..]].concat()).await.unwrap();
                     }
                 }));
@@ -460,7 +462,7 @@ fn a_large_reply_keeps_nobody_from_their_turn() {
         let terms = Terms { limits: Arc::default(), handle: &handle, link: Arc::new(Link::new(None)) };
         let taker = Taker(Mutex::new(Some(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")));
         has_begun.store(true, std::sync::atomic::Ordering::SeqCst);
-        drop(serve(taker, Arc::new(Program), client, terms).await);
+        drop(serve(taker, Borrowed::new(Arc::new(Program), client), terms).await);
     }));
     while !begun.load(std::sync::atomic::Ordering::SeqCst) {
         std::thread::yield_now();

@@ -15,7 +15,7 @@ use crate::http::hyper::{self as messages, Received};
 use crate::http::{Client, Incoming as _, Limits, RequestBody, Service};
 
 /// Answers one request, in the task of its stream.
-pub(super) async fn answer<V: Service>(
+pub(crate) async fn answer<V: Service>(
     request: http::Request<Incoming>,
     service: Arc<V>,
     client: Client,

@@ -16,29 +16,27 @@ use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use tracing::debug;
 
-use super::answer::answer;
 use super::rewind::Rewind;
 use super::streams::Streams;
 use crate::http::connection::Terms;
-use crate::http::{Client, Limits, Service};
+use crate::http::{Handler, Limits};
 
 /// Serves one connection until either side is done with it, it rests too long, or the server is closing. `first` was read from it
 /// already. All streams have `color`, or one each.
 ///
 /// Not cancel safe: dropped before it resolves, the connection is closed as it is.
-pub async fn serve<S: dapple_io::Connection, V: Service>(
+pub async fn serve<S: dapple_io::Connection, H: Handler>(
     (stream, first): (S, Bytes),
-    service: Arc<V>,
-    client: Client,
+    handler: H,
     Terms { limits, handle, link }: Terms<'_>,
     color: Option<Color>,
 ) {
     let streams = Streams::new(color, limits.clone(), link.clone());
     let traffic = Arc::new(Traffic::default());
     let stream = Rewind::new(first, stream, traffic.clone());
-    let (answering, answer_limits) = (service.clone(), limits.clone());
+    let (answering, answer_limits) = (handler.clone(), limits.clone());
     let respond = service_fn(move |request| {
-        let answer = answer(request, answering.clone(), client.clone(), answer_limits.clone());
+        let answer = answering.clone().answer_stream(request, answer_limits.clone());
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut http = pin!(builder(&streams, &limits).serve_connection(stream, respond));
@@ -78,7 +76,7 @@ pub async fn serve<S: dapple_io::Connection, V: Service>(
                 if is_ending && rested >= limits.linger_timeout {
                     return debug!("a connection of HTTP/2 that did not end was closed");
                 }
-                if !is_ending && (rested >= limits.idle_timeout || rest.streams.was_slow() || service.is_crowded()) {
+                if !is_ending && (rested >= limits.idle_timeout || rest.streams.was_slow() || handler.is_crowded()) {
                     is_ending = true;
                     rest.begin_again();
                     http.as_mut().graceful_shutdown();

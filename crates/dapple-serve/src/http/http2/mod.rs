@@ -19,4 +19,6 @@ mod progress;
 mod rewind;
 mod streams;
 
+pub(super) use self::answer::answer;
 pub use self::connection::serve;
+pub use self::progress::Pieces;

@@ -39,7 +39,7 @@ pub(super) fn is_answered(is_answered: bool) {
 }
 
 /// The body of a reply on its way, in pieces that leave room for other streams.
-pub(super) struct Pieces {
+pub struct Pieces {
     body: ObservedBody,
     rest: Bytes,
 }
