@@ -72,7 +72,7 @@ impl Host for Door {
             let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
             let handle = proxy.handle.clone();
             // HTTP/2 without TLS is not spoken here: such a connection just ends.
-            let terms = Terms { limits, handle: &handle, link: place.link().clone() };
+            let terms = Terms { limits, handle: Some(&handle), link: place.link().clone() };
             let serving = pin!(http1::serve(stream, Borrowed::new(proxy, client), terms));
             drop(place.link().unless_cut(serving).await);
             place.finish();

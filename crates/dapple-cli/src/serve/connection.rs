@@ -24,7 +24,7 @@ pub(crate) async fn serve(
     // The color is taken at the start: while a task holds a shard, that is the current one.
     let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
     let (handle, limits, color) = (site.handle.clone(), site.limits(), color(&site));
-    let terms = Terms { limits, handle: &handle, link };
+    let terms = Terms { limits, handle: Some(&handle), link };
     serve_http(stream, Protocol::FirstBytes, Borrowed::new(site, client), terms, color).await;
 }
 
@@ -40,13 +40,13 @@ pub(crate) async fn serve_tls(
     let client = Client { addr, is_secure: true, color: Color::current().id(), alternative };
     let handle = site.handle.clone();
     // Boxed: a handshake has more to remember than a connection that waits.
-    let accepted = Box::pin(tls.accept(stream, &handle, &link)).await;
+    let accepted = Box::pin(tls.accept(stream, Some(&handle), &link)).await;
     site.counters.add_handshake(accepted.is_some());
     let Some(stream) = accepted else { return };
     drop(tls);
     let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };
     let (limits, color) = (site.limits(), color(&site));
-    let terms = Terms { limits, handle: &handle, link };
+    let terms = Terms { limits, handle: Some(&handle), link };
     serve_http(stream, protocol, Borrowed::new(site, client), terms, color).await;
 }
 

@@ -123,9 +123,9 @@ impl Door for SiteDoor {
         self.0.spawn(async move {
             let client = Client { addr, is_secure: true, color: Color::current().id(), alternative: None };
             let handle = site.handle.clone();
-            if let Some(Some(connection)) = within(handshake.finish(), handle.closing()).await {
+            if let Some(Some(connection)) = within(handshake.finish(), Some(handle.closing())).await {
                 let color = site.serial.then_some(Color::DEFAULT);
-                let terms = Terms { limits: site.limits(), handle: &handle, link: place.link().clone() };
+                let terms = Terms { limits: site.limits(), handle: Some(&handle), link: place.link().clone() };
                 let serving = pin!(http3::serve(connection, site, client, terms, color));
                 place.link().unless_cut(serving).await;
             }

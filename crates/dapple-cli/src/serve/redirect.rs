@@ -27,7 +27,7 @@ pub(crate) async fn serve(
     let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
     let (handle, limits) = (site.handle.clone(), site.limits());
     let service = Arc::new(Redirect { port, site });
-    let terms = Terms { limits, handle: &handle, link };
+    let terms = Terms { limits, handle: Some(&handle), link };
     serve_http(stream, Protocol::FirstBytes, Borrowed::new(service, client), terms, None).await;
 }
 

@@ -32,6 +32,13 @@ impl Instant {
         Instant(current::standing_now().unwrap_or_else(clock::now))
     }
 
+    /// Now, where the runtime's clock stands still; `None` where it is the real one. Cheap in a process without such a clock.
+    #[doc(hidden)]
+    #[inline]
+    pub fn standing() -> Option<Instant> {
+        current::standing_now().map(Instant)
+    }
+
     /// Now, for what works on any executor: by the clock of the runtime that this thread is a worker of, or has entered, and
     /// whether that stands still; `None` where the thread has no runtime with timers of its own.
     #[doc(hidden)]

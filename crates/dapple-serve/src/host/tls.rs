@@ -1,7 +1,7 @@
 //! TLS on the listening sockets: which certificates, and how a connection begins.
 
 use std::fmt::Write as _;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 #[cfg(feature = "http3")]
@@ -87,8 +87,13 @@ impl Tls {
     }
 
     /// Makes an encrypted stream of a connection; `None` where that did not work, and the connection has ended.
-    pub async fn accept(&self, stream: TcpStream, handle: &Handle, link: &Link) -> Option<TlsStream<TcpStream>> {
-        let handshake = within(self.acceptor.accept_or_return(stream, HANDSHAKE_MAX), handle.closing());
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        handle: Option<&Handle>,
+        link: &Link,
+    ) -> Option<TlsStream<TcpStream>> {
+        let handshake = within(self.acceptor.accept_or_return(stream, HANDSHAKE_MAX), handle.map(Handle::closing));
         match unless(pin!(link.unwanted()), handshake).await.ok()?? {
             Ok(stream) => Some(stream),
             Err((tls::Error::NotTls { first_bytes }, stream)) if is_http(&first_bytes) => {
@@ -104,10 +109,13 @@ impl Tls {
 }
 
 /// The result of a handshake; when the server is closing, it has to come soon.
-pub async fn within<F: Future>(handshake: F, closing: Closed) -> Option<F::Output> {
+pub async fn within<F: Future>(handshake: F, closing: Option<Closed>) -> Option<F::Output> {
     let mut handshake = pin!(handshake);
     let mut closed = pin!(async {
-        closing.await;
+        match closing {
+            Some(closing) => closing.await,
+            None => pending().await,
+        }
         sleep(HANDSHAKE_CLOSING_MAX).await;
     });
     let race = poll_fn(|cx| match handshake.as_mut().poll(cx) {

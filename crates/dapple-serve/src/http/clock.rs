@@ -14,7 +14,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,9 +24,13 @@ use tracing::warn;
 
 use super::pace::millis;
 
-/// Milliseconds in which the process ran, as of the last tick of the kernel's clock (at most 10 ms ago).
+/// Milliseconds in which the process ran, as of the last tick of the kernel's clock (at most 10 ms ago); those of the runtime's clock
+/// where that stands still.
 pub fn now_ms() -> u64 {
-    CLOCK.now(raw_ms)
+    match Instant::standing() {
+        Some(now) => standing_ms(now),
+        None => CLOCK.now(raw_ms),
+    }
 }
 
 /// Milliseconds that were left out since the start: a timer that was set before that changed goes off too early.
@@ -96,6 +100,17 @@ struct Clock {
 }
 
 static CLOCK: Clock = Clock::new();
+
+/// Milliseconds of a clock that stands still. Each runtime may have one of its own, earlier or later than the first that was read.
+fn standing_ms(now: Instant) -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let first = *FIRST.get_or_init(|| now);
+    let later = now.saturating_duration_since(first).as_millis() as u64;
+    STANDING_BASE_MS + later - first.saturating_duration_since(now).as_millis() as u64
+}
+
+/// Some 30 years, so that no time is before zero.
+const STANDING_BASE_MS: u64 = 1 << 40;
 
 impl Clock {
     const fn new() -> Clock {

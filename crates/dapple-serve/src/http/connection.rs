@@ -22,8 +22,8 @@ pub enum Protocol {
 #[derive(Clone)]
 pub struct Terms<'a> {
     pub limits: Arc<Limits>,
-    /// Says when the server closes.
-    pub handle: &'a Handle,
+    /// Says when the server closes; `None` where only orders do.
+    pub handle: Option<&'a Handle>,
     /// Says when others need the connection's place.
     pub link: Arc<Link>,
 }

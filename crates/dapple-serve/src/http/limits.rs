@@ -13,6 +13,13 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// How long a connection may wait for its next request, or its first. Closed without a word.
     pub idle_timeout: Duration,
+    /// How long the whole head of the first request may take from the connection's beginning on; `None` is as for all others. Nothing
+    /// came by then: closed without a word.
+    pub first_timeout: Option<Duration>,
+    /// Whether the pace of a request's body is looked at here; otherwise the handler does, until it has replied.
+    pub paces_bodies: bool,
+    /// The most streams of one connection of HTTP/2 at a time; RFC 9113 asks for at least 100.
+    pub streams_max: u32,
     /// How long nothing may move in the middle of a body, in either direction.
     pub pause_timeout: Duration,
     /// The fewest bytes a second in which a client may send a body, after `rate_grace` on average; 0 is no limit.
@@ -36,6 +43,9 @@ impl Default for Limits {
             head: HeadLimits::default(),
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(25),
+            first_timeout: None,
+            paces_bodies: true,
+            streams_max: 128,
             pause_timeout: Duration::from_secs(20),
             receive_rate_min: 256,
             send_rate_min: 256,

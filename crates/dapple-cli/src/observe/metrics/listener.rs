@@ -57,7 +57,8 @@ async fn answer<N: Numbers>(stream: TcpStream, service: Arc<Page<N>>, client: Cl
     // HTTP/2 by prior knowledge is not spoken here.
     let link = Arc::new(Link::new(None));
     drop(
-        http1::serve(stream, Borrowed::new(service, client), Terms { limits, handle: &Handle::current(), link }).await,
+        http1::serve(stream, Borrowed::new(service, client), Terms { limits, handle: Some(&Handle::current()), link })
+            .await,
     );
 }
 

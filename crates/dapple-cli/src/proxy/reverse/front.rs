@@ -71,7 +71,7 @@ impl Host for Door {
             let client = Client { addr, is_secure: tls.is_some(), color: Color::current().id(), alternative: None };
             let handle = reverse.common.handle.clone();
             let color = reverse.common.serial.then_some(Color::DEFAULT);
-            let terms = Terms { limits, handle: &handle, link: place.link().clone() };
+            let terms = Terms { limits, handle: Some(&handle), link: place.link().clone() };
             let serving = pin!(serve(stream, tls, reverse, client, terms, color));
             place.link().unless_cut(serving).await;
             place.finish();

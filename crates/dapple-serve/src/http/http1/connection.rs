@@ -63,7 +63,8 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
     Terms { limits, handle, link }: Terms<'_>,
 ) -> End<S> {
     let watch = Watch::new(handle);
-    let mut connection = Connection { stream, handler, limits, link, watch, head_until_ms: None };
+    let first_until = limits.first_timeout.map(|timeout| now_ms().saturating_add(millis(timeout)));
+    let mut connection = Connection { stream, handler, limits, link, watch, head_until_ms: first_until };
     let mut is_first = true;
     loop {
         let Some(mut work) = connection.first_bytes(is_first).await else { return connection.end().await };
@@ -133,7 +134,8 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                 debug!("a connection that rested was closed, as there was no room for more");
                 return Poll::Ready(None);
             }
-            let until_ms = since_ms.saturating_add(millis(self.limits.idle_timeout));
+            let idle_until_ms = since_ms.saturating_add(millis(self.limits.idle_timeout));
+            let until_ms = self.head_until_ms.filter(|_| is_first).unwrap_or(idle_until_ms);
             if now_ms >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.handler.is_crowded() {
                 return Poll::Ready(None);
             }

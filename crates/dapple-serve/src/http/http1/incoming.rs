@@ -126,7 +126,8 @@ impl<'a, S: dapple_io::Connection> Reading<'a, S> {
                 // Written when this has returned; until then there is nothing to be read.
                 interims.push(StatusCode::CONTINUE, &HeaderMap::new());
             }
-            body.poll_fill(*stream, watch, limits, Paced::Always, cx)
+            let paced = if limits.paces_bodies { Paced::Always } else { Paced::Never };
+            body.poll_fill(*stream, watch, limits, paced, cx)
         })
     }
 }

@@ -211,7 +211,7 @@ impl Server {
                 drop(dapple_sched::spawn(async move {
                     let client = Client { addr, is_secure: false, color: 0, alternative: None };
                     let (limits, link) = (Arc::new(Limits::default()), Arc::new(Link::new(None)));
-                    let terms = Terms { limits, handle: &handle, link };
+                    let terms = Terms { limits, handle: Some(&handle), link };
                     if let End::Http2 { stream, first } =
                         serve(stream, Borrowed::new(Arc::new(Program), client), terms).await
                     {
@@ -459,7 +459,7 @@ fn a_large_reply_keeps_nobody_from_their_turn() {
     let (has_begun, addr) = (begun.clone(), SocketAddr::from(([127, 0, 0, 1], 1)));
     drop(runtime.spawn(async move {
         let client = Client { addr, is_secure: false, color: 0, alternative: None };
-        let terms = Terms { limits: Arc::default(), handle: &handle, link: Arc::new(Link::new(None)) };
+        let terms = Terms { limits: Arc::default(), handle: Some(&handle), link: Arc::new(Link::new(None)) };
         let taker = Taker(Mutex::new(Some(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")));
         has_begun.store(true, std::sync::atomic::Ordering::SeqCst);
         drop(serve(taker, Borrowed::new(Arc::new(Program), client), terms).await);

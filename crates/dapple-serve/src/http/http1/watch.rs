@@ -13,20 +13,20 @@ use crate::http::clock::left_out_ms;
 /// One timer for all deadlines of a connection. It is set when something is waited for, and left alone when that comes: a timer that is
 /// too early is set again when it goes off, which for a busy connection is once in many thousand requests.
 pub(super) struct Watch {
-    closing: Closed,
+    closing: Option<Closed>,
     timer: Sleep,
     /// When the timer wakes this waker, by the coarse clock, and what that had left out then.
     armed: Option<(u64, u64, Waker)>,
 }
 
 impl Watch {
-    pub(super) fn new(handle: &Handle) -> Watch {
-        Watch { closing: handle.closing(), timer: sleep_until(Instant::now()), armed: None }
+    pub(super) fn new(handle: Option<&Handle>) -> Watch {
+        Watch { closing: handle.map(Handle::closing), timer: sleep_until(Instant::now()), armed: None }
     }
 
     /// Ready when the server is closing; else the task is woken when it is.
     pub(super) fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.closing).poll(cx)
+        self.closing.as_mut().map_or(Poll::Pending, |closing| Pin::new(closing).poll(cx))
     }
 
     /// Whether the server is closing.

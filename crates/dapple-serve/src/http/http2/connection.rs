@@ -4,14 +4,14 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dapple_http::frames::Traffic;
 use dapple_io::hyper_rt::Timer;
 use dapple_io::time::sleep;
-use dapple_sched::Color;
+use dapple_sched::{Color, Handle};
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use tracing::debug;
@@ -40,7 +40,7 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut http = pin!(builder(&streams, &limits).serve_connection(stream, respond));
-    let mut closing = pin!(handle.closing());
+    let mut closing = handle.map(Handle::closing);
     let mut rest = Rest::new(&limits, streams, traffic);
     let mut tick = pin!(sleep(rest.tick));
     let mut is_ending = false;
@@ -57,7 +57,8 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
             if gives_way && !is_ending {
                 return Poll::Ready(Event::Ending);
             }
-            if !is_ending && poll(closing.as_mut(), cx).is_ready() {
+            let is_closing = closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready());
+            if !is_ending && (is_closing || link.is_finishing()) {
                 return Poll::Ready(Event::Ending);
             }
             tick.as_mut().poll(cx).map(|()| Event::Tick)
@@ -93,15 +94,11 @@ enum Event {
     Tick,
 }
 
-fn poll(future: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) -> Poll<()> {
-    future.poll(cx)
-}
-
 fn builder(streams: &Streams, limits: &Limits) -> Builder<Streams> {
     let mut builder = Builder::new(streams.clone());
     builder
         .timer(Timer::new())
-        .max_concurrent_streams(STREAMS_MAX)
+        .max_concurrent_streams(limits.streams_max)
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(ERRORS_MAX)
         .max_header_list_size(u32::try_from(limits.head.len_max).unwrap_or(u32::MAX))
@@ -146,9 +143,6 @@ impl Rest {
         self.rested = Duration::ZERO;
     }
 }
-
-/// Streams of one connection at the same time; RFC 9113 asks for at least 100.
-const STREAMS_MAX: u32 = 128;
 
 /// Streams that were reset before anybody looked at them ("rapid reset"), and those that were reset for an error of the peer.
 const RESETS_MAX: usize = 20;

@@ -1,6 +1,6 @@
 //! The life of a connection of HTTP/3.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,7 +45,12 @@ pub async fn serve<V: Service>(
         Ok(Err(error)) => return debug!(%error, "no connection of HTTP/3 came about"),
         Err(_) => return debug!("a client of HTTP/3 did not let its connection begin"),
     };
-    let mut closing = pin!(handle.closing());
+    let mut closing = pin!(async {
+        match handle {
+            Some(handle) => handle.closing().await,
+            None => pending().await,
+        }
+    });
     let mut rest = Rest::new(&limits, quic.clone(), link);
     let mut tick = pin!(sleep(rest.tick));
     let mut is_ending = false;
