@@ -45,6 +45,7 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
         Protocol::FirstBytes => match http1::serve(stream, handler.clone(), terms.clone()).await {
             End::Closed => return,
             End::Http2 { stream, first } => (stream, first),
+            End::TakenOver { stream, first } => return Box::pin(handler.take_over(stream, first)).await,
         },
     };
     // Boxed, so that those who wait in HTTP/1.1, most of all, have no room for this.

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dapple_http::Request;
+use dapple_http::{Head, Request};
+use dapple_io::Connection;
 use http::{Response, StatusCode};
 
 use super::limits::Limits;
@@ -29,6 +30,25 @@ pub trait Handler: Clone + Send + Sync + 'static {
         request: http::Request<hyper::body::Incoming>,
         limits: Arc<Limits>,
     ) -> impl Future<Output = Response<Self::StreamBody>> + Send + 'static;
+
+    /// Whether an answer is given up when the client ends its direction of the connection.
+    const ENDS_WITH_CLIENT: bool = false;
+
+    /// Whether a connection of HTTP/1.1 goes to [`take_over`](Handler::take_over) from this request on.
+    fn wants_connection(&self, _head: &Head<'_>) -> bool {
+        false
+    }
+
+    /// Goes on with a connection. `first` was read from it and not answered; it begins with the request that was wanted.
+    fn take_over<S: Connection>(self, _stream: S, _first: Bytes) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// A connection is about to be read on which no request is open.
+    fn before_read<S: Connection>(&self, _stream: &S) {}
+
+    /// Bytes were read that a request may begin with.
+    fn after_read<S: Connection>(&self, _stream: &S) {}
 
     /// The reply to input that is no request, for a reason that a log may have. The connection ends after it.
     fn refuse(&self, status: StatusCode, reason: &str) -> Reply;

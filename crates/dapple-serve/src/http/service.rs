@@ -10,6 +10,7 @@ use http::{HeaderValue, Response, StatusCode};
 use super::handler::{Awaited, Handler};
 use super::http2;
 use super::limits::Limits;
+use super::observer::ObservedBody;
 use super::reply::Reply;
 use super::request_body::RequestBody;
 
@@ -67,7 +68,7 @@ impl<V> Clone for Borrowed<V> {
 }
 
 impl<V: Service> Handler for Borrowed<V> {
-    type StreamBody = http2::Pieces;
+    type StreamBody = ObservedBody;
 
     fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>) -> impl Future<Output = Reply> + Send {
         self.service.answer(request, body, &self.client)
@@ -77,7 +78,7 @@ impl<V: Service> Handler for Borrowed<V> {
         self,
         request: http::Request<hyper::body::Incoming>,
         limits: Arc<Limits>,
-    ) -> impl Future<Output = Response<http2::Pieces>> + Send + 'static {
+    ) -> impl Future<Output = Response<ObservedBody>> + Send + 'static {
         http2::answer(request, self.service, self.client, limits)
     }
 

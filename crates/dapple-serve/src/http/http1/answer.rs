@@ -12,6 +12,7 @@ use dapple_http::{Field, Found, Framing, Head, HeadScan, Refusal, parse};
 use http::{StatusCode, Version};
 use tracing::debug;
 
+use super::ahead::Ahead;
 use super::connection::{Connection, Next};
 use super::detached::{Detached, Rest, Wire};
 use super::incoming::{Failure, Incoming, Paced, Reading, drain, lock};
@@ -39,9 +40,13 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
             Ok(head) => head,
             Err(refusal) => return Some(self.refuse(work, refusal).await),
         };
+        if self.handler.wants_connection(&head) {
+            work.fields = emptied(fields);
+            return Some(self.flush(&mut work.out).await.unwrap_or(Next::TakeOver));
+        }
         let asked = Asked::of(&head);
         let outcome = match head.framing {
-            Framing::None => self.ask(&head, out).await,
+            Framing::None => self.ask(&head, first, out).await,
             // Boxed, here and below: what is seldom done should not make every connection larger.
             _ => Box::pin(self.ask_with_body(&head, first, out)).await,
         };
@@ -58,10 +63,11 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
     }
 
     /// Asks the service. If that takes time, replies to earlier requests and interim responses are sent meanwhile.
-    async fn ask(&mut self, head: &Head<'_>, out: &mut Outgoing) -> Outcome {
+    async fn ask(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
         let Connection { stream, handler, .. } = self;
         let interims = Interims::default();
         let mut body = RequestBody::default().with_interims(may_be_ahead(head, &interims));
+        let mut ahead = H::ENDS_WITH_CLIENT.then(|| Ahead::new(first));
         let mut answer = pin!(handler.answer(&head.request, &mut body));
         let reply = poll_fn(|cx| {
             let reply = answer.as_mut().poll(cx);
@@ -71,10 +77,14 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
             if let Poll::Ready(reply) = reply {
                 return Poll::Ready(Ok(reply));
             }
+            if ahead.as_mut().is_some_and(|ahead| ahead.poll_end(stream, cx).is_ready()) {
+                return Poll::Ready(Err(Failure::Gone));
+            }
             write_meanwhile(stream, out, cx).map(|_| Err(Failure::Gone))
         })
         .await;
-        Outcome { reply, rest: Rest::default(), is_complete: true }
+        let rest = ahead.map_or_else(Rest::default, Ahead::into_rest);
+        Outcome { reply, rest, is_complete: true }
     }
 
     /// As `ask`, with a body that the service may read, or hand on. What is left alone is dropped: only at its end is known whether the body
@@ -94,12 +104,12 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         };
         let is_complete = match failure {
             Some(failure) => Err(failure),
+            // Handed on or not: nobody knows whether the client sends it.
+            _ if reply.is_ok() && lock(&reading).is_awaited() => Ok(false),
             // Of a body that was handed on, that shows later.
             _ if !is_left => Ok(true),
             // What ends the connection need not wait for the rest of the request.
             _ if reply.as_ref().is_ok_and(|reply| reply.close) => Ok(false),
-            // The answer is the final one; a client that does not get to send its body begins anew.
-            _ if lock(&reading).is_awaited() => Ok(false),
             _ => meanwhile(&reading, &interims, out, drain(&reading)).await.and_then(|drained| drained),
         };
         let rest = reading.into_inner().unwrap_or_else(PoisonError::into_inner).into_rest();

@@ -31,6 +31,13 @@ pub enum End<S> {
         /// All that was read from it.
         first: Bytes,
     },
+    /// It is the handler's.
+    TakenOver {
+        /// The connection.
+        stream: S,
+        /// Read from it and not answered.
+        first: Bytes,
+    },
 }
 
 /// One connection.
@@ -51,6 +58,7 @@ pub(super) enum Next {
     Linger,
     Abort,
     Http2,
+    TakeOver,
     Tunnel(Box<dyn Tunnel>),
 }
 
@@ -89,6 +97,9 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
             Next::Http2 => {
                 return End::Http2 { first: Bytes::copy_from_slice(work.input()), stream: connection.stream };
             }
+            Next::TakeOver => {
+                return End::TakenOver { first: Bytes::copy_from_slice(work.input()), stream: connection.stream };
+            }
             Next::Tunnel(tunnel) => {
                 let first = Bytes::copy_from_slice(work.input());
                 drop(work);
@@ -112,10 +123,14 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
     /// Waits for a request. The buffer is taken when there is something to put into it. `None`: the connection is over.
     async fn first_bytes(&mut self, is_first: bool) -> Option<Lease> {
         let mut idle_since_ms = None;
+        self.handler.before_read(&self.stream);
         poll_fn(|cx| {
             let mut work = Lease::take();
             match work.poll_fill(&self.stream, self.limits.head.len_max, cx) {
-                Poll::Ready(Ok(len)) => return Poll::Ready((len > 0).then_some(work)),
+                Poll::Ready(Ok(len)) => {
+                    self.handler.after_read(&self.stream);
+                    return Poll::Ready((len > 0).then_some(work));
+                }
                 Poll::Ready(Err(error)) => {
                     debug!(%error, "a connection ended");
                     return Poll::Ready(None);
@@ -246,6 +261,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         let mut gives_way = false;
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(result) = work.poll_fill(&self.stream, self.limits.head.len_max, cx) {
+                self.handler.after_read(&self.stream);
                 return Poll::Ready(Some(result));
             }
             gives_way = self.link.gives_way();

@@ -331,8 +331,7 @@ impl<S: dapple_io::Connection> crate::http::Incoming for Incoming<'_, '_, S> {
 
     fn detach(&mut self) -> Option<Box<dyn crate::http::Incoming + Send>> {
         let mut reading = lock(self.0);
-        // A client that waits to be told to go on is told by the reply that it need not.
-        if reading.is_detached() || reading.is_awaited() || reading.failure().is_some() {
+        if reading.is_detached() || reading.failure().is_some() {
             return None;
         }
         let (feed, body) = Feed::new(reading.body.len());

@@ -15,6 +15,7 @@
 //! Replies to requests that came together are written together: what goes out is gathered until the input has no complete head left, or
 //! somebody has to be waited for.
 
+mod ahead;
 mod answer;
 mod connection;
 mod detached;

@@ -10,8 +10,8 @@ use dapple_io::time::timeout;
 use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::progress::{Pieces, is_answered};
 use crate::http::hyper::{self as messages, Received};
+use crate::http::observer::ObservedBody;
 use crate::http::{Client, Incoming as _, Limits, RequestBody, Service};
 
 /// Answers one request, in the task of its stream.
@@ -20,8 +20,7 @@ pub(crate) async fn answer<V: Service>(
     service: Arc<V>,
     client: Client,
     limits: Arc<Limits>,
-) -> Response<Pieces> {
-    is_answered(false);
+) -> Response<ObservedBody> {
     let (parts, body) = request.into_parts();
     let mut body = Detachable(Some(Received::new(body)));
     let fields = messages::fields(&parts.headers);
@@ -36,8 +35,7 @@ pub(crate) async fn answer<V: Service>(
         // Only at its end is known whether the request was well-formed. Whoever waits to be told to go on with it is not waited for.
         let _ = timeout(limits.pause_timeout, drain(&mut body, limits.drain_len_max)).await;
     }
-    is_answered(true);
-    messages::response(reply).map(Pieces::new)
+    messages::response(reply)
 }
 
 /// The body of a request, which may be read on while the reply is sent: a stream goes both ways.

@@ -16,6 +16,7 @@ use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use tracing::debug;
 
+use super::progress::{Pieces, is_answered};
 use super::rewind::Rewind;
 use super::streams::Streams;
 use crate::http::connection::Terms;
@@ -33,11 +34,16 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
 ) {
     let streams = Streams::new(color, limits.clone(), link.clone());
     let traffic = Arc::new(Traffic::default());
-    let stream = Rewind::new(first, stream, traffic.clone());
+    let stream = Rewind::new(first, stream, handler.clone(), traffic.clone());
     let (answering, answer_limits) = (handler.clone(), limits.clone());
     let respond = service_fn(move |request| {
         let answer = answering.clone().answer_stream(request, answer_limits.clone());
-        async move { Ok::<_, Infallible>(answer.await) }
+        async move {
+            is_answered(false);
+            let response = answer.await;
+            is_answered(true);
+            Ok::<_, Infallible>(response.map(Pieces::new))
+        }
     });
     let mut http = pin!(builder(&streams, &limits).serve_connection(stream, respond));
     let mut closing = handle.map(Handle::closing);
@@ -77,7 +83,7 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
                 if is_ending && rested >= limits.linger_timeout {
                     return debug!("a connection of HTTP/2 that did not end was closed");
                 }
-                if !is_ending && (rested >= limits.idle_timeout || rest.streams.was_slow() || handler.is_crowded()) {
+                if !is_ending && (rested >= rest.longest(&limits) || handler.is_crowded()) {
                     is_ending = true;
                     rest.begin_again();
                     http.as_mut().graceful_shutdown();
@@ -137,6 +143,11 @@ impl Rest {
         self.seen = now;
         self.rested = if is_busy { Duration::ZERO } else { self.rested + self.tick };
         self.rested
+    }
+
+    /// For how long it may rest.
+    fn longest(&self, limits: &Limits) -> Duration {
+        limits.first_timeout.filter(|_| self.streams.begun() == 0).unwrap_or(limits.idle_timeout)
     }
 
     fn begin_again(&mut self) {

@@ -21,4 +21,3 @@ mod streams;
 
 pub(super) use self::answer::answer;
 pub use self::connection::serve;
-pub use self::progress::Pieces;

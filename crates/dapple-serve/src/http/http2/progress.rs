@@ -4,14 +4,12 @@
 //! value of the thread carries the news, without a lock and without memory of its own.
 
 use std::cell::Cell;
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-
-use crate::http::observer::ObservedBody;
+use pin_project_lite::pin_project;
 
 /// How a stream stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,27 +36,31 @@ pub(super) fn is_answered(is_answered: bool) {
     NOW.set(Progress { waits_for_peer: is_answered, ..NOW.get() });
 }
 
-/// The body of a reply on its way, in pieces that leave room for other streams.
-pub struct Pieces {
-    body: ObservedBody,
-    rest: Bytes,
+pin_project! {
+    /// The body of a reply on its way, in pieces that leave room for other streams.
+    pub(super) struct Pieces<B> {
+        #[pin]
+        body: B,
+        rest: Bytes,
+    }
 }
 
-impl Pieces {
-    pub(super) fn new(body: ObservedBody) -> Pieces {
+impl<B> Pieces<B> {
+    pub(super) fn new(body: B) -> Pieces<B> {
         Pieces { body, rest: Bytes::new() }
     }
 }
 
-impl Body for Pieces {
+impl<B: Body<Data = Bytes>> Body for Pieces<B> {
     type Data = Bytes;
-    type Error = io::Error;
+    type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if self.rest.is_empty() {
-            match Pin::new(&mut self.body).poll_frame(cx) {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        if this.rest.is_empty() {
+            match this.body.poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => self.rest = data,
+                    Ok(data) => *this.rest = data,
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 Poll::Pending => {
@@ -68,8 +70,8 @@ impl Body for Pieces {
                 end => return end,
             }
         }
-        let len = self.rest.len().min(PIECE_LEN_MAX);
-        let piece = self.rest.split_to(len);
+        let len = this.rest.len().min(PIECE_LEN_MAX);
+        let piece = this.rest.split_to(len);
         let now = NOW.get();
         NOW.set(Progress { taken: now.taken + len as u64, waits_for_peer: true });
         Poll::Ready(Some(Ok(Frame::data(piece))))

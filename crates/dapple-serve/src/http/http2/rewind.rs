@@ -11,19 +11,22 @@ use dapple_http::frames::{Scanner, Traffic};
 use dapple_io::Connection;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
+use crate::http::Handler;
+
 /// See the module. What is inside is never pinned.
-pub(super) struct Rewind<S> {
+pub(super) struct Rewind<S, H> {
     first: Bytes,
     stream: S,
+    handler: H,
     scanner: Scanner,
     traffic: Arc<Traffic>,
 }
 
-impl<S> Unpin for Rewind<S> {}
+impl<S, H> Unpin for Rewind<S, H> {}
 
-impl<S> Rewind<S> {
-    pub(super) fn new(first: Bytes, stream: S, traffic: Arc<Traffic>) -> Rewind<S> {
-        Rewind { first, stream, scanner: Scanner::new(), traffic }
+impl<S, H> Rewind<S, H> {
+    pub(super) fn new(first: Bytes, stream: S, handler: H, traffic: Arc<Traffic>) -> Rewind<S, H> {
+        Rewind { first, stream, handler, scanner: Scanner::new(), traffic }
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -48,22 +51,24 @@ thread_local! {
     static PASSING: RefCell<[u8; PASSING_LEN]> = const { RefCell::new([0; PASSING_LEN]) };
 }
 
-impl<S: Connection> Read for Rewind<S> {
+impl<S: Connection, H: Handler> Read for Rewind<S, H> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         if !self.first.is_empty() {
             let len = self.first.len().min(buf.remaining());
             let first = self.first.split_to(len);
             return Poll::Ready(self.take(&first, &mut buf));
         }
+        self.handler.before_read(&self.stream);
         PASSING.with_borrow_mut(|passing| {
             let len = passing.len().min(buf.remaining());
             let count = ready!(self.stream.poll_read(cx, &mut passing[..len]))?;
+            self.handler.after_read(&self.stream);
             Poll::Ready(self.take(&passing[..count], &mut buf))
         })
     }
 }
 
-impl<S: Connection> Write for Rewind<S> {
+impl<S: Connection, H> Write for Rewind<S, H> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = self.stream.poll_write(cx, buf);
         self.wrote(result)

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use hyper::rt::Executor;
 use tracing::debug;
 
 use super::progress::{Progress, watch};
+use crate::connections::{Holder as _, Order};
 use crate::host::Link;
 use crate::http::Limits;
 use crate::http::clock::now_ms;
@@ -29,13 +30,13 @@ struct Shared {
     link: Arc<Link>,
     open: AtomicUsize,
     begun: AtomicU64,
-    was_slow: AtomicBool,
+    slow: AtomicU32,
 }
 
 impl Streams {
     pub(super) fn new(color: Option<Color>, limits: Arc<Limits>, link: Arc<Link>) -> Streams {
-        let (open, begun, was_slow) = Default::default();
-        Streams(Arc::new(Shared { color, limits, link, open, begun, was_slow }))
+        let (open, begun, slow) = Default::default();
+        Streams(Arc::new(Shared { color, limits, link, open, begun, slow }))
     }
 
     /// How many there are.
@@ -46,11 +47,6 @@ impl Streams {
     /// How many there have been.
     pub(super) fn begun(&self) -> u64 {
         self.0.begun.load(Ordering::Relaxed)
-    }
-
-    /// Whether one was ended because the peer was too slow.
-    pub(super) fn was_slow(&self) -> bool {
-        self.0.was_slow.load(Ordering::Relaxed)
     }
 }
 
@@ -118,9 +114,13 @@ async fn in_time(stream: impl Future, shared: &Shared) {
     });
     if !is_done.await {
         debug!("a stream was reset, because its client takes too little of it");
-        shared.was_slow.store(true, Ordering::Relaxed);
+        let count = 1 + shared.slow.fetch_add(1, Ordering::Relaxed);
+        shared.link.order(if count < SLOW_MAX { Order::Finish } else { Order::Cut });
     }
 }
+
+/// Streams of a connection that were too slow, before all of it ends.
+const SLOW_MAX: u32 = 16;
 
 /// How much the coarse clock may be behind the timers'.
 const CLOCK_BEHIND_MS: u64 = 20;

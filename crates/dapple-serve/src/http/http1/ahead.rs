@@ -1,0 +1,43 @@
+//! Reading on while a request without a body is answered, so that the client's end is seen.
+
+use std::task::{Context, Poll};
+
+use super::detached::Rest;
+use super::workspace::Lease;
+
+/// What was read ahead, a little at most: then the end of the client is not looked for any more.
+pub(super) struct Ahead {
+    is_looking: bool,
+    work: Option<Lease>,
+}
+
+impl Ahead {
+    /// Looks for the client's end, unless it has sent more requests, `first`, already: then it waits for their replies.
+    pub(super) fn new(first: &[u8]) -> Ahead {
+        Ahead { is_looking: first.is_empty(), work: None }
+    }
+
+    /// Ready when the client has ended its direction, or the connection is broken. Where nothing comes it holds no memory.
+    pub(super) fn poll_end<S: dapple_io::Connection>(&mut self, stream: &S, cx: &mut Context<'_>) -> Poll<()> {
+        while self.is_looking {
+            let work = self.work.get_or_insert_with(Lease::take);
+            match work.poll_fill(stream, LEN_MAX, cx) {
+                Poll::Ready(Ok(1..)) => self.is_looking = work.input().len() < LEN_MAX,
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => {
+                    self.work.take_if(|work| work.input().is_empty());
+                    break;
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// What came ahead, to go on with.
+    pub(super) fn into_rest(self) -> Rest {
+        Rest { later: self.work, ..Rest::default() }
+    }
+}
+
+/// A few requests.
+const LEN_MAX: usize = 4 << 10;
