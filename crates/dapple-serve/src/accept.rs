@@ -12,11 +12,12 @@ use dapple_io::time::{Instant, timeout};
 #[cfg(feature = "tls")]
 use tracing::debug;
 
-use crate::connection::{self, Connections, Link, Place};
 use crate::connections::{Holder as _, LINE_MAX, Line, Order, Turn, farewell, pause};
+use crate::link::Link;
 use crate::request::Held;
 use crate::server::Shared;
 use crate::service::HttpService;
+use crate::tower::{Arrival, Connections, Context, Place, Tower};
 use dapple_io::net::{Listener, Peer};
 
 /// What an accepting task needs.
@@ -76,23 +77,28 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
     /// Serves a connection, or turns it away.
     fn take(&self, stream: L::Connection, peer: Peer, order: Order) {
         let shared = &self.shared;
-        let link = Arc::new(Link::new(peer, &shared.options, Instant::now()));
+        let link = Arc::new(Link::new(peer.network()));
         link.order(order);
         match shared.connections.enter(&link) {
-            Some(place) => self.serve(stream, place, link),
+            Some(place) => {
+                let context = Context { peer, arrival: Arrival::new(), link, shared: shared.clone() };
+                self.serve(stream, place, context);
+            }
             None => self.turn_away(stream),
         }
     }
 
-    fn serve(&self, stream: L::Connection, place: Place, link: Arc<Link>) {
-        let (service, shared) = (self.service.another(), self.shared.clone());
+    fn serve(&self, stream: L::Connection, place: Place, context: Context) {
+        #[cfg(feature = "tls")]
+        let link = context.link.clone();
+        let tower = Tower::new(self.service.another(), place, context);
         #[cfg(feature = "tls")]
         if let Some(acceptor) = self.tls.clone() {
-            let limit = shared.options.header_timeout;
+            let limit = self.shared.options.header_timeout;
             drop(dapple_sched::spawn_balanced(async move {
-                let handshake = unless(pin!(connection::unwanted(&link)), acceptor.accept(stream, limit)).await;
+                let handshake = unless(pin!(link.unwanted()), acceptor.accept(stream, limit)).await;
                 match handshake {
-                    Some(Ok(stream)) => connection::serve((stream, place), service, link, shared).await,
+                    Some(Ok(stream)) => tower.serve(stream).await,
                     Some(Err(error)) => debug!(%error, "a handshake of TLS failed"),
                     None => debug!("a handshake of TLS was ended, as there was no room"),
                 }
@@ -100,7 +106,7 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
             return;
         }
         // A task has a color of its own, so that connections are served on all cores.
-        drop(dapple_sched::spawn_balanced(connection::serve((stream, place), service, link, shared)));
+        drop(dapple_sched::spawn_balanced(tower.serve(stream)));
     }
 
     /// Says so and closes, rather than let the client wait for what may not come. Beyond what can be told so in a moment, and where TLS

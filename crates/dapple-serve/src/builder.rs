@@ -16,12 +16,12 @@ use http::Response;
 use http::request::Parts;
 
 use crate::admission::{Choice, Describe, Gate};
-use crate::connection::Connections;
 use crate::descriptors;
 use crate::handle::{Counts, ServeHandle};
 use crate::options::{HEADER_BYTES_MIN, Options};
 use crate::request::OnRefusal;
 use crate::service::HttpService;
+use crate::tower::Connections;
 use dapple_io::net::{Listener, Peer};
 
 /// Serves a service on a listener, over HTTP/1.1 and HTTP/2, until it is told to end: `serve(listener, service).await`.

@@ -7,7 +7,7 @@ use dapple_sync::task::CancellationToken;
 use dapple_tower::admission::AdmissionStats;
 
 use crate::admission::Gate;
-use crate::connection::Connections;
+use crate::tower::Connections;
 
 /// Tells a server to end, and what it is doing. Cheap to clone.
 ///

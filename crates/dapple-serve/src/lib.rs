@@ -1,11 +1,13 @@
 //! Any `tower_service::Service` over HTTP, on Dapple, in one line: [`serve`].
 //!
-//! HTTP/1.1 and HTTP/2 on the same port, by hyper. What a server needs against strangers is built in, and on without being asked for:
+//! HTTP/1.1, by a strict parser, and HTTP/2, by hyper, on the same port. A request for another protocol, such as WebSocket, goes to hyper, for
+//! `hyper::upgrade::on`. What a server needs against strangers is built in, and on without being asked for:
 //!
 //! | what a peer can do | what happens |
 //! |---|---|
 //! | open connections without end | beyond [`connections_max`](Serve::connections_max), those that rest are closed, first of who has most; where none rests, newcomers get `503` |
 //! | take all descriptors | accepting rests until one is free |
+//! | leave before its reply | the handler of a request of HTTP/1.1 without a body still to come is dropped, as is a stream of HTTP/2 that its peer resets |
 //! | send its request slowly, or not at all | `408` after [`header_timeout`](Serve::header_timeout) |
 //! | send a huge head | `431` beyond [`header_bytes_max`](Serve::header_bytes_max) |
 //! | send a huge body | `413` beyond [`body_bytes_max`](Serve::body_bytes_max) |
@@ -24,7 +26,6 @@
 mod accept;
 mod admission;
 mod builder;
-mod connection;
 /// Places, and who makes room for whom: for the `dapple` command's servers, and no stable interface.
 #[doc(hidden)]
 pub mod connections;
@@ -36,11 +37,13 @@ pub mod host;
 /// HTTP in its versions, over any connection: for the `dapple` command's servers, and no stable interface.
 #[doc(hidden)]
 pub mod http;
+mod link;
 mod options;
 mod pace;
 mod request;
 mod server;
 mod service;
+mod tower;
 
 pub use self::builder::{Serve, Serving, serve};
 pub use self::handle::ServeHandle;

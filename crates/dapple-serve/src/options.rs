@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use dapple_http::HeadLimits;
+
+use crate::http::Limits;
+
 /// See the methods of [`Serve`](crate::Serve) of the same names.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -32,6 +36,31 @@ impl Default for Options {
             streams_max: 128,
             last_reply_timeout: Duration::from_millis(500),
             shutdown_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Options {
+    /// The limits of each connection.
+    pub(crate) fn limits(&self) -> Limits {
+        let head = HeadLimits {
+            len_max: self.header_bytes_max,
+            target_len_max: self.header_bytes_max,
+            ..HeadLimits::default()
+        };
+        Limits {
+            head,
+            head_timeout: self.header_timeout,
+            first_timeout: Some(self.header_timeout),
+            idle_timeout: self.idle_timeout,
+            paces_bodies: false,
+            streams_max: self.streams_max,
+            pause_timeout: self.send_timeout,
+            receive_rate_min: self.rate_min,
+            send_rate_min: self.rate_min,
+            rate_grace: self.send_timeout,
+            linger_timeout: Duration::from_secs(1),
+            ..Limits::default()
         }
     }
 }

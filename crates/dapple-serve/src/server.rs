@@ -15,17 +15,19 @@ use tracing::{info, warn};
 use crate::accept::{Accepting, unless};
 use crate::admission::Gate;
 use crate::builder::Serve;
-use crate::connection::Connections;
 use crate::connections::Order;
 use crate::handle::Counts;
+use crate::http::Limits;
 use crate::options::Options;
 use crate::request::{Held, OnRefusal};
 use crate::service::HttpService;
+use crate::tower::Connections;
 use dapple_io::net::Listener;
 
 /// What all connections of a server share.
 pub(crate) struct Shared {
-    pub(crate) options: Arc<Options>,
+    pub(crate) options: Options,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<Gate>,
@@ -53,9 +55,9 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         if gate.admission().is_some() {
             self.listener.note_arrivals();
         }
-        let options = Arc::new(self.options);
         let shared = Arc::new(Shared {
-            options,
+            limits: Arc::new(self.options.limits()),
+            options: self.options,
             connections: self.connections,
             counts: self.counts,
             gate,

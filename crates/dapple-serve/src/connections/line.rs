@@ -112,9 +112,10 @@ mod tests {
     use dapple_io::time::Instant;
 
     use super::{Line, Turn};
-    use crate::connection::{Connections, Link, Place};
-    use crate::connections::Order;
-    use crate::options::Options;
+    use crate::connections::{Holder as _, Order};
+    use crate::http::clock::now_ms;
+    use crate::link::Link;
+    use crate::tower::{Connections, Place};
     use dapple_io::net::Peer;
 
     const MS: Duration = Duration::from_millis(1);
@@ -124,11 +125,11 @@ mod tests {
     }
 
     /// Busy connections of these clients, and no more places.
-    fn full(clients: &[u8], now: Instant) -> (Arc<Connections>, Vec<(Arc<Link>, Place)>) {
+    fn full(clients: &[u8]) -> (Arc<Connections>, Vec<(Arc<Link>, Place)>) {
         let connections = Arc::new(Connections::new(clients.len()));
         let held = clients.iter().map(|&client| {
-            let link = Arc::new(Link::new(peer(client), &Options::default(), now));
-            link.state().begin(now);
+            let link = Arc::new(Link::new(peer(client).network()));
+            link.begin();
             let place = connections.enter(&link).unwrap();
             (link, place)
         });
@@ -137,17 +138,17 @@ mod tests {
     }
 
     fn ordered(held: &[(Arc<Link>, Place)], order: Order) -> usize {
-        held.iter().filter(|(link, _)| link.ordered() == order).count()
+        held.iter().filter(|(link, _)| link.orders().ordered() == order).count()
     }
 
     fn end(held: &mut Vec<(Arc<Link>, Place)>, order: Order) {
-        held.retain(|(link, _)| link.ordered() != order);
+        held.retain(|(link, _)| link.orders().ordered() != order);
     }
 
     #[test]
     fn as_many_are_asked_as_wait_and_one_is_cut_at_a_time() {
         let begin = Instant::now();
-        let (connections, mut held) = full(&[1; 12], begin);
+        let (connections, mut held) = full(&[1; 12]);
         let mut line = Line::new(false);
         for client in 2..=4 {
             line.join(client, peer(client), begin);
@@ -164,8 +165,8 @@ mod tests {
             end(&mut held, Order::Cut);
             assert_eq!(line.turn(&connections, begin + 200 * MS), Some(Turn::Enters(client, peer(client))));
             // It takes the place.
-            let link = Arc::new(Link::new(peer(client), &Options::default(), begin));
-            link.state().begin(begin);
+            let link = Arc::new(Link::new(peer(client).network()));
+            link.begin();
             held.push((link.clone(), connections.enter(&link).unwrap()));
         }
         assert_eq!((line.len(), ordered(&held, Order::Finish)), (0, 0));
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn who_has_a_claim_goes_first_and_who_has_none_does_not_wait_for_long() {
         let begin = Instant::now();
-        let (connections, mut held) = full(&[1; 4], begin);
+        let (connections, mut held) = full(&[1; 4]);
         let mut line = Line::new(false);
         line.join("none", peer(1), begin);
         line.join("claim", peer(2), begin + MS);
@@ -182,8 +183,8 @@ mod tests {
         assert_eq!(ordered(&held, Order::Finish), 1, "although the first has no claim");
         end(&mut held, Order::Finish);
         assert_eq!(line.turn(&connections, begin + 2 * MS), Some(Turn::Enters("claim", peer(2))));
-        let link = Arc::new(Link::new(peer(2), &Options::default(), begin));
-        link.state().begin(begin);
+        let link = Arc::new(Link::new(peer(2).network()));
+        link.begin();
         held.push((link.clone(), connections.enter(&link).unwrap()));
         assert_eq!(line.turn(&connections, begin + 199 * MS), None);
         assert_eq!(line.turn(&connections, begin + 200 * MS), Some(Turn::Leaves("none")));
@@ -193,8 +194,8 @@ mod tests {
     #[test]
     fn those_that_rest_are_waited_for_however_slowly_they_end() {
         let begin = Instant::now();
-        let (connections, mut held) = full(&[1; 4], begin);
-        held[2].0.state().end(false, begin);
+        let (connections, mut held) = full(&[1; 4]);
+        held[2].0.rest(now_ms());
         let mut line = Line::new(false);
         line.join(1, peer(1), begin);
         assert_eq!(line.turn(&connections, begin), None);
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn who_is_patient_stays() {
         let begin = Instant::now();
-        let (connections, mut held) = full(&[1; 2], begin);
+        let (connections, mut held) = full(&[1; 2]);
         let mut line = Line::new(true);
         line.join(1, peer(1), begin);
         assert_eq!(line.turn(&connections, begin + 5_000 * MS), None);
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn who_does_not_end_although_it_was_cut_is_waited_for_no_longer() {
         let begin = Instant::now();
-        let (connections, mut held) = full(&[1; 6], begin);
+        let (connections, mut held) = full(&[1; 6]);
         let mut line = Line::new(false);
         line.join(2, peer(2), begin);
         assert_eq!(line.turn(&connections, begin), None);

@@ -203,21 +203,20 @@ mod tests {
     use dapple_io::time::Instant;
 
     use super::{Holder as _, Order, Standing, held};
-    use crate::connection::Link;
-    use crate::options::Options;
-    use dapple_io::net::Peer;
+    use crate::http::clock::now_ms;
+    use crate::link::Link;
 
     fn standing(change: impl FnOnce(&Link)) -> Standing {
         let now = Instant::now();
-        let link = Link::new(Peer::Unix, &Options::default(), now);
-        link.state().begin(now);
+        let link = Link::new(None);
+        link.begin();
         change(&link);
         held(0, &link, now).standing
     }
 
     /// It rests.
     fn rest(link: &Link) {
-        link.state().end(false, Instant::now());
+        link.rest(now_ms());
     }
 
     #[test]

@@ -20,8 +20,8 @@ use socket2::{SockFilter, SockRef};
 use tracing::warn;
 
 use super::admission::{Admission, Place, Refusal, Ticket};
-use super::link::Link;
 use super::stage::{Ending, Stage};
+use crate::link::Link;
 
 /// Whoever serves what is accepted.
 pub trait Host: Send + Sync + 'static {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::connections::{self, Connections, pause};
 use dapple_io::time::Instant;
 
-use super::link::Link;
+use crate::link::Link;
 
 /// Counts connections, and decides about new ones.
 #[derive(Debug)]

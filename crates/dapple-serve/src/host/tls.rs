@@ -17,7 +17,7 @@ use dapple_tls::{self as tls, CertificateFiles, Certificates, TlsAcceptor, TlsSt
 use tracing::debug;
 
 use super::accept::unless;
-use super::link::Link;
+use crate::link::Link;
 
 /// Where certificates come from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,6 +53,11 @@ impl Pace {
         }
     }
 
+    /// When it is over, if the client is waited for.
+    pub fn waits_until_ms(&self) -> Option<u64> {
+        self.resting_since_ms.is_none().then(|| self.deadline_ms())
+    }
+
     /// When it is over, unless something moves before.
     pub fn deadline_ms(&self) -> u64 {
         let pause_at_ms = self.moved_ms.saturating_add(self.pause_ms);

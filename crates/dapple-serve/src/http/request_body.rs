@@ -35,7 +35,7 @@ pub trait Incoming {
     }
 
     /// What is still to come, for who reads on while the reply is sent; where that can be done. Nothing comes here any more then.
-    fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
+    fn detach(&mut self) -> Option<Box<dyn Incoming + Send + Sync>> {
         None
     }
 }
@@ -80,7 +80,7 @@ impl<'a> RequestBody<'a> {
     }
 
     /// As [`Incoming::detach`].
-    pub fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
+    pub fn detach(&mut self) -> Option<Box<dyn Incoming + Send + Sync>> {
         self.incoming.as_mut().and_then(|incoming| incoming.detach())
     }
 

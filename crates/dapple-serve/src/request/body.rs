@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use dapple_io::time::{Instant, Sleep, sleep_until};
 use http_body_util::{Full, Limited};
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::exchange::{Exchange, Fault};
+use super::pace::Pace;
+use super::source::Source;
 use crate::BoxError;
-use crate::connection::pace::Pace;
 use crate::options::Options;
 
 /// The body of a request that is served by this crate, as it comes in.
@@ -25,11 +26,10 @@ use crate::options::Options;
 ///
 /// Only time counts in which the service waits for the client.
 pub struct Body {
-    incoming: Incoming,
-    limits: Option<Limits>,
+    /// Absent where there is no body.
+    incoming: Option<(Source, Limits)>,
 }
 
-/// Absent for what has no body.
 struct Limits {
     exchange: Arc<Exchange>,
     bytes_left: Option<u64>,
@@ -38,14 +38,18 @@ struct Limits {
 }
 
 impl Body {
-    pub(crate) fn new(incoming: Incoming, options: &Options, exchange: Option<Arc<Exchange>>) -> Body {
-        let limits = exchange.map(|exchange| Limits {
+    pub(super) fn empty() -> Body {
+        Body { incoming: None }
+    }
+
+    pub(super) fn new(source: Source, options: &Options, exchange: Arc<Exchange>) -> Body {
+        let limits = Limits {
             exchange,
             bytes_left: options.body_bytes_max,
             pace: options.body_timeout.map(|timeout| Pace::new(timeout, options.rate_min)),
             timer: None,
-        });
-        Body { incoming, limits }
+        };
+        Body { incoming: Some((source, limits)) }
     }
 }
 
@@ -54,17 +58,15 @@ impl HttpBody for Body {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
-        let polled = Pin::new(&mut this.incoming).poll_frame(cx);
-        let Some(limits) = &mut this.limits else { return polled.map_err(Into::into) };
-        match polled {
+        let Some((source, limits)) = &mut self.incoming else { return Poll::Ready(None) };
+        match source.poll_frame(cx) {
             Poll::Pending => match limits.wait(cx) {
                 true => Poll::Ready(Some(Err(limits.fault(Fault::TooSlow)))),
                 false => Poll::Pending,
             },
             Poll::Ready(Some(Ok(frame))) => {
                 let len = frame.data_ref().map_or(0, Bytes::len);
-                if this.incoming.is_end_stream() {
+                if source.is_end() {
                     limits.exchange.set_read();
                 }
                 match limits.take(len) {
@@ -76,16 +78,16 @@ impl HttpBody for Body {
                 limits.exchange.set_read();
                 Poll::Ready(None)
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(|(source, _)| source.is_end())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), |(source, _)| source.size_hint())
     }
 }
 
@@ -139,7 +141,7 @@ fn too_large() -> BoxError {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body").field("size_hint", &self.incoming.size_hint()).finish_non_exhaustive()
+        f.debug_struct("Body").field("size_hint", &self.size_hint()).finish_non_exhaustive()
     }
 }
 

@@ -4,18 +4,19 @@ mod body;
 mod caught;
 mod exchange;
 mod held;
+mod pace;
 mod refusal;
 mod reply;
+mod source;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
 use dapple_sched::described;
 use dapple_tower::Refused;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
-use hyper::body::{Body as _, Incoming};
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode, Uri};
 use tracing::{debug, error};
 
 pub use self::body::Body;
@@ -24,70 +25,61 @@ use self::caught::{Caught, Panicked};
 use self::exchange::{Exchange, Fault};
 pub(crate) use self::held::Held;
 pub(crate) use self::refusal::OnRefusal;
-pub(crate) use self::refusal::Words;
-pub(crate) use self::reply::Open;
-use self::reply::{Reply, text};
+use self::refusal::Words;
+pub(crate) use self::reply::Reply;
+use self::reply::text;
+pub(crate) use self::source::Source;
 use crate::BoxError;
-use crate::connection::Link;
-use crate::connections::Order;
-use crate::server::Shared;
 use crate::service::HttpService;
+use crate::tower::Context;
 
-/// The reply to one request. The request counts as begun from this call on.
-pub(crate) fn answer<V: HttpService>(
+/// What came of a request.
+pub(crate) struct Answered<B> {
+    pub(crate) response: Response<Reply<B>>,
+    /// Whether some of the request's body may still come that was refused with it.
+    pub(crate) is_left: bool,
+}
+
+/// Answers one request, whose body comes from `source` if it has one.
+pub(crate) async fn answer<V: HttpService>(
     service: Held<V>,
-    request: Request<Incoming>,
-    link: Arc<Link>,
-    shared: Arc<Shared>,
-) -> impl Future<Output = Response<Reply<V::ReplyBody>>> + Send + 'static {
-    let exchange = (!request.body().is_end_stream()).then(Arc::<Exchange>::default);
-    let open = Open::new(link.clone(), exchange.clone());
-    shared.counts.request();
-    async move {
-        let is_http1 = request.version() < Version::HTTP_2;
-        let mut response = serve(service, request, &link, &shared, exchange.as_deref(), exchange.clone()).await;
-        let is_read = exchange.as_ref().is_none_or(|exchange| exchange.is_read() || response.status().is_success());
-        if is_http1 && (link.ordered() >= Order::LastReply || !is_read) {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        if let Some(exchange) = &exchange {
-            exchange.reply();
-        }
-        response.map(|reply| reply.with(open))
+    parts: Parts,
+    source: Option<Source>,
+    context: &Context,
+) -> Answered<V::ReplyBody> {
+    context.shared.counts.request();
+    let exchange = source.is_some().then(Arc::<Exchange>::default);
+    let response = serve(service, parts, source, context, exchange.clone()).await;
+    let is_read = exchange.as_ref().is_none_or(|exchange| exchange.is_read() || response.status().is_success());
+    if let Some(exchange) = &exchange {
+        exchange.reply();
     }
+    Answered { response, is_left: !is_read }
 }
 
 async fn serve<V: HttpService>(
     service: Held<V>,
-    request: Request<Incoming>,
-    link: &Link,
-    shared: &Shared,
-    exchange: Option<&Exchange>,
-    shared_exchange: Option<Arc<Exchange>>,
+    mut parts: Parts,
+    source: Option<Source>,
+    context: &Context,
+    exchange: Option<Arc<Exchange>>,
 ) -> Response<Reply<V::ReplyBody>> {
+    let Context { peer, arrival, shared, .. } = context;
     let options = &shared.options;
-    if let (Some(len), Some(len_max)) = (announced(&request), options.body_bytes_max)
+    if let (Some(len), Some(len_max)) = (announced(&parts), options.body_bytes_max)
         && len > len_max
     {
         return fault(Fault::TooLarge);
     }
-    let (mut parts, incoming) = request.into_parts();
-    let peer = link.peer();
     let words = Words::new(shared.on_refusal.clone(), &parts);
     let admitted = match shared.gate.admission() {
         Some(admission) => {
-            let decision = match link.take_decision() {
-                Some(decision) => decision,
-                None => {
-                    // Users' own functions are asked.
-                    let offer = caught(|| shared.gate.offer(&parts, &peer, link.arrived()));
-                    match offer {
-                        Ok(offer) => admission.offer(offer),
-                        Err(panic) => return panicked(&panic),
-                    }
-                }
+            // Users' own functions are asked.
+            let offer = match caught(|| shared.gate.offer(&parts, peer, arrival.at())) {
+                Ok(offer) => offer,
+                Err(panic) => return panicked(&panic),
             };
-            match decision {
+            match admission.offer(offer) {
                 Ok(admitted) => Some(admitted),
                 Err(refused) => {
                     shared.gate.pace().await;
@@ -97,8 +89,12 @@ async fn serve<V: HttpService>(
         }
         None => None,
     };
-    parts.extensions.insert(peer);
-    let request = Request::from_parts(parts, Body::new(incoming, options, shared_exchange));
+    parts.extensions.insert(*peer);
+    let body = match (source, exchange.clone()) {
+        (Some(source), Some(exchange)) => Body::new(source, options, exchange),
+        _ => Body::empty(),
+    };
+    let request = Request::from_parts(parts, body);
     let route = Route { method: request.method().clone(), uri: request.uri().clone() };
     let make = || described(route, Caught::new(|| Some(service.into_inner()?.answer(request))));
     let outcome = match admitted {
@@ -111,10 +107,15 @@ async fn serve<V: HttpService>(
         Ok(Ok(Err(problem))) => caught(|| failed(problem, &words)).unwrap_or_else(|panic| panicked(&panic)),
         Ok(Err(panic)) => panicked(&panic),
     };
-    match exchange.and_then(Exchange::fault) {
+    match exchange.as_deref().and_then(Exchange::fault) {
         Some(met) if response.status().as_u16() >= 400 => fault(met),
         _ => response,
     }
+}
+
+/// The reply to a request that breaks the rules of its version of HTTP.
+pub(crate) fn malformed<B>(reason: &str) -> Response<Reply<B>> {
+    text(StatusCode::BAD_REQUEST, format!("{reason}\n"))
 }
 
 /// What a client gets whose service failed. The problem is users' code: its sources, its words, its destructor.
@@ -156,6 +157,6 @@ fn fault<B>(fault: Fault) -> Response<Reply<B>> {
     }
 }
 
-fn announced(request: &Request<Incoming>) -> Option<u64> {
-    request.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+fn announced(parts: &Parts) -> Option<u64> {
+    parts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

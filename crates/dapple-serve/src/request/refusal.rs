@@ -28,16 +28,6 @@ impl Words {
         Words { own, is_grpc: kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) }
     }
 
-    /// Whether [`Words::plain`] is what would be said.
-    pub(crate) fn are_plain(&self) -> bool {
-        self.own.is_none() && !self.is_grpc
-    }
-
-    /// What whoever has no words of his own is told.
-    pub(crate) fn plain(&self, refused: &Refused) -> Response<String> {
-        http(refused)
-    }
-
     pub(super) fn say<B>(&self, refused: &Refused) -> Response<Reply<B>> {
         match &self.own {
             Some(own) => caught(|| own(refused))

@@ -1,29 +1,23 @@
-//! The body of a reply, and what it holds until it ends.
+//! The body of a reply: users' code, whose panics end it.
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use dapple_io::time::Instant;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::caught::caught;
-use super::exchange::Exchange;
 use crate::BoxError;
-use crate::connection::Link;
-use crate::connection::progress;
 
 pin_project! {
     /// See the module.
-    pub(crate) struct Reply<B> {
+    pub struct Reply<B> {
         #[pin]
         content: Content<B>,
-        open: Option<Open>,
     }
 
     impl<B> PinnedDrop for Reply<B> {
@@ -43,40 +37,15 @@ pin_project! {
     }
 }
 
-/// A request that is being answered. It has ended when this is dropped.
-pub(crate) struct Open {
-    link: Arc<Link>,
-    exchange: Option<Arc<Exchange>>,
-}
-
-impl Open {
-    pub(crate) fn new(link: Arc<Link>, exchange: Option<Arc<Exchange>>) -> Open {
-        link.state().begin(Instant::now());
-        Open { link, exchange }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let has_unread = self.exchange.as_ref().is_some_and(|exchange| !exchange.is_read());
-        self.link.state().end(has_unread, Instant::now());
-    }
-}
-
 impl<B> Reply<B> {
     /// The service's own.
     pub(super) fn of(body: B) -> Reply<B> {
-        Reply { content: Content::Service { body }, open: None }
+        Reply { content: Content::Service { body } }
     }
 
     /// These bytes.
     pub(super) fn said(text: impl Into<Bytes>) -> Reply<B> {
-        Reply { content: Content::Text { text: text.into() }, open: None }
-    }
-
-    pub(super) fn with(mut self, open: Open) -> Reply<B> {
-        self.open = Some(open);
-        self
+        Reply { content: Content::Text { text: text.into() } }
     }
 }
 
@@ -112,17 +81,7 @@ where
             let _ = caught(|| this.content.set(Content::Text { text: Bytes::new() }));
             return Poll::Ready(Some(Err("the reply's body panicked".into())));
         };
-        match polled {
-            Poll::Pending => {
-                progress::waits_for_service();
-                Poll::Pending
-            }
-            Poll::Ready(Some(Ok(frame))) => {
-                progress::taken(frame.data_ref().map_or(0, Bytes::len));
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(over) => Poll::Ready(over),
-        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

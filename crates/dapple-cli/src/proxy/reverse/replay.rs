@@ -76,7 +76,7 @@ impl Incoming for Replay<'_, '_> {
         self.trailers.clone()
     }
 
-    fn detach(&mut self) -> Option<Box<dyn Incoming + Send>> {
+    fn detach(&mut self) -> Option<Box<dyn Incoming + Send + Sync>> {
         // First: where the body stays here, it may still have to be sent again.
         let rest = if self.is_ended { None } else { Some(self.body.detach()?) };
         let again = self.kept.drain(..).skip(self.read).collect();
@@ -88,7 +88,7 @@ impl Incoming for Replay<'_, '_> {
 /// What had still to be sent again, and what is still to come.
 struct Detached {
     again: VecDeque<Bytes>,
-    rest: Option<Box<dyn Incoming + Send>>,
+    rest: Option<Box<dyn Incoming + Send + Sync>>,
     /// The trailers, where it has ended.
     trailers: Option<HeaderMap>,
 }

@@ -216,7 +216,7 @@ async fn upload(
 /// Moves the rest of a body while the response is on its way. How slow the client may be until that is over, its own connection knows; then it is
 /// waited for `pause_max` at most.
 async fn move_rest(
-    mut body: Box<dyn crate::http::Incoming + Send>,
+    mut body: Box<dyn crate::http::Incoming + Send + Sync>,
     pieces: Pieces,
     held: Option<Bytes>,
     pause_max: Duration,

@@ -86,7 +86,8 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
             }
             Next::Linger => {
                 drop(work);
-                let Connection { stream, mut watch, limits, .. } = connection;
+                let Connection { stream, mut watch, limits, link, .. } = connection;
+                link.set_closing();
                 Box::pin(linger(stream, &mut watch, &limits)).await;
                 return End::Closed;
             }

@@ -72,7 +72,7 @@ struct Exchange {
 
 impl Feed {
     /// Both ends of an exchange.
-    pub(super) fn new(left: Option<u64>) -> (Feed, impl Incoming + Send + 'static) {
+    pub(super) fn new(left: Option<u64>) -> (Feed, impl Incoming + Send + Sync + 'static) {
         let exchange = Arc::new(Mutex::new(Exchange { left, ..Exchange::default() }));
         (Feed(exchange.clone()), Reader(exchange))
     }
@@ -154,9 +154,10 @@ impl Incoming for Reader {
             // It is told once.
             return Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err));
         }
-        exchange.is_wanted = true;
         exchange.reader = Some(cx.waker().clone());
-        let connection = exchange.connection.take();
+        // It knows of a wish that it was told; the reader may be in its own task, and is polled whenever that is.
+        let is_known = std::mem::replace(&mut exchange.is_wanted, true);
+        let connection = exchange.connection.take_if(|_| !is_known);
         drop(exchange);
         connection.into_iter().for_each(Waker::wake);
         Poll::Pending

@@ -329,7 +329,7 @@ impl<S: dapple_io::Connection> crate::http::Incoming for Incoming<'_, '_, S> {
         if reading.is_detached() { Some(0) } else { reading.body.len() }
     }
 
-    fn detach(&mut self) -> Option<Box<dyn crate::http::Incoming + Send>> {
+    fn detach(&mut self) -> Option<Box<dyn crate::http::Incoming + Send + Sync>> {
         let mut reading = lock(self.0);
         if reading.is_detached() || reading.failure().is_some() {
             return None;

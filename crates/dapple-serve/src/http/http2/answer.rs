@@ -54,8 +54,8 @@ impl crate::http::Incoming for Detachable {
         self.0.as_mut().and_then(crate::http::Incoming::trailers)
     }
 
-    fn detach(&mut self) -> Option<Box<dyn crate::http::Incoming + Send>> {
-        self.0.take().map(|body| Box::new(body) as Box<dyn crate::http::Incoming + Send>)
+    fn detach(&mut self) -> Option<Box<dyn crate::http::Incoming + Send + Sync>> {
+        self.0.take().map(|body| Box::new(body) as Box<dyn crate::http::Incoming + Send + Sync>)
     }
 }
 

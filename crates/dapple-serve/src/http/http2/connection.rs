@@ -57,11 +57,11 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
             }
             // What is open is answered first, and all of that written.
             let gives_way = link.gives_way();
-            if gives_way && rest.streams.open() == 0 && !rest.traffic.is_blocked() {
-                return Poll::Ready(Event::GivesWay);
-            }
             if gives_way && !is_ending {
                 return Poll::Ready(Event::Ending);
+            }
+            if gives_way && rest.streams.open() == 0 && !rest.traffic.is_blocked() {
+                return Poll::Ready(Event::GivesWay);
             }
             let is_closing = closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready());
             if !is_ending && (is_closing || link.is_finishing()) {

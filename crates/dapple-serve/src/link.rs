@@ -6,31 +6,45 @@
 //!      └─────────── a part of a head ◄──────────┴──── a request ◄────────┘
 //! ```
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::connections::{Client, Holder, Order, Orders};
 use dapple_io::time::Instant;
 
+use crate::connections::{Client, Holder, Order, Orders};
 use crate::http::clock::now_ms;
 
 /// See the module. Only the connection's own task changes the phase; those that look for room see it a moment later.
-#[derive(Debug)]
 pub struct Link {
     client: Client,
     /// The phase in the lowest two bits, and above them since when: milliseconds of the coarse clock.
     phase: AtomicU64,
     orders: Orders,
+    /// It speaks another protocol by now, and belongs to a task of the program's.
+    is_upgraded: AtomicBool,
+    /// Closes it then, until that was called.
+    close: Mutex<Option<Close>>,
 }
+
+/// Closes a stream that belongs to a task of the program's.
+type Close = Box<dyn FnOnce() + Send>;
 
 impl Link {
     /// A connection that was made just now.
     pub fn new(client: Option<IpAddr>) -> Link {
-        Link { client, phase: AtomicU64::new(AWAITING | now_ms() << 2), orders: Orders::default() }
+        Link {
+            client,
+            phase: AtomicU64::new(AWAITING | now_ms() << 2),
+            orders: Orders::default(),
+            is_upgraded: AtomicBool::new(false),
+            close: Mutex::new(None),
+        }
     }
 
     /// A request came.
@@ -78,6 +92,11 @@ impl Link {
         self.orders.ordered() >= Order::LastReply
     }
 
+    /// It is being closed, which may take a while: others cannot have it end sooner.
+    pub(crate) fn set_closing(&self) {
+        self.orders.set_closing();
+    }
+
     /// Ready when a connection on which nothing was asked for yet is to end. Cancel safe.
     pub async fn unwanted(&self) {
         poll_fn(|cx| {
@@ -103,6 +122,28 @@ impl Link {
         .await
     }
 
+    /// The connection speaks another protocol from now on, and `close` closes it, which is not called where a lock is held.
+    pub(crate) fn set_upgraded(&self, close: Close) {
+        *self.lock_close() = Some(close);
+        self.is_upgraded.store(true, Ordering::SeqCst);
+        // The task that reads or writes may have looked between the order and this. By the locks, either the order is seen here, or the thread
+        // that gave it closes the stream and wakes them later.
+        if self.orders.ordered() == Order::Cut {
+            self.orders.wake_after(|| self.close_upgraded());
+        }
+    }
+
+    fn close_upgraded(&self) {
+        let close = self.lock_close().take();
+        if let Some(close) = close {
+            close();
+        }
+    }
+
+    fn lock_close(&self) -> MutexGuard<'_, Option<Close>> {
+        self.close.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// For how long it rests, or is busy.
     fn rests(&self, now_ms: u64) -> Result<Duration, Duration> {
         let phase = self.phase.load(Ordering::Relaxed);
@@ -122,11 +163,26 @@ impl Holder for Link {
 
     fn rests_since(&self, now: Instant) -> Result<Instant, Instant> {
         let ago = |since: Duration| now.checked_sub(since).unwrap_or(now);
-        self.rests(now_ms()).map(ago).map_err(ago)
+        let rests_since = self.rests(now_ms()).map(ago).map_err(ago);
+        rests_since.and_then(|since| if self.is_upgraded.load(Ordering::SeqCst) { Err(since) } else { Ok(since) })
     }
 
     fn orders(&self) -> &Orders {
         &self.orders
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.give(order, || {
+            if order == Order::Cut {
+                self.close_upgraded();
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("client", &self.client).field("orders", &self.orders).finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,196 @@
+//! Requests for another protocol, such as WebSocket, which hyper answers: only hyper can make what `hyper::upgrade::on` returns.
+//!
+//! The connection is hyper's for one request. If that is not granted, the connection ends with the reply.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dapple_io::Connection;
+use dapple_io::hyper_rt::Timer;
+use dapple_io::time::{Sleep, sleep};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use tracing::debug;
+
+use super::{Place, Tower};
+use crate::connections::{Holder as _, Order, farewell};
+use crate::http::clock::now_ms;
+use crate::http::pace::{Pace, send_pace};
+use crate::link::Link;
+use crate::service::HttpService;
+
+/// Has hyper answer the request that `first` begins with. If it changes the protocol, the connection is from then on the handler's that
+/// asked for that, with its place, until the server cuts it.
+pub(super) async fn serve<S: Connection, V: HttpService>(tower: Tower<V>, stream: S, first: Bytes) {
+    let context = &tower.0.context;
+    let link = context.link.clone();
+    let home: Home<S> = Arc::new(Mutex::new(Some((stream, tower.take_place()))));
+    let pace = Arc::new(Mutex::new(send_pace(&context.shared.limits)));
+    pace_of(&pace).rest(now_ms());
+    let handed = Handed { first, link: link.clone(), home: home.clone(), pace: pace.clone() };
+    let respond = service_fn(|request| {
+        let answer = tower.clone().answer_hyper(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let builder = &mut http1::Builder::new();
+    builder.timer(Timer::new()).header_read_timeout(None).keep_alive(false);
+    let http = pin!(builder.serve_connection(handed, respond).with_upgrades());
+    in_time(http, &pace).await;
+    if Arc::strong_count(&home) > 1 {
+        let home = Arc::downgrade(&home);
+        link.set_upgraded(Box::new(move || drop(home.upgrade().map(take))));
+    } else if let Some((stream, place)) = take(home) {
+        link.set_closing();
+        farewell(stream, &[], u64::MAX).await;
+        drop(place);
+    }
+}
+
+/// Runs hyper's connection until its end, or until its client takes too little of the reply.
+async fn in_time(mut http: Pin<&mut impl Future<Output = hyper::Result<()>>>, pace: &Mutex<Pace>) {
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = http.as_mut().poll(cx) {
+            if let Err(error) = result {
+                debug!(%error, "a connection ended early");
+            }
+            return Poll::Ready(());
+        }
+        loop {
+            let Some(deadline_ms) = pace_of(pace).waits_until_ms() else { return Poll::Pending };
+            let left_ms = deadline_ms.saturating_sub(now_ms());
+            if left_ms == 0 {
+                debug!("a reply to a request for another protocol was not taken");
+                return Poll::Ready(());
+            }
+            let timer = timer.insert(Box::pin(sleep(std::time::Duration::from_millis(left_ms + CLOCK_BEHIND_MS))));
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await;
+}
+
+/// Where a stream is, so that it can be closed when the server says so: once it was upgraded it belongs to a task of the program's, which may
+/// never look at it again.
+type Home<S> = Arc<Mutex<Option<(S, Option<Place>)>>>;
+
+/// Takes a stream from its home. To be dropped where no lock is held.
+fn take<S>(home: Home<S>) -> Option<(S, Option<Place>)> {
+    home.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// The stream as hyper has it, and then the handler's task.
+struct Handed<S> {
+    first: Bytes,
+    link: Arc<Link>,
+    home: Home<S>,
+    pace: Arc<Mutex<Pace>>,
+}
+
+impl<S: Connection> Handed<S> {
+    /// What `poll` makes of the stream, if that was not closed.
+    fn poll_stream<T>(&self, poll: impl FnOnce(&S) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        home.as_ref().map_or_else(|| Poll::Ready(Err(ended())), |(stream, _place)| poll(stream))
+    }
+
+    /// As `poll_stream`, to write. The task that waits to write may be no reader, and is woken for orders, too.
+    fn poll_write_by<T>(
+        &self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&S, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        check(self.link.orders().ordered())?;
+        let result = self.poll_stream(|stream| poll(stream, cx));
+        match result.is_pending() {
+            true => {
+                pace_of(&self.pace).go_on(now_ms());
+                check(self.link.orders().watch_writing(cx.waker()))?;
+            }
+            false => pace_of(&self.pace).rest(now_ms()),
+        }
+        result
+    }
+
+    fn note_written(&self, result: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(len)) = result {
+            let (mut pace, now_ms) = (pace_of(&self.pace), now_ms());
+            pace.moved(*len as u64, now_ms);
+            pace.rest(now_ms);
+        }
+    }
+}
+
+impl<S: Connection> Read for Handed<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        check(self.link.orders().watch(cx.waker()))?;
+        if !self.first.is_empty() {
+            let len = self.first.len().min(buf.remaining());
+            buf.put_slice(&self.first.split_to(len));
+            return Poll::Ready(Ok(()));
+        }
+        let mut passing = [0; PASSING_LEN];
+        let len = passing.len().min(buf.remaining());
+        let read = self.poll_stream(|stream| stream.poll_read(cx, &mut passing[..len]));
+        read.map_ok(|len| buf.put_slice(&passing[..len]))
+    }
+}
+
+impl<S: Connection> Write for Handed<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = self.poll_write_by(cx, |stream, cx| stream.poll_write(cx, buf));
+        self.note_written(&result);
+        result
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = self.poll_write_by(cx, |stream, cx| stream.poll_write_vectored(cx, bufs));
+        self.note_written(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_write_by(cx, |stream, cx| stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_write_by(cx, |stream, cx| stream.poll_end(cx))
+    }
+}
+
+/// Only an order to cut ends what speaks another protocol.
+fn check(order: Order) -> io::Result<()> {
+    if order == Order::Cut { Err(ended()) } else { Ok(()) }
+}
+
+/// The error of a stream that the server has closed.
+fn ended() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the server ends this connection")
+}
+
+fn pace_of(pace: &Mutex<Pace>) -> std::sync::MutexGuard<'_, Pace> {
+    // Nothing that can panic half-way happens under the lock.
+    pace.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is read in one go.
+const PASSING_LEN: usize = 8 << 10;
+
+/// How much the coarse clock may be behind the timers'.
+const CLOCK_BEHIND_MS: u64 = 20;
