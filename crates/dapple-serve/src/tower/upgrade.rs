@@ -13,6 +13,8 @@ use bytes::Bytes;
 use dapple_io::Connection;
 use dapple_io::hyper_rt::Timer;
 use dapple_io::time::{Sleep, sleep};
+use http::header::{CONNECTION, HeaderValue};
+use http::{Method, Request, StatusCode};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -34,12 +36,20 @@ pub(super) async fn serve<S: Connection, V: HttpService>(tower: Tower<V>, stream
     let pace = Arc::new(Mutex::new(send_pace(&context.shared.limits)));
     pace_of(&pace).rest(now_ms());
     let handed = Handed { first, link: link.clone(), home: home.clone(), pace: pace.clone() };
-    let respond = service_fn(|request| {
+    let respond = service_fn(|request: Request<hyper::body::Incoming>| {
+        let is_connect = request.method() == Method::CONNECT;
         let answer = tower.clone().answer_hyper(request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        async move {
+            let mut response = answer.await;
+            let status = response.status();
+            if status != StatusCode::SWITCHING_PROTOCOLS && !(is_connect && status.is_success()) {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
-    let builder = &mut http1::Builder::new();
-    builder.timer(Timer::new()).header_read_timeout(None).keep_alive(false);
+    let mut builder = http1::Builder::new();
+    builder.timer(Timer::new()).header_read_timeout(None);
     let http = pin!(builder.serve_connection(handed, respond).with_upgrades());
     in_time(http, &pace).await;
     if Arc::strong_count(&home) > 1 {

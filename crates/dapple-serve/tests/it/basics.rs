@@ -129,7 +129,8 @@ async fn connections_can_be_upgraded() {
     let server = start!(server => server.idle_timeout(second).send_timeout(second).header_timeout(second));
     let client = Client::connect(server.addr).await;
     client.say("GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n").await;
-    assert!(client.hear().await.0.starts_with("HTTP/1.1 101 "));
+    let (head, _) = client.hear().await;
+    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("\r\nconnection: upgrade"), "{head}");
     for _ in 0..3 {
         dapple::time::sleep(100 * second).await;
         client.say("hello").await;
@@ -143,6 +144,22 @@ async fn connections_can_be_upgraded() {
     while server.handle.connections() > 0 {
         dapple::time::sleep(second).await;
     }
+}
+
+/// Not granted, an upgrade ends its connection; an offer of HTTP/2 that clients make by the way does not.
+#[dapple::test]
+async fn an_upgrade_that_is_not_granted_is_a_request_like_others() {
+    let server = start!();
+    let client = Client::connect(server.addr).await;
+    let offer =
+        |protocol| format!("GET /hello HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: {protocol}\r\n\r\n");
+    client.say(&offer("h2c")).await;
+    let (head, body) = client.hear().await;
+    assert!(!head.contains("connection: close") && body == "hello", "{head}");
+    client.say(&offer("h2c, shout")).await;
+    let (head, body) = client.hear().await;
+    assert!(head.contains("connection: close") && body == "hello", "{head}");
+    assert_eq!(client.rest().await, "");
 }
 
 /// The reply to CONNECT has ended when the tunnel begins.
