@@ -12,12 +12,12 @@ use dapple_io::time::{Instant, timeout};
 #[cfg(feature = "tls")]
 use tracing::debug;
 
-use crate::connections::{Holder as _, LINE_MAX, Line, Order, Turn, farewell, pause};
+use crate::connections::{Holder as _, LINE_MAX, Line, Order, Turn, pause};
 use crate::link::Link;
 use crate::request::Held;
 use crate::server::Shared;
 use crate::service::HttpService;
-use crate::tower::{Arrival, Connections, Context, Place, Tower};
+use crate::tower::{Arrival, Connections, Context, Place, Tower, turn_away};
 use dapple_io::net::{Listener, Peer};
 
 /// What an accepting task needs.
@@ -118,8 +118,9 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
             return;
         }
         if let Some(place) = TurnedAway::enter() {
+            let own = self.shared.on_full.clone();
             drop(dapple_sched::spawn(async move {
-                farewell(stream, FULL, u64::MAX).await;
+                turn_away(stream, own).await;
                 drop(place);
             }));
         }
@@ -173,9 +174,6 @@ pub(crate) async fn unless<F: Future>(mut stop: Pin<&mut impl Future>, future: F
     .await
 }
 
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
-    content-type: text/plain; charset=utf-8\r\ncontent-length: 46\r\n\r\nAll connections are in use. Please try again.\n";
-
 /// How many clients are turned away at the same time.
 const TURNED_AWAY_MAX: usize = 256;
 
@@ -185,13 +183,3 @@ const BATCH_LEN: u64 = 32;
 /// At the end: how long to look for connections that are made already, and how long none has to come.
 const LAST_MAX: Duration = Duration::from_millis(200);
 const LAST_PAUSE: Duration = Duration::from_millis(10);
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_refusal_is_as_long_as_it_says() {
-        let text = std::str::from_utf8(super::FULL).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{text}");
-    }
-}

@@ -18,10 +18,10 @@ use http::request::Parts;
 use crate::admission::{Choice, Describe, Gate};
 use crate::descriptors;
 use crate::handle::{Counts, ServeHandle};
-use crate::options::{HEADER_BYTES_MIN, Options};
+use crate::options::{HEADER_BYTES_MIN, Options, STREAM_WINDOW_MAX, STREAM_WINDOW_MIN};
 use crate::request::OnRefusal;
 use crate::service::HttpService;
-use crate::tower::Connections;
+use crate::tower::{Connections, OnFull};
 use dapple_io::net::{Listener, Peer};
 
 /// Serves a service on a listener, over HTTP/1.1 and HTTP/2, until it is told to end: `serve(listener, service).await`.
@@ -79,6 +79,7 @@ pub fn serve<L: Listener, V: HttpService>(listener: L, service: V) -> Serve<L, V
         admission: Choice::Own(Config::default()),
         describe: Vec::new(),
         on_refusal: None,
+        on_full: None,
         shutdown: None,
         has_signals: false,
         #[cfg(feature = "tls")]
@@ -104,6 +105,7 @@ pub struct Serve<L, V> {
     pub(crate) admission: Choice,
     pub(crate) describe: Vec<Describe>,
     pub(crate) on_refusal: Option<OnRefusal>,
+    pub(crate) on_full: Option<OnFull>,
     pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     pub(crate) has_signals: bool,
     #[cfg(feature = "tls")]
@@ -175,6 +177,39 @@ impl<L, V> Serve<L, V> {
     /// The most streams of one connection of HTTP/2 at a time; 128 by default. More are refused by the protocol.
     pub fn streams_max(mut self, streams_max: u32) -> Self {
         self.options.streams_max = streams_max.max(1);
+        self
+    }
+
+    /// How many streams of one connection of HTTP/2 a client may reset before they were looked at; 20 by default. Beyond that its
+    /// connection ends, as "rapid reset" is an attack. Where clients often give requests up, more are in order.
+    pub fn resets_max(mut self, resets_max: usize) -> Self {
+        self.options.resets_max = resets_max;
+        self
+    }
+
+    /// How many bytes of a body wait in one stream of HTTP/2, in each direction; 64 KB by default. A connection has room for four times as
+    /// many. More makes large bodies faster over a long way, and costs so much memory for each client that is slow.
+    pub fn stream_window(mut self, len: u32) -> Self {
+        self.options.stream_window = len.clamp(STREAM_WINDOW_MIN, STREAM_WINDOW_MAX);
+        self
+    }
+
+    /// Replies to a client for which there is no connection, in the service's own words. By default that is `503` with `Retry-After`. Clients
+    /// of HTTP/1.1 get it at once, those of HTTP/2 as the reply to each request.
+    ///
+    /// ```
+    /// use http::{Response, StatusCode};
+    ///
+    /// # fn with<L, V>(server: dapple_serve::Serve<L, V>) -> dapple_serve::Serve<L, V> {
+    /// server.on_full(|| {
+    ///     let mut response = Response::new("{\"error\":\"full\"}".to_owned());
+    ///     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    ///     response
+    /// })
+    /// # }
+    /// ```
+    pub fn on_full(mut self, reply: impl Fn() -> Response<String> + Send + Sync + 'static) -> Self {
+        self.on_full = Some(Arc::new(reply));
         self
     }
 

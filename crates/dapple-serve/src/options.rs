@@ -18,6 +18,8 @@ pub(crate) struct Options {
     pub(crate) rate_min: u64,
     pub(crate) idle_timeout: Duration,
     pub(crate) streams_max: u32,
+    pub(crate) resets_max: usize,
+    pub(crate) stream_window: u32,
     pub(crate) last_reply_timeout: Duration,
     pub(crate) shutdown_timeout: Duration,
 }
@@ -34,6 +36,8 @@ impl Default for Options {
             rate_min: 1 << 10,
             idle_timeout: Duration::from_secs(75),
             streams_max: 128,
+            resets_max: 20,
+            stream_window: 64 << 10,
             last_reply_timeout: Duration::from_millis(500),
             shutdown_timeout: Duration::from_secs(30),
         }
@@ -55,6 +59,8 @@ impl Options {
             idle_timeout: self.idle_timeout,
             paces_bodies: false,
             streams_max: self.streams_max,
+            resets_max: self.resets_max,
+            window: self.stream_window,
             pause_timeout: self.send_timeout,
             receive_rate_min: self.rate_min,
             send_rate_min: self.rate_min,
@@ -67,3 +73,7 @@ impl Options {
 
 /// The least that hyper can be told.
 pub(crate) const HEADER_BYTES_MIN: usize = 8 << 10;
+
+/// The range of HTTP/2's windows: the default of the protocol, about, and its most.
+pub(crate) const STREAM_WINDOW_MIN: u32 = 16 << 10;
+pub(crate) const STREAM_WINDOW_MAX: u32 = (1 << 31) - 1;

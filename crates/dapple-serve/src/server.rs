@@ -21,7 +21,7 @@ use crate::http::Limits;
 use crate::options::Options;
 use crate::request::{Held, OnRefusal};
 use crate::service::HttpService;
-use crate::tower::Connections;
+use crate::tower::{Connections, OnFull};
 use dapple_io::net::Listener;
 
 /// What all connections of a server share.
@@ -32,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) on_refusal: Option<OnRefusal>,
+    pub(crate) on_full: Option<OnFull>,
 }
 
 impl<L: Listener, V: HttpService> Serve<L, V> {
@@ -62,6 +63,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
             counts: self.counts,
             gate,
             on_refusal: self.on_refusal,
+            on_full: self.on_full,
         });
         let accepting = Accepting {
             listener: self.listener,

@@ -20,6 +20,10 @@ pub struct Limits {
     pub paces_bodies: bool,
     /// The most streams of one connection of HTTP/2 at a time; RFC 9113 asks for at least 100.
     pub streams_max: u32,
+    /// Streams of HTTP/2 that a client may reset before they were looked at ("rapid reset"); beyond that its connection ends.
+    pub resets_max: usize,
+    /// Bytes of a body by HTTP/2 that wait: of a request to be read, of a reply to be sent. A connection has room for four times as many.
+    pub window: u32,
     /// How long nothing may move in the middle of a body, in either direction.
     pub pause_timeout: Duration,
     /// The fewest bytes a second in which a client may send a body, after `rate_grace` on average; 0 is no limit.
@@ -46,6 +50,8 @@ impl Default for Limits {
             first_timeout: None,
             paces_bodies: true,
             streams_max: 128,
+            resets_max: 20,
+            window: 64 << 10,
             pause_timeout: Duration::from_secs(20),
             receive_rate_min: 256,
             send_rate_min: 256,

@@ -1,6 +1,7 @@
 //! A tower service as the handler of one connection's requests.
 
 mod arrival;
+mod full;
 mod parts;
 mod reply;
 mod upgrade;
@@ -15,6 +16,7 @@ use dapple_io::net::Peer;
 use http::{Method, Response, StatusCode};
 
 pub(crate) use self::arrival::Arrival;
+pub(crate) use self::full::{OnFull, turn_away};
 use crate::http::{self as engine, Handler, Limits, RequestBody, hyper as messages};
 use crate::link::Link;
 use crate::request::{self, Held, Source};

@@ -24,7 +24,7 @@ use tower::service_fn;
 use crate::support::{Client, LIMIT, ask, connect, end, outside, reply, service, start};
 
 /// The status and the body of replies by HTTP/2, asked for at the same time on one connection.
-async fn by_http2<S>(stream: S, paths: &[&str]) -> Vec<Result<(StatusCode, Bytes), hyper::Error>>
+pub(crate) async fn by_http2<S>(stream: S, paths: &[&str]) -> Vec<Result<(StatusCode, Bytes), hyper::Error>>
 where
     S: HyperRead + HyperWrite + Unpin + Send + 'static,
 {

@@ -54,6 +54,26 @@ fn where_nobody_rests_newcomers_are_told_to_come_again() {
     end(runtime, server);
 }
 
+/// A client of HTTP/2 hears it as the reply to its request. The clock stands.
+#[dapple::test]
+async fn newcomers_by_http2_are_told_so_in_their_protocol() {
+    let server = start!(server => server.connections_max(1).on_full(|| {
+        http::Response::builder().status(503).body("full".to_owned()).unwrap()
+    }));
+    let busy = Client::connect(server.addr).await;
+    busy.say(&get("/never")).await;
+    while server.handle.requests() == 0 {
+        dapple::time::sleep(Duration::from_millis(1)).await;
+    }
+    let stream = dapple::net::TcpStream::connect(server.addr).await.unwrap();
+    let replies = crate::basics::by_http2(stream, &["/hello"]).await;
+    let (status, body) = replies[0].as_ref().unwrap();
+    assert_eq!((status.as_u16(), &body[..]), (503, &b"full"[..]));
+    let reply = Client::connect(server.addr).await.rest().await;
+    assert!(reply.starts_with("HTTP/1.1 503 ") && reply.ends_with("full"), "{reply}");
+    assert_eq!(server.handle.turned_away(), 2);
+}
+
 #[test]
 fn a_limit_beyond_what_descriptors_allow_is_that() {
     let (runtime, server) = outside!(server => server.connections_max(usize::MAX));

@@ -105,12 +105,12 @@ fn builder(streams: &Streams, limits: &Limits) -> Builder<Streams> {
     builder
         .timer(Timer::new())
         .max_concurrent_streams(limits.streams_max)
-        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_pending_accept_reset_streams(limits.resets_max)
         .max_local_error_reset_streams(ERRORS_MAX)
         .max_header_list_size(u32::try_from(limits.head.len_max).unwrap_or(u32::MAX))
-        .max_send_buf_size(SEND_BUFFER_MAX)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(4 * WINDOW)
+        .max_send_buf_size(limits.window as usize)
+        .initial_stream_window_size(limits.window)
+        .initial_connection_window_size(limits.window.saturating_mul(4))
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PONG_MAX);
     builder
@@ -155,15 +155,8 @@ impl Rest {
     }
 }
 
-/// Streams that were reset before anybody looked at them ("rapid reset"), and those that were reset for an error of the peer.
-const RESETS_MAX: usize = 20;
+/// Streams that were reset for an error of the peer.
 const ERRORS_MAX: usize = 128;
-
-/// What of one stream waits in hyper's buffer to be sent.
-const SEND_BUFFER_MAX: usize = 64 << 10;
-
-/// What of a request's body the peer may send before somebody reads it.
-const WINDOW: u32 = 64 << 10;
 
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PONG_MAX: Duration = Duration::from_secs(10);
