@@ -52,14 +52,16 @@ impl<L: Listener, V: HttpService> Accepting<L, V> {
                 dapple_sched::yield_now().await;
             }
         }
+        // Where clients leave by themselves, these may, too.
+        let order = if self.shared.options.leave_timeout.is_zero() { Order::LastReply } else { Order::GoOn };
         while let Some((stream, peer)) = line.leave() {
-            self.take(stream, peer, Order::LastReply);
+            self.take(stream, peer, order);
         }
         let begin = Instant::now();
         while begin.elapsed() < LAST_MAX
             && let Ok(Ok((stream, peer))) = timeout(LAST_PAUSE, self.listener.accept()).await
         {
-            self.take(stream, peer, Order::LastReply);
+            self.take(stream, peer, order);
         }
         Ok(())
     }

@@ -298,6 +298,13 @@ impl<L, V> Serve<L, V> {
         self
     }
 
+    /// How long clients have at the end to leave by themselves, as they hear of it in a way of their own; no time by default. Nothing is said
+    /// on their connections until then, and no new ones are accepted.
+    pub fn leave_timeout(mut self, limit: Duration) -> Self {
+        self.options.leave_timeout = limit;
+        self
+    }
+
     /// How long connections that rest may wait, at the end, for one more request, in whose reply they are told that it is the last; 0.5 s
     /// by default.
     pub fn last_reply_timeout(mut self, limit: Duration) -> Self {

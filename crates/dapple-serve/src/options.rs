@@ -20,6 +20,7 @@ pub(crate) struct Options {
     pub(crate) streams_max: u32,
     pub(crate) resets_max: usize,
     pub(crate) stream_window: u32,
+    pub(crate) leave_timeout: Duration,
     pub(crate) last_reply_timeout: Duration,
     pub(crate) shutdown_timeout: Duration,
 }
@@ -38,6 +39,7 @@ impl Default for Options {
             streams_max: 128,
             resets_max: 20,
             stream_window: 64 << 10,
+            leave_timeout: Duration::ZERO,
             last_reply_timeout: Duration::from_millis(500),
             shutdown_timeout: Duration::from_secs(30),
         }

@@ -92,6 +92,7 @@ impl Shared {
     async fn finish(&self) {
         let (options, connections) = (&self.options, &self.connections);
         let stages = async {
+            let _ = timeout(options.leave_timeout, connections.all_ended()).await;
             connections.order(Order::LastReply);
             let _ = timeout(options.last_reply_timeout, connections.all_ended()).await;
             connections.order(Order::Finish);

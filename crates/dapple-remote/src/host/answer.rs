@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dapple_io::time::{Instant, timeout_at};
+use dapple_serve::Body;
 use dapple_tower::{Reason, Refused};
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use serde::Serialize;
 
 use super::registered::{Answer, Registered};
-use super::stopper::Stage;
 use super::{Shared, body};
 use crate::deadline::within;
 use crate::encoding::Encoding;
@@ -24,7 +23,7 @@ use crate::wire::{HEALTH, LIST, OUTCOME, Outcome, Problem, SCHEMA, STAGES, STOPP
 pub(crate) type Reply = Response<Full<Bytes>>;
 
 /// Answers one request.
-pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
+pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Body>) -> Reply {
     let path = request.uri().path().to_owned();
     match path.as_str() {
         _ if path.starts_with(STAGES) => match request.method() {
@@ -36,7 +35,7 @@ pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> R
         HEALTH => json(StatusCode::OK, Outcome::Done, &Health { status: "serving" }),
         LIST => json(StatusCode::OK, Outcome::Done, &list(&shared)),
         STOPPING => {
-            shared.stopper.reached(Stage::Leaving).await;
+            shared.stopper.stopped().await;
             json(StatusCode::OK, Outcome::Done, &Health { status: "stopping" })
         }
         _ => problem(&Problem::new(
@@ -46,11 +45,12 @@ pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> R
     }
 }
 
-/// What everybody is told on a connection that is one too many.
-pub(crate) fn turn_away(connections_max: usize) -> Reply {
+/// The reply to each request on a connection that is one too many.
+pub(crate) fn full(connections_max: usize) -> Response<String> {
     let refused = Refused::new(Reason::Full { len: connections_max }, Duration::from_secs(1));
     let message = format!("this host has all of its {connections_max} connections");
-    problem(&Problem { message, ..Problem::refused(&refused) })
+    let told = Problem { message, ..Problem::refused(&refused) };
+    problem(&told).map(|_| serde_json::to_string(&told).unwrap_or_default())
 }
 
 #[derive(Serialize)]
@@ -74,7 +74,7 @@ fn list(shared: &Shared) -> Vec<Listed<'_>> {
     stages.collect()
 }
 
-async fn call(shared: &Shared, name: &str, request: Request<Incoming>) -> Reply {
+async fn call(shared: &Shared, name: &str, request: Request<Body>) -> Reply {
     let arrival = Instant::now();
     let result = match admit(shared, name, request.headers()) {
         Ok(admitted) => run(shared, admitted, request.into_body(), arrival).await,
@@ -121,7 +121,7 @@ fn admit<'a>(shared: &'a Shared, part: &str, headers: &HeaderMap) -> Result<Admi
 async fn run(
     shared: &Shared,
     admitted: Admitted<'_>,
-    incoming: Incoming,
+    incoming: Body,
     arrival: Instant,
 ) -> Result<(Encoding, Bytes), Problem> {
     let Admitted { stage, encoding, time_left } = admitted;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use dapple_io::time::timeout;
+use dapple_serve::Body;
 use dapple_sync::sync::{OwnedSemaphorePermit, Semaphore};
 use dapple_tower::{Reason, Refused};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body as _;
 
 use super::Shared;
 use super::limits::UNIT_LEN;
@@ -51,7 +52,7 @@ impl Memory {
 /// # Errors
 ///
 /// It is too long, comes too slowly, ends early, or there is no memory for it.
-pub(crate) async fn read(shared: &Shared, body: Incoming) -> Result<Read, Problem> {
+pub(crate) async fn read(shared: &Shared, body: Body) -> Result<Read, Problem> {
     let limit = shared.limits.body_timeout;
     match timeout(limit, read_all(shared, body)).await {
         Ok(read) => read,
@@ -62,7 +63,7 @@ pub(crate) async fn read(shared: &Shared, body: Incoming) -> Result<Read, Proble
     }
 }
 
-async fn read_all(shared: &Shared, mut body: Incoming) -> Result<Read, Problem> {
+async fn read_all(shared: &Shared, mut body: Body) -> Result<Read, Problem> {
     let len_max = shared.limits.message_len_max;
     let too_large = |len: u64| {
         Problem::new(Outcome::TooLarge, format!("{len} bytes or more, and this host takes {len_max} at most"))

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dapple_io::net::TcpListener;
+use dapple_io::net::Listener;
 use dapple_stage::Stage;
 use dapple_stage::graph::{Graph, named};
 use dapple_tower::BoxError;
@@ -230,7 +230,7 @@ impl HostBuilder {
     /// # Errors
     ///
     /// As [`Host::serve`].
-    pub async fn serve(self, listener: TcpListener) -> io::Result<Report> {
+    pub async fn serve(self, listener: impl Listener) -> io::Result<Report> {
         self.build().serve(listener).await
     }
 }

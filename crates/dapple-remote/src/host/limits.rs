@@ -1,7 +1,6 @@
 //! What a host takes at most.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dapple_sync::sync::Semaphore;
@@ -63,8 +62,6 @@ pub(crate) struct Gauges {
     pub(crate) requests: Arc<Semaphore>,
     /// In units of [`UNIT_LEN`].
     pub(crate) memory: Arc<Semaphore>,
-    pub(crate) connections: AtomicUsize,
-    pub(crate) turned_away: AtomicUsize,
 }
 
 impl Gauges {
@@ -72,27 +69,7 @@ impl Gauges {
         Gauges {
             requests: Arc::new(Semaphore::new(limits.requests_max.min(Semaphore::MAX_PERMITS))),
             memory: Arc::new(Semaphore::new((limits.messages_len_max / UNIT_LEN).min(Semaphore::MAX_PERMITS))),
-            connections: AtomicUsize::new(0),
-            turned_away: AtomicUsize::new(0),
         }
-    }
-}
-
-/// Counts one more, up to a limit; and one less when it is dropped.
-pub(crate) struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    pub(crate) fn enter(count: &'a AtomicUsize, max: usize) -> Option<Counted<'a>> {
-        // Relaxed: a count that orders nothing.
-        let entered =
-            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < max).then_some(count + 1));
-        entered.ok().map(|_| Counted(count))
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

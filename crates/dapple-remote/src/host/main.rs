@@ -14,10 +14,9 @@ use dapple_io::signal::{SIGINT, SIGTERM, Signal, signal};
 use dapple_io::time::sleep;
 use dapple_sync::task::{First, race};
 
+use super::HostBuilder;
 use super::options::{HostCommand, HostOptions};
-use super::stopper::Stage;
 use super::takeover::{self, Offer};
-use super::{HostBuilder, Stopper};
 use crate::discovery::Registration;
 
 /// Runs the stages that a program has registered, as its command line says: all of a `main`.
@@ -165,7 +164,7 @@ async fn run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError
     }
     stop.stop();
     let again = (signal(SIGTERM)?, signal(SIGINT)?);
-    let report = match race(serving, end_at_once_on(again, &stop)).await {
+    let report = match race(serving, end_at_once_on(again)).await {
         First::Left(report) => report.map_err(io::Error::other)??,
         First::Right(()) => return Ok(()),
     };
@@ -256,10 +255,9 @@ async fn open_offer(address: SocketAddr) -> UnixListener {
 }
 
 /// A second signal.
-async fn end_at_once_on(mut signals: (Signal, Signal), stop: &Stopper) {
+async fn end_at_once_on(mut signals: (Signal, Signal)) {
     stop_signal(&mut signals).await;
     tracing::warn!("a second signal: ended at once");
-    stop.advance(Stage::Cutting);
 }
 
 fn say(text: &str) {

@@ -3,7 +3,6 @@
 mod answer;
 mod body;
 mod builder;
-mod connection;
 mod limits;
 mod main;
 mod options;
@@ -19,7 +18,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use dapple_io::net::TcpListener;
+use dapple_io::net::Listener;
 use dapple_stage::graph::Named;
 
 pub use self::builder::HostBuilder;
@@ -76,17 +75,17 @@ impl Host {
 
     /// Serves whoever connects, until it is stopped by its [`Stopper`] and what it had has ended.
     ///
-    /// The end goes in stages: nobody is accepted any more; clients are told, and send what is new elsewhere; what is on its way
-    /// is finished; connections close. What has not ended by [`HostLimits::drain`] is dropped.
+    /// The end goes in stages: no client is accepted any more; clients are told, and send new requests elsewhere; requests on their way
+    /// are finished; connections close. A request that has not ended by [`HostLimits::drain`] is dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it accepts nobody any more; connections go on until they are told to stop.
+    /// Dropped before it resolves, the host ends as if it had been stopped, in the background.
     ///
     /// # Errors
     ///
     /// Those of the listening socket.
-    pub async fn serve(self, listener: TcpListener) -> io::Result<Report> {
+    pub async fn serve(self, listener: impl Listener) -> io::Result<Report> {
         serve::serve(self, listener).await
     }
 }

@@ -19,11 +19,19 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-client", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower", "dapple-http"])),
     ("dapple-commit", Some(&["dapple-sched", "dapple-sync", "dapple-tower"])),
     ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
+    ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-tls", "dapple-http"])),
     (
         "dapple-remote",
-        Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower", "dapple-stage"]),
+        Some(&[
+            "dapple-sched",
+            "dapple-io",
+            "dapple-sync",
+            "dapple-tls",
+            "dapple-tower",
+            "dapple-stage",
+            "dapple-serve",
+        ]),
     ),
-    ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-tls", "dapple-http"])),
     (
         "dapple",
         Some(&[

@@ -64,7 +64,9 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
                 return Poll::Ready(Event::GivesWay);
             }
             let is_closing = closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready());
-            if !is_ending && (is_closing || link.is_finishing()) {
+            // A client that has just connected is told after its first request: it would take that elsewhere, and nothing else may listen.
+            let is_finishing = link.is_finishing() && rest.streams.begun() > 0;
+            if !is_ending && (is_closing || is_finishing) {
                 return Poll::Ready(Event::Ending);
             }
             tick.as_mut().poll(cx).map(|()| Event::Tick)
