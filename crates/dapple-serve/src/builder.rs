@@ -18,10 +18,11 @@ use http::request::Parts;
 use crate::admission::{Choice, Describe, Gate};
 use crate::descriptors;
 use crate::handle::{Counts, ServeHandle};
+use crate::host::{Admission as ConnectionAdmission, PerAddress};
 use crate::options::{HEADER_BYTES_MIN, Options, STREAM_WINDOW_MAX, STREAM_WINDOW_MIN};
 use crate::request::OnRefusal;
 use crate::service::HttpService;
-use crate::tower::{Connections, OnFull};
+use crate::tower::OnFull;
 use dapple_io::net::{Listener, Peer};
 
 /// Serves a service on a listener, over HTTP/1.1 and HTTP/2, until it is told to end: `serve(listener, service).await`.
@@ -73,7 +74,7 @@ pub fn serve<L: Listener, V: HttpService>(listener: L, service: V) -> Serve<L, V
         service,
         options: Options::default(),
         stop: CancellationToken::new(),
-        connections: Arc::new(Connections::new(descriptors::connections_max())),
+        connections: Arc::new(ConnectionAdmission::new(descriptors::connections_max(), PerAddress::Unlimited)),
         counts: Arc::default(),
         gate: Arc::default(),
         admission: Choice::Own(Config::default()),
@@ -99,7 +100,7 @@ pub struct Serve<L, V> {
     pub(crate) service: V,
     pub(crate) options: Options,
     pub(crate) stop: CancellationToken,
-    pub(crate) connections: Arc<Connections>,
+    pub(crate) connections: Arc<ConnectionAdmission>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<OnceLock<Arc<Gate>>>,
     pub(crate) admission: Choice,
@@ -122,6 +123,13 @@ impl<L, V> Serve<L, V> {
     pub fn connections_max(mut self, connections_max: usize) -> Self {
         self.options.connections_max = Some(connections_max.max(1));
         self.connections.set_max(connections_max.clamp(1, descriptors::connections_max()));
+        self
+    }
+
+    /// The most connections of one client at a time, an address or a `/64` of IPv6; no limit by default. More are turned away, whatever room
+    /// there is. Behind a proxy all clients have one address.
+    pub fn connections_per_client(self, connections_max: u32) -> Self {
+        self.connections.set_per_address(PerAddress::Everybody(connections_max.max(1)));
         self
     }
 

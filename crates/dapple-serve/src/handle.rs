@@ -7,7 +7,7 @@ use dapple_sync::task::CancellationToken;
 use dapple_tower::admission::AdmissionStats;
 
 use crate::admission::Gate;
-use crate::tower::Connections;
+use crate::host::Admission as ConnectionAdmission;
 
 /// Tells a server to end, and what it is doing. Cheap to clone.
 ///
@@ -50,7 +50,7 @@ use crate::tower::Connections;
 #[derive(Clone, Debug)]
 pub struct ServeHandle {
     pub(crate) stop: CancellationToken,
-    pub(crate) connections: Arc<Connections>,
+    pub(crate) connections: Arc<ConnectionAdmission>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<OnceLock<Arc<Gate>>>,
 }
@@ -78,7 +78,7 @@ impl ServeHandle {
 
     /// Connections that were turned away, as there was no room, since the beginning.
     pub fn turned_away(&self) -> u64 {
-        self.counts.turned_away.load(Ordering::Relaxed)
+        self.connections.refused_by_reason().map(|(_, count)| count).sum()
     }
 
     /// What admission has done, and how it stands; `None` without admission, and until the server is first polled.
@@ -96,17 +96,12 @@ impl ServeHandle {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     requests: AtomicU64,
-    turned_away: AtomicU64,
     cut: AtomicU64,
 }
 
 impl Counts {
     pub(crate) fn request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn turn_away(&self) {
-        self.turned_away.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn cut(&self, count: usize) {

@@ -2,8 +2,9 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::marker::PhantomData;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use dapple_io::signal::{SIGINT, SIGTERM, Signal, signal};
@@ -17,18 +18,19 @@ use crate::admission::Gate;
 use crate::builder::Serve;
 use crate::connections::Order;
 use crate::handle::Counts;
+use crate::host::{Admission as ConnectionAdmission, Ending, Stage};
 use crate::http::Limits;
 use crate::options::Options;
 use crate::request::{Held, OnRefusal};
 use crate::service::HttpService;
-use crate::tower::{Connections, OnFull};
+use crate::tower::{OnFull, TowerHost};
 use dapple_io::net::Listener;
 
 /// What all connections of a server share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) connections: Arc<Connections>,
+    pub(crate) connections: Arc<ConnectionAdmission>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) on_refusal: Option<OnRefusal>,
@@ -65,18 +67,39 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
             on_refusal: self.on_refusal,
             on_full: self.on_full,
         });
-        let accepting = Accepting {
-            listener: self.listener,
-            service: Held::of(self.service),
+        let stage = Arc::<Stage>::default();
+        let host = TowerHost {
+            service: Mutex::new(Held::of(self.service)),
             shared: shared.clone(),
+            stage: stage.clone(),
             #[cfg(feature = "tls")]
             tls: self.tls,
+            connection: PhantomData,
         };
-        let stop = stopping(self.stop.clone(), self.shutdown.take(), signals.as_mut());
-        let accepted = accepting.run(pin!(stop)).await;
+        let accepting = Accepting {
+            listener: self.listener,
+            host: Arc::new(host),
+            admission: shared.connections.clone(),
+            stage: stage.clone(),
+            is_short: false,
+            is_shared: false,
+            last_pause: LAST_PAUSE,
+        };
+        let mut accepting = pin!(accepting.run());
+        let stopped = {
+            let stop = pin!(stopping(self.stop.clone(), self.shutdown.take(), signals.as_mut()));
+            unless(stop, accepting.as_mut()).await
+        };
+        let accepted = match stopped {
+            Ok(accepted) => accepted,
+            Err(()) => {
+                stage.begin(Ending::Stop);
+                accepting.await
+            }
+        };
         match &mut signals {
             Some(signals) => {
-                if unless(pin!(any(signals)), shared.finish()).await.is_none() {
+                if unless(pin!(any(signals)), shared.finish()).await.is_err() {
                     warn!("a second signal: connections are cut");
                 }
             }
@@ -90,7 +113,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
 impl Shared {
     /// The stages of the end, until no connection is left or they have taken too long.
     async fn finish(&self) {
-        let (options, connections) = (&self.options, &self.connections);
+        let (options, connections) = (&self.options, self.connections.connections());
         let stages = async {
             let _ = timeout(options.leave_timeout, connections.all_ended()).await;
             connections.order(Order::LastReply);
@@ -106,7 +129,7 @@ impl Shared {
         if open > 0 {
             info!(open, "connections were cut at the end");
             self.counts.cut(open);
-            self.connections.order(Order::Cut);
+            self.connections.connections().order(Order::Cut);
         }
     }
 }
@@ -140,3 +163,6 @@ async fn any([a, b]: &mut [Signal; 2]) {
     let (mut a, mut b) = (pin!(a.recv()), pin!(b.recv()));
     poll_fn(|cx| if a.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { b.as_mut().poll(cx) }).await;
 }
+
+/// At the end: how long no client has to come that is connected already.
+const LAST_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);

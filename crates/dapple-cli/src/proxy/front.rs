@@ -2,13 +2,12 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dapple::Color;
-use dapple::net::TcpStream;
+use dapple::net::{Peer, TcpStream};
 use ipnet::IpNet;
 use tracing::info;
 
@@ -64,8 +63,12 @@ struct Door {
 }
 
 impl Host for Door {
+    type Connection = TcpStream;
+
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
-    fn serve(&self, stream: TcpStream, addr: SocketAddr, place: Place) {
+    fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
+        // Those of TCP have one.
+        let Some(addr) = peer.addr() else { return place.finish() };
         let (proxy, limits) = (self.proxy.clone(), self.limits.clone());
         proxy.tally.one(Count::Accepted);
         self.spawn(async move {
@@ -91,7 +94,8 @@ impl Host for Door {
         true
     }
 
-    fn turns_away(&self, client: IpAddr) -> Option<&'static [u8]> {
+    fn turns_away(&self, peer: &Peer) -> Option<&'static [u8]> {
+        let client = peer.ip()?;
         if rules::admits(&self.clients, client) {
             return None;
         }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use dapple::net::TcpStream;
+use dapple::net::{Peer, TcpStream};
 use http::HeaderValue;
 
 #[cfg(feature = "http3")]
@@ -129,8 +129,12 @@ pub(crate) enum Manner {
 }
 
 impl Host for Door {
+    type Connection = TcpStream;
+
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
-    fn serve(&self, stream: TcpStream, client: SocketAddr, place: Place) {
+    fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
+        // Those of TCP have one.
+        let Some(client) = peer.addr() else { return place.finish() };
         let (site, open) = (self.site.clone(), self.site.counters.open_connection());
         let link = place.link().clone();
         match &self.manner {

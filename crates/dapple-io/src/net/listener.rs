@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, Type};
 
 use super::address::{ToSocketAddrs, try_each};
 use super::arrival::note_arrivals;
@@ -69,7 +69,7 @@ impl TcpListener {
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         // Accepted streams inherit both, which saves calls for each.
-        let socket = socket2::SockRef::from(&listener);
+        let socket = SockRef::from(&listener);
         socket.set_tcp_nodelay(true)?;
         if socket.tcp_notsent_lowat()? == 0 {
             socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
@@ -113,6 +113,28 @@ impl TcpListener {
     /// The system has no such thing.
     pub fn note_arrivals(&self) -> io::Result<()> {
         note_arrivals(&self.source)
+    }
+
+    /// Has the kernel drop the packets by which connections begin, from now on. Clients repeat them after a second, and meet then whatever
+    /// listens. Connections whose handshake has begun can still be accepted, where a listener that is dropped resets them.
+    ///
+    /// # Errors
+    ///
+    /// The kernel takes no filter.
+    pub fn refuse_new(&self) -> io::Result<()> {
+        // The filter sees the segment from its TCP header on; SYN is a bit in the byte of the flags.
+        const LOAD_BYTE: u16 = 0x30;
+        const JUMP_IF_ANY_BIT: u16 = 0x45;
+        const RETURN: u16 = 0x06;
+        const FLAGS: u32 = 13;
+        const SYN: u32 = 0x02;
+        let socket = self.source.as_fd();
+        SockRef::from(&socket).attach_filter(&[
+            SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
+            SockFilter::new(JUMP_IF_ANY_BIT, 0, 1, SYN),
+            SockFilter::new(RETURN, 0, 0, 0),
+            SockFilter::new(RETURN, 0, 0, u32::MAX),
+        ])
     }
 
     /// The address that it listens on, with the port that the kernel chose.

@@ -46,6 +46,10 @@ pub trait Listener: Send + Sync + 'static {
 
     /// [`Connection::read_waited`] of what is accepted from now on is going to be asked.
     fn note_arrivals(&self) {}
+
+    /// From now on connections that are not yet being made are left for their clients to try again, elsewhere; those that are made can still be
+    /// accepted. Before a listener is dropped, so that no client is reset. By default nothing.
+    fn refuse_new(&self) {}
 }
 
 /// The other end of a connection. Requests that `dapple::serve` serves have it among their extensions.
@@ -112,6 +116,11 @@ impl Listener for TcpListener {
     fn note_arrivals(&self) {
         // Without it the kernel's coarse clock has to do.
         let _ = TcpListener::note_arrivals(self);
+    }
+
+    fn refuse_new(&self) {
+        // Where the kernel refuses, clients that connect right now may be reset.
+        let _ = TcpListener::refuse_new(self);
     }
 
     async fn accept(&self) -> io::Result<(TcpStream, Peer)> {

@@ -115,7 +115,8 @@ mod tests {
     use crate::connections::{Holder as _, Order};
     use crate::http::clock::now_ms;
     use crate::link::Link;
-    use crate::tower::{Connections, Place};
+    type Connections = crate::connections::Connections<Link>;
+    type Place = crate::connections::Place<Link>;
     use dapple_io::net::Peer;
 
     const MS: Duration = Duration::from_millis(1);

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::connections::{self, Connections, pause};
+use crate::connections::{self, Client, Connections, pause};
 use dapple_io::time::Instant;
 
 use crate::link::Link;
@@ -17,7 +17,7 @@ use crate::link::Link;
 pub struct Admission {
     /// Those that have a place.
     connections: Arc<Connections<Link>>,
-    per_address: PerAddress,
+    per_address: Mutex<PerAddress>,
     is_short_of_memory: AtomicBool,
     refused: [AtomicU64; Refusal::ALL.len()],
     /// Connections that ended because the process did.
@@ -59,7 +59,7 @@ impl Refusal {
 #[derive(Debug)]
 pub struct Ticket {
     admission: Arc<Admission>,
-    network: IpAddr,
+    network: Client,
     /// Whether it is counted.
     is_counted: bool,
 }
@@ -77,7 +77,7 @@ impl Admission {
     pub fn new(max: usize, per_address: PerAddress) -> Admission {
         Admission {
             connections: Arc::new(Connections::new(max)),
-            per_address,
+            per_address: Mutex::new(per_address),
             is_short_of_memory: AtomicBool::new(false),
             refused: Default::default(),
             cut: AtomicU64::new(0),
@@ -93,26 +93,25 @@ impl Admission {
     /// Which limit it met; that is counted.
     #[cfg(any(test, feature = "http3"))]
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Place, Refusal> {
-        self.enter(self.ticket(address)?).map_err(|_| self.refuse(Refusal::Full))
+        self.enter(self.ticket(Some(network(address)))?).map_err(|_| self.refuse(Refusal::Full))
     }
 
-    /// Whether `address` may have another connection, whatever room there is.
+    /// Whether a client may have another connection, whatever room there is.
     ///
     /// # Errors
     ///
     /// Which limit it met; that is counted.
-    pub fn ticket(self: &Arc<Self>, address: IpAddr) -> Result<Ticket, Refusal> {
+    pub fn ticket(self: &Arc<Self>, network: Client) -> Result<Ticket, Refusal> {
         if self.is_short_of_memory.load(Ordering::Relaxed) {
             return Err(self.refuse(Refusal::Memory));
         }
-        let network = network(address);
-        let max = match self.per_address {
-            PerAddress::Everybody(max) => max,
-            PerAddress::Others(max) if !network.is_loopback() => max,
+        let (address, max) = match (network, *self.per_address.lock().unwrap_or_else(PoisonError::into_inner)) {
+            (Some(address), PerAddress::Everybody(max)) => (address, max),
+            (Some(address), PerAddress::Others(max)) if !address.is_loopback() => (address, max),
             _ => return Ok(Ticket { admission: self.clone(), network, is_counted: false }),
         };
-        let mut shard = self.shard(network);
-        let count = shard.entry(network).or_default();
+        let mut shard = self.shard(address);
+        let count = shard.entry(address).or_default();
         if *count >= max {
             return Err(self.refuse(Refusal::Address));
         }
@@ -126,7 +125,7 @@ impl Admission {
     ///
     /// None is free. The ticket comes back.
     pub fn enter(&self, ticket: Ticket) -> Result<Place, Ticket> {
-        let link = Arc::new(Link::new(Some(ticket.network)));
+        let link = Arc::new(Link::new(ticket.network));
         match self.connections.enter(&link) {
             Some(place) => Ok(Place { link, ticket, _place: place, is_finished: false }),
             None => Err(ticket),
@@ -140,14 +139,19 @@ impl Admission {
     }
 
     /// Counts a refusal, and gives it back.
-    pub(super) fn refuse(&self, refusal: Refusal) -> Refusal {
+    pub(crate) fn refuse(&self, refusal: Refusal) -> Refusal {
         self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
         refusal
     }
 
     /// Those that have a place, who may make room for others.
-    pub(super) fn connections(&self) -> &Connections<Link> {
+    pub(crate) fn connections(&self) -> &Connections<Link> {
         &self.connections
+    }
+
+    /// Sets the limit for each address, for newcomers from now on.
+    pub(crate) fn set_per_address(&self, per_address: PerAddress) {
+        *self.per_address.lock().unwrap_or_else(PoisonError::into_inner) = per_address;
     }
 
     /// From now on nobody is admitted, as memory is short; or everybody is again.
@@ -163,6 +167,11 @@ impl Admission {
     /// The most that were open at a time since this was asked last.
     pub fn take_most(&self) -> usize {
         self.connections.take_most()
+    }
+
+    /// Sets how many there may be.
+    pub(crate) fn set_max(&self, max: usize) {
+        self.connections.set_max(max);
     }
 
     /// The most connections at a time.
@@ -213,8 +222,8 @@ impl Drop for Place {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.is_counted
-            && let Entry::Occupied(mut count) = self.admission.shard(self.network).entry(self.network)
+        if let Some(network) = self.network.filter(|_| self.is_counted)
+            && let Entry::Occupied(mut count) = self.admission.shard(network).entry(network)
         {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

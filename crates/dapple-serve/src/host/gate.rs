@@ -5,14 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dapple_io::net::TcpListener;
+use dapple_io::net::{TcpListener, TcpStream};
 use dapple_io::time::sleep;
 use dapple_sched::{Color, JoinHandle};
+use tracing::error;
 
-use super::accept::{Accepting, Host, accept};
 use super::admission::Admission;
 use super::listening::Listening;
 use super::stage::{Ending, Stage};
+use crate::accept::{Accepting, Host, LAST_MAX};
 
 /// Everything on which a server accepts.
 pub struct Gate {
@@ -31,7 +32,7 @@ impl Gate {
     }
 
     /// Begins to accept for `host`. Accepting runs on the default color.
-    pub fn open<H: Host>(&mut self, listening: Listening, host: Arc<H>) -> io::Result<()> {
+    pub fn open<H: Host<Connection = TcpStream>>(&mut self, listening: Listening, host: Arc<H>) -> io::Result<()> {
         self.sockets.push((listening.label.clone(), listening.socket.try_clone()?.into()));
         let accepting = Accepting {
             is_shared: listening.is_shared(),
@@ -40,8 +41,13 @@ impl Gate {
             admission: self.admission.clone(),
             stage: self.stage.clone(),
             is_short: self.is_short,
+            last_pause: LAST_MAX,
         };
-        self.add(Color::DEFAULT.spawn(accept(accepting)));
+        self.add(Color::DEFAULT.spawn(async move {
+            if let Err(error) = accepting.run().await {
+                error!(%error, "no more connections can be accepted on a socket");
+            }
+        }));
         Ok(())
     }
 

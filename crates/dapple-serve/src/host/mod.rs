@@ -1,6 +1,5 @@
 //! What `serve` and `proxy` share of being a server: listening sockets, who may connect, signals, and the end.
 
-mod accept;
 mod admission;
 mod descriptors;
 mod ebb;
@@ -19,7 +18,7 @@ mod tls;
 mod upgrade;
 mod watch;
 
-pub use self::accept::Host;
+pub(crate) use self::admission::Ticket;
 pub use self::admission::{Admission, PerAddress, Place, Refusal, client_key};
 pub use self::descriptors::{FILES_MAX, Shares, shares};
 pub use self::ebb::give_back;
@@ -37,4 +36,5 @@ pub use self::stage::Stage;
 pub use self::tls::{CertificateSource, Tls, within};
 pub use self::upgrade::Upgrade;
 pub use self::watch::watch;
+pub use crate::accept::Host;
 pub use crate::link::Link;

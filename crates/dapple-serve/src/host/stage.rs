@@ -36,6 +36,11 @@ impl Stage {
         self.finishing.cancel();
     }
 
+    /// Whether accepting ends, or has ended.
+    pub fn is_finishing(&self) -> bool {
+        self.finishing.is_cancelled()
+    }
+
     /// Waits for the end of accepting, and how it comes. Cancel safe.
     pub async fn finishing(&self) -> Ending {
         self.finishing.cancelled().await;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::accept::unless;
 use crate::connections::farewell;
 use dapple_io::net::TcpStream;
 use dapple_io::time::sleep;
@@ -16,7 +17,6 @@ use dapple_sched::{Closed, Handle};
 use dapple_tls::{self as tls, CertificateFiles, Certificates, TlsAcceptor, TlsStream};
 use tracing::debug;
 
-use super::accept::unless;
 use crate::link::Link;
 
 /// Where certificates come from.

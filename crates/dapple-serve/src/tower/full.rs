@@ -21,9 +21,10 @@ use crate::request::caught;
 /// A program's own reply to clients for which there is no connection.
 pub(crate) type OnFull = Arc<dyn Fn() -> Response<String> + Send + Sync>;
 
-/// Tells a client that all connections are in use, and ends. Takes some two seconds at most.
-pub(crate) async fn turn_away<S: Connection>(stream: S, own: Option<OnFull>) {
-    let reply = own.and_then(|own| caught(|| own()).ok()).unwrap_or_else(full);
+/// Tells a client that there is no connection for it, and ends: in the program's words if it has any, or else those of HTTP/1.1. Takes
+/// some two seconds at most.
+pub(crate) async fn turn_away<S: Connection>(stream: S, words: &'static [u8], own: Option<OnFull>) {
+    let own = own.and_then(|own| caught(|| own()).ok());
     let mut first = [0; PREFACE.len()];
     // A client of HTTP/2 begins at once.
     let read = timeout(FIRST_MAX, poll_fn(|cx| stream.poll_read(cx, &mut first))).await;
@@ -32,14 +33,18 @@ pub(crate) async fn turn_away<S: Connection>(stream: S, own: Option<OnFull>) {
             let limits = Limits { idle_timeout: HTTP2_MAX / 4, ..Limits::default() };
             let terms = Terms { limits: Arc::new(limits), handle: None, link: Arc::new(Link::new(None)) };
             let begun = (stream, Bytes::copy_from_slice(&first[..len]));
-            let _ = timeout(HTTP2_MAX, http2::serve(begun, Refusing(Arc::new(reply)), terms, None)).await;
+            let _ = timeout(HTTP2_MAX, http2::serve(begun, Refusing(Arc::new(own.unwrap_or_else(full))), terms, None))
+                .await;
         }
         Ok(Ok(0) | Err(_)) => {}
-        _ => farewell(stream, &written(&reply), u64::MAX).await,
+        _ => match own {
+            Some(own) => farewell(stream, &written(&own), u64::MAX).await,
+            None => farewell(stream, words, u64::MAX).await,
+        },
     }
 }
 
-/// What is said unless a program says something else.
+/// The reply by HTTP/2, unless a program has another.
 fn full() -> Response<String> {
     let mut response = Response::new("All connections are in use. Please try again.\n".to_owned());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -2,6 +2,7 @@
 
 mod arrival;
 mod full;
+mod host;
 mod parts;
 mod reply;
 mod upgrade;
@@ -16,18 +17,15 @@ use dapple_io::net::Peer;
 use http::{Method, Response, StatusCode};
 
 pub(crate) use self::arrival::Arrival;
-pub(crate) use self::full::{OnFull, turn_away};
+pub(crate) use self::full::OnFull;
+use self::full::turn_away;
+pub(crate) use self::host::TowerHost;
+use crate::host::Place;
 use crate::http::{self as engine, Handler, Limits, RequestBody, hyper as messages};
 use crate::link::Link;
 use crate::request::{self, Held, Source};
 use crate::server::Shared;
 use crate::service::HttpService;
-
-/// All connections of a server.
-pub(crate) type Connections = crate::connections::Connections<Link>;
-
-/// A place among them.
-pub(crate) type Place = crate::connections::Place<Link>;
 
 /// What the requests of one connection know of it.
 pub(crate) struct Context {
@@ -69,8 +67,10 @@ impl<V: HttpService> Tower<V> {
         };
         let handler = self.clone();
         let serving = engine::connection::serve(stream, engine::connection::Protocol::FirstBytes, handler, terms, None);
-        link.unless_cut(std::pin::pin!(serving)).await;
-        drop(self.take_place());
+        let ended = link.unless_cut(std::pin::pin!(serving)).await;
+        if let (Some(()), Some(place)) = (ended, self.take_place()) {
+            place.finish();
+        }
     }
 
     fn another(&self) -> Held<V> {

@@ -20,8 +20,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use tracing::debug;
 
-use super::{Place, Tower};
+use super::Tower;
 use crate::connections::{Holder as _, Order, farewell};
+use crate::host::Place;
 use crate::http::clock::now_ms;
 use crate::http::pace::{Pace, send_pace};
 use crate::link::Link;

@@ -75,6 +75,27 @@ async fn newcomers_by_http2_are_told_so_in_their_protocol() {
 }
 
 #[test]
+fn one_client_may_have_so_many_connections() {
+    let (runtime, server) = outside!(server => server.connections_per_client(2));
+    let mut clients: Vec<_> = (0..2).map(|_| connect_as(1, server.addr)).collect();
+    for client in &mut clients {
+        assert_eq!(ask(client, "/hello").1, "hello");
+    }
+    let reply = rest(&mut connect_as(1, server.addr));
+    assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("Your address has all"), "{reply}");
+    assert_eq!(ask(&mut connect_as(2, server.addr), "/hello").1, "hello");
+    clients.pop();
+    eventually("one is gone", || ask_if(&mut connect_as(1, server.addr)));
+    drop(clients);
+    end(runtime, server);
+}
+
+/// Whether a client that comes now is served.
+fn ask_if(client: &mut TcpStream) -> bool {
+    client.write_all(get("/hello").as_bytes()).is_ok() && reply(client).1 == "hello"
+}
+
+#[test]
 fn a_limit_beyond_what_descriptors_allow_is_that() {
     let (runtime, server) = outside!(server => server.connections_max(usize::MAX));
     assert!((1..=100_000).contains(&server.handle.connections_max()), "{}", server.handle.connections_max());

@@ -2,13 +2,12 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dapple::Color;
-use dapple::net::TcpStream;
+use dapple::net::{Peer, TcpStream};
 use tracing::info;
 
 use super::forwarded;
@@ -63,8 +62,12 @@ struct Door {
 }
 
 impl Host for Door {
+    type Connection = TcpStream;
+
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
-    fn serve(&self, stream: TcpStream, addr: SocketAddr, place: Place) {
+    fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
+        // Those of TCP have one.
+        let Some(addr) = peer.addr() else { return place.finish() };
         let (reverse, limits, tls) = (self.reverse.clone(), self.limits.clone(), self.tls.clone());
         reverse.tally.one(Count::Accepted);
         self.spawn(async move {
@@ -90,7 +93,8 @@ impl Host for Door {
         self.tls.is_none()
     }
 
-    fn turns_away(&self, client: IpAddr) -> Option<&'static [u8]> {
+    fn turns_away(&self, peer: &Peer) -> Option<&'static [u8]> {
+        let client = peer.ip()?;
         if forwarded::admits(&self.reverse.clients, client) {
             return None;
         }

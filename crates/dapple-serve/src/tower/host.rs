@@ -1,0 +1,75 @@
+//! What is done with the connections of a server of a tower service.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dapple_io::Connection;
+use dapple_io::net::Peer;
+#[cfg(feature = "tls")]
+use tracing::debug;
+
+use super::{Arrival, Context, Tower, turn_away};
+#[cfg(feature = "tls")]
+use crate::accept::unless;
+use crate::connections::{Holder as _, Order};
+use crate::host::{Host, Place, Stage};
+use crate::request::Held;
+use crate::server::Shared;
+use crate::service::HttpService;
+
+/// See the module.
+pub(crate) struct TowerHost<C, V> {
+    /// A service need not be `Sync`.
+    pub(crate) service: Mutex<Held<V>>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stage: Arc<Stage>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<dapple_tls::TlsAcceptor>,
+    pub(crate) connection: PhantomData<fn(C)>,
+}
+
+impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
+    type Connection = C;
+
+    fn serve(&self, stream: C, peer: Peer, place: Place) {
+        let link = place.link().clone();
+        // Where clients leave by themselves, those that come late may, too.
+        if self.stage.is_finishing() && self.shared.options.leave_timeout.is_zero() {
+            link.order(Order::LastReply);
+        }
+        let context = Context { peer, arrival: Arrival::new(), link: link.clone(), shared: self.shared.clone() };
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).another();
+        let tower = Tower::new(service, place, context);
+        #[cfg(feature = "tls")]
+        if let Some(acceptor) = self.tls.clone() {
+            let limit = self.shared.options.header_timeout;
+            drop(dapple_sched::spawn_balanced(async move {
+                match unless(std::pin::pin!(link.unwanted()), acceptor.accept(stream, limit)).await {
+                    Ok(Ok(stream)) => tower.serve(stream).await,
+                    Ok(Err(error)) => debug!(%error, "a handshake of TLS failed"),
+                    Err(()) => debug!("a handshake of TLS was ended, as there was no room"),
+                }
+            }));
+            return;
+        }
+        // A task has a color of its own, so that connections are served on all cores.
+        drop(dapple_sched::spawn_balanced(tower.serve(stream)));
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(dapple_sched::spawn(task));
+    }
+
+    /// Where TLS is spoken they are just closed.
+    fn is_plain(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_none();
+        #[cfg(not(feature = "tls"))]
+        true
+    }
+
+    fn farewell(&self, stream: C, words: &'static [u8]) -> impl Future<Output = ()> + Send + 'static {
+        turn_away(stream, words, self.shared.on_full.clone())
+    }
+}
