@@ -56,6 +56,8 @@ pub(crate) struct Accepting<L, H> {
     pub(crate) is_short: bool,
     /// The service manager has the socket too, and gives it to the next process with all who wait in it.
     pub(crate) is_shared: bool,
+    /// Whether no other process or listener has the socket, so that connections can be refused that are not being made yet.
+    pub(crate) is_own: bool,
     /// At the end: how long no client has to come.
     pub(crate) last_pause: Duration,
 }
@@ -172,7 +174,9 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         if ending == Ending::HandOver || self.is_shared {
             return;
         }
-        self.listener.refuse_new();
+        if self.is_own {
+            self.listener.refuse_new();
+        }
         let begin = Instant::now();
         // Handshakes that have begun may end: as far away as clients usually are.
         while let Some(left) = LAST_MAX.checked_sub(begin.elapsed())

@@ -306,6 +306,13 @@ impl<L, V> Serve<L, V> {
         self
     }
 
+    /// Another process or server accepts on the same socket: at the end, clients that wait in it are left to that one. Otherwise they are
+    /// served, as nothing else would.
+    pub fn shares_listener(mut self) -> Self {
+        self.options.shares_listener = true;
+        self
+    }
+
     /// How long clients have at the end to leave by themselves, as they hear of it in a way of their own; no time by default. Nothing is said
     /// on their connections until then, and no new ones are accepted.
     pub fn leave_timeout(mut self, limit: Duration) -> Self {

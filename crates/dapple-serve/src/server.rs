@@ -82,7 +82,9 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
             admission: shared.connections.clone(),
             stage: stage.clone(),
             is_short: false,
-            is_shared: false,
+            is_shared: shared.options.shares_listener,
+            // The program may have passed it on, or got it from elsewhere.
+            is_own: false,
             last_pause: LAST_PAUSE,
         };
         let mut accepting = pin!(accepting.run());

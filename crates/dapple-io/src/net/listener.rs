@@ -118,6 +118,8 @@ impl TcpListener {
     /// Has the kernel drop the packets by which connections begin, from now on. Clients repeat them after a second, and meet then whatever
     /// listens. Connections whose handshake has begun can still be accepted, where a listener that is dropped resets them.
     ///
+    /// That holds for the socket, and so for all other processes and listeners that have it: it is for the last one, about to be dropped.
+    ///
     /// # Errors
     ///
     /// The kernel takes no filter.

@@ -48,7 +48,8 @@ pub trait Listener: Send + Sync + 'static {
     fn note_arrivals(&self) {}
 
     /// From now on connections that are not yet being made are left for their clients to try again, elsewhere; those that are made can still be
-    /// accepted. Before a listener is dropped, so that no client is reset. By default nothing.
+    /// accepted. For a listener that is about to be dropped, and whose socket no other process has: they would be refused there, too. By default
+    /// nothing.
     fn refuse_new(&self) {}
 }
 

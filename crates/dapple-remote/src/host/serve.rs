@@ -40,6 +40,7 @@ pub(super) async fn serve(host: Host, listener: impl Listener) -> io::Result<Rep
         .resets_max(RESETS_MAX)
         .stream_window(WINDOW)
         .on_full(move || full(limits.connections_max))
+        .shares_listener()
         .leave_timeout(LEAVE.min(limits.drain / 2))
         .last_reply_timeout(Duration::ZERO)
         .shutdown_timeout(limits.drain);

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dapple_io::net::{TcpListener, TcpStream};
+use dapple_io::net::{Listener, TcpListener, TcpStream};
 use dapple_io::time::sleep;
 use dapple_sched::{Color, JoinHandle};
 use tracing::error;
@@ -14,6 +14,22 @@ use super::admission::Admission;
 use super::listening::Listening;
 use super::stage::{Ending, Stage};
 use crate::accept::{Accepting, Host, LAST_MAX};
+
+/// Accepts on a listener for as long as the process runs.
+///
+/// # Errors
+///
+/// The listener is of no more use.
+pub async fn accept<L: Listener, H: Host<Connection = L::Connection>>(
+    listener: L,
+    host: Arc<H>,
+    admission: Arc<Admission>,
+) -> io::Result<()> {
+    let (stage, last_pause) = (Arc::default(), LAST_MAX);
+    Accepting { listener, host, admission, stage, is_short: false, is_shared: false, is_own: false, last_pause }
+        .run()
+        .await
+}
 
 /// Everything on which a server accepts.
 pub struct Gate {
@@ -41,6 +57,7 @@ impl Gate {
             admission: self.admission.clone(),
             stage: self.stage.clone(),
             is_short: self.is_short,
+            is_own: true,
             last_pause: LAST_MAX,
         };
         self.add(Color::DEFAULT.spawn(async move {

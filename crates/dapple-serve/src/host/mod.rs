@@ -24,7 +24,7 @@ pub use self::descriptors::{FILES_MAX, Shares, shares};
 pub use self::ebb::give_back;
 pub use self::end::finish;
 pub use self::error::ListenError;
-pub use self::gate::Gate;
+pub use self::gate::{Gate, accept};
 pub use self::handover::Predecessor;
 pub use self::listening::{Listening, Wanted, listen};
 pub use self::manager::Manager;
