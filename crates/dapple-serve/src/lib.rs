@@ -38,6 +38,9 @@ pub mod host;
 #[doc(hidden)]
 pub mod http;
 mod link;
+/// Numbers of requests, connections, workers and the process, as Prometheus reads them: no stable interface.
+#[doc(hidden)]
+pub mod metrics;
 mod options;
 mod pace;
 mod request;

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use super::Sinks;
 use super::log::Line;
-use super::metrics::MethodIndex;
+use super::metrics::{Ending, MethodIndex};
 use crate::http::{Client, Observer, Served};
 
 /// What is noted of a request until its reply is sent, or cannot be.
@@ -21,18 +21,6 @@ pub(crate) struct Exchange {
     is_complete: bool,
     line: Option<Line>,
     served: Option<Box<Served>>,
-}
-
-/// How an exchange ended.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ending {
-    pub(crate) status: Option<StatusCode>,
-    /// Bytes of the reply's body that left.
-    pub(crate) sent: u64,
-    pub(crate) is_complete: bool,
-    pub(crate) duration_us: u64,
-    /// The worker on which it ended.
-    pub(crate) worker: Option<usize>,
 }
 
 impl Exchange {

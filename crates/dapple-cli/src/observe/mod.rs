@@ -6,7 +6,10 @@
 mod args;
 mod exchange;
 pub(crate) mod log;
-pub(crate) mod metrics;
+/// The metrics library of `dapple-serve`.
+pub(crate) mod metrics {
+    pub(crate) use dapple_serve::metrics::*;
+}
 mod span;
 mod time;
 pub(crate) mod told;

@@ -4,24 +4,25 @@ use std::fmt::Write;
 
 /// What kind of number a family has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Counter,
     Gauge,
     Histogram,
 }
 
 /// A page of numbers.
-pub(crate) struct Exposition {
+#[derive(Debug, Default)]
+pub struct Exposition {
     text: String,
 }
 
 impl Exposition {
-    pub(crate) fn new() -> Exposition {
+    pub fn new() -> Exposition {
         Exposition { text: String::with_capacity(8 << 10) }
     }
 
     /// Begins a family: its samples have to follow at once.
-    pub(crate) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -33,7 +34,7 @@ impl Exposition {
     }
 
     /// One number, with labels.
-    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.text.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {
             let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -44,16 +45,16 @@ impl Exposition {
     }
 
     /// A family of one number.
-    pub(crate) fn single(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
+    pub fn single(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
 
     /// The page.
-    pub(crate) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         self.text
     }
 }
 
 /// What a page of numbers says that it is.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

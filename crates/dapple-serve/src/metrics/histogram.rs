@@ -48,7 +48,7 @@ const BOUNDS_US: [u64; 16] = [
 #[cfg(test)]
 mod tests {
     use super::{Histogram, write};
-    use crate::observe::metrics::exposition::Exposition;
+    use crate::metrics::exposition::Exposition;
 
     #[test]
     fn counts_are_cumulative_and_bounds_belong_to_their_step() {

@@ -2,80 +2,70 @@
 
 use std::future::Future;
 use std::io::{self, Write};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use dapple::net::{TcpListener, TcpStream};
-use dapple::time::sleep;
-use dapple::{Color, Handle};
 use dapple_http::Request;
+use dapple_io::net::{Peer, TcpListener, TcpStream};
+use dapple_sched::{Color, Handle};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tracing::warn;
 
 use super::exposition::CONTENT_TYPE as EXPOSITION;
+use crate::host::{Admission, Host, PerAddress, Place, accept};
 use crate::http::connection::Terms;
-use crate::http::{Body, Borrowed, Client, Limits, Reply, RequestBody, Service, http1};
-use crate::server::Link;
+use crate::http::{Body, Borrowed, Client, Reply, RequestBody, Service, http1};
 
 /// Whose numbers are asked for.
-pub(crate) trait Numbers: Send + Sync + 'static {
+pub trait Numbers: Send + Sync + 'static {
     /// The page, as Prometheus reads it.
     fn collect(&self) -> impl Future<Output = String> + Send;
 }
 
 /// Answers for as long as the server runs, its end included: the last numbers are worth reading.
-pub(crate) async fn serve<N: Numbers>(listener: TcpListener, numbers: Arc<N>) {
-    let service = Arc::new(Page { numbers });
-    let limits = Arc::new(Limits::default());
-    let open = Arc::new(AtomicUsize::new(0));
-    loop {
-        let (stream, addr) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                warn!(%error, "a connection for metrics could not be accepted");
-                sleep(PAUSE).await;
-                continue;
-            }
-        };
-        // Whoever asks for numbers is known and asks now and then; more than these are a mistake.
-        if open.fetch_add(1, Ordering::Relaxed) >= OPEN_MAX {
-            open.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (service, limits, place) = (service.clone(), limits.clone(), Open(open.clone()));
-        drop(Color::new().spawn_background(async move {
-            let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
-            answer(stream, service, client, limits).await;
-            drop(place);
-        }));
+pub async fn serve<N: Numbers>(listener: TcpListener, numbers: Arc<N>) {
+    let admission = Arc::new(Admission::new(OPEN_MAX, PerAddress::Unlimited));
+    let host = Arc::new(Page { numbers });
+    if let Err(error) = accept(listener, Arc::new(Pages(host)), admission).await {
+        warn!(%error, "metrics are not served any more");
     }
 }
 
-async fn answer<N: Numbers>(stream: TcpStream, service: Arc<Page<N>>, client: Client, limits: Arc<Limits>) {
-    // HTTP/2 by prior knowledge is not spoken here.
-    let link = Arc::new(Link::new(None));
-    drop(
-        http1::serve(stream, Borrowed::new(service, client), Terms { limits, handle: Some(&Handle::current()), link })
-            .await,
-    );
+/// Serves the page on each connection.
+struct Pages<N>(Arc<Page<N>>);
+
+impl<N: Numbers> Host for Pages<N> {
+    type Connection = TcpStream;
+
+    fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
+        let (page, Some(addr)) = (self.0.clone(), peer.addr()) else { return place.finish() };
+        self.spawn(async move {
+            let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
+            let (handle, link) = (Handle::current(), place.link().clone());
+            let terms = Terms { limits: Arc::default(), handle: Some(&handle), link: link.clone() };
+            // HTTP/2 by prior knowledge is not spoken here.
+            let serving = pin!(http1::serve(stream, Borrowed::new(page, client), terms));
+            drop(link.unless_cut(serving).await);
+            place.finish();
+        });
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(Color::new().spawn_background(task));
+    }
+
+    fn is_plain(&self) -> bool {
+        true
+    }
 }
 
 /// Prints the address, as it may have been given with port 0.
-pub(crate) fn announce(listener: &TcpListener) {
+pub fn announce(listener: &TcpListener) {
     let addr = listener.local_addr().map(|addr| addr.to_string()).unwrap_or_else(|error| error.to_string());
     let mut stdout = io::stdout().lock();
     // A closed stdout is no reason not to serve.
     let _ = writeln!(stdout, "dapple: metrics on http://{addr}/metrics").and_then(|()| stdout.flush());
-}
-
-struct Open(Arc<AtomicUsize>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 struct Page<N> {
@@ -112,5 +102,3 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 /// How many connections are answered at the same time.
 const OPEN_MAX: usize = 16;
-
-const PAUSE: Duration = Duration::from_millis(100);

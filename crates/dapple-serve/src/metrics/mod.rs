@@ -2,27 +2,41 @@
 //!
 //! Each worker counts in cache lines of its own; whoever asks adds them up.
 
-pub(crate) mod exposition;
+pub mod exposition;
 mod histogram;
-pub(crate) mod listener;
-pub(crate) mod process;
-pub(crate) mod workers;
+pub mod listener;
+pub mod process;
+pub mod workers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use http::Method;
+use http::{Method, StatusCode};
 
 use self::exposition::{Exposition, Kind};
 use self::histogram::Histogram;
-use super::exchange::Ending;
 use crate::http::Awaited;
 
 /// What was counted of requests since the start.
-pub(crate) struct Metrics {
+pub struct Metrics {
     /// One slot per worker, and a last one for any other thread.
     slots: Box<[Slot]>,
     /// Connections that ended because nothing came; too few for slots.
     timed_out: [AtomicU64; AWAITED.len()],
+}
+
+/// How a request and its reply ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ending {
+    /// `None`: the service never answered.
+    pub status: Option<StatusCode>,
+    /// Bytes of the reply's body that left.
+    pub sent: u64,
+    /// Whether all of the reply did.
+    pub is_complete: bool,
+    /// From the head of the request to the end of the reply.
+    pub duration_us: u64,
+    /// The worker on which it ended.
+    pub worker: Option<usize>,
 }
 
 /// Two cache lines at least, because processors fetch them in pairs.
@@ -38,29 +52,29 @@ struct Slot {
 
 /// The place of a method in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MethodIndex(usize);
+pub struct MethodIndex(usize);
 
 impl MethodIndex {
     /// Methods that nobody has heard of are one, or clients could make up any number of them.
-    pub(crate) fn of(method: &Method) -> MethodIndex {
+    pub fn of(method: &Method) -> MethodIndex {
         let known = METHODS.iter().position(|name| *name == method.as_str());
         MethodIndex(known.unwrap_or(METHODS.len() - 1))
     }
 
     /// Of what is refused before its method is known.
-    pub(crate) fn unknown() -> MethodIndex {
+    pub fn unknown() -> MethodIndex {
         MethodIndex(METHODS.len() - 1)
     }
 }
 
 impl Metrics {
     /// For so many workers.
-    pub(crate) fn new(workers: usize) -> Metrics {
+    pub fn new(workers: usize) -> Metrics {
         Metrics { slots: (0..=workers).map(|_| Slot::default()).collect(), timed_out: Default::default() }
     }
 
     /// Counts a request whose reply has ended.
-    pub(super) fn count(&self, method: MethodIndex, ending: &Ending) {
+    pub fn count(&self, method: MethodIndex, ending: &Ending) {
         let others = self.slots.len() - 1;
         let slot = &self.slots[ending.worker.unwrap_or(others).min(others)];
         // A request that was never answered is one whose client went.
@@ -75,14 +89,14 @@ impl Metrics {
     }
 
     /// Counts a connection that ends because its client let others wait too long.
-    pub(super) fn timed_out(&self, awaited: Awaited) {
+    pub fn timed_out(&self, awaited: Awaited) {
         if let Some(place) = AWAITED.iter().position(|(known, _)| *known == awaited) {
             self.timed_out[place].fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Writes what was counted.
-    pub(crate) fn write(&self, out: &mut Exposition) {
+    pub fn write(&self, out: &mut Exposition) {
         out.family(
             "dapple_http_requests_total",
             Kind::Counter,

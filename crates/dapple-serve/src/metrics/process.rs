@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::exposition::{Exposition, Kind};
 
 /// Writes what can be found out.
-pub(crate) fn write(out: &mut Exposition) {
+pub fn write(out: &mut Exposition) {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let cpu_s = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
     out.single("process_cpu_seconds_total", Kind::Counter, "Time of processors that the process has used.", cpu_s);

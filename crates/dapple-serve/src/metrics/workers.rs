@@ -1,11 +1,11 @@
 //! What the scheduler counts.
 
-use dapple::{Handle, WorkerStats};
+use dapple_sched::{Handle, WorkerStats};
 
 use super::exposition::{Exposition, Kind};
 
 /// Writes each worker's numbers.
-pub(crate) fn write(handle: &Handle, out: &mut Exposition) {
+pub fn write(handle: &Handle, out: &mut Exposition) {
     let stats = handle.stats();
     type Field = fn(&WorkerStats) -> u64;
     let families: [(&str, Kind, &str, Field); 8] = [

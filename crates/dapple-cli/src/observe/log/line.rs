@@ -8,7 +8,7 @@ use http::Version;
 
 use super::escape::{json, quoted};
 use crate::http::{Client, Served};
-use crate::observe::exchange::Ending;
+use crate::observe::metrics::Ending;
 use crate::observe::time;
 
 /// How lines look.
@@ -175,7 +175,7 @@ mod tests {
 
     use super::{Format, Line};
     use crate::http::{Client, Served};
-    use crate::observe::exchange::Ending;
+    use crate::observe::metrics::Ending;
 
     fn line(format: Format) -> String {
         let fields = [Field { name: "Referer", value: b"http://a/\"\n" }, Field { name: "User-Agent", value: b"curl" }];

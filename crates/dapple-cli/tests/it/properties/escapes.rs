@@ -1,12 +1,9 @@
 //! What clients sent, and files are called, where it is written: in the access log, in the page of metrics, in HTML.
 
-use self::exposition::{Exposition, Kind};
+use dapple_serve::metrics::exposition::{Exposition, Kind};
 
 #[path = "../../../src/observe/log/escape.rs"]
 mod access_log;
-#[allow(dead_code, reason = "of these files, what escapes is wanted")]
-#[path = "../../../src/observe/metrics/exposition.rs"]
-mod exposition;
 #[path = "../../../src/serve/html.rs"]
 mod html;
 
