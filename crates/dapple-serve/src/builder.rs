@@ -17,7 +17,7 @@ use http::request::Parts;
 
 use crate::admission::{Choice, Describe, Gate};
 use crate::descriptors;
-use crate::handle::{Counts, ServeHandle};
+use crate::handle::{Counts, Numbers, ServeHandle};
 use crate::host::{Admission as ConnectionAdmission, PerAddress};
 use crate::options::{HEADER_BYTES_MIN, Options, STREAM_WINDOW_MAX, STREAM_WINDOW_MIN};
 use crate::request::OnRefusal;
@@ -77,6 +77,7 @@ pub fn serve<L: Listener, V: HttpService>(listener: L, service: V) -> Serve<L, V
         connections: Arc::new(ConnectionAdmission::new(descriptors::connections_max(), PerAddress::Unlimited)),
         counts: Arc::default(),
         gate: Arc::default(),
+        numbers: Arc::default(),
         admission: Choice::Own(Config::default()),
         describe: Vec::new(),
         on_refusal: None,
@@ -103,6 +104,7 @@ pub struct Serve<L, V> {
     pub(crate) connections: Arc<ConnectionAdmission>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<OnceLock<Arc<Gate>>>,
+    pub(crate) numbers: Arc<OnceLock<Arc<Numbers>>>,
     pub(crate) admission: Choice,
     pub(crate) describe: Vec<Describe>,
     pub(crate) on_refusal: Option<OnRefusal>,
@@ -360,7 +362,13 @@ impl<L, V> Serve<L, V> {
     /// By which the server can be ended and looked at.
     pub fn handle(&self) -> ServeHandle {
         let (stop, connections) = (self.stop.clone(), self.connections.clone());
-        ServeHandle { stop, connections, counts: self.counts.clone(), gate: self.gate.clone() }
+        ServeHandle {
+            stop,
+            connections,
+            counts: self.counts.clone(),
+            gate: self.gate.clone(),
+            numbers: self.numbers.clone(),
+        }
     }
 }
 

@@ -17,9 +17,10 @@ use crate::accept::{Accepting, unless};
 use crate::admission::Gate;
 use crate::builder::Serve;
 use crate::connections::Order;
-use crate::handle::Counts;
-use crate::host::{Admission as ConnectionAdmission, Ending, Stage};
+use crate::handle::{Counts, Numbers};
+use crate::host::{Admission as ConnectionAdmission, Ending, Host, Stage};
 use crate::http::Limits;
+use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::request::{Held, OnRefusal};
 use crate::service::HttpService;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<ConnectionAdmission>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) numbers: Arc<Numbers>,
     pub(crate) on_refusal: Option<OnRefusal>,
     pub(crate) on_full: Option<OnFull>,
 }
@@ -44,21 +46,17 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
             true => Some([signal(SIGTERM)?, signal(SIGINT)?]),
             false => None,
         };
-        if let Some(asked) = self.options.connections_max
-            && asked > self.connections.max()
-        {
-            let connections_max = self.connections.max();
-            warn!(
-                asked,
-                connections_max, "the limit on open files leaves room for fewer connections; raise it with `ulimit -n`"
-            );
-        }
+        self.check_connections_max();
         let gate = Arc::new(Gate::new(self.admission, self.describe));
         let _ = self.gate.set(gate.clone());
         if gate.admission().is_some() {
             self.listener.note_arrivals();
         }
+        let runtime = Handle::current();
+        let numbers = Arc::new(Numbers { requests: Metrics::new(runtime.workers()), runtime });
+        let _ = self.numbers.set(numbers.clone());
         let shared = Arc::new(Shared {
+            numbers,
             limits: Arc::new(self.options.limits()),
             options: self.options,
             connections: self.connections,
@@ -80,25 +78,15 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
             listener: self.listener,
             host: Arc::new(host),
             admission: shared.connections.clone(),
-            stage: stage.clone(),
+            stage,
             is_short: false,
             is_shared: shared.options.shares_listener,
             // The program may have passed it on, or got it from elsewhere.
             is_own: false,
             last_pause: LAST_PAUSE,
         };
-        let mut accepting = pin!(accepting.run());
-        let stopped = {
-            let stop = pin!(stopping(self.stop.clone(), self.shutdown.take(), signals.as_mut()));
-            unless(stop, accepting.as_mut()).await
-        };
-        let accepted = match stopped {
-            Ok(accepted) => accepted,
-            Err(()) => {
-                stage.begin(Ending::Stop);
-                accepting.await
-            }
-        };
+        let stop = stopping(self.stop.clone(), self.shutdown.take(), signals.as_mut());
+        let accepted = accept_until(accepting, stop).await;
         match &mut signals {
             Some(signals) => {
                 if unless(pin!(any(signals)), shared.finish()).await.is_err() {
@@ -109,6 +97,34 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         }
         shared.cut();
         accepted
+    }
+
+    /// Says where the system leaves room for fewer connections than were asked for.
+    fn check_connections_max(&self) {
+        if let Some(asked) = self.options.connections_max
+            && asked > self.connections.max()
+        {
+            let connections_max = self.connections.max();
+            warn!(
+                asked,
+                connections_max, "the limit on open files leaves room for fewer connections; raise it with `ulimit -n`"
+            );
+        }
+    }
+}
+
+async fn accept_until<L: Listener, H: Host<Connection = L::Connection>>(
+    accepting: Accepting<L, H>,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let stage = accepting.stage.clone();
+    let mut accepting = pin!(accepting.run());
+    match unless(pin!(stop), accepting.as_mut()).await {
+        Ok(accepted) => accepted,
+        Err(()) => {
+            stage.begin(Ending::Stop);
+            accepting.await
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::site::Site;
 use crate::observe::metrics::exposition::{Exposition, Kind};
 use crate::observe::metrics::listener::Numbers;
-use crate::observe::metrics::{process, workers};
+use crate::observe::metrics::{connections, process, workers};
 
 /// The numbers of one site.
 pub(crate) struct SiteNumbers {
@@ -27,7 +27,7 @@ impl Numbers for SiteNumbers {
         if let Some(metrics) = sinks.and_then(|sinks| sinks.metrics.as_ref()) {
             metrics.write(&mut out);
         }
-        connections(&self.site, &mut out);
+        taken(&self.site, &mut out);
         memory(&self.site, &mut out);
         caches(&self.site, &mut out).await;
         disk(&self.site, &mut out);
@@ -41,19 +41,14 @@ impl Numbers for SiteNumbers {
     }
 }
 
-fn connections(site: &Site, out: &mut Exposition) {
-    out.single("dapple_connections_open", Kind::Gauge, "Connections that are open.", site.counters.open() as f64);
+fn taken(site: &Site, out: &mut Exposition) {
+    connections::write(&site.admission, out);
     out.single(
         "dapple_connections_total",
         Kind::Counter,
         "Connections that were taken.",
         site.counters.accepted() as f64,
     );
-    let name = "dapple_connections_refused_total";
-    out.family(name, Kind::Counter, "Connections that were turned away, by the limit that they met.");
-    for (reason, count) in site.admission.refused_by_reason() {
-        out.sample(name, &[("reason", reason)], count as f64);
-    }
     let name = "dapple_tls_handshakes_total";
     out.family(name, Kind::Counter, "Handshakes of TLS that have ended, by whether there was a connection then.");
     for (result, count) in ["ok", "failed"].into_iter().zip(site.counters.handshakes()) {

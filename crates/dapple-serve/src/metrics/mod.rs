@@ -2,6 +2,8 @@
 //!
 //! Each worker counts in cache lines of its own; whoever asks adds them up.
 
+pub mod admission;
+pub mod connections;
 pub mod exposition;
 mod histogram;
 pub mod listener;

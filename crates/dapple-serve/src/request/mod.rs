@@ -2,6 +2,7 @@
 
 mod body;
 mod caught;
+mod counted;
 mod exchange;
 mod held;
 mod pace;
@@ -22,6 +23,7 @@ use tracing::{debug, error};
 pub use self::body::Body;
 pub(crate) use self::caught::caught;
 use self::caught::{Caught, Panicked};
+use self::counted::Counted;
 use self::exchange::{Exchange, Fault};
 pub(crate) use self::held::Held;
 pub(crate) use self::refusal::OnRefusal;
@@ -48,13 +50,15 @@ pub(crate) async fn answer<V: HttpService>(
     context: &Context,
 ) -> Answered<V::ReplyBody> {
     context.shared.counts.request();
+    let mut counted = Counted::begin(&context.shared.numbers, &parts.method);
     let exchange = source.is_some().then(Arc::<Exchange>::default);
     let response = serve(service, parts, source, context, exchange.clone()).await;
     let is_read = exchange.as_ref().is_none_or(|exchange| exchange.is_read() || response.status().is_success());
     if let Some(exchange) = &exchange {
         exchange.reply();
     }
-    Answered { response, is_left: !is_read }
+    counted.answered(response.status());
+    Answered { response: response.map(|reply| reply.counted(counted)), is_left: !is_read }
 }
 
 async fn serve<V: HttpService>(

@@ -11,6 +11,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::caught::caught;
+use super::counted::Counted;
 use crate::BoxError;
 
 pin_project! {
@@ -18,6 +19,8 @@ pin_project! {
     pub struct Reply<B> {
         #[pin]
         content: Content<B>,
+        // Absent from a reply to what is no request.
+        counted: Option<Counted>,
     }
 
     impl<B> PinnedDrop for Reply<B> {
@@ -40,12 +43,24 @@ pin_project! {
 impl<B> Reply<B> {
     /// The service's own.
     pub(super) fn of(body: B) -> Reply<B> {
-        Reply { content: Content::Service { body } }
+        Reply { content: Content::Service { body }, counted: None }
     }
 
     /// These bytes.
     pub(super) fn said(text: impl Into<Bytes>) -> Reply<B> {
-        Reply { content: Content::Text { text: text.into() } }
+        Reply { content: Content::Text { text: text.into() }, counted: None }
+    }
+
+    /// Counts what becomes of it.
+    pub(super) fn counted(mut self, mut counted: Counted) -> Reply<B>
+    where
+        B: HttpBody,
+    {
+        if is_end(&self.content) {
+            counted.complete();
+        }
+        self.counted = Some(counted);
+        self
     }
 }
 
@@ -72,8 +87,8 @@ where
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut this = self.project();
         let polled = match this.content.as_mut().project() {
-            ContentOf::Text { text } if text.is_empty() => return Poll::Ready(None),
-            ContentOf::Text { text } => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+            ContentOf::Text { text } if text.is_empty() => Ok(Poll::Ready(None)),
+            ContentOf::Text { text } => Ok(Poll::Ready(Some(Ok(Frame::data(std::mem::take(text)))))),
             // With what is made of it: data and errors are users' code, too.
             ContentOf::Service { body } => caught(|| body.poll_frame(cx).map_ok(to_bytes).map_err(Into::into)),
         };
@@ -81,15 +96,24 @@ where
             let _ = caught(|| this.content.set(Content::Text { text: Bytes::new() }));
             return Poll::Ready(Some(Err("the reply's body panicked".into())));
         };
+        if let Some(counted) = this.counted {
+            match &polled {
+                Poll::Ready(None) => counted.complete(),
+                Poll::Ready(Some(Ok(frame))) => {
+                    counted.sent(frame.data_ref().map_or(0, Bytes::len));
+                    // A sender that knows that this is the end asks no more.
+                    if frame.is_trailers() || is_end(&this.content) {
+                        counted.complete();
+                    }
+                }
+                _ => {}
+            }
+        }
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
-            // Where it panics, the next poll is asked.
-            Content::Service { body } => caught(|| body.is_end_stream()).unwrap_or(false),
-            Content::Text { text } => text.is_empty(),
-        }
+        is_end(&self.content)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -97,6 +121,14 @@ where
             Content::Service { body } => caught(|| body.size_hint()).unwrap_or_default(),
             Content::Text { text } => SizeHint::with_exact(text.len() as u64),
         }
+    }
+}
+
+fn is_end<B: HttpBody>(content: &Content<B>) -> bool {
+    match content {
+        // Where it panics, the next poll is asked.
+        Content::Service { body } => caught(|| body.is_end_stream()).unwrap_or(false),
+        Content::Text { text } => text.is_empty(),
     }
 }
 

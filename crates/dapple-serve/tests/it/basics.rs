@@ -67,6 +67,42 @@ fn a_connection_serves_many_requests() {
     end(runtime, server);
 }
 
+#[test]
+fn what_it_does_is_counted() {
+    let (runtime, server) = outside!(server => server.no_admission());
+    crate::support::eventually("it serves", || {
+        server.handle.metrics().contains("dapple_http_requests_total{method=\"GET\",code=\"2xx\"} 0\n")
+    });
+    let mut client = connect(server.addr);
+    for path in ["/hello", "/nothing", "/panic", "/hello"] {
+        ask(&mut client, path);
+    }
+    client.write_all(b"HEAD /hello HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    assert!(crate::support::rest(&mut client).contains("content-length: 5\r\n"));
+    // One whose client goes before there is a reply.
+    let mut gone = connect(server.addr);
+    gone.write_all(crate::support::get("/never").as_bytes()).unwrap();
+    crate::support::eventually("it is asked", || server.handle.requests() == 6);
+    drop(gone);
+    crate::support::eventually("its handler is dropped", || {
+        server.handle.metrics().contains("dapple_http_responses_cut_total 1\n")
+    });
+    let page = server.handle.metrics();
+    for line in [
+        "dapple_http_requests_total{method=\"GET\",code=\"2xx\"} 2\n",
+        "dapple_http_requests_total{method=\"GET\",code=\"4xx\"} 2\n",
+        "dapple_http_requests_total{method=\"GET\",code=\"5xx\"} 1\n",
+        "dapple_http_requests_total{method=\"HEAD\",code=\"2xx\"} 1\n",
+        "dapple_http_request_duration_seconds_count 6\n",
+        "dapple_connections_refused_total{reason=\"full\"} 0\n",
+        "dapple_worker_callbacks_total{worker=\"1\"} ",
+        "process_open_fds ",
+    ] {
+        assert!(page.contains(line), "{line} in\n{page}");
+    }
+    end(runtime, server);
+}
+
 #[dapple::test]
 async fn http2_is_told_apart_on_the_same_port() {
     // A panic takes long to be told, where the machine is busy.

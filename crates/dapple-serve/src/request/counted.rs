@@ -1,0 +1,62 @@
+//! What is counted of a request, from its head to the end of its reply.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{Method, StatusCode};
+
+use crate::handle::Numbers;
+use crate::metrics::{Ending, MethodIndex};
+
+/// Counts when it is dropped. Dropped before there is a reply, the client has gone.
+pub(crate) struct Counted {
+    numbers: Arc<Numbers>,
+    method: MethodIndex,
+    started: Instant,
+    status: Option<StatusCode>,
+    sent: u64,
+    is_complete: bool,
+}
+
+impl Counted {
+    /// A request whose head has come.
+    pub(super) fn begin(numbers: &Arc<Numbers>, method: &Method) -> Counted {
+        Counted {
+            numbers: numbers.clone(),
+            method: MethodIndex::of(method),
+            started: Instant::now(),
+            status: None,
+            sent: 0,
+            // The reply to it has no body on the wire, whatever the service gives.
+            is_complete: *method == Method::HEAD,
+        }
+    }
+
+    /// There is a reply.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+
+    /// So much of its body was taken.
+    pub(super) fn sent(&mut self, len: usize) {
+        self.sent += len as u64;
+    }
+
+    /// All of it was.
+    pub(super) fn complete(&mut self) {
+        self.is_complete = true;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let ending = Ending {
+            status: self.status,
+            sent: self.sent,
+            is_complete: self.is_complete && self.status.is_some(),
+            duration_us: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            worker: self.numbers.runtime.worker_index(),
+        };
+        self.numbers.requests.count(self.method, &ending);
+    }
+}
