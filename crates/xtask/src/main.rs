@@ -11,6 +11,7 @@ mod browser;
 mod cache_tests;
 mod colored;
 mod databases;
+mod drawing;
 mod etcd;
 mod fuzz;
 mod h2spec;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         ["colored"] => colored::run(false),
         ["colored", "--list"] => colored::run(true),
         ["browser"] => browser::run(),
+        ["drawing"] => drawing::run(),
         ["h2spec"] => h2spec::run(),
         ["cache-tests"] => cache_tests::run(),
         ["databases"] => databases::run(),
@@ -66,8 +68,8 @@ fn main() -> ExitCode {
         }
         ["soak", rest @ ..] => soak::run(rest),
         [
-            command @ ("ci" | "test" | "tidy" | "licenses" | "browser" | "h2spec" | "cache-tests" | "databases"
-            | "etcd"),
+            command @ ("ci" | "test" | "tidy" | "licenses" | "drawing" | "browser" | "h2spec" | "cache-tests"
+            | "databases" | "etcd"),
             ..,
         ] => Err(format!("`{command}` takes no arguments")),
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
@@ -92,6 +94,7 @@ cargo xtask COMMAND
   mutants   whether the models catch deliberate bugs in what they model; takes words that choose among them
   browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS
   colored   how much of serve, proxy and the example had to be colored, beside the paper; --list prints each call
+  drawing   draws the crates and their dependencies: docs/img/crates.svg
   h2spec    the conformance tests of HTTP/2 against `dapple serve`
   cache-tests
             the public tests for HTTP caches (http-cache-tests) against both proxies
