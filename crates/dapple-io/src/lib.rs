@@ -43,6 +43,7 @@
 compile_error!("dapple-io waits in epoll and needs Linux");
 
 pub mod blocking;
+pub mod companion;
 mod descriptors;
 mod driver;
 pub mod event;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use dapple_sched::{Barrier, Driver, Membarrier, Outside, TaskWait};
 
 use crate::blocking::Pool;
+use crate::companion::Registry;
 use crate::descriptors::Descriptors;
-use crate::event_loop::Registry;
 #[cfg(feature = "dns")]
 use crate::lock::Mutex;
 #[cfg(feature = "dns")]
@@ -118,8 +118,8 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     pub(crate) pool: Pool,
     pub(crate) signals: Hub,
-    /// Those of the program's own.
-    pub(crate) loops: Registry,
+    /// Threads of the program's own.
+    pub(crate) companions: Registry,
     /// Made when it is first used, or put in by the program.
     #[cfg(feature = "dns")]
     pub(crate) resolver: Mutex<Option<Resolver>>,
@@ -160,7 +160,7 @@ impl EpollDriver {
             descriptors: Descriptors::default(),
             pool: Pool::new(config),
             signals: Hub::default(),
-            loops: Registry::default(),
+            companions: Registry::default(),
             #[cfg(feature = "dns")]
             resolver: Mutex::default(),
             ring_limits: ring_limits(&config),
@@ -303,7 +303,7 @@ impl Driver for EpollDriver {
             slot.shut_down();
         }
         self.shared.pool.shut_down();
-        self.shared.loops.shut_down();
+        self.shared.companions.shut_down();
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::LoopError;
 use super::link::{Link, Responder};
-use crate::driver::standing::Call;
+use crate::companion::Awaiting;
 
 /// Where an [`EventLoop`](super::EventLoop) finds what it is asked for.
 ///
@@ -79,7 +79,7 @@ pub struct Reply<A: Send + 'static> {
     /// `None` once it was sent.
     responder: Option<Responder<A>>,
     origin: Arc<dyn Origin<A>>,
-    call: Option<Call>,
+    awaiting: Option<Awaiting>,
 }
 
 /// The link that a reply came from.
@@ -94,8 +94,8 @@ impl<Q: Send + 'static, A: Send + 'static> Origin<A> for Link<Q, A> {
 }
 
 impl<A: Send + 'static> Reply<A> {
-    pub(super) fn new(origin: Arc<dyn Origin<A>>, responder: Responder<A>, call: Option<Call>) -> Self {
-        Reply { responder: Some(responder), origin, call }
+    pub(super) fn new(origin: Arc<dyn Origin<A>>, responder: Responder<A>, awaiting: Awaiting) -> Self {
+        Reply { responder: Some(responder), origin, awaiting: Some(awaiting) }
     }
 
     /// Gives the answer: wakes the task that waits, or posts to the callback's color. Any thread.
@@ -113,7 +113,7 @@ impl<A: Send + 'static> Reply<A> {
             responder.respond(answer);
         }
         // After somebody has been made busy by the answer.
-        self.call = None;
+        self.awaiting = None;
     }
 }
 

@@ -5,10 +5,10 @@ use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Weak};
+use std::sync::{Arc, Condvar};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dapple_sched::foreign::{self, KeptWaker};
 use dapple_sched::{Callback, Handle};
@@ -18,8 +18,7 @@ use super::inbox::{Asked, Inbox, Reply};
 use super::places::Places;
 use super::{AskError, EventLoop, LoopError};
 use crate::blocking::message_of;
-use crate::driver::standing::Call;
-use crate::driver::{current, shut_down_error};
+use crate::companion::{Awaiting, Companion};
 use crate::lock::{Mutex, wait_timeout};
 use crate::oneshot;
 
@@ -119,8 +118,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
 
     fn push(self: &Arc<Self>, state: &mut State<Q, A>, request: Q, responder: Responder<A>) {
         // A clock that stands still waits for the answer.
-        let call = current::shared().ok().and_then(|shared| Call::begin(&shared));
-        let reply = Reply::new(self.clone(), responder, call);
+        let reply = Reply::new(self.clone(), responder, Awaiting::begin());
         state.queue.push_back(Asked { request, reply });
         self.tell();
     }
@@ -229,15 +227,7 @@ impl<Q: Send + 'static, A: Send + 'static> Drop for Keeper<Q, A> {
     }
 }
 
-/// What a runtime asks of its loops.
-trait Stop: Send + Sync {
-    fn stop(&self);
-
-    /// Waits for the end, until `deadline`; false if it has not come.
-    fn await_end(&self, deadline: Instant) -> bool;
-}
-
-impl<Q: Send + 'static, A: Send + 'static> Stop for Link<Q, A> {
+impl<Q: Send + 'static, A: Send + 'static> Companion for Link<Q, A> {
     fn stop(&self) {
         Link::stop(self);
     }
@@ -254,45 +244,3 @@ impl<Q: Send + 'static, A: Send + 'static> Stop for Link<Q, A> {
         true
     }
 }
-
-/// The loops of one runtime.
-#[derive(Default)]
-pub(crate) struct Registry(Mutex<Loops>);
-
-#[derive(Default)]
-struct Loops {
-    all: Vec<Weak<dyn Stop>>,
-    is_shut_down: bool,
-}
-
-impl Registry {
-    pub(super) fn add<Q: Send + 'static, A: Send + 'static>(&self, link: &Arc<Link<Q, A>>) -> io::Result<()> {
-        let link: Arc<dyn Stop> = link.clone();
-        let mut loops = self.0.lock();
-        if loops.is_shut_down {
-            return Err(shut_down_error());
-        }
-        loops.all.retain(|known| known.strong_count() > 0);
-        loops.all.push(Arc::downgrade(&link));
-        Ok(())
-    }
-
-    /// Tells all to stop, and waits for them.
-    pub(crate) fn shut_down(&self) {
-        let all = {
-            let mut loops = self.0.lock();
-            loops.is_shut_down = true;
-            mem::take(&mut loops.all)
-        };
-        let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|one| one.stop());
-        let deadline = Instant::now() + STOP_MAX;
-        let left = all.iter().filter(|one| !one.await_end(deadline)).count();
-        if left > 0 {
-            tracing::warn!(loops = left, "event loops of the program do not stop: their threads are left behind");
-        }
-    }
-}
-
-/// How long a shutdown waits for all loops together.
-const STOP_MAX: Duration = Duration::from_secs(1);

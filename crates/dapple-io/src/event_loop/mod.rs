@@ -38,10 +38,9 @@ use std::sync::Arc;
 
 use dapple_sched::Callback;
 
-use crate::driver::current;
+use crate::companion;
 pub use ask::Ask;
 pub use inbox::{Asked, Inbox, Reply};
-pub(crate) use link::Registry;
 use link::{Keeper, Link, Responder};
 
 /// An event loop of the program's own. See the [module](self).
@@ -115,9 +114,8 @@ pub fn start_with<L: EventLoop>(
     inbox_max: usize,
     event_loop: L,
 ) -> io::Result<Loop<L::Request, L::Answer>> {
-    let shared = current::shared()?;
     let link = Arc::new(Link::new(inbox_max.max(1))?);
-    shared.loops.add(&link)?;
+    companion::register(&link)?;
     link::start_thread(name, link.clone(), event_loop)?;
     Ok(Loop { keeper: Arc::new(Keeper(link)) })
 }
