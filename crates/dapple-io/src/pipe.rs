@@ -1,14 +1,15 @@
 //! Pipes, within the process and to children.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::driver::Source;
-use crate::stream::{PipeEnd, raw_read, raw_write, read_methods, write_methods};
+use crate::stream::{PipeEnd, RawRead, RawWrite, as_uninit, raw_read, raw_write, read_methods, write_methods};
 
 /// A pipe: what is written to the sender comes out of the receiver.
 ///
@@ -56,6 +57,15 @@ impl Sender {
     }
 
     write_methods!();
+
+    /// As [`Sender::write_vectored`], for code that polls. Wakers of other tasks that poll the same end are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::write`].
+    pub fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.raw_poll_write_vectored(cx, bufs)
+    }
 }
 
 impl Receiver {
@@ -76,14 +86,27 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// A FIFO that was just opened, perhaps before anybody writes. A read would take that for the end, so the first one waits for
-    /// the kernel's word.
-    pub(crate) fn unready(fd: impl Into<OwnedFd>) -> io::Result<Self> {
+    /// Takes over a FIFO that was just opened, perhaps before its first writer. A read would take that for the end of the
+    /// stream, so the first one waits until the kernel says that something came.
+    ///
+    /// # Errors
+    ///
+    /// As [`Receiver::from_fd`].
+    pub fn from_fifo(fd: impl Into<OwnedFd>) -> io::Result<Self> {
         let source = Source::connecting(nonblocking(fd.into())?)?;
         Ok(Receiver { source })
     }
 
     read_methods!();
+
+    /// As [`Receiver::read`], for code that polls. Wakers of other tasks that poll the same end are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`Receiver::read`].
+    pub fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.raw_poll_read(cx, as_uninit(buf))
+    }
 }
 
 raw_read!(Receiver);

@@ -53,7 +53,7 @@ impl Device for Pipe {
         options.read(true);
         let fifo = open_fifo(name, options).await.map_err(|error| named(name, error))?;
         // Read before there is a writer, it would be at its end.
-        Ok(StreamReader(Arc::new(Receiver::unready(fifo)?)))
+        Ok(StreamReader(Arc::new(Receiver::from_fifo(fifo)?)))
     }
 
     async fn open_writer(name: &str) -> io::Result<Self::Writer> {

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::name::{bad, check_path, host_and_port};
-use super::stream::{StreamReader, StreamWriter, split};
+use super::stream::{ReadEnd, StreamReader, StreamWriter, WriteEnd, split};
 use super::{Acceptor, Device, named};
 use crate::flow::{Sink, Source};
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream, resolve, tcp_connect};
-use crate::stream::{RawRead, RawWrite};
 
 /// TCP. Names are `HOST:PORT`.
 #[derive(Debug)]
@@ -134,7 +133,7 @@ async fn unix(name: &str) -> io::Result<UnixStream> {
 impl<L, S> Acceptor for SocketAcceptor<L, S>
 where
     L: Send + Sync + 'static,
-    S: RawRead + RawWrite + Send + Sync + 'static,
+    S: ReadEnd + WriteEnd,
 {
     type Reader = StreamReader<S>;
     type Writer = StreamWriter<S>;

@@ -2,14 +2,16 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
 use super::{Acceptor, Reader, Writer};
-use crate::stream::{RawRead, RawWrite};
+use crate::net::{TcpStream, UnixStream};
+use crate::pipe::{Receiver, Sender};
+use crate::stream::Connection;
 
 /// The reading side of a socket or pipe. While it waits it has no memory of its own.
 #[derive(Debug)]
@@ -17,46 +19,97 @@ pub struct StreamReader<S>(pub(super) Arc<S>);
 
 /// The writing side of a socket or pipe; dropped, it ends that direction.
 #[derive(Debug)]
-pub struct StreamWriter<S: RawWrite>(pub(super) Arc<S>);
+pub struct StreamWriter<S: WriteEnd>(pub(super) Arc<S>);
+
+/// A stream of bytes that can be read.
+pub trait ReadEnd: Send + Sync + 'static {
+    /// Reads up to `buf.len()` bytes; 0 is the end.
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
+}
+
+/// A stream of bytes that can be written.
+pub trait WriteEnd: Send + Sync + 'static {
+    /// Writes a part of the buffers.
+    fn poll_write(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
+
+    /// Tells the other side that nothing more will come, where the kernel has a call for that.
+    fn close(&self) -> io::Result<()>;
+}
+
+macro_rules! both_ends {
+    ($type:ty) => {
+        impl ReadEnd for $type {
+            fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+                Connection::poll_read(self, cx, buf)
+            }
+        }
+
+        impl WriteEnd for $type {
+            fn poll_write(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+                Connection::poll_write_vectored(self, cx, bufs)
+            }
+
+            fn close(&self) -> io::Result<()> {
+                self.shutdown(Shutdown::Write)
+            }
+        }
+    };
+}
+
+both_ends!(TcpStream);
+both_ends!(UnixStream);
+
+impl ReadEnd for Receiver {
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        Receiver::poll_read(self, cx, buf)
+    }
+}
+
+impl WriteEnd for Sender {
+    fn poll_write(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, bufs)
+    }
+
+    /// A pipe has no call for it: the end comes with the drop of the sender.
+    fn close(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Both sides of a stream.
-pub(super) fn split<S: RawWrite>(stream: S) -> (StreamReader<S>, StreamWriter<S>) {
+pub(super) fn split<S: WriteEnd>(stream: S) -> (StreamReader<S>, StreamWriter<S>) {
     let stream = Arc::new(stream);
     (StreamReader(stream.clone()), StreamWriter(stream))
 }
 
-impl<S: RawRead + Send + Sync + 'static> Reader for StreamReader<S> {
+impl<S: ReadEnd> Reader for StreamReader<S> {
     fn poll_read(&mut self, cx: &mut Context<'_>, len_max: usize) -> Poll<io::Result<Bytes>> {
         // Taken out, so that nothing that is called meanwhile finds it borrowed.
         let mut scratch = SCRATCH.take();
         if scratch.is_empty() {
-            scratch.resize(SCRATCH_LEN, MaybeUninit::uninit());
+            scratch.resize(SCRATCH_LEN, 0);
         }
         let room = &mut scratch[..len_max.clamp(1, SCRATCH_LEN)];
-        let polled = self.0.raw_poll_read(cx, room).map_ok(|count| {
-            // SAFETY: the kernel has written that many bytes there, as `raw_poll_read` says; the slice checks the bounds.
-            let read = unsafe { std::slice::from_raw_parts(room[..count].as_ptr().cast::<u8>(), count) };
-            Bytes::copy_from_slice(read)
-        });
+        let polled = self.0.poll_read(cx, room).map_ok(|count| Bytes::copy_from_slice(&room[..count]));
         SCRATCH.set(scratch);
         polled
     }
 }
 
-impl<S: RawWrite + Send + Sync + 'static> Writer for StreamWriter<S> {
+impl<S: WriteEnd> Writer for StreamWriter<S> {
     fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.0.raw_poll_write_vectored(cx, bufs)
+        self.0.poll_write(cx, bufs)
     }
 
     fn poll_close(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.0.raw_close())
+        Poll::Ready(self.0.close())
     }
 }
 
-impl<S: RawWrite> Drop for StreamWriter<S> {
+impl<S: WriteEnd> Drop for StreamWriter<S> {
     fn drop(&mut self) {
         // A connection that is gone needs no end.
-        let _ = self.0.raw_close();
+        let _ = self.0.close();
     }
 }
 
@@ -83,7 +136,7 @@ impl<R: Reader, W: Writer> Acceptor for Nothing<R, W> {
 thread_local! {
     /// What is read goes here and then to memory of the right size: a source that waits has none, and a few bytes do not keep
     /// 64 KiB. The copy costs a tenth of the system call.
-    static SCRATCH: RefCell<Vec<MaybeUninit<u8>>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What is read at once at most.
