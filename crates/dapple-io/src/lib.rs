@@ -47,8 +47,6 @@ pub mod companion;
 mod descriptors;
 mod driver;
 pub mod event;
-pub mod event_loop;
-pub mod flow;
 pub mod fs;
 #[cfg(feature = "dns")]
 pub mod hickory_rt;

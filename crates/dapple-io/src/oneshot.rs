@@ -34,6 +34,7 @@ impl<T> Sender<T> {
     }
 
     /// Whether the receiver is gone.
+    #[cfg(feature = "dns")]
     pub(crate) fn is_forsaken(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

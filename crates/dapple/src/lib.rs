@@ -65,6 +65,8 @@
 
 use std::future::Future;
 
+#[doc(inline)]
+pub use dapple_flow::{event_loop, flow};
 #[cfg(feature = "dns")]
 #[doc(inline)]
 pub use dapple_io::hickory_rt;
@@ -72,8 +74,7 @@ pub use dapple_io::hickory_rt;
 #[doc(inline)]
 pub use dapple_io::hyper_rt;
 pub use dapple_io::{ClockDump, Config, Connection, EpollDriver};
-#[doc(inline)]
-pub use dapple_io::{blocking, event, event_loop, flow, fs, net, pipe, process, signal, time};
+pub use dapple_io::{blocking, companion, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{

@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 pub(crate) const HELP: &str = "\
 cargo xtask sanitize [address|thread|miri...] [--require]
 
-Runs the tests in `tests/it` of dapple-sched, dapple-sync, dapple-stm and dapple-io; all three tools, when none is named.
+Runs the tests in `tests/it` of dapple-sched, dapple-sync, dapple-stm, dapple-io and dapple-flow; all three tools, when none is named.
 
   address    AddressSanitizer: memory that is used after it was freed, and memory that nothing frees
   thread     ThreadSanitizer: two threads at one place without order; needs the source of std
@@ -247,7 +247,7 @@ const RUNTIME: &str = "a toolchain with the sanitizer's runtime, as rustup has t
 const NIGHTLY: &str = "nightly";
 
 /// What has unsafe code.
-const PACKAGES: &str = "-p dapple-sched -p dapple-sync -p dapple-stm -p dapple-io";
+const PACKAGES: &str = "-p dapple-sched -p dapple-sync -p dapple-stm -p dapple-io -p dapple-flow";
 
 /// Random programs that forget futures and handles of tasks: those leak, which is right.
 const FORGETS: &str = "random_nesting";

@@ -6,7 +6,6 @@
 
 mod pool;
 
-use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -188,7 +187,7 @@ where
             Some(call) => call.run(f),
             None => f(),
         }));
-        sender.send(result.map_err(|payload| BlockingError::Panicked(message_of(payload))));
+        sender.send(result.map_err(|payload| BlockingError::Panicked(foreign::message(payload))));
     };
     (Box::new(job), receiver)
 }
@@ -203,14 +202,6 @@ impl<T> State<T> {
             Err(Refusal::ShutDown | Refusal::Full(_)) => State::Failed(BlockingError::ShutDown),
         }
     }
-}
-
-/// What a panic said.
-pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
-    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-    foreign::discard(payload);
-    text.unwrap_or_else(|| "a payload that is no text".to_owned())
 }
 
 impl<T> Unpin for Blocking<T> {}

@@ -247,7 +247,7 @@ impl File {
     }
 
     /// Whether it was opened past the kernel's cache.
-    pub(crate) fn is_direct(&self) -> bool {
+    pub fn is_direct(&self) -> bool {
         self.0.is_direct
     }
 

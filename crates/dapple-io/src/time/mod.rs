@@ -16,7 +16,7 @@
 //! |---|---|
 //! | a callback or task runs or can run, or a thread in `block_on` does | stands |
 //! | a descriptor is ready, or data is on its way to one from this process | stands |
-//! | a function runs on the blocking pool, an [event loop](crate::event_loop) is asked, or a call on a file is under way | stands; after 5 s of real time goes as the real one |
+//! | a function runs on the blocking pool, an event loop of the program is asked, or a call on a file is under way | stands; after 5 s of real time goes as the real one |
 //! | a child process, or what it writes, is awaited | the same |
 //! | there is a [`Pause`] | goes as far as [`advance`] says |
 //! | otherwise | jumps to the next deadline: timers that are due then fire in the order in which they were armed |

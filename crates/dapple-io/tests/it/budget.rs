@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use dapple_io::flow::Queue;
 use dapple_io::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
 use dapple_io::time::{sleep, sleep_until, timeout};
 use dapple_sched::{Colored, spawn};
@@ -83,19 +82,6 @@ fn c7_timers_that_are_due_let_others_go() {
     lets_others_go!("a time that has passed", {}, |()| { sleep_until(past).await });
     lets_others_go!("a limit for what is ready", {}, |()| {
         timeout(LIMIT, sleep_until(past)).await.unwrap();
-    });
-}
-
-#[test]
-fn c7_queues_let_others_go() {
-    lets_others_go!("a queue", { Queue::new(2) }, |queue| {
-        queue.push(1).await.unwrap();
-        assert_eq!(queue.pop().await, Some(1));
-    });
-    lets_others_go!("a queue that only fills", { Queue::new(MANY) }, |queue| { queue.push(1).await.unwrap() });
-    lets_others_go!("a queue that is emptied in batches", { Queue::new(2) }, |queue| {
-        queue.try_push(1).unwrap();
-        assert_eq!(queue.pop_many(2).await, [1]);
     });
 }
 

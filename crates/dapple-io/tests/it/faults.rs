@@ -12,7 +12,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dapple_io::blocking::{self, BlockingError, spawn_blocking};
-use dapple_io::flow::Queue;
 use dapple_io::net::UnixStream;
 use dapple_io::signal::signal;
 use dapple_io::{Config, time};
@@ -212,22 +211,6 @@ fn the_blocking_pool_survives_what_panics_twice() {
 }
 
 #[test]
-fn poppers_of_a_queue_are_woken_beside_one_that_panics() {
-    for bad in [bomb, drop_bomb] {
-        let runtime = quiet(1, Config::default());
-        let _entered = runtime.enter();
-        let queue = Queue::<u32>::new(4);
-        let (calls, waker) = counting();
-        let (mut one, mut two) = (pin!(queue.pop()), pin!(queue.pop()));
-        assert!(poll(one.as_mut(), &bad()).is_pending());
-        assert!(poll(two.as_mut(), &waker).is_pending());
-        queue.close();
-        assert_eq!(calls.count(), 1);
-        assert!(poll(two.as_mut(), &waker).is_ready());
-    }
-}
-
-#[test]
 fn a_shutdown_tells_the_neighbors_of_wakers_that_panic() {
     for bad in [bomb, drop_bomb] {
         let runtime = quiet(2, Config::default());
@@ -255,15 +238,11 @@ fn a_waker_is_cloned_under_no_lock() {
         let _entered = runtime.enter();
         let (_writer, reader) = StdStream::pair().unwrap();
         let reader = Arc::new(UnixStream::from_std(reader).unwrap());
-        let queue = Queue::<u32>::new(1);
-        queue.try_push(1).unwrap();
-        let (own, own_queue) = (reader.clone(), queue.clone());
+        let own = reader.clone();
         let waker = on_clone(move || {
             assert!(poll(pin!(own.read(&mut [0; 1])), Waker::noop()).is_pending());
-            assert!(poll(pin!(own_queue.push(2)), Waker::noop()).is_pending());
         });
         assert!(poll(pin!(reader.read(&mut [0; 1])), &waker).is_pending());
-        assert!(poll(pin!(queue.push(2)), &waker).is_pending());
         let (calls, _): (Arc<Calls>, _) = counting();
         done.send(calls.count()).unwrap();
     });

@@ -21,11 +21,9 @@ mod direct;
 mod dns;
 #[cfg(feature = "dns")]
 mod dns_server;
-mod event_loop;
 mod faults;
 mod file_load;
 mod files;
-mod flow;
 #[path = "../../../dapple-sched/tests/it/forget.rs"]
 mod forget;
 mod futures;

@@ -157,6 +157,14 @@ pub fn discard(payload: Box<dyn Any + Send>) {
     panics::discard(payload);
 }
 
+/// The text of a panic, whose payload it drops as [`discard`] does.
+pub fn message(payload: Box<dyn Any + Send>) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    discard(payload);
+    text.unwrap_or_else(|| "a payload that is no text".to_owned())
+}
+
 /// What to do about a panic with that payload, where that is known; see [`PanicInfo::advice`](crate::PanicInfo::advice).
 pub fn advice(payload: &(dyn Any + Send)) -> Option<&'static str> {
     panics::advice(panics::message(payload))

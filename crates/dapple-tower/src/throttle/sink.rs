@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use dapple_io::flow::{self, Completion, Device, Encode, Written};
+use dapple_flow::flow::{self, Completion, Device, Encode, Written};
 use futures_sink::Sink;
 use pin_project_lite::pin_project;
 
@@ -17,7 +17,7 @@ use crate::BoxError;
 pin_project! {
     /// Lets items into a sink as a [`Throttle`] does: each waits in line by its key and cost, and then for the sink.
     ///
-    /// It goes around anything that implements `futures_sink::Sink`, and is one itself: sinks of [`dapple_io::flow`], channels, framed
+    /// It goes around anything that implements `futures_sink::Sink`, and is one itself: sinks of [`dapple_flow::flow`], channels, framed
     /// streams, WebSockets. Around a sink of `flow` it has [`write`](Self::write) and [`submit`](Self::submit), too. Any throttle does: a token
     /// bucket, a fair one, one of classes; whoever has a clone of it shares its rate.
     ///
@@ -28,7 +28,7 @@ pin_project! {
     /// The throttles of Gribble's dissertation (chapter 10), on a sink.
     ///
     /// ```
-    /// use dapple_io::flow;
+    /// use dapple_flow::flow;
     /// use dapple_tower::throttle::{Rate, Throttle, ThrottledSink};
     ///
     /// let runtime = dapple_io::runtime_builder().workers(1).build()?;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dapple_io::flow::{self, Queue};
+use dapple_flow::flow::{self, Queue};
 use dapple_io::time::Instant;
 use dapple_tower::throttle::{Class, Rate, Throttle, ThrottledSink};
 use dapple_tower::{BoxError, Reason, Refused};

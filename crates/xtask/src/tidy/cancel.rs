@@ -8,7 +8,7 @@ use super::source::{Source, block_end};
 use std::collections::HashSet;
 
 /// The crates whose users await what they are given.
-const CRATES: &[&str] = &["dapple", "dapple-io", "dapple-sched", "dapple-stm", "dapple-sync"];
+const CRATES: &[&str] = &["dapple", "dapple-flow", "dapple-io", "dapple-sched", "dapple-stm", "dapple-sync"];
 /// One of these must be in the documentation, in any case of letters.
 const WORDS: &[&str] = &["cancel safe", "cancel-safe"];
 

@@ -1,0 +1,87 @@
+//! A question as a future.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::LoopError;
+use super::link::{Link, Responder};
+use dapple_sync::sync::oneshot;
+
+/// See [`Loop::ask`](super::Loop::ask).
+#[must_use = "futures do nothing unless awaited"]
+pub struct Ask<Q: Send + 'static, A: Send + 'static> {
+    link: Arc<Link<Q, A>>,
+    stage: Stage<Q, A>,
+}
+
+enum Stage<Q, A> {
+    /// Waits for a place in the inbox, with its number there.
+    New {
+        request: Option<Q>,
+        number: Option<u64>,
+    },
+    Asked(oneshot::Receiver<Result<A, LoopError>>),
+    Done,
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Ask<Q, A> {
+    pub(super) fn new(link: Arc<Link<Q, A>>, request: Q) -> Self {
+        Ask { link, stage: Stage::New { request: Some(request), number: None } }
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Unpin for Ask<Q, A> {}
+
+impl<Q: Send + 'static, A: Send + 'static> Future for Ask<Q, A> {
+    type Output = Result<A, LoopError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Stage::New { request, number } = &mut this.stage {
+            match this.link.take_place(number, cx.waker()) {
+                Ok(false) => return Poll::Pending,
+                Ok(true) => {
+                    let (sender, receiver) = oneshot::channel();
+                    let request = request.take().expect("handed over once");
+                    this.link.push_in_place(request, Responder::Task(sender));
+                    this.stage = Stage::Asked(receiver);
+                }
+                Err(end) => {
+                    this.stage = Stage::Done;
+                    return Poll::Ready(Err(end));
+                }
+            }
+        }
+        let Stage::Asked(answer) = &mut this.stage else { panic!("polled after it resolved") };
+        match Pin::new(answer).poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(answer) => {
+                this.stage = Stage::Done;
+                // `None`: the answer was lost, which a responder does not do.
+                Poll::Ready(answer.unwrap_or(Err(LoopError::Unanswered)))
+            }
+        }
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Drop for Ask<Q, A> {
+    fn drop(&mut self) {
+        if let Stage::New { number: Some(number), .. } = self.stage {
+            self.link.leave(number);
+        }
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> fmt::Debug for Ask<Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.stage {
+            Stage::New { .. } => "waiting for room",
+            Stage::Asked(_) => "asked",
+            Stage::Done => "done",
+        };
+        f.debug_tuple("Ask").field(&stage).finish()
+    }
+}

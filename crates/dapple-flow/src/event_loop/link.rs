@@ -1,0 +1,246 @@
+//! What a loop's thread, its handles and the runtime share.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar};
+use std::task::Waker;
+use std::thread::{self, ThreadId};
+use std::time::Instant;
+
+use dapple_sched::foreign::{self, KeptWaker};
+use dapple_sched::{Callback, Handle};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::inbox::{Asked, Inbox, Reply};
+use super::places::Places;
+use super::{AskError, EventLoop, LoopError};
+use crate::lock::{Mutex, wait_timeout};
+use dapple_io::companion::{Awaiting, Companion};
+use dapple_sync::sync::oneshot;
+
+/// See the module's text.
+pub(super) struct Link<Q, A: Send + 'static> {
+    /// Readable as long as requests wait or the loop is to stop. Written and read under the lock.
+    news: OwnedFd,
+    state: Mutex<State<Q, A>>,
+    /// Notified when the loop's thread is done with it.
+    over: Condvar,
+}
+
+pub(super) struct State<Q, A: Send + 'static> {
+    queue: VecDeque<Asked<Q, A>>,
+    pub(super) places: Places,
+    is_stopping: bool,
+    /// Why there are no more answers.
+    end: Option<LoopError>,
+    /// Those who waited for a reply that was dropped in a panic, until its message is known.
+    orphans: Vec<Responder<A>>,
+    thread: Option<ThreadId>,
+}
+
+/// Who gets an answer.
+pub(super) enum Responder<A> {
+    Task(oneshot::Sender<Result<A, LoopError>>),
+    Callback(Callback<Result<A, LoopError>>),
+}
+
+impl<A: Send + 'static> Responder<A> {
+    pub(super) fn respond(self, answer: Result<A, LoopError>) {
+        match self {
+            // An error: the task was canceled.
+            Responder::Task(sender) => drop(sender.send(answer)),
+            Responder::Callback(callback) => callback.call(answer),
+        }
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
+    pub(super) fn new(inbox_max: usize) -> io::Result<Self> {
+        Ok(Link {
+            news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                places: Places::new(inbox_max),
+                is_stopping: false,
+                end: None,
+                orphans: Vec::new(),
+                thread: None,
+            }),
+            over: Condvar::new(),
+        })
+    }
+
+    pub(super) fn news(&self) -> &OwnedFd {
+        &self.news
+    }
+
+    /// Hands a request over, if there is room.
+    pub(super) fn try_push(self: &Arc<Self>, request: Q, responder: Responder<A>) -> Result<(), AskError<Q>> {
+        let mut state = self.state.lock();
+        if state.end.is_some() || state.is_stopping {
+            return Err(AskError::Over(request));
+        }
+        if !state.places.try_take() {
+            return Err(AskError::Full(request));
+        }
+        self.push(&mut state, request, responder);
+        Ok(())
+    }
+
+    /// Takes a place for a request, or keeps the waker until there is one. An error: there will be none.
+    pub(super) fn take_place(&self, number: &mut Option<u64>, waker: &Waker) -> Result<bool, LoopError> {
+        let mut replaced = None;
+        let waker = KeptWaker::from(waker);
+        let mut state = self.state.lock();
+        if state.end.is_some() || state.is_stopping {
+            return Err(state.end.clone().unwrap_or(LoopError::Ended));
+        }
+        let taken = state.places.take_or_wait(number, waker, &mut replaced);
+        drop(state);
+        drop(replaced);
+        Ok(taken)
+    }
+
+    /// Hands a request over whose place was taken; the loop may have ended since.
+    pub(super) fn push_in_place(self: &Arc<Self>, request: Q, responder: Responder<A>) {
+        let mut state = self.state.lock();
+        match state.end.clone() {
+            None => self.push(&mut state, request, responder),
+            Some(end) => {
+                drop(state);
+                responder.respond(Err(end));
+            }
+        }
+    }
+
+    fn push(self: &Arc<Self>, state: &mut State<Q, A>, request: Q, responder: Responder<A>) {
+        // A clock that stands still waits for the answer.
+        let reply = Reply::new(self.clone(), responder, Awaiting::begin());
+        state.queue.push_back(Asked { request, reply });
+        self.tell();
+    }
+
+    pub(super) fn leave(&self, number: u64) {
+        let (own, next) = self.state.lock().places.leave(number);
+        drop(own);
+        next.into_iter().for_each(KeptWaker::wake);
+    }
+
+    /// Takes the request that has waited longest.
+    pub(super) fn take_next(&self) -> Option<Asked<Q, A>> {
+        let mut state = self.state.lock();
+        let asked = state.queue.pop_front()?;
+        if state.queue.is_empty() && !state.is_stopping {
+            // It was readable; this empties it.
+            let _ = rustix::io::read(&self.news, &mut [0; 8]);
+        }
+        let next = state.places.give_back();
+        drop(state);
+        next.into_iter().for_each(KeptWaker::wake);
+        Some(asked)
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.state.lock().is_stopping
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.state.lock().end.is_some()
+    }
+
+    pub(super) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.is_stopping = true;
+        let waiting = state.places.close();
+        self.tell();
+        drop(state);
+        waiting.for_each(KeptWaker::wake);
+    }
+
+    /// A reply was dropped without an answer.
+    pub(super) fn abandon(&self, responder: Responder<A>) {
+        let mut state = self.state.lock();
+        if thread::panicking() && state.end.is_none() && state.thread == Some(thread::current().id()) {
+            return state.orphans.push(responder);
+        }
+        let end = state.end.clone();
+        drop(state);
+        responder.respond(Err(end.unwrap_or(LoopError::Unanswered)));
+    }
+
+    /// The loop is over: whoever waits for it learns so.
+    fn finish(&self, end: LoopError) {
+        let mut state = self.state.lock();
+        state.end = Some(end.clone());
+        let (queue, orphans) = (mem::take(&mut state.queue), mem::take(&mut state.orphans));
+        let waiting = state.places.close();
+        drop(state);
+        self.over.notify_all();
+        orphans.into_iter().for_each(|responder| responder.respond(Err(end.clone())));
+        // Replies that are dropped find the end. A request is dropped here, too.
+        queue.into_iter().for_each(|asked| _ = foreign::contain(|| drop(asked)));
+        waiting.for_each(KeptWaker::wake);
+    }
+
+    fn tell(&self) {
+        // A full counter is readable already.
+        let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
+    }
+}
+
+/// Runs the loop on a thread of its own.
+pub(super) fn start_thread<L: EventLoop>(
+    name: &str,
+    link: Arc<Link<L::Request, L::Answer>>,
+    event_loop: L,
+) -> io::Result<()> {
+    let runtime = Handle::current();
+    let body = {
+        let link = link.clone();
+        move || {
+            let _entered = runtime.enter();
+            link.state.lock().thread = Some(thread::current().id());
+            let inbox = Inbox::new(link.clone());
+            let end = match catch_unwind(AssertUnwindSafe(|| event_loop.run(inbox))) {
+                Ok(()) => LoopError::Ended,
+                Err(payload) => LoopError::Panicked(foreign::message(payload)),
+            };
+            link.finish(end);
+        }
+    };
+    let started = thread::Builder::new().name(format!("dapple-loop-{name}")).spawn(body);
+    if started.is_err() {
+        link.finish(LoopError::Ended);
+    }
+    started.map(drop)
+}
+
+/// The handles of a loop: with the last one it is told to stop.
+pub(super) struct Keeper<Q: Send + 'static, A: Send + 'static>(pub(super) Arc<Link<Q, A>>);
+
+impl<Q: Send + 'static, A: Send + 'static> Drop for Keeper<Q, A> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Companion for Link<Q, A> {
+    fn stop(&self) {
+        Link::stop(self);
+    }
+
+    fn await_end(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.end.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = wait_timeout(&self.over, state, left);
+        }
+        true
+    }
+}

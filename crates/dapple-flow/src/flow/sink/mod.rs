@@ -1,0 +1,370 @@
+//! Where items are written (Gribble, section 5.1).
+
+mod core;
+mod drain;
+mod error;
+mod handle;
+mod room;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+
+use dapple_sched::Handle;
+
+use self::core::{Core, Job, NoRoom};
+use super::codec::{Chunks, Encode};
+use super::completion::{Completed, Completion, Pending};
+use super::device::{Device, Writer};
+use super::queue::PopError;
+pub use error::SubmitError;
+use room::Room;
+
+/// Takes items, and writes them in the order in which it took them, in the background.
+///
+/// A write has two phases: it is *accepted*, and it is *completed*, of which somebody can be told who was named with it; see
+/// [`Completion`]. [`write`](Self::write) awaits both, [`submit`](Self::submit) the first, [`try_submit`](Self::try_submit) neither.
+/// What waits is bounded in requests and in bytes, see [`set_limits`](Self::set_limits).
+///
+/// When a write fails, it and all behind it complete with the error, and nothing is accepted any more: what comes after a gap would
+/// be out of order.
+///
+/// A `Sink` is a handle; clones share the device, and any number of tasks, callbacks and plain threads may use it. When the last
+/// one is dropped, what was accepted is still written, and then the device is closed. It also implements `futures_sink::Sink`.
+///
+/// `D` is the device: [`Tcp`](super::Tcp), [`Unix`](super::Unix), [`Pipe`](super::Pipe), [`Disk`](super::Disk),
+/// [`Append`](super::Append), one of your own, or [`Any`](super::Any), of which the name says the kind. `C` says how items become
+/// bytes.
+///
+/// ```
+/// use std::time::Duration;
+/// use dapple_flow::flow::{self, Any, Queue, Sink};
+///
+/// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+/// runtime.block_on(async {
+///     let path = std::env::temp_dir().join(format!("dapple-io-sink-{}", std::process::id()));
+///     // From a configuration.
+///     let name = format!("file:{}", path.display());
+///     let sink = Sink::<Any>::open(&name).await?;
+///     assert_eq!(sink.write("hello, ").await?, 7);
+///     let done = Queue::new(16);
+///     sink.submit("wor", &done).await?;
+///     sink.submit("ld", &done).await?;
+///     sink.sync().await?;
+///     assert_eq!(done.pop_many(16).await.len(), 2);
+///     assert_eq!(std::fs::read_to_string(&path)?, "hello, world");
+///     std::fs::remove_file(&path)
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Sink<D: Device, C: Encode = Chunks> {
+    /// The device, and room that this handle took while it was polled.
+    room: Room<D::Writer>,
+    codec: C,
+    /// What it awaits while it is polled as a `futures_sink::Sink`.
+    finishing: Option<(Finish, Pending<Written>)>,
+}
+
+/// What a handle awaits.
+enum Finish {
+    Flush,
+    Close,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Written {
+    /// Bytes that went to the device: all of the item, or as many as before the failure.
+    pub count: usize,
+    /// The error, if it is one.
+    pub result: io::Result<()>,
+}
+
+impl Written {
+    /// The bytes that were written, or the error.
+    ///
+    /// # Errors
+    ///
+    /// That of the device.
+    pub fn into_result(self) -> io::Result<usize> {
+        self.result.map(|()| self.count)
+    }
+}
+
+impl Completed for Written {
+    fn failed(error: io::Error) -> Self {
+        Written { count: 0, result: Err(error) }
+    }
+}
+
+impl<D: Device> Sink<D> {
+    /// Opens a device for writing. For devices with two directions see [`connect`](super::connect).
+    ///
+    /// Cancel safe: dropped before it resolves, nothing is open; a file may have been made or emptied.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a name that is none, with what would be one; those of the device.
+    pub async fn open(name: &str) -> io::Result<Self> {
+        Ok(Self::new(D::open_writer(name).await?))
+    }
+
+    /// A sink of an open device.
+    ///
+    /// # Panics
+    ///
+    /// If no runtime is current.
+    pub fn new(writer: D::Writer) -> Self {
+        let color = Handle::current().new_color();
+        Self::handle(Core::new(writer, color, REQUESTS_MAX, BYTES_MAX), Chunks)
+    }
+
+    /// A handle whose items become bytes in this way.
+    pub fn encode<C: Encode>(self, codec: C) -> Sink<D, C> {
+        self.core().add_handle();
+        Sink::handle(self.core().clone(), codec)
+    }
+}
+
+impl<D: Device, C: Encode> Sink<D, C> {
+    fn handle(core: Arc<Core<D::Writer>>, codec: C) -> Self {
+        Sink { room: Room::new(core), codec, finishing: None }
+    }
+
+    fn core(&self) -> &Arc<Core<D::Writer>> {
+        self.room.core()
+    }
+
+    /// Of its own, as the futures of one handle may wait beside each other.
+    fn new_room(&self) -> Room<D::Writer> {
+        Room::new(self.core().clone())
+    }
+
+    /// At most this many requests wait, and no further one is accepted while as many bytes do. At first 1,024 and 1 MiB.
+    ///
+    /// An item that is longer is accepted whenever fewer bytes wait, so the longest item comes on top.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is 0.
+    pub fn set_limits(&self, requests_max: usize, bytes_max: usize) {
+        assert!(requests_max > 0 && bytes_max > 0, "a sink whose limits are 0 accepts nothing");
+        self.core().set_max(requests_max, bytes_max);
+    }
+
+    /// Requests that wait to be written, or whose completion waits to be handled.
+    pub fn requests(&self) -> usize {
+        self.core().load().0
+    }
+
+    /// Bytes that wait to be written.
+    pub fn bytes(&self) -> usize {
+        self.core().load().1
+    }
+
+    /// Whether nothing is accepted any more: it was closed, or the device failed.
+    pub fn is_closed(&self) -> bool {
+        self.core().is_closed()
+    }
+
+    /// Writes an item, and waits until the device has it; returns its bytes. Waits for room first.
+    ///
+    /// Cancel safe in that an item is written whole or not at all: dropped while it waits for room, not at all; later, it is
+    /// written all the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device, and of an earlier write; `BrokenPipe` if the sink is closed; those of the codec.
+    pub async fn write(&self, item: impl Into<C::Item>) -> io::Result<usize> {
+        let (completion, pending) = Completion::answer();
+        self.submit_completion(item.into(), completion).await?;
+        pending.await.into_result()
+    }
+
+    /// Accepts an item, waiting for room: the first phase of a write. `to` is told of the second, see [`Completion`].
+    ///
+    /// Cancel safe: dropped before it resolves, nothing was accepted, and the item goes with the future.
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError`], with the item, if it was not accepted; nobody is told then.
+    pub async fn submit(
+        &self,
+        item: impl Into<C::Item>,
+        to: impl Into<Completion<Written>>,
+    ) -> Result<(), SubmitError<C::Item>> {
+        self.submit_completion(item.into(), to.into()).await
+    }
+
+    async fn submit_completion(&self, item: C::Item, mut to: Completion<Written>) -> Result<(), SubmitError<C::Item>> {
+        // The place for the completion first: who waits for that has no room here meanwhile that others need.
+        if poll_fn(|cx| to.poll_reserve(cx)).await.is_err() {
+            return Err(SubmitError::CompletionsClosed(item));
+        }
+        let mut room = self.new_room();
+        match poll_fn(|cx| room.poll_one(cx)).await {
+            Ok(()) => accept(&self.codec, &mut room, item, to),
+            Err(reason) => Err(SubmitError::new(reason, item)),
+        }
+    }
+
+    /// Accepts an item if there is room now. For callbacks, and for who has better things to do than to wait.
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError`], with the item, if it was not accepted; nobody is told then.
+    ///
+    /// ```
+    /// use dapple_flow::flow::{self, SubmitError};
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// runtime.block_on(async {
+    ///     let (sink, _source) = flow::pipe()?;
+    ///     sink.set_limits(1, 100_000);
+    ///     sink.try_submit(vec![0; 1_000_000], ())?; // more than a pipe holds, and nobody reads
+    ///     let refused = sink.try_submit("the next", ());
+    ///     assert!(matches!(refused, Err(SubmitError::Full(item)) if item == "the next"));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_submit(
+        &self,
+        item: impl Into<C::Item>,
+        to: impl Into<Completion<Written>>,
+    ) -> Result<(), SubmitError<C::Item>> {
+        let (item, mut to) = (item.into(), to.into());
+        match to.try_reserve() {
+            Ok(()) => {}
+            Err(PopError::Closed) => return Err(SubmitError::CompletionsClosed(item)),
+            Err(_) => return Err(SubmitError::CompletionsFull(item)),
+        }
+        let mut room = self.new_room();
+        match room.try_take() {
+            Ok(()) => accept(&self.codec, &mut room, item, to),
+            Err(reason) => Err(SubmitError::new(reason, item)),
+        }
+    }
+
+    /// Accepts an item if there is room now; its completion is a future.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_submit`](Self::try_submit).
+    pub fn try_write(&self, item: impl Into<C::Item>) -> Result<Pending<Written>, SubmitError<C::Item>> {
+        let (completion, pending) = Completion::answer();
+        self.try_submit(item, completion)?;
+        Ok(pending)
+    }
+
+    /// Accepts an item if there is room now, and otherwise lets it go: whether it was accepted. For what is worth nothing later.
+    pub fn submit_lossy(&self, item: impl Into<C::Item>) -> bool {
+        self.try_submit(item, ()).is_ok()
+    }
+
+    /// Accepts all items, in order, waiting for room as often as it takes, and returns how many there were; `to` is asked for the
+    /// completion of each. Others may put theirs in between.
+    ///
+    /// Not cancel safe: what was not accepted yet goes with the future.
+    ///
+    /// # Errors
+    ///
+    /// As [`submit`](Self::submit), with the item that was not accepted; those after it are dropped.
+    pub async fn submit_many<I: Into<C::Item>, P: Into<Completion<Written>>>(
+        &self,
+        items: impl IntoIterator<Item = I>,
+        mut to: impl FnMut() -> P,
+    ) -> Result<usize, SubmitError<C::Item>> {
+        let mut count = 0;
+        for item in items {
+            self.submit(item, to()).await?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Waits until everything that was accepted before is written. Waits for room like a write.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub async fn flush(&self) -> io::Result<()> {
+        self.barrier(Job::Flush).await
+    }
+
+    /// Waits until everything that was accepted before would survive a power failure, where the device is a file; otherwise as
+    /// [`flush`](Self::flush). Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device. After one nothing more is accepted.
+    pub async fn sync(&self) -> io::Result<()> {
+        self.barrier(Job::Sync).await
+    }
+
+    async fn barrier(&self, job: Job) -> io::Result<()> {
+        let (completion, pending) = Completion::answer();
+        let mut room = self.new_room();
+        poll_fn(|cx| room.poll_one(cx)).await.map_err(|reason| reason.error())?;
+        room.accept(job, completion);
+        pending.await.result
+    }
+
+    /// Accepts nothing more, from any handle, writes what was accepted, and closes the device; waits for that. Closed already, it
+    /// is a success.
+    ///
+    /// Cancel safe in that dropping the future does not take it back.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device, also of earlier writes.
+    pub async fn close(&self) -> io::Result<()> {
+        let (completion, pending) = Completion::answer();
+        self.core().close(completion);
+        pending.await.result
+    }
+}
+
+impl<D: Device, C: Encode> Clone for Sink<D, C> {
+    fn clone(&self) -> Self {
+        self.core().add_handle();
+        Self::handle(self.core().clone(), self.codec.clone())
+    }
+}
+
+impl<D: Device, C: Encode> Drop for Sink<D, C> {
+    fn drop(&mut self) {
+        self.room.release();
+        self.core().drop_handle();
+    }
+}
+
+impl<D: Device, C: Encode> fmt::Debug for Sink<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (requests, bytes) = self.core().load();
+        f.debug_struct("Sink").field("requests", &requests).field("bytes", &bytes).finish()
+    }
+}
+
+/// Uses room for one item.
+fn accept<C: Encode, W: Writer>(
+    codec: &C,
+    room: &mut Room<W>,
+    item: C::Item,
+    to: Completion<Written>,
+) -> Result<(), SubmitError<C::Item>> {
+    // User code, hence before anything is counted down.
+    let bytes = codec.encode(item).map_err(SubmitError::NotEncoded)?;
+    room.accept(Job::Write(bytes), to);
+    Ok(())
+}
+
+/// Requests that wait at most, unless it is set.
+const REQUESTS_MAX: usize = 1024;
+
+/// Bytes that wait at most, unless it is set.
+const BYTES_MAX: usize = 1024 * 1024;
