@@ -1,6 +1,6 @@
 //! Locks, channels and slots: for tasks of any color, and for plain threads.
 //!
-//! All but [`Slot`] are those of `tokio::sync`, with a [budget](dapple_sched::poll_budget): they need no tokio runtime, have the
+//! All but [`Slot`] and [`Limit`] are those of `tokio::sync`, with a [budget](dapple_sched::poll_budget): they need no tokio runtime, have the
 //! same methods, and can be made of tokio's, and made into them, by `From` and `Into`, where a library asks for those. Waiting
 //! suspends the task; its worker and its color go on with others.
 //!
@@ -13,7 +13,7 @@
 //! | change several states together | [`when`](dapple_sched::when) with their colors: it cannot deadlock | two `Mutex`es can |
 //! | run things one at a time and in order | one [`Color`](dapple_sched::Color) for all of them | |
 //! | wait until a condition may hold | [`Notify`] | [`watch`] where there is a value to look at |
-//! | let at most N in at a time | [`Semaphore`] | |
+//! | let at most N in at a time | [`Semaphore`] | [`Limit`] where others decide how many come: its line has a bound |
 //! | start N tasks at the same moment | [`Barrier`] | |
 //! | make a value once, when it is first wanted | [`OnceCell`] | [`SetOnce`] where somebody else makes it |
 //! | pass values from many to one, with a bound | [`mpsc::channel`] | [`Color::post`](dapple_sched::Color::post) where the receiver would only loop |
@@ -140,6 +140,7 @@
 //! ```
 
 pub mod broadcast;
+pub mod limit;
 mod lock;
 pub mod mpsc;
 pub mod oneshot;
@@ -149,6 +150,7 @@ mod slot;
 pub mod watch;
 mod wrapped;
 
+pub use limit::Limit;
 pub use lock::{Mutex, Notified, Notify, OwnedSemaphorePermit, RwLock, Semaphore};
 pub use owned::OwnedNotified;
 pub use slot::{Slot, Vacancy};

@@ -15,6 +15,7 @@ mod forget;
 mod futures;
 mod group;
 mod group_ends;
+mod limit;
 mod local;
 mod many;
 mod slot;

@@ -1,4 +1,4 @@
-//! Slots and groups under random schedules.
+//! Limits, slots and groups under random schedules.
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-sync --release --test shuttle`
 //!
@@ -7,6 +7,7 @@
 #![cfg(dapple_shuttle)]
 
 mod group;
+mod limit;
 mod slot;
 /// Threads of the model as workers.
 #[allow(dead_code, reason = "not all of it is of use here")]
