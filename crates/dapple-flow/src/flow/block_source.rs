@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use dapple_sched::foreign::KeptWaker;
 use dapple_sched::{Color, Handle};
+use dapple_sync::sync::limit::Turn;
 
 use super::completion::{Completed, Completion, Pending};
 use super::gate::Gate;
@@ -136,7 +137,7 @@ impl BlockSource {
         let mut to = to.into();
         check(len)?;
         poll_fn(|cx| to.poll_reserve(cx)).await.map_err(|_| completions_closed())?;
-        let mut waiting = Waiting { source: &self.0, place: None };
+        let mut waiting = Waiting { source: &self.0, turn: Turn::default() };
         poll_fn(|cx| waiting.poll(cx)).await;
         self.start(Request { offset, len, to: Some(to), counted: Some(Counted(self.0.clone())) });
         Ok(())
@@ -209,22 +210,23 @@ impl Drop for Counted {
 
 struct Waiting<'a> {
     source: &'a Inner,
-    place: Option<u64>,
+    turn: Turn,
 }
 
 impl Waiting<'_> {
     fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let waker = KeptWaker::from(cx.waker());
-        let (poll, after) = self.source.gate.lock().poll_take(&mut self.place, waker);
+        let (poll, after) = self.source.gate.lock().poll_take(&mut self.turn, waker);
         after.run();
-        poll
+        // It is never closed.
+        poll.map(|_| ())
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.place.is_some() {
-            let after = self.source.gate.lock().forget(&mut self.place);
+        if self.turn.is_some() {
+            let after = self.source.gate.lock().leave(&mut self.turn);
             after.run();
         }
     }

@@ -14,7 +14,7 @@ impl<T> Queue<T> {
     /// Room for one item, which this handle has until it fills or returns it.
     pub(super) fn poll_one_room(&mut self, cx: &Context<'_>) -> Poll<Result<(), PopError>> {
         if self.room == 0 {
-            ready!(self.shared.poll_room(&mut self.room_place, cx))?;
+            ready!(self.shared.poll_room(&mut self.room_turn, cx))?;
             self.room = 1;
             // The handle keeps the room until the next call.
             ready!(poll_budget(cx));
@@ -52,7 +52,7 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn return_room(&mut self) {
-        self.shared.forget_room(&mut self.room_place);
+        self.shared.forget_room(&mut self.room_turn);
         self.shared.return_room(std::mem::take(&mut self.room), 0);
     }
 }

@@ -16,6 +16,7 @@ use state::{Popper, Shared};
 
 use super::wait::block_on_for;
 use dapple_io::time::timeout;
+use dapple_sync::sync::limit::Turn;
 
 /// A bounded queue: for tasks of any color, callbacks and plain threads, any number at either end.
 ///
@@ -62,7 +63,7 @@ pub struct Queue<T> {
     /// This handle's place among those who wait for an item, while it is polled as a stream.
     stream_place: Option<u64>,
     /// Among those who wait for room, while it is polled as a sink.
-    room_place: Option<u64>,
+    room_turn: Turn,
     /// Places that it took as a sink, and has not filled yet.
     room: usize,
 }
@@ -114,7 +115,7 @@ impl<T> Queue<T> {
     }
 
     fn handle(shared: Arc<Shared<T>>) -> Self {
-        Queue { shared, stream_place: None, room_place: None, room: 0 }
+        Queue { shared, stream_place: None, room_turn: Turn::default(), room: 0 }
     }
 
     /// Puts an item in, without waiting. Of a queue that drops its oldest, that one goes where there is no room.

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll};
 
 use dapple_sched::foreign::KeptWaker;
+use dapple_sync::sync::limit::{Turn, Wakers};
 
 use super::{PopError, PushError, WhenFull};
-use crate::flow::gate::{After, Gate};
+use crate::flow::gate::Gate;
 use crate::lock::Mutex;
 
 /// The queue behind its handles. Neither an item nor a waker is dropped, and no waker is woken, while the lock is held.
@@ -91,15 +92,15 @@ impl<T> Shared<T> {
     }
 
     /// Takes room for one item, or waits for it. An error: the queue is closed.
-    pub(super) fn poll_room(&self, place: &mut Option<u64>, cx: &Context<'_>) -> Poll<Result<(), PopError>> {
+    pub(super) fn poll_room(&self, turn: &mut Turn, cx: &Context<'_>) -> Poll<Result<(), PopError>> {
         let mut state = self.state.lock();
         if state.is_closed {
-            let after = state.gate.forget(place);
+            let after = state.gate.leave(turn);
             drop(state);
             after.run();
             return Poll::Ready(Err(PopError::Closed));
         }
-        if place.is_none() && state.gate.try_take() {
+        if !turn.is_some() && state.gate.try_take() {
             return Poll::Ready(Ok(()));
         }
         drop(state);
@@ -107,17 +108,17 @@ impl<T> Shared<T> {
         let mut state = self.state.lock();
         if state.is_closed {
             drop(state);
-            return self.poll_room(place, cx);
+            return self.poll_room(turn, cx);
         }
-        let (poll, after) = state.gate.poll_take(place, waker);
+        let (poll, after) = state.gate.poll_take(turn, waker);
         drop(state);
         after.run();
-        poll.map(Ok)
+        poll.map_err(|()| PopError::Closed)
     }
 
-    pub(super) fn forget_room(&self, place: &mut Option<u64>) {
-        if place.is_some() {
-            let after = self.state.lock().gate.forget(place);
+    pub(super) fn forget_room(&self, turn: &mut Turn) {
+        if turn.is_some() {
+            let after = self.state.lock().gate.leave(turn);
             after.run();
         }
     }
@@ -177,9 +178,9 @@ impl<T> Shared<T> {
                 }
             }
         };
-        let gone = After::dropping(place.take().and_then(|id| state.poppers(popper).remove(&id)));
+        let gone = Wakers::dropping(place.take().and_then(|id| state.poppers(popper).remove(&id)));
         let (result, after) = match state.items.is_empty() {
-            true => (Err(PopError::Closed), After::default()),
+            true => (Err(PopError::Closed), Wakers::default()),
             false => {
                 let (taken, after) = state.take(take);
                 (Ok(taken), after)
@@ -198,8 +199,8 @@ impl<T> Shared<T> {
         let kept = state.poppers(popper).remove(&id);
         let was_woken = kept.is_none();
         let next = match was_woken && popper == Popper::Future && !state.items.is_empty() {
-            true => After::waking(state.futures.pop_first().map(|(_, waker)| waker)),
-            false => After::default(),
+            true => Wakers::waking(state.futures.pop_first().map(|(_, waker)| waker)),
+            false => Wakers::default(),
         };
         drop(state);
         next.run();
@@ -209,7 +210,7 @@ impl<T> Shared<T> {
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
-        let after = state.gate.revoke().and(state.take_poppers());
+        let after = state.gate.close().and(state.take_poppers());
         drop(state);
         after.run();
     }
@@ -221,14 +222,14 @@ impl<T> State<T> {
         self.is_closed && self.items.is_empty() && self.promised == 0
     }
 
-    fn put(&mut self, item: T) -> After {
+    fn put(&mut self, item: T) -> Wakers {
         self.items.push_back(item);
         let one = self.futures.pop_first().map(|(_, waker)| waker);
         let all = std::mem::take(&mut self.streams).into_values();
-        After::waking(one.into_iter().chain(all))
+        Wakers::waking(one.into_iter().chain(all))
     }
 
-    fn take<R>(&mut self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> (R, After) {
+    fn take<R>(&mut self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> (R, Wakers) {
         let before = self.items.len();
         let taken = take(&mut self.items);
         let mut after = self.gate.give_back(before - self.items.len(), 0);
@@ -250,21 +251,21 @@ impl<T> State<T> {
         }
     }
 
-    fn wait(&mut self, place: &mut Option<u64>, popper: Popper, waker: KeptWaker) -> After {
+    fn wait(&mut self, place: &mut Option<u64>, popper: Popper, waker: KeptWaker) -> Wakers {
         if let Some(kept) = place.and_then(|id| self.poppers(popper).get_mut(&id)) {
-            return After::dropping(Some(std::mem::replace(kept, waker)));
+            return Wakers::dropping(Some(std::mem::replace(kept, waker)));
         }
         self.next_place += 1;
         let id = self.next_place;
         self.poppers(popper).insert(id, waker);
         *place = Some(id);
-        After::default()
+        Wakers::default()
     }
 
-    fn take_poppers(&mut self) -> After {
+    fn take_poppers(&mut self) -> Wakers {
         let futures = std::mem::take(&mut self.futures).into_values();
         let streams = std::mem::take(&mut self.streams).into_values();
-        After::waking(futures.chain(streams))
+        Wakers::waking(futures.chain(streams))
     }
 }
 

@@ -15,6 +15,7 @@ use super::Written;
 use super::drain::Drain;
 use crate::flow::completion::Completion;
 use crate::lock::Mutex;
+use dapple_sync::sync::limit::{Turn, Wakers};
 
 /// A sink behind its handles. Nothing that a user wrote runs under the lock, no waker is woken, and nothing is dropped.
 ///
@@ -135,8 +136,8 @@ impl<W: Writer> Core<W> {
     }
 
     /// Takes room for one request, or waits for it.
-    pub(super) fn poll_room(&self, place: &mut Option<u64>, cx: &Context<'_>) -> Poll<Result<(), NoRoom>> {
-        if place.is_none() {
+    pub(super) fn poll_room(&self, turn: &mut Turn, cx: &Context<'_>) -> Poll<Result<(), NoRoom>> {
+        if !turn.is_some() {
             match self.try_room() {
                 Err(NoRoom::Full) => {}
                 done => return Poll::Ready(done),
@@ -145,10 +146,11 @@ impl<W: Writer> Core<W> {
         let waker = KeptWaker::from(cx.waker());
         let mut state = self.state.lock();
         let (poll, after) = match state.no_more() {
-            Some(reason) => (Poll::Ready(Err(reason)), state.gate.forget(place)),
+            Some(reason) => (Poll::Ready(Err(reason)), state.gate.leave(turn)),
             None => {
-                let (poll, after) = state.gate.poll_take(place, waker);
-                (poll.map(Ok), after)
+                let (poll, after) = state.gate.poll_take(turn, waker);
+                // The gate closes together with the sink, so this one has its reason.
+                (poll.map_err(|()| NoRoom::Closed), after)
             }
         };
         drop(state);
@@ -160,9 +162,9 @@ impl<W: Writer> Core<W> {
         self.state.lock().gate.take_more(max)
     }
 
-    pub(super) fn forget_room(&self, place: &mut Option<u64>) {
-        if place.is_some() {
-            let after = self.state.lock().gate.forget(place);
+    pub(super) fn forget_room(&self, turn: &mut Turn) {
+        if turn.is_some() {
+            let after = self.state.lock().gate.leave(turn);
             after.run();
         }
     }
@@ -183,12 +185,14 @@ impl<W: Writer> Core<W> {
             self.complete(request, Err(reason.error()), false);
             return;
         }
-        if let Job::Write(bytes) = &request.job {
-            state.gate.add_weight(bytes.len());
-        }
+        let after = match &request.job {
+            Job::Write(bytes) => state.gate.add_weight(bytes.len()),
+            _ => Wakers::default(),
+        };
         state.pending.push_back(request);
         let writer = state.begin();
         drop(state);
+        after.run();
         self.start(writer);
     }
 
@@ -203,7 +207,7 @@ impl<W: Writer> Core<W> {
                 state.is_closing = true;
                 state.pending.push_back(request);
                 let writer = state.begin();
-                let after = state.gate.revoke();
+                let after = state.gate.close();
                 drop(state);
                 after.run();
                 self.start(writer);
@@ -259,7 +263,7 @@ impl<W: Writer> Core<W> {
             Some(failure) => Stage::Failed(failure),
             None => Stage::Closed,
         };
-        let after = state.gate.revoke();
+        let after = state.gate.close();
         drop(state);
         after.run();
         for request in batch {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use dapple_sched::poll_budget;
+use dapple_sync::sync::limit::Turn;
 
 use super::super::device::Writer;
 use super::core::{Core, Job, NoRoom};
@@ -13,13 +14,13 @@ use super::{Completion, Written};
 pub(super) struct Room<W: Writer> {
     core: Arc<Core<W>>,
     /// The place among those who wait.
-    place: Option<u64>,
+    turn: Turn,
     count: usize,
 }
 
 impl<W: Writer> Room<W> {
     pub(super) fn new(core: Arc<Core<W>>) -> Self {
-        Room { core, place: None, count: 0 }
+        Room { core, turn: Turn::default(), count: 0 }
     }
 
     pub(super) fn core(&self) -> &Arc<Core<W>> {
@@ -40,7 +41,7 @@ impl<W: Writer> Room<W> {
     /// For one request at least; waits for it.
     pub(super) fn poll_one(&mut self, cx: &Context<'_>) -> Poll<Result<(), NoRoom>> {
         if self.count == 0 {
-            ready!(self.core.poll_room(&mut self.place, cx))?;
+            ready!(self.core.poll_room(&mut self.turn, cx))?;
             self.count = 1;
             // The handle keeps the room until the next call.
             ready!(poll_budget(cx));
@@ -61,7 +62,7 @@ impl<W: Writer> Room<W> {
     }
 
     pub(super) fn release(&mut self) {
-        self.core.forget_room(&mut self.place);
+        self.core.forget_room(&mut self.turn);
         self.core.return_room(std::mem::take(&mut self.count));
     }
 }
