@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use super::LoopError;
 use super::link::{Link, Responder};
+use dapple_sync::sync::limit::Turn;
 use dapple_sync::sync::oneshot;
 
 /// See [`Loop::ask`](super::Loop::ask).
@@ -18,10 +19,10 @@ pub struct Ask<Q: Send + 'static, A: Send + 'static> {
 }
 
 enum Stage<Q, A> {
-    /// Waits for a place in the inbox, with its number there.
+    /// Waits for room in the inbox.
     New {
         request: Option<Q>,
-        number: Option<u64>,
+        turn: Turn,
     },
     Asked(oneshot::Receiver<Result<A, LoopError>>),
     Done,
@@ -29,7 +30,7 @@ enum Stage<Q, A> {
 
 impl<Q: Send + 'static, A: Send + 'static> Ask<Q, A> {
     pub(super) fn new(link: Arc<Link<Q, A>>, request: Q) -> Self {
-        Ask { link, stage: Stage::New { request: Some(request), number: None } }
+        Ask { link, stage: Stage::New { request: Some(request), turn: Turn::default() } }
     }
 }
 
@@ -40,16 +41,16 @@ impl<Q: Send + 'static, A: Send + 'static> Future for Ask<Q, A> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Stage::New { request, number } = &mut this.stage {
-            match this.link.take_place(number, cx.waker()) {
-                Ok(false) => return Poll::Pending,
-                Ok(true) => {
+        if let Stage::New { request, turn } = &mut this.stage {
+            match this.link.poll_room(turn, cx.waker()) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => {
                     let (sender, receiver) = oneshot::channel();
                     let request = request.take().expect("handed over once");
-                    this.link.push_in_place(request, Responder::Task(sender));
+                    this.link.push_taken(request, Responder::Task(sender));
                     this.stage = Stage::Asked(receiver);
                 }
-                Err(end) => {
+                Poll::Ready(Err(end)) => {
                     this.stage = Stage::Done;
                     return Poll::Ready(Err(end));
                 }
@@ -69,8 +70,10 @@ impl<Q: Send + 'static, A: Send + 'static> Future for Ask<Q, A> {
 
 impl<Q: Send + 'static, A: Send + 'static> Drop for Ask<Q, A> {
     fn drop(&mut self) {
-        if let Stage::New { number: Some(number), .. } = self.stage {
-            self.link.leave(number);
+        if let Stage::New { turn, .. } = &mut self.stage
+            && turn.is_some()
+        {
+            self.link.leave(turn);
         }
     }
 }

@@ -6,16 +6,16 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use dapple_sched::foreign::{self, KeptWaker};
 use dapple_sched::{Callback, Handle};
+use dapple_sync::sync::limit::{Turn, Turns};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::inbox::{Asked, Inbox, Reply};
-use super::places::Places;
 use super::{AskError, EventLoop, LoopError};
 use crate::lock::{Mutex, wait_timeout};
 use dapple_io::companion::{Awaiting, Companion};
@@ -32,7 +32,7 @@ pub(super) struct Link<Q, A: Send + 'static> {
 
 pub(super) struct State<Q, A: Send + 'static> {
     queue: VecDeque<Asked<Q, A>>,
-    pub(super) places: Places,
+    turns: Turns,
     is_stopping: bool,
     /// Why there are no more answers.
     end: Option<LoopError>,
@@ -63,7 +63,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
             news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             state: Mutex::new(State {
                 queue: VecDeque::new(),
-                places: Places::new(inbox_max),
+                turns: Turns::new(inbox_max),
                 is_stopping: false,
                 end: None,
                 orphans: Vec::new(),
@@ -83,29 +83,26 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         if state.end.is_some() || state.is_stopping {
             return Err(AskError::Over(request));
         }
-        if !state.places.try_take() {
+        if !state.turns.try_take() {
             return Err(AskError::Full(request));
         }
         self.push(&mut state, request, responder);
         Ok(())
     }
 
-    /// Takes a place for a request, or keeps the waker until there is one. An error: there will be none.
-    pub(super) fn take_place(&self, number: &mut Option<u64>, waker: &Waker) -> Result<bool, LoopError> {
-        let mut replaced = None;
+    /// Takes room for a request, or keeps the waker until there is some. An error: there will be none.
+    pub(super) fn poll_room(&self, turn: &mut Turn, waker: &Waker) -> Poll<Result<(), LoopError>> {
         let waker = KeptWaker::from(waker);
         let mut state = self.state.lock();
-        if state.end.is_some() || state.is_stopping {
-            return Err(state.end.clone().unwrap_or(LoopError::Ended));
-        }
-        let taken = state.places.take_or_wait(number, waker, &mut replaced);
+        let (poll, wakers) = state.turns.poll_take(turn, waker);
+        let end = state.end.clone();
         drop(state);
-        drop(replaced);
-        Ok(taken)
+        wakers.run();
+        poll.map_err(|_| end.unwrap_or(LoopError::Ended))
     }
 
-    /// Hands a request over whose place was taken; the loop may have ended since.
-    pub(super) fn push_in_place(self: &Arc<Self>, request: Q, responder: Responder<A>) {
+    /// Hands a request over that has room; the loop may have ended since.
+    pub(super) fn push_taken(self: &Arc<Self>, request: Q, responder: Responder<A>) {
         let mut state = self.state.lock();
         match state.end.clone() {
             None => self.push(&mut state, request, responder),
@@ -123,10 +120,9 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         self.tell();
     }
 
-    pub(super) fn leave(&self, number: u64) {
-        let (own, next) = self.state.lock().places.leave(number);
-        drop(own);
-        next.into_iter().for_each(KeptWaker::wake);
+    pub(super) fn leave(&self, turn: &mut Turn) {
+        let wakers = self.state.lock().turns.leave(turn);
+        wakers.run();
     }
 
     /// Takes the request that has waited longest.
@@ -137,9 +133,9 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
             // It was readable; this empties it.
             let _ = rustix::io::read(&self.news, &mut [0; 8]);
         }
-        let next = state.places.give_back();
+        let wakers = state.turns.give_back(1);
         drop(state);
-        next.into_iter().for_each(KeptWaker::wake);
+        wakers.run();
         Some(asked)
     }
 
@@ -154,10 +150,10 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.is_stopping = true;
-        let waiting = state.places.close();
+        let wakers = state.turns.close();
         self.tell();
         drop(state);
-        waiting.for_each(KeptWaker::wake);
+        wakers.run();
     }
 
     /// A reply was dropped without an answer.
@@ -176,13 +172,13 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         let mut state = self.state.lock();
         state.end = Some(end.clone());
         let (queue, orphans) = (mem::take(&mut state.queue), mem::take(&mut state.orphans));
-        let waiting = state.places.close();
+        let wakers = state.turns.close();
         drop(state);
         self.over.notify_all();
         orphans.into_iter().for_each(|responder| responder.respond(Err(end.clone())));
         // Replies that are dropped find the end. A request is dropped here, too.
         queue.into_iter().for_each(|asked| _ = foreign::contain(|| drop(asked)));
-        waiting.for_each(KeptWaker::wake);
+        wakers.run();
     }
 
     fn tell(&self) {

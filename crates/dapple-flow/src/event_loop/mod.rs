@@ -29,7 +29,6 @@
 mod ask;
 mod inbox;
 mod link;
-mod places;
 
 use std::error::Error;
 use std::fmt;
