@@ -13,8 +13,8 @@ use tower_service::Service;
 
 use super::merge::{Discipline, Merge};
 use super::source::Source;
-use crate::operators::credits::{Credit, Credits};
 use crate::{BoxError, Reason, Refused};
+use dapple_sync::sync::limit::{Limit, Permit};
 
 /// Merges the messages of many sources into one sink.
 ///
@@ -67,7 +67,7 @@ pub(super) struct State<M, F> {
 pub(super) struct Entry<M, F> {
     pub(super) message: M,
     pub(super) reply: oneshot::Sender<Result<F, BoxError>>,
-    pub(super) credit: Credit,
+    pub(super) credit: Permit,
 }
 
 impl<M, F> Aggregate<M, F> {
@@ -89,7 +89,7 @@ impl<M, F> Aggregate<M, F> {
     /// A source whose messages go before those of lower ones with [`Discipline::Priority`]; otherwise it makes no difference.
     pub fn source_with_priority(&self, len_max: usize, priority: u8) -> Source<M, F> {
         let key = self.shared.change(|state| state.merge.source(priority));
-        Source::new(self.clone(), key, Credits::new(len_max.max(1)))
+        Source::new(self.clone(), key, Limit::new(len_max.max(1)))
     }
 
     /// How many messages wait.

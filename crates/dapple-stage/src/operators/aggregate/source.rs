@@ -12,7 +12,8 @@ use tower_service::Service;
 
 use super::pump::{Aggregate, Entry, Shared, stopping};
 use crate::BoxError;
-use crate::operators::credits::{Claim, Credits};
+use crate::operators::credits::Claim;
+use dapple_sync::sync::limit::Limit;
 
 /// One of many sources of an [`Aggregate`]. Clones are the same source, with the same room.
 pub struct Source<M, F> {
@@ -27,7 +28,7 @@ struct Place<M, F> {
 }
 
 impl<M, F> Source<M, F> {
-    pub(super) fn new(aggregate: Aggregate<M, F>, key: u64, credits: Arc<Credits>) -> Source<M, F> {
+    pub(super) fn new(aggregate: Aggregate<M, F>, key: u64, credits: Limit) -> Source<M, F> {
         Source { claim: Claim::new(credits), place: Arc::new(Place { aggregate, key }) }
     }
 }

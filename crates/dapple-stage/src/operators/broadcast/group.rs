@@ -13,10 +13,11 @@ use dapple_tower::flights::Flights;
 use dapple_tower::switch::{Mutex, lock};
 use tower_service::Service;
 
-use crate::operators::credits::{Claim, Credits};
+use crate::operators::credits::Claim;
 use crate::operators::direct::{Delivery, DeliveryError, Link, Order, Receipt, Receiver, Retransmit, Sender};
 use crate::stage::panic_message;
 use crate::{Backoff, BoxError};
+use dapple_sync::sync::limit::Limit;
 
 /// In which order each member sees the messages of one [`Broadcast`] and its clones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -195,7 +196,7 @@ where
         let window = settings.window.clamp(1, WINDOW_MAX);
         let view = View { members: BTreeMap::new(), joined: 0, sent: 0 };
         let shared = Arc::new(Shared { settings, view: Mutex::new(view) });
-        Broadcast { shared, claim: Claim::new(Credits::new(window)) }
+        Broadcast { shared, claim: Claim::new(Limit::new(window)) }
     }
 
     /// Takes a member into the view, in place of one of that name. It gets what is sent from now on. `sink` leads to a

@@ -18,8 +18,9 @@ use tower_service::Service;
 
 use super::inbox::WINDOW;
 use super::message::{Delivery, DeliveryError, Order, Receipt, Session, Settled, is_not_run};
-use crate::operators::credits::{Claim, Credit, Credits};
+use crate::operators::credits::Claim;
 use crate::{Backoff, BoxError};
+use dapple_sync::sync::limit::{Limit, Permit};
 
 /// How often and when a message is sent again.
 #[derive(Clone, Debug)]
@@ -363,7 +364,7 @@ where
     /// Sends to `sink`, which leads to a [`Receiver`](super::Receiver).
     pub fn new(sink: S, settings: Retransmit) -> AtMostOnce<M, S, R> {
         let window = settings.window.clamp(1, WINDOW as usize);
-        AtMostOnce { sink, claim: Claim::new(Credits::new(window)), link: Link::new(settings), message: PhantomData }
+        AtMostOnce { sink, claim: Claim::new(Limit::new(window)), link: Link::new(settings), message: PhantomData }
     }
 }
 
@@ -392,7 +393,7 @@ where
     }
 }
 
-async fn holding<F: Future>(credit: Credit, future: F) -> F::Output {
+async fn holding<F: Future>(credit: Permit, future: F) -> F::Output {
     let _credit = credit;
     future.await
 }

@@ -12,7 +12,7 @@ use dapple_tower::middleware::shedding;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::operators::credits::{Credit, Credits};
+use dapple_sync::sync::limit::{Limit, Permit};
 
 /// Sends without waiting and without a reply: what the sink has no room for, or fails at, is lost and counted.
 ///
@@ -39,7 +39,7 @@ use crate::operators::credits::{Credit, Credits};
 pub struct BestEffort<S> {
     sink: S,
     counts: Arc<Counts>,
-    under_way: Arc<Credits>,
+    under_way: Limit,
 }
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct Counts {
 impl<S> BestEffort<S> {
     /// Sends to `sink`.
     pub fn new(sink: S) -> BestEffort<S> {
-        BestEffort { sink, counts: Arc::default(), under_way: Credits::new(UNDER_WAY_MAX) }
+        BestEffort { sink, counts: Arc::default(), under_way: Limit::new(UNDER_WAY_MAX) }
     }
 
     /// How many the sink has answered without an error.
@@ -74,7 +74,7 @@ impl<S> BestEffort<S> {
         S::Error: 'static,
     {
         let handle = dapple_sched::Handle::try_current();
-        let place = self.under_way.try_take();
+        let place = self.under_way.try_acquire();
         let (Some(handle), Some(place)) = (handle, place) else {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
             return false;
@@ -86,7 +86,7 @@ impl<S> BestEffort<S> {
     }
 }
 
-async fn with<F: Future>(place: Credit, future: F) {
+async fn with<F: Future>(place: Permit, future: F) {
     let _place = place;
     future.await;
 }

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::operators::credits::{Claim, Credit, Credits};
+use crate::operators::credits::Claim;
+use dapple_sync::sync::limit::{Limit, Permit};
 
 /// Keeps at most a window of messages unanswered, so that a slow receiver slows its senders down instead of being swamped.
 ///
@@ -48,7 +49,7 @@ type Grants<R> = Arc<dyn Fn(&R) -> Option<usize> + Send + Sync>;
 impl<S, R> FlowControlled<S, R> {
     /// Sends to `sink`, with at most `window` messages unanswered. With a window of 0 it waits until that is changed.
     pub fn new(sink: S, window: usize) -> FlowControlled<S, R> {
-        FlowControlled { sink, claim: Claim::new(Credits::new(window)), grants: None }
+        FlowControlled { sink, claim: Claim::new(Limit::new(window)), grants: None }
     }
 
     /// Has `grant` look at each response for how large the window is to be from now on; none leaves it as it is. A grant of
@@ -60,7 +61,7 @@ impl<S, R> FlowControlled<S, R> {
 
     /// The window, to be looked at and changed.
     pub fn window(&self) -> Window {
-        Window(self.claim.credits().clone())
+        Window(self.claim.limit().clone())
     }
 }
 
@@ -81,7 +82,7 @@ where
     /// Unless `poll_ready` was ready.
     fn call(&mut self, message: M) -> Self::Future {
         let credit = self.claim.take().expect("`poll_ready` is to be awaited before each `call`");
-        let window = self.claim.credits().clone();
+        let window = self.claim.limit().clone();
         Flowing { future: self.sink.call(message), grants: self.grants.clone(), window, credit: Some(credit) }
     }
 }
@@ -100,13 +101,13 @@ impl<S: fmt::Debug, R> fmt::Debug for FlowControlled<S, R> {
 
 /// How many messages may be unanswered: [`FlowControlled::window`].
 #[derive(Clone)]
-pub struct Window(Arc<Credits>);
+pub struct Window(Limit);
 
 impl Window {
     /// How many may be unanswered.
     #[allow(clippy::len_without_is_empty, reason = "a window is not a container")]
     pub fn len(&self) -> usize {
-        self.0.limit()
+        self.0.max()
     }
 
     /// How many are, with those that are about to be sent.
@@ -116,7 +117,7 @@ impl Window {
 
     /// Changes how many may be. What is under way goes on.
     pub fn set(&self, len: usize) {
-        self.0.set_limit(len);
+        self.0.set_max(len);
     }
 }
 
@@ -132,8 +133,8 @@ pin_project! {
         #[pin]
         future: F,
         grants: Option<Grants<R>>,
-        window: Arc<Credits>,
-        credit: Option<Credit>,
+        window: Limit,
+        credit: Option<Permit>,
     }
 }
 
@@ -145,7 +146,7 @@ impl<R, E, F: Future<Output = Result<R, E>>> Future for Flowing<F, R> {
         let result = ready!(this.future.poll(cx));
         let granted = this.grants.as_ref().zip(result.as_ref().ok()).and_then(|(grant, response)| grant(response));
         if let Some(granted) = granted {
-            this.window.set_limit(granted.max(1));
+            this.window.set_max(granted.max(1));
         }
         this.credit.take();
         Poll::Ready(result)
