@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_io::time::{Instant, timeout};
-use dapple_sync::sync::{OwnedSemaphorePermit, Semaphore};
+use dapple_sync::sync::Semaphore;
+use dapple_sync::sync::limit::{Limit, Permit};
 use hyper::body::Body;
 
 use super::begin::{Opened, begin};
@@ -32,9 +33,7 @@ pub struct Host<B> {
     pub(super) origin: Origin,
     pub(super) config: Arc<Config>,
     pool: Mutex<Swept<B>>,
-    turns: Arc<Semaphore>,
-    /// Requests that wait for their turn.
-    waiting: AtomicUsize,
+    turns: Limit,
     crowd: dapple_sync::sync::Mutex<()>,
     crowd_len: AtomicUsize,
     freed: Semaphore,
@@ -68,7 +67,7 @@ impl<B> Drop for OpenPlace<B> {
 #[derive(Debug)]
 pub struct Turn<B> {
     pub(super) host: Arc<Host<B>>,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit>,
 }
 
 impl<B> Turn<B> {
@@ -114,13 +113,13 @@ impl<B: Send + 'static> Host<B> {
     /// A server to which there is no connection so far.
     pub fn new(origin: Origin, config: Arc<Config>) -> Arc<Host<B>> {
         let each = if origin.scheme == Scheme::Http { 1 } else { STREAMS_MAX };
-        let turns = config.limits.connections_max.saturating_mul(each).min(Semaphore::MAX_PERMITS);
+        let turns = config.limits.connections_max.saturating_mul(each);
+        let turns = Limit::new(turns).waiting_max(config.limits.waiting_max);
         Arc::new(Host {
             origin,
             config,
             pool: Mutex::new(Swept { pool: Pool::default(), is_swept: false, is_crowded: false }),
-            turns: Arc::new(Semaphore::new(turns)),
-            waiting: AtomicUsize::new(0),
+            turns,
             crowd: dapple_sync::sync::Mutex::new(()),
             crowd_len: AtomicUsize::new(0),
             freed: Semaphore::new(0),
@@ -162,9 +161,9 @@ impl<B: Send + 'static> Host<B> {
     ///
     /// [`ConnectError::Busy`]: too many requests wait, or this one has waited for too long.
     pub async fn turn(self: &Arc<Self>) -> Result<Turn<B>, ConnectError> {
-        let permit = match self.turns.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => self.wait_for_turn().await?,
+        let permit = match self.turns.try_acquire() {
+            Some(permit) => permit,
+            None => self.wait(self.turns.acquire()).await?.map_err(|_| self.busy())?,
         };
         Ok(Turn { host: self.clone(), permit: Some(permit) })
     }
@@ -172,14 +171,6 @@ impl<B: Send + 'static> Host<B> {
     /// A turn beyond the limit.
     pub fn extra_turn(self: &Arc<Self>) -> Turn<B> {
         Turn { host: self.clone(), permit: None }
-    }
-
-    async fn wait_for_turn(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, ConnectError> {
-        let waiting = Waiting::new(&self.waiting);
-        if waiting.before >= self.config.limits.waiting_max {
-            return Err(self.busy());
-        }
-        self.wait(self.turns.clone().acquire_owned()).await?.map_err(|_| self.busy())
     }
 
     /// Waits as long as a request may wait.
@@ -422,20 +413,18 @@ impl<B> fmt::Debug for Host<B> {
 }
 
 /// Counts a request as waiting until it is dropped.
-struct Waiting<'a> {
-    count: &'a AtomicUsize,
-    before: usize,
-}
+struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
     fn new(count: &'a AtomicUsize) -> Waiting<'a> {
-        Waiting { before: count.fetch_add(1, Ordering::Relaxed), count }
+        count.fetch_add(1, Ordering::Relaxed);
+        Waiting(count)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
