@@ -165,7 +165,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self
     }
 
-    /// What runs instead of a request that is refused or dropped from the queue (the *drop callback*; Gribble, 7.1), where
+    /// What runs instead of a request that is refused or dropped from the queue (the *drop callback*; the thesis, 7.1), where
     /// the request has nothing of its own. It runs at once, in a color of its own. Without any, the request is dropped at once, and its caller hears of it.
     pub fn on_drop(mut self, run: impl Fn(Req, &Refused) + Send + Sync + 'static) -> Self {
         self.policy.on_drop = Some(Arc::new(run));
