@@ -1,16 +1,16 @@
 //! Accepting connections, for every server.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use dapple_io::Connection;
 use dapple_io::net::{Listener, Peer};
 use dapple_io::time::{Instant, timeout};
+use dapple_sync::task::{First, race};
 use tracing::warn;
 
 use crate::connections::{LINE_MAX, Line, Turn, farewell, pause};
@@ -83,13 +83,13 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         let mut limits = AtLimit::default();
         let mut line = Line::new(self.is_short);
         for count in 1_u64.. {
-            match unless(finishing.as_mut(), self.next(line.len())).await {
-                Ok(Some(accepted)) => {
+            match race(finishing.as_mut(), self.next(line.len())).await {
+                First::Right(Some(accepted)) => {
                     let (stream, peer) = accepted?;
                     self.join(&mut line, stream, peer);
                 }
-                Ok(None) => {}
-                Err(ending) => {
+                First::Right(None) => {}
+                First::Left(ending) => {
                     self.finish(line, ending).await;
                     break;
                 }
@@ -115,7 +115,10 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
                 pause(connections).await;
                 None
             }
-            _ => unless(pin!(pause(connections)), self.listener.accept()).await.ok(),
+            _ => match race(pause(connections), self.listener.accept()).await {
+                First::Left(()) => None,
+                First::Right(accepted) => Some(accepted),
+            },
         }
     }
 
@@ -228,19 +231,6 @@ impl Drop for TurnedAway {
     fn drop(&mut self) {
         TURNED_AWAY.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// The result of `future`, or that of `stop` where that is ready.
-pub(crate) async fn unless<F: Future, S>(
-    mut stop: Pin<&mut impl Future<Output = S>>,
-    future: F,
-) -> Result<F::Output, S> {
-    let mut future = pin!(future);
-    let race = poll_fn(|cx| match stop.as_mut().poll(cx) {
-        Poll::Ready(stopped) => Poll::Ready(Err(stopped)),
-        Poll::Pending => future.as_mut().poll(cx).map(Ok),
-    });
-    race.await
 }
 
 fn words(refusal: Refusal) -> &'static [u8] {

@@ -10,10 +10,10 @@ use std::task::Poll;
 use dapple_io::signal::{SIGINT, SIGTERM, Signal, signal};
 use dapple_io::time::timeout;
 use dapple_sched::Handle;
-use dapple_sync::task::CancellationToken;
+use dapple_sync::task::{CancellationToken, First, race};
 use tracing::{info, warn};
 
-use crate::accept::{Accepting, unless};
+use crate::accept::Accepting;
 use crate::admission::Gate;
 use crate::builder::Serve;
 use crate::connections::Order;
@@ -89,7 +89,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         let accepted = accept_until(accepting, stop).await;
         match &mut signals {
             Some(signals) => {
-                if unless(pin!(any(signals)), shared.finish()).await.is_err() {
+                if let First::Left(()) = race(any(signals), shared.finish()).await {
                     warn!("a second signal: connections are cut");
                 }
             }
@@ -119,9 +119,9 @@ async fn accept_until<L: Listener, H: Host<Connection = L::Connection>>(
 ) -> io::Result<()> {
     let stage = accepting.stage.clone();
     let mut accepting = pin!(accepting.run());
-    match unless(pin!(stop), accepting.as_mut()).await {
-        Ok(accepted) => accepted,
-        Err(()) => {
+    match race(stop, accepting.as_mut()).await {
+        First::Right(accepted) => accepted,
+        First::Left(()) => {
             stage.begin(Ending::Stop);
             accepting.await
         }

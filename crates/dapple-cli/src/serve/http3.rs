@@ -1,13 +1,12 @@
 //! HTTP/3 beside the TLS of a listening socket: the same address and port, by UDP.
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use std::time::Duration;
 
+use dapple::task::{First, race};
 use dapple::time::sleep;
 use dapple::{Color, JoinHandle};
 use http::HeaderValue;
@@ -63,8 +62,7 @@ impl Http3 {
     ) -> JoinHandle<()> {
         let http3 = self.clone();
         Color::DEFAULT.spawn(async move {
-            let bound = unless(stage.finishing(), http3.bound(binding)).await.flatten();
-            let Some(endpoint) = bound else { return };
+            let First::Right(Some(endpoint)) = race(stage.finishing(), http3.bound(binding)).await else { return };
             http3::accept(endpoint, SiteDoor(http3.site.clone()), admission, stage.finishing()).await;
         })
     }
@@ -140,16 +138,6 @@ fn udp_socket(addr: SocketAddr, is_shared: bool) -> io::Result<UdpSocket> {
     socket.set_reuse_port(is_shared)?;
     socket.bind(&addr.into())?;
     Ok(socket.into())
-}
-
-/// The result of `future`, or nothing when `stop` is ready.
-async fn unless<F: Future>(stop: impl Future, future: F) -> Option<F::Output> {
-    let (mut stop, mut future) = (pin!(stop), pin!(future));
-    let race = poll_fn(|cx| match stop.as_mut().poll(cx) {
-        Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending => future.as_mut().poll(cx).map(Some),
-    });
-    race.await
 }
 
 /// How long a client may remember that HTTP/3 is spoken here.

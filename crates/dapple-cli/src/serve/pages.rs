@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dapple::stage::Refused;
-use futures_channel::oneshot;
+use dapple::sync::oneshot;
 
 use super::clock::FRESH_MS;
 use super::disk::FileHandle;

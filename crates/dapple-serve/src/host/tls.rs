@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::accept::unless;
 use crate::connections::farewell;
 use dapple_io::net::TcpStream;
 use dapple_io::time::sleep;
 use dapple_sched::{Closed, Handle};
+use dapple_sync::task::{First, race};
 use dapple_tls::{self as tls, CertificateFiles, Certificates, TlsAcceptor, TlsStream};
 use tracing::debug;
 
@@ -94,7 +94,8 @@ impl Tls {
         link: &Link,
     ) -> Option<TlsStream<TcpStream>> {
         let handshake = within(self.acceptor.accept_or_return(stream, HANDSHAKE_MAX), handle.map(Handle::closing));
-        match unless(pin!(link.unwanted()), handshake).await.ok()?? {
+        let First::Right(accepted) = race(link.unwanted(), handshake).await else { return None };
+        match accepted? {
             Ok(stream) => Some(stream),
             Err((tls::Error::NotTls { first_bytes }, stream)) if is_http(&first_bytes) => {
                 farewell(stream, PLAIN, u64::MAX).await;

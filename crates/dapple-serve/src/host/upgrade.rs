@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::thread;
 
-use futures_channel::oneshot;
+use dapple_sync::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::handover::Successor;

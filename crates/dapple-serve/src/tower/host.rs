@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dapple_io::Connection;
 use dapple_io::net::Peer;
 #[cfg(feature = "tls")]
+use dapple_sync::task::{First, race};
+#[cfg(feature = "tls")]
 use tracing::debug;
 
 use super::{Arrival, Context, Tower, turn_away};
-#[cfg(feature = "tls")]
-use crate::accept::unless;
 use crate::connections::{Holder as _, Order};
 use crate::host::{Host, Place, Stage};
 use crate::request::Held;
@@ -45,10 +45,10 @@ impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
         if let Some(acceptor) = self.tls.clone() {
             let limit = self.shared.options.header_timeout;
             drop(dapple_sched::spawn_balanced(async move {
-                match unless(std::pin::pin!(link.unwanted()), acceptor.accept(stream, limit)).await {
-                    Ok(Ok(stream)) => tower.serve(stream).await,
-                    Ok(Err(error)) => debug!(%error, "a handshake of TLS failed"),
-                    Err(()) => debug!("a handshake of TLS was ended, as there was no room"),
+                match race(link.unwanted(), acceptor.accept(stream, limit)).await {
+                    First::Right(Ok(stream)) => tower.serve(stream).await,
+                    First::Right(Err(error)) => debug!(%error, "a handshake of TLS failed"),
+                    First::Left(()) => debug!("a handshake of TLS was ended, as there was no room"),
                 }
             }));
             return;

@@ -1,14 +1,14 @@
 //! Connections that come in by QUIC.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use dapple_io::time::timeout;
+use dapple_sync::task::{First, race};
 use quinn::{Connecting, Connection, Endpoint, Incoming};
 use tracing::debug;
 
@@ -24,7 +24,7 @@ pub trait Door: Send + Sync + 'static {
 pub async fn accept(endpoint: Endpoint, door: impl Door, admission: Arc<Admission>, finishing: impl Future) {
     let mut finishing = pin!(finishing);
     let under_way = Arc::new(AtomicUsize::new(0));
-    while let Some(Some(incoming)) = unless(finishing.as_mut(), endpoint.accept()).await {
+    while let First::Right(Some(incoming)) = race(finishing.as_mut(), endpoint.accept()).await {
         take(incoming, &door, &admission, &under_way);
     }
     // Clients that come from now on are told so, and use TCP.
@@ -80,16 +80,6 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// The result of `future`, or nothing when `stop` is ready.
-async fn unless<F: Future>(mut stop: Pin<&mut impl Future>, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let race = poll_fn(|cx| match stop.as_mut().poll(cx) {
-        Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending => future.as_mut().poll(cx).map(Some),
-    });
-    race.await
 }
 
 /// With so many handshakes under way, new clients have to prove their address first.
