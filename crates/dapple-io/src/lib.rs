@@ -46,6 +46,7 @@ pub mod blocking;
 pub mod companion;
 mod descriptors;
 mod driver;
+pub mod dump;
 pub mod event;
 pub mod fs;
 #[cfg(feature = "dns")]
@@ -85,6 +86,7 @@ pub fn runtime_builder() -> dapple_sched::Builder {
 /// Like [`runtime_builder`], with the driver's limits set by the program.
 pub fn runtime_builder_with(config: Config) -> dapple_sched::Builder {
     dapple_sched::Runtime::builder().driver(move |workers| {
+        dump::from_environment()?;
         let driver: std::sync::Arc<dyn dapple_sched::Driver> = EpollDriver::with_config(workers, config)?;
         Ok(driver)
     })

@@ -74,7 +74,7 @@ pub use dapple_io::hickory_rt;
 #[doc(inline)]
 pub use dapple_io::hyper_rt;
 pub use dapple_io::{ClockDump, Config, Connection, EpollDriver};
-pub use dapple_io::{blocking, companion, event, fs, net, pipe, process, signal, time};
+pub use dapple_io::{blocking, companion, dump, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
 pub use dapple_sched::{

@@ -4,6 +4,7 @@
 //! Imports from below: `sync`, `memory`, `color`. This file and `shared` put a runtime together out of parts of nearly all modules, and
 //! import those. Begin with the table in `shared`; then read `context`.
 
+mod all;
 pub(crate) mod block_on;
 pub(crate) mod closing;
 pub(crate) mod context;

@@ -55,6 +55,44 @@ fn it_burns_what_it_is_asked_for() {
     assert_eq!(ask(&mut client, "/").expect("it answers").0, 200);
 }
 
+/// Also while its only worker is in a handler that never awaits.
+#[test]
+fn it_says_by_a_signal_what_it_does() {
+    let mut command = Command::new(executable("spin_server"));
+    command.args(["--port", "0", "--workers", "1", "--no-admission"]).env("DAPPLE_DUMP", "SIGQUIT");
+    command.stderr(std::process::Stdio::piped());
+    let mut server = Example::run("spin_server", command);
+    let mut said = BufReader::new(server.child.stderr.take().unwrap());
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "/").expect("it answers").0, 200);
+    client.write_all(b"GET /?us=3000000 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    for _ in 0..2 {
+        kill_process(Pid::from_child(&server.child), Signal::QUIT).unwrap();
+        let mut lines = Vec::new();
+        while lines.len() < 3 {
+            let mut line = String::new();
+            assert!(said.read_line(&mut line).unwrap() > 0, "it has ended after {lines:?}");
+            // Lines before the first are what was left of another dump.
+            if !lines.is_empty() || line == "dapple: dump of all runtimes (1), by SIGQUIT\n" {
+                lines.push(line);
+            }
+        }
+        assert!(lines[1].starts_with("runtime 1: 1 workers, ") && lines[2].starts_with("worker 0: "), "{lines:?}");
+    }
+    assert_eq!(reply(&mut client).expect("it goes on").0, 200);
+}
+
+#[test]
+fn a_dump_by_no_signal_is_refused_in_a_sentence() {
+    let mut command = Command::new(executable("spin_server"));
+    let output = command.args(["--port", "0"]).env("DAPPLE_DUMP", "SIGNOPE").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("DAPPLE_DUMP is \"SIGNOPE\": set it to a signal such as SIGQUIT"),
+        "{said}"
+    );
+}
+
 #[test]
 fn requests_say_their_class() {
     let server = start(&["--workers", "1"]);
