@@ -244,6 +244,9 @@ mod remote_page {}
 #[doc = include_str!("../../../docs/serving.md")]
 mod serving_page {}
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/observability.md")]
+mod observability_page {}
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/stages.md")]
 mod stages_page {}
 
