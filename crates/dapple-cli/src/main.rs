@@ -19,7 +19,6 @@ mod observe;
 mod proxy;
 mod serve;
 mod server;
-mod sign;
 mod stage_host;
 
 /// Network services on every core, written as if there were one.
@@ -35,8 +34,8 @@ enum Command {
     Serve(Box<serve::Args>),
     Proxy(Box<proxy::Args>),
     StageHost(Box<stage_host::Args>),
-    Sign(Box<sign::Args>),
-    SignClient(Box<sign::ClientArgs>),
+    Sign(Box<dapple_sign::Args>),
+    SignClient(Box<dapple_sign::ClientArgs>),
 }
 
 /// Exit codes: 0 when all went well, 2 for a command line (clap's code) or a configuration that makes no sense, 1 for the rest.
@@ -65,11 +64,11 @@ fn main() -> ExitCode {
             Err(error @ HostError::Options(_)) => fail(&error, EXIT_MISUSE),
             Err(error) => fail(&error, 1),
         },
-        Command::Sign(args) => match sign::run(args) {
+        Command::Sign(args) => match dapple_sign::run(args) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },
-        Command::SignClient(args) => match sign::run_client(args) {
+        Command::SignClient(args) => match dapple_sign::run_client(args) {
             Ok(code) => code,
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use dapple::stage::remote::{Discovery, HostError, HostOptions, host_run};
 use dapple::tls::CertificateFiles;
+use dapple_sign::HostArgs;
 
 use crate::config::{number, socket_addr};
-use crate::sign::HostArgs;
 
 /// Host stages, for other processes and machines over HTTP/2.
 ///

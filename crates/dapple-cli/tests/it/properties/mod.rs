@@ -9,7 +9,7 @@ mod sign;
 mod upstream;
 
 #[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
-#[path = "../../../src/sign/frame.rs"]
+#[path = "../../../../dapple-sign/src/frame.rs"]
 mod frame;
 #[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
 #[path = "../../../src/serve/path.rs"]

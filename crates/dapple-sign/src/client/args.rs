@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::{host_and_port, number, seconds};
+use crate::values::{host_and_port, number, seconds};
 
 /// Send tasks to `dapple sign` in a closed loop, and measure throughput and latency.
 ///
 /// Each answer is followed by the next task, so that P tasks are in flight all the time. Where a server refuses, the task's place rests for as long
 /// as the server says. With several servers, connections are spread over them; those of a server that dies go to the others, and back.
 #[derive(Debug, clap::Args)]
-pub(crate) struct ClientArgs {
+pub struct ClientArgs {
     /// Where the server is; may be given several times
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", value_parser = host_and_port)]
     pub(super) addr: Vec<(String, u16)>,

@@ -1,6 +1,8 @@
 //! `dapple sign` and `dapple sign-client`: the SignServer of S. Gribble's dissertation (Berkeley, 2000; section 4.4 and Appendix A), built
 //! four times on the design framework, and the client that measures it.
 
+#![forbid(unsafe_code)]
+
 mod answer;
 mod args;
 mod budget;
@@ -14,8 +16,10 @@ mod host;
 mod log;
 mod server;
 mod signer;
+mod values;
 
-pub(crate) use self::args::Args;
-pub(crate) use self::client::{ClientArgs, run as run_client};
-pub(crate) use self::host::HostArgs;
-pub(crate) use self::server::run;
+pub use self::args::Args;
+pub use self::client::{ClientArgs, run as run_client};
+pub use self::error::SignError;
+pub use self::host::HostArgs;
+pub use self::server::run;

@@ -4,11 +4,11 @@ use std::convert::Infallible;
 
 use dapple::stage::{PipelineError, Refused, StageError};
 
-use crate::sign::log::LogError;
+use crate::log::LogError;
 
 /// Why a task was not signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::sign) enum Failure {
+pub(crate) enum Failure {
     /// Nothing was done; it may be tried again.
     Refused(Refused),
     /// It could not be done, in the words of the last field.
@@ -17,7 +17,7 @@ pub(in crate::sign) enum Failure {
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sign) enum Kind {
+pub(crate) enum Kind {
     /// There is no room in the log. Nothing of the task was kept.
     LogFull = 1,
     /// The log cannot be written.

@@ -48,7 +48,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sign::frame::{DIGEST_LEN, ErrorCode, Malformed};
+    use crate::frame::{DIGEST_LEN, ErrorCode, Malformed};
 
     fn all() -> Vec<Frame> {
         let signed = Signed { sequence: 7, first: [1; DIGEST_LEN], second: [2; DIGEST_LEN] };

@@ -21,15 +21,15 @@ use super::error::SignError;
 use super::frame::{ErrorCode, Frame};
 use super::log::Log;
 use super::signer::{Backing, Parts, Signer};
-use crate::server::{Wanted, listen};
 use dapple::task::{First, race};
+use dapple_serve::host::{Wanted, listen};
 
 /// Serves until SIGTERM or SIGINT; then all tasks that were accepted are answered. A second signal ends it at once.
 ///
 /// # Errors
 ///
 /// What kept the server from starting.
-pub(crate) fn run(args: &Args) -> Result<(), SignError> {
+pub fn run(args: &Args) -> Result<(), SignError> {
     if let Some(misuse) = args.misuse() {
         return Err(SignError::Misuse(misuse));
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use dapple::time::{sleep, sleep_until};
 
-pub(crate) use self::args::ClientArgs;
+pub use self::args::ClientArgs;
 use self::connection::{Plan, connect, drive, shown};
 use self::tally::Tally;
 use super::digest::Secrets;
@@ -26,7 +26,7 @@ use dapple::task::{First, race};
 /// # Errors
 ///
 /// The command line makes no sense, or no server is there.
-pub(crate) fn run(args: &ClientArgs) -> Result<ExitCode, SignError> {
+pub fn run(args: &ClientArgs) -> Result<ExitCode, SignError> {
     let secrets = match args.verifies() {
         true => Some(Secrets::read(args.first_secret.as_deref(), args.second_secret.as_deref())?),
         false => None,

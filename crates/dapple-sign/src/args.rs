@@ -6,13 +6,13 @@ use std::time::Duration;
 use dapple::stage::remote::Discovery;
 
 use super::budget::needed;
-use crate::config::{host_and_port, number, seconds};
+use crate::values::{host_and_port, number, seconds};
 
 /// Sign tasks with two secrets and log them: the SignServer of Gribble's thesis, in its four structures.
 ///
 /// `dapple sign-client` sends tasks. The protocol is in docs/sign.md.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// How the service is built: a thread for each task; all behind one queue; three stages; replicas of these stages
     #[arg(long, value_enum)]
     pub(super) variant: Variant,

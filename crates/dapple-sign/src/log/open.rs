@@ -14,7 +14,7 @@ use super::{Log, Shared, Tail, Waiting};
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
+pub enum OpenError {
     #[error("there is no folder for the log {0}; make it with `mkdir -p`, or choose another file")]
     NoFolder(String),
     #[error("the log {0} cannot be opened: {1}; choose another file")]
@@ -34,7 +34,7 @@ impl Log {
     /// # Errors
     ///
     /// There can be no log there.
-    pub(in crate::sign) fn open(path: &Path, is_durable: bool, len_max: u64) -> Result<Log, OpenError> {
+    pub(crate) fn open(path: &Path, is_durable: bool, len_max: u64) -> Result<Log, OpenError> {
         let name = path.display().to_string();
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => OpenError::NoFolder(name.clone()),

@@ -12,10 +12,10 @@ use dapple::time::{sleep, timeout, timeout_at};
 
 use super::GRACE;
 use super::tally::Tally;
-use crate::sign::digest::Secrets;
-use crate::sign::frame::{Frame, REPLY_BYTES_MAX, Signed, VERSION};
-use crate::sign::frames::{End, Frames};
-use crate::sign::signer::Kind;
+use crate::digest::Secrets;
+use crate::frame::{Frame, REPLY_BYTES_MAX, Signed, VERSION};
+use crate::frames::{End, Frames};
+use crate::signer::Kind;
 
 /// What all connections are to do.
 pub(super) struct Plan {

@@ -7,8 +7,8 @@ use dapple::Color;
 use dapple::stage::Stage;
 
 use super::{Parts, Signed, Task};
-use crate::sign::args::Args;
-use crate::sign::log::{Entry, LogError};
+use crate::args::Args;
+use crate::log::{Entry, LogError};
 
 pub(super) fn stage(args: &Args, parts: Parts) -> Stage<Task, Signed, LogError> {
     let builder = Stage::builder("sign").queue_len_max(args.queue()).width(args.width()).color(Color::new()).shed();

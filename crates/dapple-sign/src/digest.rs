@@ -51,7 +51,7 @@ impl fmt::Debug for Secrets {
 
 /// Why there is no secret.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SecretError {
+pub enum SecretError {
     #[error("the secret {0} cannot be read: {1}")]
     Read(String, #[source] io::Error),
     #[error("the secret {0} is empty; write at least one byte into it, for example with `openssl rand -out {0} 16`")]

@@ -13,11 +13,11 @@ use dapple::stage::{Reason, Refused};
 use dapple::sync::oneshot;
 
 use super::{Failure, Kind, Parts, Signed, Task};
-use crate::sign::log::Entry;
+use crate::log::Entry;
 
 /// The threads. Clones are the same ones; they end when all clones are gone, and they have nothing to do.
 #[derive(Clone, Debug)]
-pub(in crate::sign) struct Threads(Arc<Shared>);
+pub(crate) struct Threads(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {

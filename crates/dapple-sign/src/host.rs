@@ -17,12 +17,12 @@ use super::digest::{Secrets, warn_of_published};
 use super::frame::Signed;
 use super::log::{Log, LogError, OpenError};
 use super::signer::{Failure, Hashed, Logged, Pipelined, STAGE, Task, around, log_stage};
-use crate::config::number;
+use crate::values::number;
 
 /// What the command line of `dapple stage-host` says of the stage `sign`.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of the stage `sign`")]
-pub(crate) struct HostArgs {
+pub struct HostArgs {
     /// The file to which 128 bytes are appended for each task; it goes on where a log is there already. Without it there is no stage
     /// `sign`
     #[arg(long, value_name = "FILE")]
@@ -61,12 +61,7 @@ impl HostArgs {
     /// # Errors
     ///
     /// There is no log, or it cannot be opened; a secret cannot be read; options for a stage that is not to run.
-    pub(crate) fn register(
-        &self,
-        host: HostBuilder,
-        stages: &[String],
-        take_over: bool,
-    ) -> Result<HostBuilder, HostError> {
+    pub fn register(&self, host: HostBuilder, stages: &[String], take_over: bool) -> Result<HostBuilder, HostError> {
         let is_named = stages.iter().any(|name| name == STAGE);
         if !is_named && (!stages.is_empty() || self.sign_log.is_none()) {
             return match self.given() {
@@ -96,7 +91,7 @@ impl HostArgs {
     }
 
     /// Registers the stage to be listed, not to be run.
-    pub(crate) fn register_to_list(&self, host: HostBuilder) -> HostBuilder {
+    pub fn register_to_list(&self, host: HostBuilder) -> HostBuilder {
         host.register_fn(STAGE, async |_: Task| Err::<Signed, BoxError>(closed().into()))
     }
 

@@ -4,30 +4,38 @@ use std::io;
 
 use super::digest::SecretError;
 use super::log::OpenError;
-use crate::server::ListenError;
+use dapple_serve::host::ListenError;
 
 /// Why the server or the client does not run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SignError {
+#[non_exhaustive]
+pub enum SignError {
+    /// Options that make no sense.
     #[error("{0}")]
     Misuse(String),
+    /// A secret cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretError),
+    /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] OpenError),
+    /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The graph cannot be written.
     #[error("{0}")]
     Graph(#[source] io::Error),
+    /// Threads or descriptors are missing.
     #[error("the server cannot start: {0}")]
     Runtime(#[source] io::Error),
+    /// The client has found a fault.
     #[error("{0}")]
     Client(String),
 }
 
 impl SignError {
     /// Whether the command line makes no sense.
-    pub(crate) fn is_misuse(&self) -> bool {
+    pub fn is_misuse(&self) -> bool {
         matches!(self, SignError::Misuse(_))
     }
 }

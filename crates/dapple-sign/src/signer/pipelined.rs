@@ -11,25 +11,25 @@ use dapple::blocking::spawn_blocking;
 use dapple::stage::{Pipeline, Stage, StageBuilder};
 
 use super::{Parts, Signed, Task};
-use crate::sign::args::Args;
-use crate::sign::digest::Secrets;
-use crate::sign::frame::Digest;
-use crate::sign::log::{Entry, Log, LogError};
+use crate::args::Args;
+use crate::digest::Secrets;
+use crate::frame::Digest;
+use crate::log::{Entry, Log, LogError};
 
 /// The three stages.
-pub(in crate::sign) type Pipelined =
+pub(crate) type Pipelined =
     Pipeline<Task, Hashed, Infallible, Pipeline<Hashed, Logged, LogError, Stage<Logged, Signed>>>;
 
 /// A task with its first digest.
 #[derive(Debug)]
-pub(in crate::sign) struct Hashed {
+pub(crate) struct Hashed {
     entry: Entry,
     body: Bytes,
 }
 
 /// A task that is in the log.
 #[derive(Debug)]
-pub(in crate::sign) struct Logged {
+pub(crate) struct Logged {
     sequence: u64,
     first: Digest,
     body: Bytes,
@@ -41,7 +41,7 @@ pub(super) fn pipeline(args: &Args, parts: &Parts) -> Pipelined {
 }
 
 /// The stage that logs, in the order of its queue.
-pub(in crate::sign) fn log_stage(batch: usize, log: Log) -> Stage<Hashed, Logged, LogError> {
+pub(crate) fn log_stage(batch: usize, log: Log) -> Stage<Hashed, Logged, LogError> {
     let builder = Stage::builder("log").queue_len_max(BETWEEN_LEN_MAX.max(batch)).width(1).color(Color::new());
     builder.wrap_cohorts(batch, move |tasks: Vec<Hashed>| {
         let (log, entries) = (log.clone(), tasks.iter().map(|task| task.entry).collect::<Vec<_>>());
@@ -59,7 +59,7 @@ pub(in crate::sign) fn log_stage(batch: usize, log: Log) -> Stage<Hashed, Logged
 }
 
 /// The two stages of the digests, around that of the log.
-pub(in crate::sign) fn around(
+pub(crate) fn around(
     first: StageBuilder<Task>,
     log: &Stage<Hashed, Logged, LogError>,
     second: impl Into<String>,

@@ -15,11 +15,11 @@ use dapple::stage::{Backoff, BoxError, Reason, Refused, Stage};
 use dapple::time::sleep;
 
 use super::{Failure, Kind, STAGE, Signed, Task};
-use crate::sign::args::Args;
+use crate::args::Args;
 
 /// All hosts. Clones are the same ones.
 #[derive(Clone, Debug)]
-pub(in crate::sign) struct Hosts(Stage<Task, Signed, BoxError>);
+pub(crate) struct Hosts(Stage<Task, Signed, BoxError>);
 
 impl Hosts {
     pub(super) fn new(args: &Args, hosts: &Discovery) -> Hosts {

@@ -1,15 +1,15 @@
 //! One record of the log: 128 bytes, as in the thesis, that can be checked by themselves.
 
-use crate::sign::digest::checksum;
-use crate::sign::frame::{DIGEST_LEN, Digest};
+use crate::digest::checksum;
+use crate::frame::{DIGEST_LEN, Digest};
 
 /// What is known of a task when it is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sign) struct Entry {
+pub(crate) struct Entry {
     /// The number that its client gave it.
-    pub(in crate::sign) id: u64,
+    pub(crate) id: u64,
     /// Its first digest.
-    pub(in crate::sign) digest: Digest,
+    pub(crate) digest: Digest,
 }
 
 /// Appends the record of an entry: what it is, its place in the log, the time (microseconds since 1970), the client's number, the

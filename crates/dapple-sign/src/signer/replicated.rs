@@ -10,12 +10,12 @@ use dapple::stage::{PipelineError, Replicated, Replication, Stage, StageError};
 
 use super::pipelined::{Pipelined, around, log_stage};
 use super::{Failure, Parts, Signed, Task};
-use crate::sign::args::Args;
-use crate::sign::log::LogError;
+use crate::args::Args;
+use crate::log::LogError;
 
 /// All replicas. Clones are the same ones.
 #[derive(Clone, Debug)]
-pub(in crate::sign) struct Replicas {
+pub(crate) struct Replicas {
     front: Replicated<Task, Signed, Error>,
     pipelines: Vec<Pipelined>,
 }

@@ -50,7 +50,7 @@ mod tests {
     use bytes::Bytes;
     use dapple::stage::remote::Encoding;
 
-    use crate::sign::signer::Task;
+    use crate::signer::Task;
 
     #[test]
     fn a_task_comes_out_as_it_went_in_and_takes_little_more_than_its_bytes() {
