@@ -110,7 +110,7 @@ impl<V: HttpService> Handler for Tower<V> {
         let source = (body.len() != Some(0)).then(|| body.detach()).flatten().map(Source::Engine);
         // In memory of its own, that of a connection which rests is small.
         let answered = Box::pin(request::answer(self.another(), parts, source, &self.0.context)).await;
-        reply::of(answered).await
+        reply::of(answered, request.method == Method::HEAD).await
     }
 
     fn answer_stream(

@@ -16,7 +16,7 @@ use crate::http::{Body, BodyStream, Reply};
 use crate::request::{self, Answered};
 
 /// The reply, with what the engine decides about left to it: framing and the connection.
-pub(super) async fn of<B>(answered: Answered<B>) -> Reply
+pub(super) async fn of<B>(answered: Answered<B>, is_head: bool) -> Reply
 where
     B: HttpBody<Data: bytes::Buf + Send, Error: Into<BoxError>> + Send + 'static,
 {
@@ -29,12 +29,14 @@ where
     let mut headers = parts.headers;
     let ends = |value: &HeaderValue| value.as_bytes().split(|byte| *byte == b',').any(is_close);
     let close = is_left || headers.get_all(CONNECTION).iter().any(ends);
-    let content_len = headers.remove(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+    let said_len = headers.remove(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
     for name in [CONNECTION, TRANSFER_ENCODING] {
         headers.remove(name);
     }
     let body = if body.is_end_stream() { Body::Empty } else { begun(body).await };
-    Reply { content_len, close, ..Reply::new(parts.status, headers, body) }
+    // What the service says counts where there is no body to be measured. A reply that is shorter than it says would take the next for its end.
+    let is_said = is_head || parts.status == StatusCode::NOT_MODIFIED || body.len().is_none();
+    Reply { content_len: said_len.filter(|_| is_said), close, ..Reply::new(parts.status, headers, body) }
 }
 
 /// A reply of the server's own.

@@ -4,6 +4,31 @@ use std::io::Write;
 
 use crate::support::{ask, connect, end, get, outside, reply, rest};
 
+/// A service that says a length that its body does not have: the client gets the body's, and the connection goes on.
+#[test]
+fn the_length_of_a_reply_is_that_of_its_body() {
+    let runtime = dapple::builder().workers(2).build().unwrap();
+    let addr = runtime.block_on(async {
+        let listener = dapple::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(async |request: http::Request<dapple::serve::Body>| {
+            let body = if request.uri().path() == "/empty" { "" } else { "hello" };
+            http::Response::builder().header("content-length", "10").body(body.to_owned())
+        });
+        drop(dapple::spawn(async move { dapple::serve(listener, service).no_admission().await }));
+        addr
+    });
+    let mut client = connect(addr);
+    for path in ["/", "/empty", "/"] {
+        let body = if path == "/empty" { "" } else { "hello" };
+        assert_eq!(ask(&mut client, path).1, body);
+    }
+    // Where there is no body on the wire, only the service knows.
+    client.write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    assert!(rest(&mut client).contains("content-length: 10\r\n"));
+    runtime.shutdown(crate::support::LIMIT);
+}
+
 #[test]
 fn large_heads_are_refused() {
     let (runtime, server) = outside!(server => server.header_bytes_max(16 << 10));

@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 
 use super::detached::Rest;
 use super::workspace::Lease;
+use crate::http::Handler;
 
 /// What was read ahead, a little at most: then the end of the client is not looked for any more.
 pub(super) struct Ahead {
@@ -18,11 +19,19 @@ impl Ahead {
     }
 
     /// Ready when the client has ended its direction, or the connection is broken. Where nothing comes it holds no memory.
-    pub(super) fn poll_end<S: dapple_io::Connection>(&mut self, stream: &S, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_end<S: dapple_io::Connection>(
+        &mut self,
+        stream: &S,
+        handler: &impl Handler,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         while self.is_looking {
             let work = self.work.get_or_insert_with(Lease::take);
             match work.poll_fill(stream, LEN_MAX, cx) {
-                Poll::Ready(Ok(1..)) => self.is_looking = work.input().len() < LEN_MAX,
+                Poll::Ready(Ok(1..)) => {
+                    handler.after_read(stream);
+                    self.is_looking = work.input().len() < LEN_MAX;
+                }
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => {
                     self.work.take_if(|work| work.input().is_empty());

@@ -77,7 +77,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
             if let Poll::Ready(reply) = reply {
                 return Poll::Ready(Ok(reply));
             }
-            if ahead.as_mut().is_some_and(|ahead| ahead.poll_end(stream, cx).is_ready()) {
+            if ahead.as_mut().is_some_and(|ahead| ahead.poll_end(stream, handler, cx).is_ready()) {
                 return Poll::Ready(Err(Failure::Gone));
             }
             write_meanwhile(stream, out, cx).map(|_| Err(Failure::Gone))
