@@ -29,6 +29,41 @@ fn the_length_of_a_reply_is_that_of_its_body() {
     runtime.shutdown(crate::support::LIMIT);
 }
 
+/// A client that waits to be told to send its body.
+#[test]
+fn a_body_that_is_announced_is_asked_for_when_it_is_read() {
+    let (runtime, server) = outside!();
+    let mut client = connect(server.addr);
+    client.write_all(b"POST /read HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").unwrap();
+    assert!(reply(&mut client).0.starts_with("HTTP/1.1 100 Continue\r\n"));
+    client.write_all(b"hello").unwrap();
+    assert_eq!(reply(&mut client).1, "5 bytes");
+    assert_eq!(ask(&mut client, "/hello").1, "hello", "the connection goes on");
+    // Answered without a look at it: the client may send it or not, so that the next request's beginning is not known.
+    client.write_all(b"POST /hello HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").unwrap();
+    let (head, body) = reply(&mut client);
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("connection: close") && body == "hello", "{head}");
+    assert_eq!(rest(&mut client), "");
+    end(runtime, server);
+}
+
+/// By HTTP/1.0 a reply of unknown length ends with its connection, and one of known length does not, where the client wants that.
+#[test]
+fn old_clients_are_served() {
+    let (runtime, server) = outside!();
+    let mut client = connect(server.addr);
+    client.write_all(b"GET /hello HTTP/1.0\r\nconnection: keep-alive\r\n\r\n").unwrap();
+    let (head, body) = reply(&mut client);
+    assert!(head.contains("connection: keep-alive") && body == "hello", "{head}");
+    client.write_all(b"POST /echo HTTP/1.0\r\ncontent-length: 5\r\n\r\nhello").unwrap();
+    let all = rest(&mut client);
+    assert!(
+        all.contains("connection: close") && !all.contains("transfer-encoding") && all.ends_with("\r\n\r\nhello"),
+        "{all}"
+    );
+    end(runtime, server);
+}
+
 #[test]
 fn large_heads_are_refused() {
     let (runtime, server) = outside!(server => server.header_bytes_max(16 << 10));
