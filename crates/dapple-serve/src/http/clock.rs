@@ -6,10 +6,10 @@
 //!
 //! | the last beat was | a reader |
 //! |---|---|
-//! | up to [`BEAT_MAX_MS`] ago | subtracts what was left out so far |
+//! | up to `BEAT_MAX_MS` ago | subtracts what was left out so far |
 //! | longer ago | adds what is beyond that to what is left out, if nobody else just does, and notes the time as a beat |
 //!
-//! The clock never goes back: it has shown no more than the last beat and [`BEAT_MAX_MS`].
+//! The clock never goes back: it has shown no more than the last beat and `BEAT_MAX_MS`.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
