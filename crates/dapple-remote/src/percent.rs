@@ -1,38 +1,25 @@
 //! Names of stages in paths.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 use super::wire::STAGES;
 
-/// The path of a stage. What is no letter, digit or one of `-._~` is escaped.
+/// The path of a stage. All but letters, digits and `-._~` are escaped.
 pub(crate) fn path_of(name: &str) -> String {
-    let mut path = STAGES.to_owned();
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    path
+    format!("{STAGES}{}", utf8_percent_encode(name, ESCAPED))
 }
 
-/// The name in the last part of a path.
+/// The name in the last part of a path; `None` where an escape is none, or the bytes are no text.
 pub(crate) fn name_in(part: &str) -> Option<String> {
-    let bytes = part.as_bytes();
-    let mut name = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at] == b'%' {
-            let digits =
-                part.get(at + 1..at + 3).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-            name.push(u8::from_str_radix(digits, 16).ok()?);
-            at += 3;
-        } else {
-            name.push(bytes[at]);
-            at += 1;
-        }
+    // The library leaves what is no escape as it is; a path of ours has none such.
+    let is_escape = |after: &str| after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
+    if !part.split('%').skip(1).all(is_escape) {
+        return None;
     }
-    String::from_utf8(name).ok()
+    percent_decode_str(part).decode_utf8().ok().map(|name| name.into_owned())
 }
+
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[cfg(test)]
 mod tests {
