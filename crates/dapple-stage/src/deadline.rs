@@ -10,7 +10,7 @@ use dapple_sched::{Callback, Color, Handle};
 use crate::{Reason, Refused};
 
 /// Posts a callback that is to begin before `deadline`. If its turn has not come by then, it is dropped at that time, with all
-/// that it holds, and `instead` is called (S. Gribble's dissertation, section 7.1).
+/// that it holds, and `instead` is called (proposed in the thesis, section 7.1).
 ///
 /// Exactly one of the two is called, unless the runtime shuts down before. The closure is dropped where the deadline is
 /// noticed, in a color of its own and not in `color`, which is busy: that is what frees its state at once.
