@@ -1,0 +1,158 @@
+//! The traits that an engine implements, and the engines.
+//!
+//! An engine holds bytes. Versions, conditions, expiry, checksums, caching, queues and deadlines are the store's. All
+//! methods may block: the store calls them in the blocking pool, never on a worker.
+
+mod memory;
+
+use std::ops::Bound;
+
+use crate::Durability;
+
+pub use memory::{Memory, MemoryPartition};
+
+/// The place where partitions are kept, such as a directory.
+pub trait Engine: Send + Sync + 'static {
+    /// An open partition of this engine.
+    type Partition: Partition;
+
+    /// The durabilities that tables may have, the strongest first. Others are refused when a table is created.
+    const DURABILITIES: &'static [Durability];
+
+    /// Opens a partition, and makes it if it is not there. The store opens each place once.
+    ///
+    /// # Errors
+    /// [`Failure`], which names the file that is damaged, in use or cannot be read.
+    fn open(&self, place: Place) -> Result<Self::Partition, Failure>;
+}
+
+/// A map from table and key to bytes, in the order of the keys, that changes by atomic commits.
+///
+/// At most one `commit` or `recover` runs at a time; the other methods may run beside it, and see all of a commit or
+/// nothing of it.
+pub trait Partition: Send + Sync + 'static {
+    /// The bytes of one key.
+    ///
+    /// # Errors
+    /// The partition cannot be read.
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
+
+    /// The first `limit` entries of a range of keys, in order.
+    ///
+    /// # Errors
+    /// The partition cannot be read.
+    fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure>;
+
+    /// The number of keys of a table.
+    ///
+    /// # Errors
+    /// The partition cannot be read.
+    fn len(&self, table: TableId) -> Result<u64, Failure>;
+
+    /// The tables that have data here.
+    ///
+    /// # Errors
+    /// The partition cannot be read.
+    fn tables(&self) -> Result<Vec<TableId>, Failure>;
+
+    /// Applies all changes or none. When it returns, they have the durability of the partition.
+    ///
+    /// # Errors
+    /// [`Failure::Full`] if there was no room; the store then calls [`recover`](Self::recover). Any other failure stops
+    /// the partition's writes.
+    fn commit(&self, changes: &[Change]) -> Result<(), Failure>;
+
+    /// Makes the partition usable after a failed commit, which is then in it as a whole or not at all.
+    ///
+    /// # Errors
+    /// The partition stays unusable for now.
+    fn recover(&self) -> Result<(), Failure>;
+
+    /// Reads all that there is and checks it. Slow: the cost grows with the data.
+    ///
+    /// # Errors
+    /// [`Failure::Corrupt`] names the file.
+    fn verify(&self) -> Result<(), Failure>;
+}
+
+/// The bounds of a range of keys.
+pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// A key and its bytes.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// The number of a table. The store never uses a number twice; 0 holds its own data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u64);
+
+/// The part of a store that a partition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The names and properties of the tables. It is as durable as the engine can make it.
+    Catalog,
+    /// One partition of the tables that have this durability.
+    Partition {
+        /// The durability of all its tables.
+        durability: Durability,
+        /// Its index, less than the number of partitions.
+        index: u32,
+    },
+}
+
+/// One part of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Sets the bytes of a key.
+    Put(TableId, Vec<u8>, Vec<u8>),
+    /// Removes a key, if it is there.
+    Remove(TableId, Vec<u8>),
+    /// Removes all of a table, if it is there.
+    DropTable(TableId),
+}
+
+/// An error of an engine, with the file or other place where it happened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The file holds something else than was written there.
+    #[error("{file} is damaged: {detail}")]
+    Corrupt {
+        /// The file.
+        file: String,
+        /// The finding.
+        detail: String,
+    },
+    /// Another process, or another store of this one, has it open.
+    #[error("{file} is in use by another store")]
+    InUse {
+        /// The file.
+        file: String,
+    },
+    /// Another version of the program wrote it.
+    #[error("{file} has format {found}, and this program reads format {known}")]
+    Skew {
+        /// The file.
+        file: String,
+        /// The format of the file.
+        found: u64,
+        /// The format that this program reads and writes.
+        known: u64,
+    },
+    /// There is no room for the commit.
+    #[error("{file}: no room: {detail}")]
+    Full {
+        /// The file.
+        file: String,
+        /// The error of the system.
+        detail: String,
+    },
+    /// Any other error of the system.
+    #[error("{file}: {detail}")]
+    Io {
+        /// The file.
+        file: String,
+        /// The error of the system.
+        detail: String,
+    },
+}
