@@ -4,10 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod codec;
 pub mod engine;
 mod error;
 mod options;
 
+pub use codec::{decode_ordered_key, ordered_key};
 pub use engine::Memory;
 pub use error::{Error, OperationId, Outcome, Refusal};
 pub use options::{Durability, Expect, Read, StoreOptions, TableOptions, Version, Versioned};
