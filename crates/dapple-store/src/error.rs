@@ -1,6 +1,8 @@
 //! The errors of a store: not applied, unknown, unavailable.
 
-use dapple_tower::Refused;
+use std::time::Duration;
+
+use dapple_tower::{Reason, Refused};
 
 use crate::Version;
 
@@ -114,4 +116,9 @@ impl std::fmt::Display for OperationId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.partition, self.number)
     }
+}
+
+/// An operation that was refused for now.
+pub(crate) fn unavailable(reason: Reason, retry_after: Duration) -> Error {
+    Error::Unavailable(Refused::new(reason, retry_after))
 }

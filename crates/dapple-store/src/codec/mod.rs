@@ -5,11 +5,28 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
+use bytes::Bytes;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Refusal;
 
 pub use encode::ordered_key;
+
+/// Encodes a value, or a key of a table without order.
+pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, Refusal> {
+    let bytes = postcard::to_stdvec(value).map_err(|error| Refusal::Codec(format!("cannot encode: {error}")))?;
+    Ok(bytes.into())
+}
+
+/// Decodes all of `bytes`.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) => Err(Refusal::Codec("the stored bytes are longer than the type that is read".to_owned())),
+        Err(error) => Err(Refusal::Codec(format!("the stored bytes are not of the type that is read: {error}"))),
+    }
+}
 
 /// Decodes a key that [`ordered_key`] encoded.
 ///

@@ -85,6 +85,10 @@ impl Partition for MemoryPartition {
         Ok(())
     }
 
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+
     fn verify(&self) -> Result<(), Failure> {
         Ok(())
     }

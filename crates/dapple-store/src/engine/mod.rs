@@ -68,6 +68,14 @@ pub trait Partition: Send + Sync + 'static {
     /// The partition stays unusable for now.
     fn recover(&self) -> Result<(), Failure>;
 
+    /// The name of the file or other place, for messages.
+    fn name(&self) -> String;
+
+    /// The failure that this partition is damaged.
+    fn corrupt(&self, detail: &str) -> Failure {
+        Failure::Corrupt { file: self.name(), detail: detail.to_owned() }
+    }
+
     /// Reads all that there is and checks it. Slow: the cost grows with the data.
     ///
     /// # Errors

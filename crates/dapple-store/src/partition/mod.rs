@@ -1,0 +1,169 @@
+//! A partition: a color, an engine's partition, and the write combiner between them.
+
+mod batch;
+mod cache;
+mod state;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dapple_io::blocking::{BlockingError, spawn_blocking, try_spawn_blocking};
+use dapple_io::time::{Instant, timeout_at};
+use dapple_sched::Colored;
+use dapple_sync::sync::oneshot;
+use dapple_tower::Reason;
+
+use crate::StoreOptions;
+use crate::engine::{Failure, Partition, TableId};
+use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
+use crate::record::Record;
+use state::{Abandoned, State, Taken};
+
+pub(crate) use batch::{Action, OWN, Reply, Write};
+
+pub(crate) struct PartitionHandle<P> {
+    inner: Arc<Inner<P>>,
+}
+
+struct Inner<P> {
+    /// Unique among all partitions of the store.
+    index: u32,
+    engine: Arc<P>,
+    state: Colored<State>,
+    options: Arc<StoreOptions>,
+    version: std::sync::Mutex<u64>,
+}
+
+impl<P> Clone for PartitionHandle<P> {
+    fn clone(&self) -> Self {
+        PartitionHandle { inner: self.inner.clone() }
+    }
+}
+
+impl<P: Partition> PartitionHandle<P> {
+    /// Takes over an open partition. Blocks.
+    pub(crate) fn new(index: u32, engine: P, options: &Arc<StoreOptions>) -> Result<Self, Failure> {
+        let version = std::sync::Mutex::new(batch::stored_version(&engine)?);
+        let state = Colored::new(State::new(options.cache_bytes));
+        let inner = Inner { index, engine: Arc::new(engine), state, options: options.clone(), version };
+        Ok(PartitionHandle { inner: Arc::new(inner) })
+    }
+
+    /// Reads one record. A record that has expired is returned as well.
+    pub(crate) async fn read(&self, table: TableId, key: &Bytes, deadline: Instant) -> Result<Option<Record>, Error> {
+        let batches = match self.inner.state.read(|state| state.lookup(table, key)).await {
+            Ok(record) => return Ok(Some(record)),
+            Err(batches) => batches,
+        };
+        let wanted = key.clone();
+        let record = self.call(deadline, move |engine| load(engine, table, &wanted)).await?;
+        if let Some(record) = record.clone() {
+            self.inner.state.with(|state| state.fill(table, key.clone(), record, batches)).await;
+        }
+        Ok(record)
+    }
+
+    /// Queues a write and waits until the commit with it is as durable as its table.
+    pub(crate) async fn write(&self, write: Write, deadline: Instant) -> Result<Reply, Error> {
+        let (answer, mut reply) = oneshot::channel();
+        let number = self.inner.state.with(|state| self.enqueue(state, write, answer)).await?;
+        let id = OperationId { partition: self.inner.index, number };
+        match timeout_at(deadline, &mut reply).await {
+            Ok(reply) => reply.unwrap_or_else(|_| Err(lost(id))),
+            Err(_) => match self.inner.state.with(|state| state.abandon(number)).await {
+                Abandoned::Queue => Err(unavailable(Reason::Deadline, Duration::ZERO)),
+                Abandoned::Flight => Err(Error::Unknown { id, reason: "its deadline passed during the commit".into() }),
+                Abandoned::Answered => reply.await.unwrap_or_else(|_| Err(lost(id))),
+            },
+        }
+    }
+
+    /// The outcome of an abandoned write, after all that was queued before the question.
+    pub(crate) async fn outcome(&self, barrier: Write, id: OperationId, deadline: Instant) -> Result<Outcome, Error> {
+        match self.write(barrier, deadline).await {
+            Ok(_) | Err(Error::Unavailable(_)) => Ok(self.inner.state.read(|state| state.outcome(id.number)).await),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Calls the engine in the blocking pool, for something that changes nothing.
+    pub(crate) async fn call<T, F>(&self, deadline: Instant, f: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&P) -> Result<T, Failure> + Send + 'static,
+    {
+        let engine = self.inner.engine.clone();
+        let call = try_spawn_blocking(move || f(&engine))
+            .map_err(|_| unavailable(Reason::Busy, Duration::from_millis(10)))?;
+        match timeout_at(deadline, call).await {
+            Ok(Ok(result)) => result.map_err(|failure| Refusal::Engine(failure).into()),
+            Ok(Err(error)) => Err(Refusal::Engine(self.failure_of(error)).into()),
+            Err(_) => Err(unavailable(Reason::Deadline, Duration::ZERO)),
+        }
+    }
+
+    pub(crate) async fn queue_len(&self) -> usize {
+        self.inner.state.read(|state| state.queue_len()).await
+    }
+
+    fn enqueue(&self, state: &mut State, write: Write, answer: state::Answer) -> Result<u64, Error> {
+        let number = state.enqueue(write, answer, &self.inner.options)?;
+        if !state.combining {
+            state.combining = true;
+            drop(self.inner.state.color().spawn(self.clone().combine()));
+        }
+        Ok(number)
+    }
+
+    /// Commits batch after batch until nothing is queued.
+    async fn combine(self) {
+        while let Some(taken) = self.inner.state.with(|state| state.take_batch()).await {
+            let Taken { writes, known, callers } = taken;
+            let inner = self.inner.clone();
+            let writes = Arc::new(writes);
+            let of_call = writes.clone();
+            let result = spawn_blocking(move || {
+                // A panic in the engine stops the partition, so the number that it may leave behind is never used.
+                let mut version = inner.version.lock().unwrap_or_else(|error| error.into_inner());
+                batch::run(&*inner.engine, &mut version, &of_call, known)
+            })
+            .await;
+            let outcome = result.unwrap_or_else(|error| self.failed(error, writes.len()));
+            let index = self.inner.index;
+            self.inner.state.with(|state| state.finish(index, callers, &writes, outcome)).await;
+        }
+    }
+
+    /// The outcome of a batch whose call of the engine gave none.
+    fn failed(&self, error: BlockingError, writes: usize) -> batch::Outcome {
+        let reply = Reply { previous: None, version: crate::Version(0), number: 0 };
+        batch::Outcome {
+            replies: vec![Ok(reply); writes],
+            records: Default::default(),
+            committed: Err(batch::Uncommitted::Unknown(self.failure_of(error))),
+        }
+    }
+
+    fn failure_of(&self, error: BlockingError) -> Failure {
+        let file = format!("partition {}", self.inner.index);
+        match error {
+            // An engine that trips over its own file.
+            BlockingError::Panicked(detail) => Failure::Corrupt { file, detail },
+            other => Failure::Io { file, detail: other.to_string() },
+        }
+    }
+}
+
+/// Reads and checks one record. Blocks.
+pub(crate) fn load<P: Partition>(engine: &P, table: TableId, key: &[u8]) -> Result<Option<Record>, Failure> {
+    let Some(bytes) = engine.get(table, key)? else { return Ok(None) };
+    match Record::decode(table, key, bytes) {
+        Some(record) => Ok(Some(record)),
+        None => Err(engine.corrupt("a record does not have its checksum")),
+    }
+}
+
+fn lost(id: OperationId) -> Error {
+    Error::Unknown { id, reason: "the runtime shut down".to_owned() }
+}

@@ -1,0 +1,41 @@
+//! The shared facts about one table.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Durability;
+use crate::engine::TableId;
+use crate::error::Refusal;
+
+/// One table; all handles to it share this, so that all of them know when it is destroyed.
+pub(crate) struct TableInfo {
+    pub(crate) id: TableId,
+    pub(crate) name: String,
+    pub(crate) kept: Kept,
+    destroyed: AtomicBool,
+}
+
+/// The line of a table in the catalog.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) id: u64,
+    pub(crate) ordered: bool,
+    pub(crate) durability: Durability,
+    pub(crate) expiry: bool,
+}
+
+impl TableInfo {
+    pub(crate) fn new(name: &str, kept: Kept) -> TableInfo {
+        TableInfo { id: TableId(kept.id), name: name.to_owned(), kept, destroyed: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        if self.destroyed.load(SeqCst) { Err(Refusal::Destroyed(self.name.clone())) } else { Ok(()) }
+    }
+
+    /// Called after the catalog has forgotten the table.
+    pub(crate) fn destroy(&self) {
+        self.destroyed.store(true, SeqCst);
+    }
+}
