@@ -38,29 +38,29 @@ impl Engine for Memory {
 
 impl MemoryPartition {
     // A panic cannot leave a map half changed in a way that matters here: no caller's code runs under the lock.
-    fn tables(&self) -> RwLockReadGuard<'_, Tables> {
+    fn locked(&self) -> RwLockReadGuard<'_, Tables> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Partition for MemoryPartition {
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
-        Ok(self.tables().get(&table).and_then(|keys| keys.get(key)).cloned())
+        Ok(self.locked().get(&table).and_then(|keys| keys.get(key)).cloned())
     }
 
     fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {
-        let tables = self.tables();
+        let tables = self.locked();
         let Some(keys) = tables.get(&table) else { return Ok(Vec::new()) };
         let entries = keys.range::<[u8], _>(range).take(limit);
         Ok(entries.map(|(key, bytes)| (key.clone(), bytes.clone())).collect())
     }
 
     fn len(&self, table: TableId) -> Result<u64, Failure> {
-        Ok(self.tables().get(&table).map_or(0, |keys| keys.len() as u64))
+        Ok(self.locked().get(&table).map_or(0, |keys| keys.len() as u64))
     }
 
     fn tables(&self) -> Result<Vec<TableId>, Failure> {
-        Ok(self.tables().keys().copied().collect())
+        Ok(self.locked().keys().copied().collect())
     }
 
     fn commit(&self, changes: &[Change]) -> Result<(), Failure> {

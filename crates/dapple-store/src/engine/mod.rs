@@ -4,12 +4,14 @@
 //! methods may block: the store calls them in the blocking pool, never on a worker.
 
 mod memory;
+mod redb;
 
 use std::ops::Bound;
 
 use crate::Durability;
 
 pub use memory::{Memory, MemoryPartition};
+pub use redb::{Redb, RedbPartition};
 
 /// The place where partitions are kept, such as a directory.
 pub trait Engine: Send + Sync + 'static {

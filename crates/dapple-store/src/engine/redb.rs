@@ -1,0 +1,289 @@
+//! The embedded engine: one redb file for each partition.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use redb::backends::FileBackend;
+use redb::{Database, ReadableTableMetadata, StorageBackend, TableDefinition, TableError, TableHandle};
+
+use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId};
+use crate::Durability;
+
+/// The engine that keeps tables in files of one directory, by the library redb.
+///
+/// ```
+/// use dapple_store::Redb;
+/// use dapple_store::engine::{Change, Engine, Partition, Place, TableId};
+///
+/// let directory = tempfile::tempdir()?;
+/// let partition = Redb::new(directory.path()).open(Place::Catalog)?;
+/// partition.commit(&[Change::Put(TableId(1), b"ann".to_vec(), b"42".to_vec())])?;
+/// assert_eq!(partition.get(TableId(1), b"ann")?.as_deref(), Some(&b"42"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Redb {
+    directory: PathBuf,
+    page_cache_bytes: usize,
+}
+
+/// A partition of [`Redb`]: one file.
+pub struct RedbPartition {
+    path: PathBuf,
+    synced: bool,
+    page_cache_bytes: usize,
+    /// `None` after a failed [`recover`](Partition::recover).
+    database: RwLock<Option<Database>>,
+}
+
+type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
+
+impl Redb {
+    /// Keeps the files in `directory`, which is made when the first partition is opened.
+    pub fn new(directory: impl Into<PathBuf>) -> Redb {
+        Redb { directory: directory.into(), page_cache_bytes: 64 << 20 }
+    }
+
+    /// Sets the memory that redb may use for pages of one partition, bytes; 64 MiB if not set.
+    #[must_use]
+    pub fn page_cache_bytes(mut self, bytes: usize) -> Redb {
+        self.page_cache_bytes = bytes;
+        self
+    }
+}
+
+impl Engine for Redb {
+    type Partition = RedbPartition;
+
+    const DURABILITIES: &'static [Durability] = &[Durability::Synced, Durability::Process];
+
+    fn open(&self, place: Place) -> Result<RedbPartition, Failure> {
+        fs::create_dir_all(&self.directory).map_err(|error| io_failure(&self.directory, &error))?;
+        let (name, synced) = match place {
+            Place::Catalog => ("catalog.redb".to_owned(), true),
+            Place::Partition { durability: Durability::Synced, index } => (format!("synced-{index}.redb"), true),
+            Place::Partition { index, .. } => (format!("process-{index}.redb"), false),
+        };
+        let path = self.directory.join(name);
+        let page_cache_bytes = self.page_cache_bytes;
+        let database = open(&path, synced, page_cache_bytes)?;
+        sync_directory(&self.directory)?;
+        Ok(RedbPartition { path, synced, page_cache_bytes, database: RwLock::new(Some(database)) })
+    }
+}
+
+impl RedbPartition {
+    fn with<T>(&self, f: impl FnOnce(&Database) -> Result<T, RedbError>) -> Result<T, Failure> {
+        let database: RwLockReadGuard<'_, _> = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(database) = &*database else { return Err(self.closed()) };
+        f(database).map_err(|error| failure(&self.path, *error.0))
+    }
+
+    fn closed(&self) -> Failure {
+        Failure::Io { file: self.name(), detail: "the file could not be reopened after an error".to_owned() }
+    }
+}
+
+impl Partition for RedbPartition {
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        self.with(|database| {
+            let name = table_name(table);
+            let transaction = database.begin_read()?;
+            let Some(table) = present(transaction.open_table(Definition::new(&name)))? else { return Ok(None) };
+            Ok(table.get(key)?.map(|bytes| bytes.value().to_vec()))
+        })
+    }
+
+    fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {
+        if is_empty(&range) {
+            return Ok(Vec::new());
+        }
+        self.with(|database| {
+            let name = table_name(table);
+            let transaction = database.begin_read()?;
+            let Some(table) = present(transaction.open_table(Definition::new(&name)))? else { return Ok(Vec::new()) };
+            let mut entries = Vec::new();
+            for entry in table.range::<&[u8]>(range)?.take(limit) {
+                let (key, bytes) = entry?;
+                entries.push((key.value().to_vec(), bytes.value().to_vec()));
+            }
+            Ok(entries)
+        })
+    }
+
+    fn len(&self, table: TableId) -> Result<u64, Failure> {
+        self.with(|database| {
+            let name = table_name(table);
+            let transaction = database.begin_read()?;
+            let table = present(transaction.open_table(Definition::new(&name)))?;
+            Ok(table.map_or(Ok(0), |table| table.len())?)
+        })
+    }
+
+    fn tables(&self) -> Result<Vec<TableId>, Failure> {
+        self.with(|database| {
+            let transaction = database.begin_read()?;
+            let names = transaction.list_tables()?;
+            Ok(names.filter_map(|table| table.name().strip_prefix('t')?.parse().ok().map(TableId)).collect())
+        })
+    }
+
+    fn commit(&self, changes: &[Change]) -> Result<(), Failure> {
+        self.with(|database| {
+            let transaction = database.begin_write()?;
+            let mut changes = changes.iter().peekable();
+            while let Some(change) = changes.next() {
+                let (Change::Put(id, ..) | Change::Remove(id, _) | Change::DropTable(id)) = change;
+                let name = table_name(*id);
+                if let Change::DropTable(_) = change {
+                    transaction.delete_table(Definition::new(&name))?;
+                    continue;
+                }
+                // A table is opened once for all of its changes that stand together.
+                let mut table = transaction.open_table(Definition::new(&name))?;
+                apply(&mut table, change)?;
+                while let Some(change) = changes.next_if(|change| is_of(change, *id)) {
+                    apply(&mut table, change)?;
+                }
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    fn recover(&self) -> Result<(), Failure> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // redb locks the file, so the old database has to go first.
+        *database = None;
+        *database = Some(open(&self.path, self.synced, self.page_cache_bytes)?);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn verify(&self) -> Result<(), Failure> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(database) = &mut *database else { return Err(self.closed()) };
+        match database.check_integrity() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.corrupt("the checksums of its pages do not hold")),
+            Err(error) => Err(failure(&self.path, error.into())),
+        }
+    }
+}
+
+/// An error of redb, in a box because it is large.
+struct RedbError(Box<redb::Error>);
+
+impl<E: Into<redb::Error>> From<E> for RedbError {
+    fn from(error: E) -> RedbError {
+        RedbError(Box::new(error.into()))
+    }
+}
+
+fn apply(table: &mut redb::Table<'_, &'static [u8], &'static [u8]>, change: &Change) -> Result<(), RedbError> {
+    match change {
+        Change::Put(_, key, bytes) => drop(table.insert(&key[..], &bytes[..])?),
+        Change::Remove(_, key) => drop(table.remove(&key[..])?),
+        Change::DropTable(_) => {}
+    }
+    Ok(())
+}
+
+fn is_of(change: &Change, table: TableId) -> bool {
+    matches!(change, Change::Put(of, ..) | Change::Remove(of, _) if *of == table)
+}
+
+fn is_empty((from, to): &KeyRange<'_>) -> bool {
+    match (from, to) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
+    }
+}
+
+fn table_name(table: TableId) -> String {
+    format!("t{}", table.0)
+}
+
+fn present<T>(opened: Result<T, TableError>) -> Result<Option<T>, RedbError> {
+    match opened {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open(path: &Path, synced: bool, page_cache_bytes: usize) -> Result<Database, Failure> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(|error| io_failure(path, &error))?;
+    let opened = FileBackend::new(file).and_then(|file| {
+        let mut builder = Database::builder();
+        builder.set_cache_size(page_cache_bytes);
+        builder.create_with_backend(Backend { file, synced })
+    });
+    opened.map_err(|error| failure(path, error.into()))
+}
+
+/// A file that is not synced where its tables promise to survive a kill of the process only.
+#[derive(Debug)]
+struct Backend {
+    file: FileBackend,
+    synced: bool,
+}
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        self.file.read(offset, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self, eventual: bool) -> io::Result<()> {
+        if self.synced { self.file.sync_data(eventual) } else { Ok(()) }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+}
+
+/// Makes the names of new files survive a power failure.
+fn sync_directory(directory: &Path) -> Result<(), Failure> {
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| io_failure(directory, &error))
+}
+
+fn failure(path: &Path, error: redb::Error) -> Failure {
+    let file = path.display().to_string();
+    match error {
+        redb::Error::Corrupted(detail) => Failure::Corrupt { file, detail },
+        redb::Error::RepairAborted => Failure::Corrupt { file, detail: error.to_string() },
+        redb::Error::DatabaseAlreadyOpen => Failure::InUse { file },
+        redb::Error::UpgradeRequired(found) => Failure::Skew { file, found: found.into(), known: 3 },
+        redb::Error::Io(error) => io_failure(path, &error),
+        error => Failure::Io { file, detail: error.to_string() },
+    }
+}
+
+fn io_failure(path: &Path, error: &io::Error) -> Failure {
+    let file = path.display().to_string();
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::Full { file, detail: error.to_string() },
+        // redb reads beyond the end of a file that was cut off, and finds other files' first bytes wrong.
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
+            Failure::Corrupt { file, detail: error.to_string() }
+        }
+        _ => Failure::Io { file, detail: error.to_string() },
+    }
+}
