@@ -6,10 +6,18 @@
 
 mod codec;
 pub mod engine;
+mod entries;
 mod error;
 mod options;
+mod partition;
+mod record;
+mod store;
+mod table;
+mod table_info;
 
 pub use codec::{decode_ordered_key, ordered_key};
-pub use engine::Memory;
+pub use engine::{Memory, Redb};
 pub use error::{Error, OperationId, Outcome, Refusal};
 pub use options::{Durability, Expect, Read, StoreOptions, TableOptions, Version, Versioned};
+pub use store::{Store, TableSummary};
+pub use table::{Iter, OrderedTable, Table, Written};

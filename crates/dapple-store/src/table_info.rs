@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Durability;
 use crate::engine::TableId;
 use crate::error::Refusal;
+use crate::{Durability, TableSummary};
 
 /// One table; all handles to it share this, so that all of them know when it is destroyed.
 pub(crate) struct TableInfo {
@@ -32,6 +32,11 @@ impl TableInfo {
 
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         if self.destroyed.load(SeqCst) { Err(Refusal::Destroyed(self.name.clone())) } else { Ok(()) }
+    }
+
+    pub(crate) fn summary(&self) -> TableSummary {
+        let Kept { ordered, durability, expiry, .. } = self.kept;
+        TableSummary { name: self.name.clone(), ordered, durability, expiry }
     }
 
     /// Called after the catalog has forgotten the table.

@@ -20,9 +20,17 @@ pub(crate) struct Write {
 }
 
 pub(crate) enum Action {
-    Put { value: Bytes, expires_ms: u64, expect: Option<Expect<Bytes>> },
-    Remove { expect: Option<Expect<Bytes>> },
-    Increment { by: i64 },
+    Put {
+        value: Bytes,
+        expires_ms: u64,
+        expect: Option<Expect<Bytes>>,
+    },
+    Remove {
+        expect: Option<Expect<Bytes>>,
+    },
+    Increment {
+        by: i64,
+    },
     /// Removes all of the table from this partition.
     Drop,
     /// Changes nothing, and so is answered when all that waited before it is.

@@ -50,6 +50,15 @@ impl<P: Partition> PartitionHandle<P> {
         Ok(PartitionHandle { inner: Arc::new(inner) })
     }
 
+    /// Its number, unique among all partitions of the store.
+    pub(crate) fn index(&self) -> u32 {
+        self.inner.index
+    }
+
+    pub(crate) fn engine(&self) -> &P {
+        &self.inner.engine
+    }
+
     /// Reads one record. A record that has expired is returned as well.
     pub(crate) async fn read(&self, table: TableId, key: &Bytes, deadline: Instant) -> Result<Option<Record>, Error> {
         let batches = match self.inner.state.read(|state| state.lookup(table, key)).await {
@@ -94,17 +103,13 @@ impl<P: Partition> PartitionHandle<P> {
         F: FnOnce(&P) -> Result<T, Failure> + Send + 'static,
     {
         let engine = self.inner.engine.clone();
-        let call = try_spawn_blocking(move || f(&engine))
-            .map_err(|_| unavailable(Reason::Busy, Duration::from_millis(10)))?;
+        let call =
+            try_spawn_blocking(move || f(&engine)).map_err(|_| unavailable(Reason::Busy, Duration::from_millis(10)))?;
         match timeout_at(deadline, call).await {
             Ok(Ok(result)) => result.map_err(|failure| Refusal::Engine(failure).into()),
             Ok(Err(error)) => Err(Refusal::Engine(self.failure_of(error)).into()),
             Err(_) => Err(unavailable(Reason::Deadline, Duration::ZERO)),
         }
-    }
-
-    pub(crate) async fn queue_len(&self) -> usize {
-        self.inner.state.read(|state| state.queue_len()).await
     }
 
     fn enqueue(&self, state: &mut State, write: Write, answer: state::Answer) -> Result<u64, Error> {

@@ -9,10 +9,10 @@ use dapple_tower::Reason;
 
 use super::batch::{Action, Records, Reply, Uncommitted, Write};
 use super::cache::Cache;
+use crate::StoreOptions;
 use crate::engine::{Failure, TableId};
 use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
 use crate::record::Record;
-use crate::StoreOptions;
 
 pub(super) struct State {
     queue: VecDeque<Waiting>,
@@ -203,16 +203,11 @@ impl State {
             self.cache.insert(table, key, record);
         }
     }
-
-    pub(super) fn queue_len(&self) -> usize {
-        self.queue.len()
-    }
 }
 
 fn slot(table: TableId, key: &[u8]) -> usize {
     (crc32fast::hash(key) as usize).wrapping_add(table.0 as usize) % SLOTS
 }
-
 
 /// The time after which a full queue may have room: a commit takes some milliseconds.
 const RETRY_AFTER: Duration = Duration::from_millis(10);

@@ -1,0 +1,93 @@
+//! Enumeration of the records of a table, merged from its partitions in the order of the encoded keys.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dapple_io::time::Instant;
+
+use crate::engine::{Engine, Entry, Partition};
+use crate::error::{Error, Refusal};
+use crate::partition::PartitionHandle;
+use crate::record::{Record, now_ms};
+use crate::table_info::TableInfo;
+
+pub(crate) struct Entries<E: Engine> {
+    pages: Vec<Page<E>>,
+    to: Bound<Bytes>,
+    info: Arc<TableInfo>,
+    limit: Duration,
+}
+
+/// The entries of one partition that were read and not yet returned.
+struct Page<E: Engine> {
+    partition: PartitionHandle<E::Partition>,
+    entries: VecDeque<Entry>,
+    from: Bound<Bytes>,
+    ended: bool,
+}
+
+/// A page grows with each read, so short ranges stay cheap.
+const PAGE_MIN: usize = 16;
+const PAGE_MAX: usize = 512;
+
+impl<E: Engine> Entries<E> {
+    pub(crate) fn new(
+        partitions: &[PartitionHandle<E::Partition>],
+        info: &Arc<TableInfo>,
+        (from, to): (Bound<Bytes>, Bound<Bytes>),
+        limit: Duration,
+    ) -> Self {
+        let page = |partition: &PartitionHandle<E::Partition>| Page {
+            partition: partition.clone(),
+            entries: VecDeque::new(),
+            from: from.clone(),
+            ended: false,
+        };
+        Entries { pages: partitions.iter().map(page).collect(), to, info: info.clone(), limit }
+    }
+
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.info.kept.ordered
+    }
+
+    pub(crate) async fn next(&mut self) -> Result<Option<(Vec<u8>, Record)>, Error> {
+        loop {
+            self.info.check()?;
+            for page in &mut self.pages {
+                page.fill(&self.info, &self.to, Instant::now() + self.limit).await?;
+            }
+            let first = self.pages.iter_mut().filter(|page| !page.entries.is_empty());
+            let Some(page) = first.min_by(|a, b| a.entries[0].0.cmp(&b.entries[0].0)) else { return Ok(None) };
+            let Some((key, bytes)) = page.entries.pop_front() else { return Ok(None) };
+            let record = Record::decode(self.info.id, &key, bytes).ok_or_else(|| {
+                Refusal::Engine(page.partition.engine().corrupt("a record does not have its checksum"))
+            })?;
+            if record.is_live(now_ms()) {
+                return Ok(Some((key, record)));
+            }
+        }
+    }
+}
+
+impl<E: Engine> Page<E> {
+    async fn fill(&mut self, info: &TableInfo, to: &Bound<Bytes>, deadline: Instant) -> Result<(), Error> {
+        if self.ended || !self.entries.is_empty() {
+            return Ok(());
+        }
+        let limit = if matches!(self.from, Bound::Excluded(_)) { PAGE_MAX } else { PAGE_MIN };
+        let (table, from, to) = (info.id, self.from.clone(), to.clone());
+        let read = self.partition.call(deadline, move |engine| {
+            engine.scan(table, (from.as_ref().map(|key| &key[..]), to.as_ref().map(|key| &key[..])), limit)
+        });
+        let entries = read.await?;
+        self.ended = entries.len() < limit;
+        if let Some((last, _)) = entries.last() {
+            self.from = Bound::Excluded(Bytes::copy_from_slice(last));
+        }
+        self.entries = entries.into();
+        Ok(())
+    }
+}

@@ -1,0 +1,394 @@
+//! A store: the catalog of its tables and the partitions that hold them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dapple_io::blocking::spawn_blocking;
+use dapple_io::time::Instant;
+use dapple_sched::Colored;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::{Engine, Failure, Partition, Place, TableId};
+use crate::error::{Error, OperationId, Outcome, Refusal};
+use crate::partition::{Action, PartitionHandle, Reply, Write};
+use crate::record::{NEVER, Record};
+use crate::table_info::{Kept, TableInfo};
+use crate::{Durability, Expect, OrderedTable, StoreOptions, Table, TableOptions, codec};
+
+/// Named tables in one place, such as a directory. Clones are handles to the same store.
+///
+/// ```
+/// use dapple_store::{Memory, Store, StoreOptions, Table, TableOptions};
+///
+/// # let runtime = dapple_io::runtime_builder().build().unwrap();
+/// # runtime.block_on(async {
+/// let store = Store::open(Memory, StoreOptions::default()).await?;
+/// let users: Table<String, u32, _> = store.create("users", TableOptions::default()).await?;
+/// users.put(&"ann".to_owned(), &42).await?;
+/// assert_eq!(users.get(&"ann".to_owned()).await?, Some(42));
+/// # Ok::<(), dapple_store::Error>(())
+/// # }).unwrap();
+/// ```
+pub struct Store<E: Engine> {
+    inner: Arc<Inner<E>>,
+}
+
+pub(crate) struct Inner<E: Engine> {
+    catalog: PartitionHandle<E::Partition>,
+    catalog_table: Arc<TableInfo>,
+    groups: Vec<(Durability, Vec<PartitionHandle<E::Partition>>)>,
+    tables: Colored<HashMap<String, Arc<TableInfo>>>,
+    pub(crate) options: Arc<StoreOptions>,
+}
+
+/// A table as [`Store::list`] tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TableSummary {
+    /// The name.
+    pub name: String,
+    /// Whether its keys have an order.
+    pub ordered: bool,
+    /// Its durability.
+    pub durability: Durability,
+    /// Whether its values may expire.
+    pub expiry: bool,
+}
+
+/// The table of names in the catalog; its key for the numbers of tables, and for the store's own properties.
+const NAMES: TableId = TableId(1);
+const NAME_PREFIX: u8 = b'n';
+const NEXT_ID: &[u8] = b"i";
+const LAYOUT: &[u8] = b"l";
+const FORMAT: u64 = 1;
+const NAME_LEN_MAX: usize = 255;
+const PARTITIONS_MAX: u32 = 1024;
+
+/// The properties of a store, in its catalog.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Layout {
+    format: u64,
+    partitions: u32,
+}
+
+impl<E: Engine> Clone for Store<E> {
+    fn clone(&self) -> Self {
+        Store { inner: self.inner.clone() }
+    }
+}
+
+impl<E: Engine> Store<E> {
+    /// Opens the store of an engine, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// The engine's [`Failure`], which names the file: damaged, in use by another process, of another version.
+    pub async fn open(engine: E, options: StoreOptions) -> Result<Store<E>, Error> {
+        let opened = spawn_blocking(move || open(&engine, options)).await;
+        match opened {
+            Ok(inner) => Ok(Store { inner: Arc::new(inner?) }),
+            Err(error) => Err(Refusal::Unsupported(format!("the store cannot be opened: {error}")).into()),
+        }
+    }
+
+    /// Creates a table without an order of its keys. It costs two commits of the catalog.
+    ///
+    /// # Errors
+    /// [`Refusal::TableExists`]; the engine has no such durability; the errors of a write.
+    pub async fn create<K, V>(&self, name: &str, options: TableOptions) -> Result<Table<K, V, E>, Error>
+    where
+        K: Serialize + DeserializeOwned,
+        V: Serialize + DeserializeOwned,
+    {
+        Ok(Table::new(self.clone(), self.create_info(name, options, false).await?))
+    }
+
+    /// Creates a table whose keys keep their order, so that it can be read by ranges.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn create_ordered<K, V>(&self, name: &str, options: TableOptions) -> Result<OrderedTable<K, V, E>, Error>
+    where
+        K: Serialize + DeserializeOwned,
+        V: Serialize + DeserializeOwned,
+    {
+        Ok(OrderedTable::new(self.clone(), self.create_info(name, options, true).await?))
+    }
+
+    /// Opens a table that [`create`](Self::create) made.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSuchTable`], [`Refusal::WrongKind`].
+    pub async fn table<K, V>(&self, name: &str) -> Result<Table<K, V, E>, Error>
+    where
+        K: Serialize + DeserializeOwned,
+        V: Serialize + DeserializeOwned,
+    {
+        Ok(Table::new(self.clone(), self.open_info(name, false).await?))
+    }
+
+    /// Opens a table that [`create_ordered`](Self::create_ordered) made.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSuchTable`], [`Refusal::WrongKind`].
+    pub async fn ordered_table<K, V>(&self, name: &str) -> Result<OrderedTable<K, V, E>, Error>
+    where
+        K: Serialize + DeserializeOwned,
+        V: Serialize + DeserializeOwned,
+    {
+        Ok(OrderedTable::new(self.clone(), self.open_info(name, true).await?))
+    }
+
+    /// Destroys a table with all its data. Operations of handles that are open fail from then on.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSuchTable`]; the errors of a write. Data of a table that is destroyed is removed at the next open
+    /// if it could not be removed now.
+    pub async fn destroy(&self, name: &str) -> Result<(), Error> {
+        let inner = &self.inner;
+        let info = self.find(name).await?;
+        let expect = Some(Expect::Value(codec::encode(&info.kept)?));
+        match inner.catalog_write(name_key(name), Action::Remove { expect }).await {
+            Err(Error::NotApplied(Refusal::Conflict { .. })) => {
+                return Err(Refusal::NoSuchTable(name.to_owned()).into());
+            }
+            result => result?,
+        };
+        info.destroy();
+        let id = info.id;
+        let owned = name.to_owned();
+        inner
+            .tables
+            .with(move |tables| {
+                if tables.get(&owned).is_some_and(|found| found.id == id) {
+                    tables.remove(&owned);
+                }
+            })
+            .await;
+        for partition in inner.partitions(info.kept.durability) {
+            let write = Write { table: info.clone(), key: Bytes::new(), action: Action::Drop };
+            partition.write(write, inner.deadline()).await?;
+        }
+        Ok(())
+    }
+
+    /// The tables, in the order of their names.
+    pub async fn list(&self) -> Vec<TableSummary> {
+        let mut all: Vec<TableSummary> =
+            self.inner.tables.read(|tables| tables.values().map(|info| info.summary()).collect()).await;
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// The outcome of a write that ended with [`Error::Unknown`], after all writes that waited beside it.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    pub async fn outcome(&self, id: OperationId) -> Result<Outcome, Error> {
+        let inner = &self.inner;
+        let Some(partition) = inner.all_partitions().find(|partition| partition.index() == id.partition) else {
+            return Ok(Outcome::Unknown);
+        };
+        let barrier = Write { table: inner.catalog_table.clone(), key: Bytes::new(), action: Action::Nothing };
+        partition.outcome(barrier, id, inner.deadline()).await
+    }
+
+    /// Reads all files and checks them: the engine's own checksums, and those of all records. No other operation runs
+    /// meanwhile in the partition that is checked.
+    ///
+    /// # Errors
+    /// [`Failure::Corrupt`] names the file.
+    pub async fn verify(&self) -> Result<(), Error> {
+        let inner = self.inner.clone();
+        let checked = spawn_blocking(move || {
+            inner.all_partitions().try_for_each(|partition| verify_partition(partition.engine()))
+        });
+        match checked.await {
+            Ok(result) => Ok(result.map_err(Refusal::Engine)?),
+            Err(error) => Err(Refusal::Unsupported(format!("the store cannot be checked: {error}")).into()),
+        }
+    }
+
+    /// The number of partitions of each durability.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.inner.groups.first().map_or(0, |(_, partitions)| partitions.len())
+    }
+
+    pub(crate) fn inner(&self) -> &Inner<E> {
+        &self.inner
+    }
+
+    async fn find(&self, name: &str) -> Result<Arc<TableInfo>, Error> {
+        let found = self.inner.tables.read(|tables| tables.get(name).cloned()).await;
+        found.ok_or_else(|| Refusal::NoSuchTable(name.to_owned()).into())
+    }
+
+    async fn open_info(&self, name: &str, ordered: bool) -> Result<Arc<TableInfo>, Error> {
+        let info = self.find(name).await?;
+        if info.kept.ordered == ordered {
+            return Ok(info);
+        }
+        let kind = |ordered| if ordered { "ordered" } else { "hash" };
+        Err(Refusal::WrongKind { table: name.to_owned(), is: kind(!ordered), wanted: kind(ordered) }.into())
+    }
+
+    async fn create_info(&self, name: &str, options: TableOptions, ordered: bool) -> Result<Arc<TableInfo>, Error> {
+        let inner = &self.inner;
+        check_name(name)?;
+        let durability = options.durability.unwrap_or(E::DURABILITIES[0]);
+        if !E::DURABILITIES.contains(&durability) {
+            let text = format!("the engine has no durability {durability:?}; it has {:?}", E::DURABILITIES);
+            return Err(Refusal::Unsupported(text).into());
+        }
+        // The number is durable before the table is, so no later table gets it.
+        let reply = inner.catalog_write(Bytes::from_static(NEXT_ID), Action::Increment { by: 1 }).await?;
+        let id = u64::try_from(reply.number).map_err(|_| Refusal::Overflow)?;
+        let kept = Kept { id: FIRST_ID + id, ordered, durability, expiry: options.expiry };
+        let value = codec::encode(&kept)?;
+        let put = Action::Put { value, expires_ms: NEVER, expect: Some(Expect::Absent) };
+        match inner.catalog_write(name_key(name), put).await {
+            Err(Error::NotApplied(Refusal::Conflict { .. })) => {
+                return Err(Refusal::TableExists(name.to_owned()).into());
+            }
+            result => result?,
+        };
+        let info = Arc::new(TableInfo::new(name, kept));
+        let entry = (name.to_owned(), info.clone());
+        inner.tables.with(move |tables| tables.insert(entry.0, entry.1)).await;
+        Ok(info)
+    }
+}
+
+/// The numbers below belong to the store.
+const FIRST_ID: u64 = 16;
+
+impl<E: Engine> Inner<E> {
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.options.limit
+    }
+
+    pub(crate) fn partitions(&self, durability: Durability) -> &[PartitionHandle<E::Partition>] {
+        let group = self.groups.iter().find(|(of, _)| *of == durability);
+        group.map_or(&[], |(_, partitions)| partitions)
+    }
+
+    fn all_partitions(&self) -> impl Iterator<Item = &PartitionHandle<E::Partition>> {
+        std::iter::once(&self.catalog).chain(self.groups.iter().flat_map(|(_, partitions)| partitions))
+    }
+
+    async fn catalog_write(&self, key: Bytes, action: Action) -> Result<Reply, Error> {
+        self.catalog.write(Write { table: self.catalog_table.clone(), key, action }, self.deadline()).await
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    if name.len() > NAME_LEN_MAX {
+        return Err(Refusal::TooLong { part: "name", len: name.len(), len_max: NAME_LEN_MAX });
+    }
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err(Refusal::Unsupported(format!(
+            "{name:?} cannot be the name of a table: it is empty or has control characters"
+        )));
+    }
+    Ok(())
+}
+
+fn name_key(name: &str) -> Bytes {
+    [&[NAME_PREFIX], name.as_bytes()].concat().into()
+}
+
+/// Opens catalog and partitions, and finishes the removal of destroyed tables. Blocks.
+fn open<E: Engine>(engine: &E, options: StoreOptions) -> Result<Inner<E>, Refusal> {
+    let options = Arc::new(options);
+    let catalog = engine.open(Place::Catalog)?;
+    let layout = layout(&catalog, &options)?;
+    let tables = read_names(&catalog)?;
+    let known: HashSet<TableId> = tables.values().map(|info| info.id).collect();
+    let mut index = 1;
+    let mut groups = Vec::new();
+    for &durability in E::DURABILITIES {
+        let mut partitions = Vec::new();
+        for number in 0..layout.partitions {
+            let partition = engine.open(Place::Partition { durability, index: number })?;
+            remove_destroyed(&partition, &known)?;
+            partitions.push(PartitionHandle::new(index, partition, &options)?);
+            index += 1;
+        }
+        groups.push((durability, partitions));
+    }
+    let kept = Kept { id: NAMES.0, ordered: false, durability: E::DURABILITIES[0], expiry: false };
+    Ok(Inner {
+        catalog: PartitionHandle::new(0, catalog, &options)?,
+        catalog_table: Arc::new(TableInfo::new("the catalog", kept)),
+        groups,
+        tables: Colored::new(tables),
+        options,
+    })
+}
+
+/// Reads the properties of the store, or writes those of a new one.
+fn layout<P: Partition>(catalog: &P, options: &StoreOptions) -> Result<Layout, Refusal> {
+    if let Some(record) = crate::partition::load(catalog, NAMES, LAYOUT)? {
+        let layout: Layout = codec::decode(&record.value)?;
+        if layout.format != FORMAT {
+            let file = catalog.name();
+            return Err(Failure::Skew { file, found: layout.format, known: FORMAT }.into());
+        }
+        return Ok(layout);
+    }
+    let partitions = match options.partitions {
+        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32).min(PARTITIONS_MAX),
+        partitions if partitions <= PARTITIONS_MAX => partitions,
+        partitions => {
+            let text = format!("{partitions} partitions are too many: {PARTITIONS_MAX} are the most");
+            return Err(Refusal::Unsupported(text));
+        }
+    };
+    let layout = Layout { format: FORMAT, partitions };
+    let record = Record { version: 0, expires_ms: NEVER, value: codec::encode(&layout)? };
+    let bytes = record.encode(NAMES, LAYOUT);
+    catalog.commit(&[crate::engine::Change::Put(NAMES, LAYOUT.to_vec(), bytes)])?;
+    Ok(layout)
+}
+
+fn read_names<P: Partition>(catalog: &P) -> Result<HashMap<String, Arc<TableInfo>>, Refusal> {
+    use std::ops::Bound::{Excluded, Included};
+    let range = (Included(&[NAME_PREFIX][..]), Excluded(&[NAME_PREFIX + 1][..]));
+    let mut tables = HashMap::new();
+    for (key, bytes) in catalog.scan(NAMES, range, usize::MAX)? {
+        let record = Record::decode(NAMES, &key, bytes).ok_or_else(|| catalog.corrupt("a table's checksum differs"))?;
+        let name = String::from_utf8_lossy(&key[1..]).into_owned();
+        let info = TableInfo::new(&name, codec::decode(&record.value)?);
+        tables.insert(name, Arc::new(info));
+    }
+    Ok(tables)
+}
+
+/// Removes the data of tables that the catalog has forgotten.
+fn remove_destroyed<P: Partition>(partition: &P, known: &HashSet<TableId>) -> Result<(), Failure> {
+    let gone = partition.tables()?.into_iter().filter(|table| table.0 >= FIRST_ID && !known.contains(table));
+    let changes: Vec<_> = gone.map(crate::engine::Change::DropTable).collect();
+    if changes.is_empty() { Ok(()) } else { partition.commit(&changes) }
+}
+
+fn verify_partition<P: Partition>(partition: &P) -> Result<(), Failure> {
+    const PAGE: usize = 1024;
+    partition.verify()?;
+    for table in partition.tables()?.into_iter().filter(|table| *table != crate::partition::OWN) {
+        let mut from = std::ops::Bound::Unbounded;
+        loop {
+            let entries =
+                partition.scan(table, (from.as_ref().map(Vec::as_slice), std::ops::Bound::Unbounded), PAGE)?;
+            let Some((last, _)) = entries.last().cloned() else { break };
+            for (key, bytes) in entries {
+                if Record::decode(table, &key, bytes).is_none() {
+                    return Err(partition.corrupt("a record does not have its checksum"));
+                }
+            }
+            from = std::ops::Bound::Excluded(last);
+        }
+    }
+    Ok(())
+}

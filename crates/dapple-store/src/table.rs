@@ -1,0 +1,424 @@
+//! Tables: typed operations on one key, and enumeration.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use dapple_io::time::Instant;
+use dapple_sched::Color;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::Engine;
+use crate::entries::Entries;
+use crate::error::{Error, Refusal};
+use crate::partition::{Action, PartitionHandle, Reply, Write};
+use crate::record::{NEVER, Record, ms_of, now_ms};
+use crate::store::Store;
+use crate::table_info::TableInfo;
+use crate::{Expect, Read, Version, Versioned, codec};
+
+/// A hash table on an engine: keys without an order, one version for each value. Clones are handles to the same table.
+///
+/// Every operation has the time limit of [`StoreOptions`](crate::StoreOptions), or of [`with_limit`](Self::with_limit).
+/// **Cancel safety:** a dropped read has no effect. A dropped write that still waited is not applied; one in a commit is.
+///
+/// ```
+/// use dapple_store::{Expect, Memory, Store, StoreOptions, Table, TableOptions};
+///
+/// # let runtime = dapple_io::runtime_builder().build().unwrap();
+/// # runtime.block_on(async {
+/// let store = Store::open(Memory, StoreOptions::default()).await?;
+/// let users: Table<String, u32, _> = store.create("users", TableOptions::default()).await?;
+/// let ann = "ann".to_owned();
+/// let first = users.put(&ann, &42).await?;
+/// assert_eq!(first.previous, None);
+/// users.cas(&ann, Expect::Version(first.version), &43).await?;
+/// assert_eq!(users.remove(&ann).await?.map(|old| old.value), Some(43));
+/// # Ok::<(), dapple_store::Error>(())
+/// # }).unwrap();
+/// ```
+pub struct Table<K, V, E: Engine> {
+    store: Store<E>,
+    info: Arc<TableInfo>,
+    limit: Option<Duration>,
+    types: PhantomData<fn(K) -> V>,
+}
+
+/// A table whose keys keep their order: all of [`Table`], and ranges.
+///
+/// The order is that of the type: numbers by value, text and bytes by bytes, tuples and structs by their fields.
+///
+/// ```
+/// use dapple_store::{Memory, OrderedTable, Store, StoreOptions, TableOptions};
+///
+/// # let runtime = dapple_io::runtime_builder().build().unwrap();
+/// # runtime.block_on(async {
+/// let store = Store::open(Memory, StoreOptions::default()).await?;
+/// let log: OrderedTable<u64, String, _> = store.create_ordered("log", TableOptions::default()).await?;
+/// for number in [300, 2, 10] {
+///     log.put(&number, &format!("entry {number}")).await?;
+/// }
+/// let mut range = log.range(3..)?;
+/// assert_eq!(range.next().await?.map(|(key, _)| key), Some(10));
+/// # Ok::<(), dapple_store::Error>(())
+/// # }).unwrap();
+/// ```
+pub struct OrderedTable<K, V, E: Engine>(Table<K, V, E>);
+
+/// The result of a write that was applied: its version, and the value that it replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written<V> {
+    /// The version of the key from now on.
+    pub version: Version,
+    /// The value before.
+    pub previous: Option<Versioned<V>>,
+}
+
+impl<K, V, E: Engine> Clone for Table<K, V, E> {
+    fn clone(&self) -> Self {
+        Table { store: self.store.clone(), info: self.info.clone(), limit: self.limit, types: PhantomData }
+    }
+}
+
+impl<K, V, E: Engine> Clone for OrderedTable<K, V, E> {
+    fn clone(&self) -> Self {
+        OrderedTable(self.0.clone())
+    }
+}
+
+impl<K, V, E: Engine> fmt::Debug for Table<K, V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("name", &self.info.name).finish_non_exhaustive()
+    }
+}
+
+impl<K, V, E: Engine> fmt::Debug for OrderedTable<K, V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrderedTable").field("name", &self.0.info.name).finish_non_exhaustive()
+    }
+}
+
+impl<K, V, E: Engine> std::ops::Deref for OrderedTable<K, V, E> {
+    type Target = Table<K, V, E>;
+
+    fn deref(&self) -> &Table<K, V, E> {
+        &self.0
+    }
+}
+
+impl<K, V, E> Table<K, V, E>
+where
+    K: Serialize + DeserializeOwned,
+    V: Serialize + DeserializeOwned,
+    E: Engine,
+{
+    pub(crate) fn new(store: Store<E>, info: Arc<TableInfo>) -> Self {
+        Table { store, info, limit: None, types: PhantomData }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// A handle whose operations may take `limit` each.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// The table was destroyed; the engine cannot read; the time limit passed.
+    pub async fn get(&self, key: &K) -> Result<Option<V>, Error> {
+        Ok(self.get_versioned(key, Read::Linearizable).await?.map(|found| found.value))
+    }
+
+    /// The value of a key and its version, with the consistency that `read` asks for.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_versioned(&self, key: &K, read: Read) -> Result<Option<Versioned<V>>, Error> {
+        // The engines of one machine have one copy of the data: every read is linearizable.
+        let (Read::Linearizable | Read::AtLeast(_) | Read::Stale { .. }) = read;
+        self.live(key).await?.map(versioned).transpose()
+    }
+
+    /// Whether the key has a value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn contains(&self, key: &K) -> Result<bool, Error> {
+        Ok(self.live(key).await?.is_some())
+    }
+
+    /// The time left until the value of a key expires; `None` if it has none, or does not expire.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn expires_in(&self, key: &K) -> Result<Option<Duration>, Error> {
+        let record = self.live(key).await?.filter(|record| record.expires_ms != NEVER);
+        Ok(record.map(|record| Duration::from_millis(record.expires_ms.saturating_sub(now_ms()))))
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// The three cases of [`Error`]; key or value too long.
+    pub async fn put(&self, key: &K, value: &V) -> Result<Written<V>, Error> {
+        self.put_if(key, value, NEVER, None).await
+    }
+
+    /// Sets the value of a key until `expires`. The table must have [`expiry`](crate::TableOptions::expiry).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); the table has no expiry.
+    pub async fn put_until(&self, key: &K, value: &V, expires: SystemTime) -> Result<Written<V>, Error> {
+        if !self.info.kept.expiry {
+            let text = format!("table `{}` was created without expiry", self.info.name);
+            return Err(Refusal::Unsupported(text).into());
+        }
+        self.put_if(key, value, ms_of(expires), None).await
+    }
+
+    /// Sets the value of a key if `expect` holds.
+    ///
+    /// # Errors
+    /// [`Refusal::Conflict`] with the current version; as [`put`](Self::put).
+    pub async fn cas(&self, key: &K, expect: Expect<V>, value: &V) -> Result<Written<V>, Error> {
+        let expect = encode_expect(expect)?;
+        self.put_if(key, value, NEVER, Some(expect)).await
+    }
+
+    /// Removes a key and returns its value.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn remove(&self, key: &K) -> Result<Option<Versioned<V>>, Error> {
+        let reply = self.write(self.key(key)?, Action::Remove { expect: None }).await?;
+        reply.previous.map(versioned).transpose()
+    }
+
+    /// Removes a key if `expect` holds.
+    ///
+    /// # Errors
+    /// [`Refusal::Conflict`] with the current version; as [`put`](Self::put).
+    pub async fn remove_if(&self, key: &K, expect: Expect<V>) -> Result<Option<Versioned<V>>, Error> {
+        let expect = Some(encode_expect(expect)?);
+        let reply = self.write(self.key(key)?, Action::Remove { expect }).await?;
+        reply.previous.map(versioned).transpose()
+    }
+
+    /// Replaces the value of a key by the result of `change`; `None` removes it. `change` runs again whenever another
+    /// write came between.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn update(&self, key: &K, mut change: impl FnMut(Option<V>) -> Option<V>) -> Result<Option<V>, Error> {
+        let deadline = self.deadline();
+        loop {
+            let found = self.get_versioned(key, Read::Linearizable).await?;
+            let expect = found.as_ref().map_or(Expect::Absent, |found| Expect::Version(found.version));
+            let next = change(found.map(|found| found.value));
+            let result = match &next {
+                Some(value) => self.cas(key, expect, value).await.map(drop),
+                None if matches!(expect, Expect::Absent) => Ok(()),
+                None => self.remove_if(key, expect).await.map(drop),
+            };
+            match result {
+                Ok(()) => return Ok(next),
+                Err(Error::NotApplied(Refusal::Conflict { .. })) if Instant::now() < deadline => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The number of keys. Reads all of a table that has expiry.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn count(&self) -> Result<u64, Error> {
+        self.info.check()?;
+        let mut count = 0;
+        if self.info.kept.expiry {
+            let mut entries = self.raw_entries(Bound::Unbounded, Bound::Unbounded);
+            while entries.next().await?.is_some() {
+                count += 1;
+            }
+            return Ok(count);
+        }
+        let id = self.info.id;
+        for partition in self.partitions() {
+            count += partition.call(self.deadline(), move |engine| crate::engine::Partition::len(engine, id)).await?;
+        }
+        Ok(count)
+    }
+
+    /// Enumerates all keys, in an order of the store's own. A key that is there throughout is returned exactly once,
+    /// whatever changes meanwhile.
+    #[must_use]
+    pub fn iter(&self) -> Iter<K, V, E> {
+        Iter { entries: self.raw_entries(Bound::Unbounded, Bound::Unbounded), types: PhantomData }
+    }
+
+    /// Runs `operation` in `color`, then `done` with its result, in the same color: the split-phase form of every
+    /// operation.
+    pub fn submit<T, F>(
+        &self,
+        color: Color,
+        operation: impl FnOnce(Self) -> F,
+        done: impl FnOnce(Result<T, Error>) + Send + 'static,
+    ) where
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let operation = operation(self.clone());
+        drop(color.spawn(async move { done(operation.await) }));
+    }
+
+    async fn live(&self, key: &K) -> Result<Option<Record>, Error> {
+        self.info.check()?;
+        let key = self.key(key)?;
+        let record = self.partition(&key).read(self.info.id, &key, self.deadline()).await?;
+        self.info.check()?;
+        Ok(record.filter(|record| record.is_live(now_ms())))
+    }
+
+    async fn put_if(
+        &self,
+        key: &K,
+        value: &V,
+        expires_ms: u64,
+        expect: Option<Expect<Bytes>>,
+    ) -> Result<Written<V>, Error> {
+        let value = codec::encode(value)?;
+        let len_max = self.store.inner().options.value_len_max;
+        if value.len() > len_max {
+            return Err(Refusal::TooLong { part: "value", len: value.len(), len_max }.into());
+        }
+        let reply = self.write(self.key(key)?, Action::Put { value, expires_ms, expect }).await?;
+        let previous = reply.previous.map(versioned).transpose()?;
+        Ok(Written { version: reply.version, previous })
+    }
+
+    async fn write(&self, key: Bytes, action: Action) -> Result<Reply, Error> {
+        self.info.check()?;
+        let partition = self.partition(&key);
+        partition.write(Write { table: self.info.clone(), key, action }, self.deadline()).await
+    }
+
+    fn raw_entries(&self, from: Bound<Bytes>, to: Bound<Bytes>) -> Entries<E> {
+        Entries::new(self.partitions(), &self.info, (from, to), self.limit.unwrap_or(self.store.inner().options.limit))
+    }
+
+    fn key(&self, key: &K) -> Result<Bytes, Refusal> {
+        let bytes = if self.info.kept.ordered { codec::ordered_key(key)?.into() } else { codec::encode(key)? };
+        let len_max = self.store.inner().options.key_len_max;
+        if bytes.len() > len_max {
+            return Err(Refusal::TooLong { part: "key", len: bytes.len(), len_max });
+        }
+        Ok(bytes)
+    }
+
+    fn partitions(&self) -> &[PartitionHandle<E::Partition>] {
+        self.store.inner().partitions(self.info.kept.durability)
+    }
+
+    fn partition(&self, key: &[u8]) -> &PartitionHandle<E::Partition> {
+        let partitions = self.partitions();
+        &partitions[crc32fast::hash(key) as usize % partitions.len()]
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.limit.unwrap_or(self.store.inner().options.limit)
+    }
+}
+
+impl<K, E> Table<K, i64, E>
+where
+    K: Serialize + DeserializeOwned,
+    E: Engine,
+{
+    /// Adds `by` to the number of a key, 0 if there is none, and returns the sum.
+    ///
+    /// # Errors
+    /// [`Refusal::Overflow`]; as [`put`](Self::put).
+    pub async fn increment(&self, key: &K, by: i64) -> Result<i64, Error> {
+        Ok(self.write(self.key(key)?, Action::Increment { by }).await?.number)
+    }
+}
+
+impl<K, V, E> OrderedTable<K, V, E>
+where
+    K: Serialize + DeserializeOwned,
+    V: Serialize + DeserializeOwned,
+    E: Engine,
+{
+    pub(crate) fn new(store: Store<E>, info: Arc<TableInfo>) -> Self {
+        OrderedTable(Table::new(store, info))
+    }
+
+    /// A handle whose operations may take `limit` each.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Self {
+        OrderedTable(self.0.with_limit(limit))
+    }
+
+    /// Enumerates the keys of a range in their order. A key that is there throughout is returned exactly once.
+    ///
+    /// # Errors
+    /// A bound cannot be encoded.
+    pub fn range(&self, range: impl RangeBounds<K>) -> Result<Iter<K, V, E>, Error> {
+        let encode = |bound: Bound<&K>| match bound {
+            Bound::Included(key) => self.key(key).map(Bound::Included),
+            Bound::Excluded(key) => self.key(key).map(Bound::Excluded),
+            Bound::Unbounded => Ok(Bound::Unbounded),
+        };
+        let (from, to) = (encode(range.start_bound())?, encode(range.end_bound())?);
+        Ok(Iter { entries: self.raw_entries(from, to), types: PhantomData })
+    }
+}
+
+/// An enumeration of a table. It reads page after page, so it costs the memory of one page for each partition.
+pub struct Iter<K, V, E: Engine> {
+    entries: Entries<E>,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V, E: Engine> fmt::Debug for Iter<K, V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").finish_non_exhaustive()
+    }
+}
+
+impl<K: DeserializeOwned, V: DeserializeOwned, E: Engine> Iter<K, V, E> {
+    /// The next key with its value; `None` at the end. **Cancel safety:** nothing is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// As [`Table::get`]. The enumeration goes on at the same key if it is asked again.
+    pub async fn next(&mut self) -> Result<Option<(K, Versioned<V>)>, Error> {
+        let Some((key, record)) = self.entries.next().await? else { return Ok(None) };
+        let key = if self.entries.is_ordered() { codec::decode_ordered_key(&key)? } else { codec::decode(&key)? };
+        Ok(Some((key, versioned(record)?)))
+    }
+}
+
+fn versioned<V: DeserializeOwned>(record: Record) -> Result<Versioned<V>, Error> {
+    Ok(Versioned { value: codec::decode(&record.value)?, version: Version(record.version) })
+}
+
+fn encode_expect<V: Serialize>(expect: Expect<V>) -> Result<Expect<Bytes>, Refusal> {
+    Ok(match expect {
+        Expect::Absent => Expect::Absent,
+        Expect::Version(version) => Expect::Version(version),
+        Expect::Value(value) => Expect::Value(codec::encode(&value)?),
+    })
+}
