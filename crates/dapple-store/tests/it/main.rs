@@ -1,0 +1,6 @@
+//! Tests of the store through its public interface.
+
+mod durability;
+mod operations;
+mod support;
+mod tables;

@@ -1,0 +1,142 @@
+//! Operations on one table, the same for every engine.
+
+use std::time::{Duration, SystemTime};
+
+use dapple_store::engine::Engine;
+use dapple_store::{Error, Expect, Read, Refusal, Store, StoreOptions, Table, TableOptions};
+
+use crate::support::{in_memory, on_disk, options, run};
+
+async fn all_operations<E: Engine>(store: Store<E>) {
+    let users: Table<String, u32, E> = store.create("users", TableOptions::default()).await.unwrap();
+    let ann = "ann".to_owned();
+    assert_eq!(users.get(&ann).await.unwrap(), None);
+    let first = users.put(&ann, &1).await.unwrap();
+    assert_eq!(first.previous, None);
+    let second = users.put(&ann, &2).await.unwrap();
+    assert!(second.version > first.version);
+    assert_eq!(second.previous.map(|old| (old.value, old.version)), Some((1, first.version)));
+
+    let stale = users.cas(&ann, Expect::Version(first.version), &9).await;
+    assert_eq!(stale, Err(Refusal::Conflict { current: Some(second.version) }.into()));
+    assert!(users.cas(&ann, Expect::Absent, &9).await.is_err());
+    assert!(users.cas(&ann, Expect::Value(1), &9).await.is_err());
+    users.cas(&ann, Expect::Value(2), &3).await.unwrap();
+    assert_eq!(users.update(&ann, |old| old.map(|old| old + 1)).await.unwrap(), Some(4));
+    assert_eq!(users.get_versioned(&ann, Read::AtLeast(second.version)).await.unwrap().unwrap().value, 4);
+    assert_eq!(users.count().await.unwrap(), 1);
+
+    assert_eq!(users.remove(&ann).await.unwrap().map(|old| old.value), Some(4));
+    assert_eq!(users.remove(&ann).await.unwrap(), None);
+    assert!(!users.contains(&ann).await.unwrap());
+    // A version never comes back, or a late `cas` could hit a later life of the key.
+    let again = users.put(&ann, &5).await.unwrap();
+    assert!(again.version > second.version);
+    assert_eq!(again.previous, None);
+}
+
+#[test]
+fn all_operations_work_in_memory() {
+    run(async { all_operations(in_memory().await).await });
+}
+
+#[test]
+fn all_operations_work_on_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    run(async { all_operations(on_disk(&directory).await).await });
+}
+
+#[test]
+fn concurrent_increments_and_updates_lose_nothing() {
+    run(async {
+        let store = in_memory().await;
+        let counts: Table<u8, i64, _> = store.create("counts", TableOptions::default()).await.unwrap();
+        let tasks: Vec<_> = (0..20)
+            .map(|number| {
+                let counts = counts.clone();
+                dapple_sched::Color::new().spawn(async move {
+                    for _ in 0..20 {
+                        if number % 2 == 0 {
+                            counts.increment(&1, 1).await.unwrap();
+                        } else {
+                            counts.update(&1, |old| Some(old.unwrap_or(0) + 1)).await.unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(counts.get(&1).await.unwrap(), Some(400));
+        assert_eq!(counts.increment(&2, i64::MAX).await.unwrap(), i64::MAX);
+        assert_eq!(counts.increment(&2, 1).await, Err(Refusal::Overflow.into()));
+    });
+}
+
+#[test]
+fn values_expire() {
+    run(async {
+        let store = in_memory().await;
+        let options = TableOptions { expiry: true, ..TableOptions::default() };
+        let sessions: Table<u8, u8, _> = store.create("sessions", options).await.unwrap();
+        let now = SystemTime::now();
+        sessions.put_until(&1, &1, now - Duration::from_secs(1)).await.unwrap();
+        sessions.put_until(&2, &2, now + Duration::from_secs(3600)).await.unwrap();
+        assert_eq!(sessions.get(&1).await.unwrap(), None);
+        assert_eq!(sessions.get(&2).await.unwrap(), Some(2));
+        assert_eq!(sessions.count().await.unwrap(), 1);
+        assert!(sessions.expires_in(&2).await.unwrap().unwrap() > Duration::from_secs(3000));
+        // The value that expired is not there for conditions either.
+        sessions.cas(&1, Expect::Absent, &3).await.unwrap();
+
+        let plain: Table<u8, u8, _> = store.create("plain", TableOptions::default()).await.unwrap();
+        assert!(matches!(plain.put_until(&1, &1, now).await, Err(Error::NotApplied(Refusal::Unsupported(_)))));
+    });
+}
+
+#[test]
+fn keys_and_values_that_are_too_long_are_refused() {
+    run(async {
+        let mut options = options(1);
+        options.key_len_max = 10;
+        options.value_len_max = 10;
+        let store = Store::open(dapple_store::Memory, options).await.unwrap();
+        let table: Table<String, String, _> = store.create("t", TableOptions::default()).await.unwrap();
+        let (short, long) = ("a".to_owned(), "a".repeat(10));
+        let refused = |part| Refusal::TooLong { part, len: 11, len_max: 10 };
+        assert_eq!(table.put(&long, &short).await, Err(refused("key").into()));
+        assert_eq!(table.put(&short, &long).await, Err(refused("value").into()));
+        table.put(&short, &short).await.unwrap();
+    });
+}
+
+#[test]
+fn a_full_queue_refuses_at_once_and_loses_nothing() {
+    run(async {
+        let mut options = StoreOptions::default();
+        options.partitions = 1;
+        options.queue_len_max = 2;
+        let store = Store::open(dapple_store::Memory, options).await.unwrap();
+        let table: Table<u32, u32, _> = store.create("t", TableOptions::default()).await.unwrap();
+        let puts: Vec<_> = (0..500)
+            .map(|key| {
+                let table = table.clone();
+                dapple_sched::Color::new().spawn(async move { (key, table.put(&key, &key).await) })
+            })
+            .collect();
+        let mut applied = 0;
+        for put in puts {
+            match put.await.unwrap() {
+                (key, Ok(_)) => {
+                    applied += 1;
+                    assert_eq!(table.get(&key).await.unwrap(), Some(key));
+                }
+                (key, Err(Error::Unavailable(_))) => assert_eq!(table.get(&key).await.unwrap(), None),
+                (_, Err(error)) => panic!("{error}"),
+            }
+        }
+        assert!(applied >= 2, "{applied} were applied");
+        assert_eq!(table.count().await.unwrap(), applied);
+    });
+}

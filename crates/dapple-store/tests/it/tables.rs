@@ -1,0 +1,112 @@
+//! Stores with many tables, and enumeration.
+
+use std::collections::BTreeSet;
+
+use dapple_store::{Durability, Error, OrderedTable, Refusal, Table, TableOptions};
+
+use crate::support::{in_memory, on_disk, run};
+
+#[test]
+fn nothing_revives_a_destroyed_table() {
+    run(async {
+        let store = in_memory().await;
+        let old: Table<u8, u8, _> = store.create("t", TableOptions::default()).await.unwrap();
+        old.put(&1, &1).await.unwrap();
+        store.destroy("t").await.unwrap();
+        let destroyed = Err(Refusal::Destroyed("t".into()).into());
+        assert_eq!(old.put(&1, &1).await, destroyed);
+        let new: Table<u8, u8, _> = store.create("t", TableOptions::default()).await.unwrap();
+        assert_eq!(old.put(&1, &1).await, destroyed);
+        assert_eq!(new.get(&1).await.unwrap(), None);
+        assert_eq!(store.destroy("none").await, Err(Refusal::NoSuchTable("none".into()).into()));
+        assert!(store.table::<u8, u8>("none").await.is_err());
+    });
+}
+
+#[test]
+fn of_concurrent_creates_one_succeeds() {
+    run(async {
+        let store = in_memory().await;
+        for _ in 0..20 {
+            let creates: Vec<_> = (0..8)
+                .map(|_| {
+                    let store = store.clone();
+                    dapple_sched::Color::new()
+                        .spawn(async move { store.create::<u8, u8>("t", TableOptions::default()).await.map(drop) })
+                })
+                .collect();
+            let mut created = 0;
+            for create in creates {
+                match create.await.unwrap() {
+                    Ok(()) => created += 1,
+                    Err(error) => assert_eq!(error, Refusal::TableExists("t".into()).into()),
+                }
+            }
+            assert_eq!(created, 1);
+            store.destroy("t").await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn kinds_durabilities_and_names_are_checked() {
+    run(async {
+        let store = in_memory().await;
+        let _table: Table<u8, u8, _> = store.create("t", TableOptions::default()).await.unwrap();
+        let wrong = Refusal::WrongKind { table: "t".into(), is: "hash", wanted: "ordered" };
+        assert_eq!(store.ordered_table::<u8, u8>("t").await.map(drop), Err(wrong.into()));
+        let synced = TableOptions { durability: Some(Durability::Synced), expiry: false };
+        let refused = store.create::<u8, u8>("durable", synced).await.map(drop);
+        assert!(matches!(refused, Err(Error::NotApplied(Refusal::Unsupported(_)))));
+        assert!(store.create::<u8, u8>("", TableOptions::default()).await.is_err());
+        assert!(store.create::<u8, u8>(&"n".repeat(256), TableOptions::default()).await.is_err());
+        assert_eq!(store.list().await.iter().map(|table| &table.name[..]).collect::<Vec<_>>(), ["t"]);
+    });
+}
+
+#[test]
+fn ranges_are_in_order_over_all_partitions() {
+    let directory = tempfile::tempdir().unwrap();
+    run(async {
+        let store = on_disk(&directory).await;
+        let table: OrderedTable<(i32, String), u32, _> =
+            store.create_ordered("t", TableOptions::default()).await.unwrap();
+        for number in 0..300 {
+            table.put(&(number * 7 % 300 - 150, "x".to_owned()), &0).await.unwrap();
+        }
+        let mut range = table.range((-20, String::new())..=(20, "x".to_owned())).unwrap();
+        let mut found = Vec::new();
+        while let Some(((number, _), _)) = range.next().await.unwrap() {
+            found.push(number);
+        }
+        assert_eq!(found, (-20..=20).collect::<Vec<_>>());
+        let (low, high) = ((5, String::new()), (-5, String::new()));
+        assert!(table.range(low..high).unwrap().next().await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn an_enumeration_returns_what_was_there_throughout_exactly_once() {
+    run(async {
+        let store = in_memory().await;
+        let table: Table<u32, u32, _> = store.create("t", TableOptions::default()).await.unwrap();
+        for key in 0..2000 {
+            table.put(&key, &0).await.unwrap();
+        }
+        let mut seen = BTreeSet::new();
+        let mut iter = table.iter();
+        let mut next = 5000;
+        while let Some((key, _)) = iter.next().await.unwrap() {
+            assert!(seen.insert(key), "{key} came twice");
+            // Odd keys come and go meanwhile; even ones stay and change their values.
+            table.put(&(key / 2 * 2 % 2000), &1).await.unwrap();
+            table.remove(&(next * 13 % 2000 | 1)).await.unwrap();
+            table.put(&(next | 1), &0).await.unwrap();
+            next += 1;
+            if next > 9000 {
+                break;
+            }
+        }
+        assert!((0..2000).step_by(2).all(|key| seen.contains(&key)));
+    });
+}
