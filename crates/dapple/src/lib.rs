@@ -112,6 +112,11 @@ pub mod stage;
 #[doc(inline)]
 pub use dapple_stm as stm;
 
+/// Tables that outlive the process: typed, durable, split into partitions that are colors.
+#[cfg(feature = "store")]
+#[doc(inline)]
+pub use dapple_store as store;
+
 pub mod coming_from_tokio;
 pub mod prelude;
 #[doc(hidden)]
