@@ -45,7 +45,7 @@ pub enum Error {
 #[non_exhaustive]
 pub enum Refusal {
     /// The condition of a write did not hold.
-    #[error("the condition does not hold; the current version is {current:?}")]
+    #[error("the condition does not hold: {}", current.map_or("the key has no value".to_owned(), |version| format!("the value has version {version}")))]
     Conflict {
         /// The version of the key, if there is a value.
         current: Option<Version>,

@@ -320,7 +320,7 @@ where
     }
 
     fn key(&self, key: &K) -> Result<Bytes, Refusal> {
-        let bytes = if self.info.kept.ordered { codec::ordered_key(key)?.into() } else { codec::encode(key)? };
+        let bytes = if self.info.kept.ordered { codec::ordered_key(key)? } else { codec::encode(key)? };
         let len_max = self.store.inner().options.key_len_max;
         if bytes.len() > len_max {
             return Err(Refusal::TooLong { part: "key", len: bytes.len(), len_max });

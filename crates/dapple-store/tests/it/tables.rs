@@ -100,7 +100,7 @@ fn an_enumeration_returns_what_was_there_throughout_exactly_once() {
             assert!(seen.insert(key), "{key} came twice");
             // Odd keys come and go meanwhile; even ones stay and change their values.
             table.put(&(key / 2 * 2 % 2000), &1).await.unwrap();
-            table.remove(&(next * 13 % 2000 | 1)).await.unwrap();
+            table.remove(&((next * 13 % 2000) | 1)).await.unwrap();
             table.put(&(next | 1), &0).await.unwrap();
             next += 1;
             if next > 9000 {
