@@ -20,6 +20,7 @@ mod proxy;
 mod serve;
 mod server;
 mod stage_host;
+mod store;
 
 /// Network services on every core, written as if there were one.
 #[derive(Debug, Parser)]
@@ -36,6 +37,7 @@ enum Command {
     StageHost(Box<stage_host::Args>),
     Sign(Box<dapple_sign::Args>),
     SignClient(Box<dapple_sign::ClientArgs>),
+    Store(Box<store::Args>),
 }
 
 /// Exit codes: 0 when all went well, 2 for a command line (clap's code) or a configuration that makes no sense, 1 for the rest.
@@ -70,6 +72,10 @@ fn main() -> ExitCode {
         },
         Command::SignClient(args) => match dapple_sign::run_client(args) {
             Ok(code) => code,
+            Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
+        },
+        Command::Store(args) => match store::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },
     }

@@ -34,6 +34,7 @@ mod sign;
 mod spans;
 mod stage_host;
 mod status;
+mod store;
 mod support;
 mod timeouts;
 mod tls;

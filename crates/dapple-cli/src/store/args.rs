@@ -1,0 +1,124 @@
+//! The command line of `dapple store`.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+
+use super::url::{StoreUrl, store_url};
+use crate::config::number;
+
+/// Keep tables on disk: create them, read and change them, load and dump them.
+///
+/// URL names the store: `redb:DIR` is a directory of redb files. One process at a time has a store open. Keys are in order,
+/// byte by byte. Names, keys and values are text; `\xNN` in files that are loaded and in output stands for a byte that is not.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true, subcommand_required = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(super) action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// Make a table, and the store if there is none
+    Create {
+        #[command(flatten)]
+        table: TableTarget,
+        /// The failures that a write survives once it is acknowledged
+        #[arg(long, value_enum, default_value_t = Survives::Synced)]
+        durability: Survives,
+    },
+    /// Print the tables
+    List(Target),
+    /// Remove a table with all its data
+    Destroy(TableTarget),
+    /// Print the value of a key; exit code 1 if it has none
+    Get {
+        #[command(flatten)]
+        table: TableTarget,
+        key: String,
+    },
+    /// Set the value of a key; the table is made if it is not there
+    Put {
+        #[command(flatten)]
+        table: TableTarget,
+        key: String,
+        value: String,
+        /// Only if the key has no value
+        #[arg(long, conflicts_with = "if_version")]
+        if_absent: bool,
+        /// Only if the value has this version, as `get --json` prints it
+        #[arg(long, value_name = "N")]
+        if_version: Option<u64>,
+    },
+    /// Remove a key and print its value; exit code 1 if it has none
+    Remove {
+        #[command(flatten)]
+        table: TableTarget,
+        key: String,
+    },
+    /// Print keys and values in the order of the keys, with a tab between
+    Scan {
+        #[command(flatten)]
+        table: TableTarget,
+        /// Only keys that begin so
+        #[arg(long, conflicts_with_all = ["from", "to"])]
+        prefix: Option<String>,
+        /// Only this key and greater ones
+        #[arg(long, value_name = "KEY")]
+        from: Option<String>,
+        /// Only keys below this one
+        #[arg(long, value_name = "KEY")]
+        to: Option<String>,
+        /// At most so many
+        #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
+        limit: Option<u64>,
+    },
+    /// Print the number of keys
+    Count(TableTarget),
+    /// Put all lines of a file, each `KEY<tab>VALUE`; the table is made if it is not there
+    Load {
+        #[command(flatten)]
+        table: TableTarget,
+        /// The file; `-` is the standard input
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Print all keys and values in the form that `load` reads
+    Dump(TableTarget),
+    /// Print partitions, tables, keys and bytes on disk
+    Stats(Target),
+    /// Read all files and check them
+    Verify(Target),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Target {
+    /// The store: redb:DIR
+    #[arg(value_parser = store_url)]
+    pub(super) url: StoreUrl,
+
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// The number of partitions of a store that is made now [default: one per core]
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=1024))]
+    pub(super) partitions: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct TableTarget {
+    #[command(flatten)]
+    pub(super) store: Target,
+    /// The table
+    pub(super) table: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Survives {
+    /// A power failure
+    Synced,
+    /// A kill of the process
+    Process,
+}

@@ -1,0 +1,37 @@
+//! The errors of `dapple store`.
+
+use std::io;
+use std::path::PathBuf;
+
+use dapple::store::{Error, Refusal};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    #[error("there is no store in {0}; `dapple store create redb:DIR TABLE` makes one")]
+    NoStore(PathBuf),
+    #[error("{0}")]
+    Store(Error),
+    #[error("there is no value for `{0}`")]
+    NoValue(String),
+    #[error("{path}, line {line}: {problem}; {loaded} lines before it are loaded")]
+    Line { path: String, line: u64, problem: String, loaded: u64 },
+    #[error("cannot read {path}: {error}")]
+    Input { path: String, error: io::Error },
+    #[error("cannot write the result: {0}")]
+    Output(io::Error),
+    #[error("cannot start the runtime: {0}")]
+    Runtime(io::Error),
+}
+
+impl CommandError {
+    /// Whether the command line makes no sense for this store.
+    pub(crate) fn is_misuse(&self) -> bool {
+        matches!(self, CommandError::NoStore(_) | CommandError::Store(Error::NotApplied(Refusal::WrongKind { .. })))
+    }
+}
+
+impl From<Error> for CommandError {
+    fn from(error: Error) -> Self {
+        CommandError::Store(error)
+    }
+}

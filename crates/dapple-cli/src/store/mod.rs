@@ -1,0 +1,44 @@
+//! `dapple store`: tables on disk, from the command line.
+//!
+//! Its tables hold bytes: `OrderedTable<Bytes, Bytes>`. A program that opens them with these types shares them.
+
+mod args;
+mod bulk;
+mod commands;
+mod error;
+mod text;
+mod url;
+
+use bytes::Bytes;
+use dapple::store::{OrderedTable, Redb, Store, StoreOptions};
+
+pub(crate) use args::Args;
+use args::Target;
+use error::CommandError;
+
+type TextTable = OrderedTable<Bytes, Bytes, Redb>;
+
+/// Runs one command.
+///
+/// # Errors
+/// See [`CommandError`].
+pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
+    let runtime = dapple::builder().build().map_err(CommandError::Runtime)?;
+    let done = runtime.block_on(commands::run(&args.action));
+    match done {
+        // A reader such as `head` has seen enough.
+        Err(CommandError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+/// Opens the store of a command; one that reads does not make a store that is not there.
+async fn open(target: &Target, may_create: bool) -> Result<Store<Redb>, CommandError> {
+    let url = &target.url;
+    if !may_create && !url.directory.join("catalog.redb").exists() {
+        return Err(CommandError::NoStore(url.directory.clone()));
+    }
+    let mut options = StoreOptions::default();
+    options.partitions = target.partitions.unwrap_or(0);
+    Ok(Store::open(Redb::new(&url.directory), options).await?)
+}

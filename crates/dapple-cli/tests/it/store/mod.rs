@@ -1,0 +1,92 @@
+//! `dapple store`.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs one command on the store in `folder`, with `input` on its standard input.
+fn store(folder: &Path, words: &[&str], input: &str) -> Output {
+    let (command, rest) = words.split_first().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dapple"))
+        .args(["store", command, &format!("redb:{}", folder.join("store").display())])
+        .args(rest)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A command that does not read its input may have ended.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+fn text(folder: &Path, words: &[&str]) -> String {
+    let output = store(folder, words, "");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn problem(folder: &Path, words: &[&str], code: i32) -> String {
+    let output = store(folder, words, "");
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn values_are_put_read_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    text(folder, &["create", "users"]);
+    text(folder, &["put", "users", "ann", "42"]);
+    assert_eq!(text(folder, &["get", "users", "ann"]), "42\n");
+    let put: serde_json::Value = serde_json::from_str(&text(folder, &["put", "users", "ann", "43", "--json"])).unwrap();
+    assert_eq!(put["previous"], "42");
+    assert!(problem(folder, &["put", "users", "ann", "44", "--if-absent"], 1).contains("has version"));
+    let version = put["version"].to_string();
+    text(folder, &["put", "users", "ann", "44", "--if-version", &version]);
+    problem(folder, &["put", "users", "ann", "45", "--if-version", &version], 1);
+    assert_eq!(text(folder, &["count", "users"]), "1\n");
+    assert_eq!(text(folder, &["remove", "users", "ann"]), "44\n");
+    assert!(problem(folder, &["get", "users", "ann"], 1).contains("no value for `ann`"));
+    text(folder, &["verify"]);
+    text(folder, &["destroy", "users"]);
+    assert_eq!(text(folder, &["list"]), "");
+}
+
+#[test]
+fn a_dump_can_be_loaded_and_ranges_are_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // Later lines of a key win, also within one batch.
+    let lines: String = (0..1500).map(|number| format!("k{:04}\t{number}\\x00\\t\n", number % 1200)).collect();
+    let loaded = store(folder, &["load", "big"], &lines);
+    assert_eq!(String::from_utf8_lossy(&loaded.stdout), "1500 keys loaded\n", "{loaded:?}");
+    let dump = text(folder, &["dump", "big"]);
+    assert_eq!(dump.lines().count(), 1200);
+    assert_eq!(dump.lines().next(), Some("k0000\t1200\\x00\\t"));
+    assert!(dump.lines().is_sorted());
+    let copied = store(folder, &["load", "copy"], &dump);
+    assert!(copied.status.success());
+    assert_eq!(text(folder, &["dump", "copy"]), dump);
+    assert_eq!(text(folder, &["scan", "big", "--prefix", "k119"]).lines().count(), 10);
+    let range = text(folder, &["scan", "big", "--from", "k0500", "--to", "k0600", "--limit", "3"]);
+    assert_eq!(range.lines().map(|line| &line[..5]).collect::<Vec<_>>(), ["k0500", "k0501", "k0502"]);
+    let wrong = store(folder, &["load", "big"], "a\tb\nno tab\n");
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("line 2"), "{wrong:?}");
+}
+
+#[test]
+fn a_store_that_is_not_there_is_not_made_by_reading() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(problem(folder.path(), &["get", "users", "ann"], 2).contains("there is no store"));
+    assert!(!folder.path().join("store").exists());
+    text(folder.path(), &["create", "users"]);
+    assert!(problem(folder.path(), &["create", "users"], 1).contains("exists already"));
+    assert!(problem(folder.path(), &["count", "others"], 1).contains("there is no table `others`"));
+    let output = Command::new(env!("CARGO_BIN_EXE_dapple")).args(["store", "list", "nosuch:x"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no engine `nosuch`"));
+}
