@@ -39,6 +39,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
         Some(&[
             "dapple-sched",
             "dapple-stm",
+            "dapple-store",
             "dapple-io",
             "dapple-flow",
             "dapple-client",
