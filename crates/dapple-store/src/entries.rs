@@ -53,22 +53,28 @@ impl<E: Engine> Entries<E> {
         self.info.kept.ordered
     }
 
+    /// The next record that has not expired.
     pub(crate) async fn next(&mut self) -> Result<Option<(Vec<u8>, Record)>, Error> {
         loop {
-            self.info.check()?;
-            for page in &mut self.pages {
-                page.fill(&self.info, &self.to, Instant::now() + self.limit).await?;
-            }
-            let first = self.pages.iter_mut().filter(|page| !page.entries.is_empty());
-            let Some(page) = first.min_by(|a, b| a.entries[0].0.cmp(&b.entries[0].0)) else { return Ok(None) };
-            let Some((key, bytes)) = page.entries.pop_front() else { return Ok(None) };
-            let record = Record::decode(self.info.id, &key, bytes).ok_or_else(|| {
-                Refusal::Engine(page.partition.engine().corrupt("a record does not have its checksum"))
-            })?;
-            if record.is_live(now_ms()) {
-                return Ok(Some((key, record)));
+            let next = self.next_kept().await?;
+            if next.as_ref().is_none_or(|(_, record)| record.is_live(now_ms())) {
+                return Ok(next);
             }
         }
+    }
+
+    /// The next record, expired or not.
+    pub(crate) async fn next_kept(&mut self) -> Result<Option<(Vec<u8>, Record)>, Error> {
+        self.info.check()?;
+        for page in &mut self.pages {
+            page.fill(&self.info, &self.to, Instant::now() + self.limit).await?;
+        }
+        let first = self.pages.iter_mut().filter(|page| !page.entries.is_empty());
+        let Some(page) = first.min_by(|a, b| a.entries[0].0.cmp(&b.entries[0].0)) else { return Ok(None) };
+        let Some((key, bytes)) = page.entries.pop_front() else { return Ok(None) };
+        let record = Record::decode(self.info.id, &key, bytes)
+            .ok_or_else(|| Refusal::Engine(page.partition.engine().corrupt("a record does not have its checksum")))?;
+        Ok(Some((key, record)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use dapple_io::time::Instant;
@@ -69,6 +69,17 @@ pub struct Table<K, V, E: Engine> {
 /// # }).unwrap();
 /// ```
 pub struct OrderedTable<K, V, E: Engine>(Table<K, V, E>);
+
+/// A value, its version, and the time at which it expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<V> {
+    /// The value.
+    pub value: V,
+    /// The version that it got when it was written.
+    pub version: Version,
+    /// The time of expiry, to the millisecond; `None` if it does not expire.
+    pub expires: Option<SystemTime>,
+}
 
 /// The result of a write that was applied: its version, and the value that it replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,11 +193,63 @@ where
     /// # Errors
     /// As [`put`](Self::put); the table has no expiry.
     pub async fn put_until(&self, key: &K, value: &V, expires: SystemTime) -> Result<Written<V>, Error> {
-        if !self.info.kept.expiry {
-            let text = format!("table `{}` was created without expiry", self.info.name);
-            return Err(Refusal::Unsupported(text).into());
-        }
+        self.check_expiry(true)?;
         self.put_if(key, value, ms_of(expires), None).await
+    }
+
+    fn check_expiry(&self, is_wanted: bool) -> Result<(), Refusal> {
+        if !is_wanted || self.info.kept.expiry {
+            return Ok(());
+        }
+        Err(Refusal::Unsupported(format!("table `{}` was created without expiry", self.info.name)))
+    }
+
+    /// The value of a key with its version and time of expiry.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn entry(&self, key: &K) -> Result<Option<Entry<V>>, Error> {
+        let Some(record) = self.live(key).await? else { return Ok(None) };
+        let expires = (record.expires_ms != NEVER).then(|| UNIX_EPOCH + Duration::from_millis(record.expires_ms));
+        let Versioned { value, version } = versioned(record)?;
+        Ok(Some(Entry { value, version, expires }))
+    }
+
+    /// Sets value and time of expiry of a key if `expect` holds; `None` stands for a value that does not expire.
+    ///
+    /// # Errors
+    /// As [`cas`](Self::cas) and [`put_until`](Self::put_until).
+    pub async fn cas_until(
+        &self,
+        key: &K,
+        expect: Expect<V>,
+        value: &V,
+        expires: Option<SystemTime>,
+    ) -> Result<Written<V>, Error> {
+        self.check_expiry(expires.is_some())?;
+        self.put_if(key, value, expires.map_or(NEVER, ms_of), Some(encode_expect(expect)?)).await
+    }
+
+    /// Removes the values that have expired, which no operation sees any more, and returns their number. Reads the whole
+    /// table.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn remove_expired(&self) -> Result<u64, Error> {
+        let mut entries = self.raw_entries(Bound::Unbounded, Bound::Unbounded);
+        let mut removed = 0;
+        while let Some((key, record)) = entries.next_kept().await? {
+            if record.is_live(now_ms()) {
+                continue;
+            }
+            match self.write(key.into(), Action::Remove { expect: Some(Expect::Absent) }).await {
+                Ok(_) => removed += 1,
+                // The key has a new value.
+                Err(Error::NotApplied(Refusal::Conflict { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(removed)
     }
 
     /// Sets the value of a key if `expect` holds.

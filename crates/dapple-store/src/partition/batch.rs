@@ -104,7 +104,8 @@ impl<P: Partition> Batch<'_, P> {
             }
             _ => write.table.check()?,
         }
-        let previous = self.current(table, &write.key)?;
+        let kept = self.kept(table, &write.key)?;
+        let previous = kept.clone().filter(|record| record.is_live(now_ms()));
         let (next, number) = match &write.action {
             Action::Put { value, expires_ms, expect } => {
                 check(expect, &previous)?;
@@ -112,7 +113,8 @@ impl<P: Partition> Batch<'_, P> {
             }
             Action::Remove { expect } => {
                 check(expect, &previous)?;
-                if previous.is_none() {
+                // A value that has expired is removed as well: it takes room.
+                if kept.is_none() {
                     return Ok(Reply { previous, version: Version(self.version), number: 0 });
                 }
                 (None, 0)
@@ -132,7 +134,8 @@ impl<P: Partition> Batch<'_, P> {
         Ok(Reply { previous, version: Version(self.version), number })
     }
 
-    fn current(&mut self, table: TableId, key: &Bytes) -> Result<Option<Record>, Refusal> {
+    /// The record of a key, expired or not.
+    fn kept(&mut self, table: TableId, key: &Bytes) -> Result<Option<Record>, Refusal> {
         let record = match self.known.get(&(table, key.clone())) {
             Some(record) => record.clone(),
             None => {
@@ -141,7 +144,7 @@ impl<P: Partition> Batch<'_, P> {
                 record
             }
         };
-        Ok(record.filter(|record| record.is_live(now_ms())))
+        Ok(record)
     }
 
     fn commit(&mut self) -> Result<(), Uncommitted> {

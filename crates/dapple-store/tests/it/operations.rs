@@ -87,6 +87,12 @@ fn values_expire() {
         assert_eq!(sessions.get(&2).await.unwrap(), Some(2));
         assert_eq!(sessions.count().await.unwrap(), 1);
         assert!(sessions.expires_in(&2).await.unwrap().unwrap() > Duration::from_secs(3000));
+        assert_eq!(sessions.remove_expired().await.unwrap(), 1);
+        assert_eq!(sessions.remove_expired().await.unwrap(), 0);
+        sessions.put_until(&1, &1, now - Duration::from_secs(1)).await.unwrap();
+        let entry = sessions.entry(&2).await.unwrap().unwrap();
+        sessions.cas_until(&2, Expect::Version(entry.version), &3, None).await.unwrap();
+        assert_eq!(sessions.entry(&2).await.unwrap().unwrap().expires, None);
         // The value that expired is not there for conditions either.
         sessions.cas(&1, Expect::Absent, &3).await.unwrap();
 
