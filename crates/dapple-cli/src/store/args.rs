@@ -90,6 +90,29 @@ pub(super) enum Action {
     Stats(Target),
     /// Read all files and check them
     Verify(Target),
+    /// Serve a store to clients of Redis, until SIGTERM
+    Serve(ServeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    pub(super) store: Target,
+    /// The address to listen on; others than loopback need a password. It is not encrypted: for trusted networks
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    pub(super) host: String,
+    /// The port; 0 lets the kernel choose
+    #[arg(long, value_name = "N", default_value_t = 6379)]
+    pub(super) port: u16,
+    /// The file whose first line is the password of clients (AUTH)
+    #[arg(long, value_name = "FILE")]
+    pub(super) password_file: Option<PathBuf>,
+    /// The most clients at a time; more are refused
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = number::<u32>(1..=1_000_000))]
+    pub(super) connections: u32,
+    /// Threads of Dapple [default: one per core]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
+    pub(super) workers: Option<u16>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -50,6 +50,7 @@ pub(super) async fn run(action: &Action) -> Done {
         }
         Action::Dump(table) => scan(table, (Bound::Unbounded, Bound::Unbounded), u64::MAX).await,
         Action::Stats(target) => stats(target).await,
+        Action::Serve(args) => super::server::run(args).await,
         Action::Verify(target) => {
             open(target, false).await?.verify().await?;
             print(target, "all files are whole", &json!({ "whole": true }))

@@ -13,6 +13,10 @@ pub(crate) enum CommandError {
     Store(Error),
     #[error("there is no value for `{0}`")]
     NoValue(String),
+    #[error("{0} is open to other machines: give a password (--password-file FILE), or listen on 127.0.0.1")]
+    OpenToAll(std::net::SocketAddr),
+    #[error("{0}")]
+    Listen(#[from] dapple_serve::host::ListenError),
     #[error("{path}, line {line}: {problem}; {loaded} lines before it are loaded")]
     Line { path: String, line: u64, problem: String, loaded: u64 },
     #[error("cannot read {path}: {error}")]
@@ -26,7 +30,12 @@ pub(crate) enum CommandError {
 impl CommandError {
     /// Whether the command line makes no sense for this store.
     pub(crate) fn is_misuse(&self) -> bool {
-        matches!(self, CommandError::NoStore(_) | CommandError::Store(Error::NotApplied(Refusal::WrongKind { .. })))
+        matches!(
+            self,
+            CommandError::NoStore(_)
+                | CommandError::OpenToAll(_)
+                | CommandError::Store(Error::NotApplied(Refusal::WrongKind { .. }))
+        )
     }
 }
 

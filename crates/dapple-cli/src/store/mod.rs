@@ -6,6 +6,7 @@ mod args;
 mod bulk;
 mod commands;
 mod error;
+mod server;
 mod text;
 mod url;
 
@@ -23,7 +24,11 @@ type TextTable = OrderedTable<Bytes, Bytes, Redb>;
 /// # Errors
 /// See [`CommandError`].
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
-    let runtime = dapple::builder().build().map_err(CommandError::Runtime)?;
+    let mut builder = dapple::builder();
+    if let args::Action::Serve(args::ServeArgs { workers: Some(workers), .. }) = &args.action {
+        builder = builder.workers(usize::from(*workers));
+    }
+    let runtime = builder.build().map_err(CommandError::Runtime)?;
     let done = runtime.block_on(commands::run(&args.action));
     match done {
         // A reader such as `head` has seen enough.

@@ -1,0 +1,244 @@
+//! Commands on keys, and about the server.
+
+use std::ops::Bound;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::glob;
+use super::reply::{OK, Reply, integer};
+use super::session::{Session, wrong_number};
+use crate::store::TextTable;
+
+/// The version of Redis whose commands are followed.
+pub(super) const REDIS_VERSION: &str = "7.2.0";
+
+/// The result of a command; errors are replies, too.
+pub(super) type Answer = Result<Reply, Reply>;
+
+/// The least and the most words of a command, its name among them.
+const COMMANDS: &[(&str, usize, usize)] = &[
+    ("APPEND", 3, 3),
+    ("COMMAND", 1, MANY),
+    ("CONFIG", 2, MANY),
+    ("DBSIZE", 1, 1),
+    ("DECR", 2, 2),
+    ("DECRBY", 3, 3),
+    ("DEL", 2, MANY),
+    ("ECHO", 2, 2),
+    ("EXISTS", 2, MANY),
+    ("EXPIRE", 3, 3),
+    ("EXPIREAT", 3, 3),
+    ("FLUSHALL", 1, 2),
+    ("FLUSHDB", 1, 2),
+    ("GET", 2, 2),
+    ("GETDEL", 2, 2),
+    ("GETEX", 2, 4),
+    ("GETRANGE", 4, 4),
+    ("GETSET", 3, 3),
+    ("INCR", 2, 2),
+    ("INCRBY", 3, 3),
+    ("INFO", 1, MANY),
+    ("KEYS", 2, 2),
+    ("MGET", 2, MANY),
+    ("MSET", 3, MANY),
+    ("PERSIST", 2, 2),
+    ("PEXPIRE", 3, 3),
+    ("PEXPIREAT", 3, 3),
+    ("PING", 1, 2),
+    ("PSETEX", 4, 4),
+    ("PTTL", 2, 2),
+    ("RANDOMKEY", 1, 1),
+    ("SCAN", 2, MANY),
+    ("SET", 3, MANY),
+    ("SETEX", 4, 4),
+    ("SETNX", 3, 3),
+    ("SETRANGE", 4, 4),
+    ("STRLEN", 2, 2),
+    ("TTL", 2, 2),
+    ("TYPE", 2, 2),
+    ("UNLINK", 2, MANY),
+];
+const MANY: usize = usize::MAX;
+
+pub(super) async fn run(session: &Session<'_>, name: &str, words: &[Bytes]) -> Answer {
+    let Some((_, least, most)) = COMMANDS.iter().find(|(known, ..)| *known == name) else {
+        return Err(unknown(words));
+    };
+    if !(*least..=*most).contains(&words.len()) {
+        return Err(wrong_number(name));
+    }
+    let args = &words[1..];
+    match name {
+        "PING" => Ok(args.first().map_or(Reply::Simple("PONG"), |word| Reply::Bulk(word.clone()))),
+        "ECHO" => Ok(Reply::Bulk(args[0].clone())),
+        "COMMAND" => Ok(about_commands(args)),
+        "CONFIG" => config(args),
+        _ => {
+            let table = session.service.database(session.database).await?;
+            match name {
+                "DEL" | "UNLINK" => remove(&table, args).await,
+                "EXISTS" => exists(&table, args).await,
+                "TYPE" => Ok(Reply::Simple(if table.contains(&args[0]).await? { "string" } else { "none" })),
+                "DBSIZE" => Ok(count(table.count().await?)),
+                "KEYS" => keys(&table, &args[0]).await,
+                "SCAN" => scan(session, &table, args).await,
+                "RANDOMKEY" => random_key(&table).await,
+                "FLUSHDB" => flush(&table).await,
+                "FLUSHALL" => {
+                    for database in 0..super::DATABASES {
+                        flush(&session.service.database(database).await?).await?;
+                    }
+                    Ok(OK)
+                }
+                "INFO" => info(session, &table).await,
+                _ => Err(unknown(words)),
+            }
+        }
+    }
+}
+
+fn unknown(words: &[Bytes]) -> Reply {
+    const SHOWN_MAX: usize = 128;
+    let text = |word: &Bytes| String::from_utf8_lossy(&word[..word.len().min(SHOWN_MAX)]).into_owned();
+    let args: String = words[1..].iter().take(8).map(|word| format!("'{}' ", text(word))).collect();
+    Reply::Error(format!("ERR unknown command '{}', with args beginning with: {args}", text(&words[0])))
+}
+
+pub(super) fn count(count: u64) -> Reply {
+    Reply::Number(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+fn about_commands(args: &[Bytes]) -> Reply {
+    match args.first().map(|word| word.to_ascii_uppercase()).as_deref() {
+        Some(b"COUNT") => count(COMMANDS.len() as u64),
+        Some(b"DOCS") => Reply::Map(Vec::new()),
+        _ => Reply::List(Vec::new()),
+    }
+}
+
+/// Clients ask for some settings when they connect, or benchmarks before they start.
+fn config(args: &[Bytes]) -> Answer {
+    if !args[0].eq_ignore_ascii_case(b"GET") {
+        return Err(Reply::Error("ERR only CONFIG GET is there; options are given when the server starts".to_owned()));
+    }
+    const SETTINGS: &[(&str, &str)] =
+        &[("appendfsync", "always"), ("appendonly", "yes"), ("databases", "16"), ("maxmemory", "0"), ("save", "")];
+    let is_asked =
+        |name: &str| args[1..].iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()));
+    let found = SETTINGS.iter().filter(|(name, _)| is_asked(name));
+    Ok(Reply::Map(found.map(|(name, value)| (*name, Reply::Text((*value).to_owned()))).collect()))
+}
+
+async fn remove(table: &TextTable, keys: &[Bytes]) -> Answer {
+    let mut removed = 0;
+    for key in keys {
+        removed += u64::from(table.remove(key).await?.is_some());
+    }
+    Ok(count(removed))
+}
+
+async fn exists(table: &TextTable, keys: &[Bytes]) -> Answer {
+    let mut found = 0;
+    for key in keys {
+        found += u64::from(table.contains(key).await?);
+    }
+    Ok(count(found))
+}
+
+/// The most keys that one reply of `KEYS` may have.
+const KEYS_MAX: usize = 1_000_000;
+
+async fn keys(table: &TextTable, pattern: &[u8]) -> Answer {
+    let mut found = Vec::new();
+    let mut entries = table.iter();
+    while let Some((key, _)) = entries.next().await? {
+        if glob::matches(pattern, &key) {
+            if found.len() >= KEYS_MAX {
+                return Err(Reply::Error(format!("ERR more than {KEYS_MAX} keys match; use SCAN")));
+            }
+            found.push(Reply::Bulk(key));
+        }
+    }
+    Ok(Reply::List(found))
+}
+
+async fn scan(session: &Session<'_>, table: &TextTable, args: &[Bytes]) -> Answer {
+    let invalid = || Reply::Error("ERR invalid cursor".to_owned());
+    let cursor: u64 = std::str::from_utf8(&args[0]).ok().and_then(|text| text.parse().ok()).ok_or_else(invalid)?;
+    let (mut pattern, mut wanted, mut is_right_type) = (None, 10, true);
+    for option in args[1..].chunks(2) {
+        match option {
+            [name, value] if name.eq_ignore_ascii_case(b"MATCH") => pattern = Some(value.clone()),
+            [name, value] if name.eq_ignore_ascii_case(b"COUNT") => {
+                wanted = integer(value)?.clamp(0, 10_000);
+                if wanted == 0 {
+                    return Err(Reply::syntax());
+                }
+            }
+            [name, value] if name.eq_ignore_ascii_case(b"TYPE") => {
+                is_right_type = value.eq_ignore_ascii_case(b"string");
+            }
+            _ => return Err(Reply::syntax()),
+        }
+    }
+    let from = match cursor {
+        0 => Bound::Unbounded,
+        cursor => Bound::Excluded(session.service.scan_place(cursor).await.ok_or_else(invalid)?),
+    };
+    let mut entries = table.range((from, Bound::Unbounded))?;
+    let (mut found, mut last) = (Vec::new(), None);
+    for _ in 0..wanted {
+        last = entries.next().await?.map(|(key, _)| key);
+        let Some(key) = &last else { break };
+        if is_right_type && pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key)) {
+            found.push(Reply::Bulk(key.clone()));
+        }
+    }
+    let next = match last {
+        Some(key) => session.service.keep_scan(key).await,
+        None => 0,
+    };
+    Ok(Reply::List(vec![Reply::Text(next.to_string()), Reply::List(found)]))
+}
+
+/// A key near a random place in the order of keys.
+async fn random_key(table: &TextTable) -> Answer {
+    let number = u128::from(std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8));
+    let total = table.count().await?;
+    let skipped = if total == 0 { 0 } else { (number % u128::from(total.min(10_000))) as usize };
+    let mut entries = table.iter();
+    let mut found = None;
+    for _ in 0..=skipped {
+        match entries.next().await? {
+            Some((key, _)) => found = Some(key),
+            None => break,
+        }
+    }
+    Ok(Reply::bulk(found))
+}
+
+async fn flush(table: &TextTable) -> Answer {
+    let mut entries = table.iter();
+    while let Some((key, _)) = entries.next().await? {
+        table.remove(&key).await?;
+    }
+    Ok(OK)
+}
+
+async fn info(session: &Session<'_>, table: &TextTable) -> Answer {
+    let keys = table.count().await?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Ok(Reply::Text(format!(
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:dapple\r\nprocess_id:{}\r\n\
+         tcp_port:{}\r\nserver_time_usec:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\nmaxclients:{}\r\n\r\n\
+         # Persistence\r\nloading:0\r\naof_enabled:1\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
+         # Keyspace\r\ndb{}:keys={keys}\r\n",
+        std::process::id(),
+        session.service.port,
+        now * 1_000_000,
+        session.service.clients(),
+        session.service.connections_max,
+        session.database,
+    )))
+}

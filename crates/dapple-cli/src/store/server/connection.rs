@@ -1,0 +1,57 @@
+//! One connection: requests in, replies out, in order.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use dapple::net::TcpStream;
+use dapple::sync::watch;
+use dapple::time::timeout;
+
+use super::reply::Reply;
+use super::request::{self, Malformed};
+use super::session::Session;
+use super::{Service, unless_stopped};
+
+/// Replies that wait to be sent are sent before they take more than this.
+const REPLIES_LEN_MAX: usize = 64 << 10;
+const CHUNK_LEN: usize = 16 << 10;
+/// The time in which a client takes replies, at the least a part of them.
+const WRITE_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) async fn serve(stream: TcpStream, service: &Service, mut stopping: watch::Receiver<bool>) {
+    let (read, write) = stream.into_split();
+    let mut session = Session::new(service);
+    let (mut buf, mut replies) = (BytesMut::new(), Vec::new());
+    let mut chunk = vec![0; CHUNK_LEN];
+    loop {
+        while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {
+            match request::take(&mut buf) {
+                Ok(Some(words)) if words.is_empty() => {}
+                Ok(Some(words)) => session.run(&words).await.encode(&mut replies, session.is_resp3),
+                Ok(None) => break,
+                Err(Malformed(text)) => {
+                    Reply::Error(format!("ERR {text}")).encode(&mut replies, session.is_resp3);
+                    session.is_over = true;
+                }
+            }
+        }
+        let was_full = replies.len() >= REPLIES_LEN_MAX;
+        if !replies.is_empty() {
+            if !matches!(timeout(WRITE_LIMIT, write.write_all(&replies)).await, Ok(Ok(()))) {
+                return;
+            }
+            replies.clear();
+            replies.shrink_to(REPLIES_LEN_MAX);
+        }
+        if session.is_over {
+            return;
+        }
+        if was_full {
+            continue;
+        }
+        match unless_stopped(read.read(&mut chunk), &mut stopping).await {
+            Some(Ok(len)) if len > 0 => buf.extend_from_slice(&chunk[..len]),
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Replies in versions 2 and 3 of the protocol.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use dapple::store::{Error, Refusal};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reply {
+    Simple(&'static str),
+    Text(String),
+    Bulk(Bytes),
+    Number(i64),
+    Null,
+    List(Vec<Reply>),
+    Map(Vec<(&'static str, Reply)>),
+    Error(String),
+}
+
+pub(super) const OK: Reply = Reply::Simple("OK");
+
+impl Reply {
+    pub(super) fn bulk(value: Option<Bytes>) -> Reply {
+        value.map_or(Reply::Null, Reply::Bulk)
+    }
+
+    pub(super) fn syntax() -> Reply {
+        Reply::Error("ERR syntax error".to_owned())
+    }
+
+    /// Writes the reply; writing to a vector cannot fail.
+    pub(super) fn encode(&self, out: &mut Vec<u8>, is_resp3: bool) {
+        let _ = match self {
+            Reply::Simple(text) => write!(out, "+{text}\r\n"),
+            Reply::Error(text) => write!(out, "-{}\r\n", text.replace(['\r', '\n'], " ")),
+            Reply::Number(number) => write!(out, ":{number}\r\n"),
+            Reply::Null if is_resp3 => write!(out, "_\r\n"),
+            Reply::Null => write!(out, "$-1\r\n"),
+            Reply::Text(text) => return encode_bulk(out, text.as_bytes()),
+            Reply::Bulk(bytes) => return encode_bulk(out, bytes),
+            Reply::List(replies) => {
+                let _ = write!(out, "*{}\r\n", replies.len());
+                replies.iter().for_each(|reply| reply.encode(out, is_resp3));
+                Ok(())
+            }
+            Reply::Map(entries) => {
+                let _ = if is_resp3 {
+                    write!(out, "%{}\r\n", entries.len())
+                } else {
+                    write!(out, "*{}\r\n", entries.len() * 2)
+                };
+                for (name, reply) in entries {
+                    encode_bulk(out, name.as_bytes());
+                    reply.encode(out, is_resp3);
+                }
+                Ok(())
+            }
+        };
+    }
+}
+
+fn encode_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    let _ = write!(out, "${}\r\n", bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The number that a word is, or the error that Redis sends.
+pub(super) fn integer(word: &[u8]) -> Result<i64, Reply> {
+    let number: Option<i64> = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
+    // Redis takes no other form than the one that it prints.
+    let number = number.filter(|number| number.to_string().as_bytes() == word);
+    number.ok_or_else(|| Reply::Error("ERR value is not an integer or out of range".to_owned()))
+}
+
+/// Redis has no word for an unknown outcome; clients treat any error so.
+impl From<Error> for Reply {
+    fn from(error: Error) -> Reply {
+        Reply::Error(match &error {
+            Error::NotApplied(Refusal::Overflow) => "ERR increment or decrement would overflow".to_owned(),
+            Error::Unavailable(_) => format!("BUSY {error}"),
+            _ => format!("ERR {error}"),
+        })
+    }
+}

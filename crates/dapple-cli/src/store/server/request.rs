@@ -1,0 +1,124 @@
+//! Requests in the protocol of Redis: a list of byte strings, as RESP or as one line of words.
+//!
+//! A library would decode frames of any depth; requests are flat lists, so that nothing here recurses.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// The most words of one request, and the most bytes of one word.
+const WORDS_MAX: usize = 1 << 20;
+const WORD_LEN_MAX: usize = 32 << 20;
+/// The most bytes of one request.
+pub(super) const REQUEST_LEN_MAX: usize = 64 << 20;
+/// The most bytes of a line: a length, or a request in words.
+const LINE_LEN_MAX: usize = 64 << 10;
+
+/// A request that breaks the protocol; the text is the error that Redis sends before it closes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed(pub(super) &'static str);
+
+/// Takes the next request out of `buf`; `None` if it has not come as a whole. An empty request is to be ignored.
+pub(super) fn take(buf: &mut BytesMut) -> Result<Option<Vec<Bytes>>, Malformed> {
+    if buf.first() != Some(&b'*') {
+        return take_words(buf);
+    }
+    let mut at = 0;
+    let Some(count) = number(buf, &mut at, "Protocol error: invalid multibulk length")? else { return Ok(None) };
+    let count = usize::try_from(count).unwrap_or(0);
+    if count > WORDS_MAX {
+        return Err(Malformed("Protocol error: invalid multibulk length"));
+    }
+    let mut words = Vec::new();
+    for _ in 0..count {
+        match buf.get(at) {
+            None => return Ok(None),
+            Some(b'$') => {}
+            Some(_) => return Err(Malformed("Protocol error: expected '$'")),
+        }
+        let Some(len) = number(buf, &mut at, "Protocol error: invalid bulk length")? else { return Ok(None) };
+        let len = usize::try_from(len).ok().filter(|len| *len <= WORD_LEN_MAX);
+        let len = len.ok_or(Malformed("Protocol error: invalid bulk length"))?;
+        if at + len + 2 > REQUEST_LEN_MAX {
+            return Err(Malformed("Protocol error: too big request"));
+        }
+        if buf.len() < at + len + 2 {
+            return Ok(None);
+        }
+        words.push(at..at + len);
+        at += len + 2;
+    }
+    let whole = buf.split_to(at).freeze();
+    Ok(Some(words.into_iter().map(|word| whole.slice(word)).collect()))
+}
+
+/// The number behind the mark at `at`, which moves behind the line.
+fn number(buf: &[u8], at: &mut usize, problem: &'static str) -> Result<Option<i64>, Malformed> {
+    const DIGITS_MAX: usize = 32;
+    let rest = &buf[*at + 1..];
+    let Some(len) = rest.iter().take(DIGITS_MAX).position(|byte| *byte == b'\n') else {
+        return if rest.len() >= DIGITS_MAX { Err(Malformed(problem)) } else { Ok(None) };
+    };
+    let digits = rest[..len].strip_suffix(b"\r").and_then(|digits| std::str::from_utf8(digits).ok());
+    *at += len + 2;
+    digits.and_then(|digits| digits.parse().ok()).map(Some).ok_or(Malformed(problem))
+}
+
+/// A request typed by hand.
+fn take_words(buf: &mut BytesMut) -> Result<Option<Vec<Bytes>>, Malformed> {
+    let Some(len) = buf.iter().take(LINE_LEN_MAX).position(|byte| *byte == b'\n') else {
+        let is_too_long = buf.len() >= LINE_LEN_MAX;
+        return if is_too_long { Err(Malformed("Protocol error: too big inline request")) } else { Ok(None) };
+    };
+    let line = buf.split_to(len).freeze();
+    buf.advance(1);
+    let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    Ok(Some(words.map(|word| line.slice_ref(word)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &[u8]) -> Result<Vec<Vec<Bytes>>, Malformed> {
+        let mut buf = BytesMut::from(text);
+        let mut requests = Vec::new();
+        while !buf.is_empty() {
+            let Some(request) = take(&mut buf)? else { break };
+            requests.push(request);
+        }
+        Ok(requests)
+    }
+
+    #[test]
+    fn requests_come_in_pieces_and_in_rows() {
+        let text = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING  x\r\n*1\r\n$0\r\n\r\n";
+        let expected = [vec!["GET", "a"], vec!["PING", "x"], vec![""]];
+        assert_eq!(all(text).unwrap(), expected);
+        for len in 0..text.len() {
+            let mut buf = BytesMut::from(&text[..len]);
+            let mut requests = Vec::new();
+            while let Some(request) = if buf.is_empty() { None } else { take(&mut buf).unwrap() } {
+                requests.push(request);
+            }
+            buf.extend_from_slice(&text[len..]);
+            while let Some(request) = if buf.is_empty() { None } else { take(&mut buf).unwrap() } {
+                requests.push(request);
+            }
+            assert_eq!(requests, expected, "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn hostile_lengths_are_refused() {
+        for text in [
+            &b"*99999999999\r\n"[..],
+            b"*1\r\n$99999999999\r\n",
+            b"*1\r\n$-1\r\n",
+            b"*1\r\n*1\r\n",
+            b"*x\r\n",
+            b"*00000000000000000000000000000000000000",
+        ] {
+            assert!(all(text).is_err(), "{text:?}");
+        }
+        assert!(all(&vec![b'a'; LINE_LEN_MAX]).is_err());
+    }
+}
