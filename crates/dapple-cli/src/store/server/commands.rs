@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::glob;
 use super::reply::{OK, Reply, integer};
 use super::session::{Session, wrong_number};
+use super::strings;
 use crate::store::TextTable;
 
 /// The version of Redis whose commands are followed.
@@ -92,7 +93,7 @@ pub(super) async fn run(session: &Session<'_>, name: &str, words: &[Bytes]) -> A
                     Ok(OK)
                 }
                 "INFO" => info(session, &table).await,
-                _ => Err(unknown(words)),
+                _ => strings::run(&table, name, args).await,
             }
         }
     }

@@ -6,6 +6,7 @@ mod glob;
 mod reply;
 mod request;
 mod session;
+mod strings;
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
