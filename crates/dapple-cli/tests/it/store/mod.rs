@@ -1,5 +1,7 @@
 //! `dapple store`.
 
+mod server;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

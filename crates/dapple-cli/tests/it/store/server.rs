@@ -1,0 +1,141 @@
+//! `dapple store serve`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+struct Server {
+    child: Child,
+    addr: String,
+}
+
+impl Server {
+    fn start(folder: &Path, options: &[&str]) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_dapple"))
+            .args(["store", "serve", &format!("redb:{}", folder.join("store").display()), "--port", "0"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let addr = line.strip_prefix("listening on ").and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+        Server { child, addr }
+    }
+
+    /// Sends requests in words, one a line, and returns all that comes until the server closes.
+    fn ask(&self, requests: &str) -> String {
+        self.ask_bytes(format!("{requests}\nQUIT\n").as_bytes())
+    }
+
+    fn ask_bytes(&self, requests: &[u8]) -> String {
+        let mut stream = TcpStream::connect(&self.addr).unwrap();
+        stream.write_all(requests).unwrap();
+        let mut replies = String::new();
+        stream.read_to_string(&mut replies).unwrap();
+        let _ = stream.shutdown(Shutdown::Both);
+        // The last one answers `QUIT`.
+        replies.strip_suffix("+OK\r\n").unwrap_or(&replies).replace("\r\n", " ")
+    }
+
+    fn stop(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn replies_are_those_of_redis() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    for (requests, replies) in [
+        ("PING\nECHO x", "+PONG $1 x "),
+        ("SET a 1\nGET a\nGET none", "+OK $1 1 $-1 "),
+        ("INCR a\nDECRBY a 12\nSTRLEN a", ":2 :-10 :3 "),
+        ("SET a 9223372036854775807\nINCR a", "+OK -ERR increment or decrement would overflow "),
+        ("SET t x\nINCR t\nSET t y NX\nSET t z XX GET", "+OK -ERR value is not an integer or out of range $-1 $1 x "),
+        ("APPEND t more\nGETRANGE t -4 -1\nSETRANGE t 7 !\nGETDEL t", ":5 $4 more :8 $8 zmore\0\0! "),
+        ("SET e 1 EX 100\nTTL e\nPERSIST e\nTTL e\nTTL none", "+OK :100 :1 :-1 :-2 "),
+        ("SET e 1 PX 0\nEXPIRE e -1\nEXISTS e", "-ERR invalid expire time in 'set' command :1 :0 "),
+        ("MSET k1 v1 k2 v2\nMGET k1 k2 k3\nDEL k1 k3", "+OK *3 $2 v1 $2 v2 $-1 :1 "),
+        ("KEYS k*\nTYPE k2\nTYPE k1\nDBSIZE", "*1 $2 k2 +string +none :2 "),
+        ("SELECT 1\nDBSIZE\nSELECT 99", "+OK :0 -ERR DB index is out of range "),
+        (
+            "GET\nNOSUCH a",
+            "-ERR wrong number of arguments for 'get' command -ERR unknown command 'NOSUCH', with args beginning with: 'a'  ",
+        ),
+    ] {
+        assert_eq!(server.ask(requests), replies, "{requests}");
+    }
+    assert_eq!(server.ask_bytes(b"*1\r\n$99999999999\r\n"), "-ERR Protocol error: invalid bulk length ");
+    server.stop();
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(folder.path(), &[]);
+    let sets: Vec<String> = (0..200).map(|number| format!("SET key{number} {number}")).collect();
+    assert_eq!(
+        server.ask_bytes(format!("{}\nPING\nQUIT\n", sets.join("\n")).as_bytes()),
+        "+OK ".repeat(200) + "+PONG "
+    );
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    assert_eq!(server.ask("DBSIZE\nGET key199"), ":200 $3 199 ");
+    server.stop();
+}
+
+#[test]
+fn a_scan_returns_every_key_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let sets: Vec<String> = (0..100).map(|number| format!("SET key{number:03} x")).collect();
+    server.ask(&sets.join("\n"));
+    let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+    loop {
+        let reply = server.ask(&format!("SCAN {cursor} COUNT 7"));
+        let words: Vec<&str> = reply.split_whitespace().collect();
+        found.extend(words.iter().filter(|word| word.starts_with("key")).map(|word| (*word).to_owned()));
+        words[2].clone_into(&mut cursor);
+        if cursor == "0" {
+            break;
+        }
+    }
+    let expected: Vec<String> = (0..100).map(|number| format!("key{number:03}")).collect();
+    assert_eq!(found, expected);
+    assert_eq!(server.ask("SCAN 999999"), "-ERR invalid cursor ");
+    server.stop();
+}
+
+#[test]
+fn a_password_is_asked_for_and_needed_beyond_loopback() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    std::fs::write(&file, "secret\n").unwrap();
+    let server = Server::start(folder.path(), &["--password-file", file.to_str().unwrap()]);
+    assert_eq!(server.ask("GET a"), "-NOAUTH Authentication required. ");
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled. ";
+    assert_eq!(server.ask("AUTH wrong\nAUTH other secret"), wrong.repeat(2));
+    assert_eq!(server.ask("AUTH secret\nGET a"), "+OK $-1 ");
+    assert!(server.ask("HELLO 3 AUTH default secret\nGET a").ends_with("*0 _ "));
+    server.stop();
+    let open = Command::new(env!("CARGO_BIN_EXE_dapple"))
+        .args(["store", "serve", &format!("redb:{}", folder.path().join("store").display()), "--port", "0"])
+        .args(["--host", "0.0.0.0"])
+        .output()
+        .unwrap();
+    assert_eq!(open.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&open.stderr).contains("password"));
+}
