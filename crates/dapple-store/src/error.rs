@@ -85,6 +85,9 @@ pub enum Refusal {
     /// A number would leave its range.
     #[error("the counter would leave the range of 64-bit integers")]
     Overflow,
+    /// The closure of [`modify`](crate::Table::modify) panicked.
+    #[error("the closure that changes the value panicked")]
+    Panicked,
     /// The engine or the table cannot do that.
     #[error("{0}")]
     Unsupported(String),

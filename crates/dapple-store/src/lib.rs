@@ -20,4 +20,4 @@ pub use engine::{Memory, Redb};
 pub use error::{Error, OperationId, Outcome, Refusal};
 pub use options::{Durability, Expect, Read, StoreOptions, TableOptions, Version, Versioned};
 pub use store::{Store, TableSummary};
-pub use table::{Entry, Iter, OrderedTable, Table, Written};
+pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::engine::Engine;
 use crate::entries::Entries;
 use crate::error::{Error, Refusal};
-use crate::partition::{Action, PartitionHandle, Reply, Write};
+use crate::partition::{Action, Next, PartitionHandle, Reply, Write};
 use crate::record::{NEVER, Record, ms_of, now_ms};
 use crate::store::Store;
 use crate::table_info::TableInfo;
@@ -79,6 +79,22 @@ pub struct Entry<V> {
     pub version: Version,
     /// The time of expiry, to the millisecond; `None` if it does not expire.
     pub expires: Option<SystemTime>,
+}
+
+/// The change that a closure of [`Table::modify`] asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<V> {
+    /// Nothing changes.
+    Keep,
+    /// The key gets this value.
+    Put {
+        /// The value.
+        value: V,
+        /// The time at which it expires, if it does.
+        expires: Option<SystemTime>,
+    },
+    /// The key loses its value.
+    Remove,
 }
 
 /// The result of a write that was applied: its version, and the value that it replaced.
@@ -160,7 +176,7 @@ where
     pub async fn get_versioned(&self, key: &K, read: Read) -> Result<Option<Versioned<V>>, Error> {
         // The engines of one machine have one copy of the data: every read is linearizable.
         let (Read::Linearizable | Read::AtLeast(_) | Read::Stale { .. }) = read;
-        self.live(key).await?.map(versioned).transpose()
+        Ok(self.live(key).await?.map(versioned).transpose()?)
     }
 
     /// Whether the key has a value.
@@ -209,10 +225,7 @@ where
     /// # Errors
     /// As [`get`](Self::get).
     pub async fn entry(&self, key: &K) -> Result<Option<Entry<V>>, Error> {
-        let Some(record) = self.live(key).await? else { return Ok(None) };
-        let expires = (record.expires_ms != NEVER).then(|| UNIX_EPOCH + Duration::from_millis(record.expires_ms));
-        let Versioned { value, version } = versioned(record)?;
-        Ok(Some(Entry { value, version, expires }))
+        Ok(self.live(key).await?.map(entry).transpose()?)
     }
 
     /// Sets value and time of expiry of a key if `expect` holds; `None` stands for a value that does not expire.
@@ -267,7 +280,7 @@ where
     /// As [`put`](Self::put).
     pub async fn remove(&self, key: &K) -> Result<Option<Versioned<V>>, Error> {
         let reply = self.write(self.key(key)?, Action::Remove { expect: None }).await?;
-        reply.previous.map(versioned).transpose()
+        Ok(reply.previous.map(versioned).transpose()?)
     }
 
     /// Removes a key if `expect` holds.
@@ -277,7 +290,7 @@ where
     pub async fn remove_if(&self, key: &K, expect: Expect<V>) -> Result<Option<Versioned<V>>, Error> {
         let expect = Some(encode_expect(expect)?);
         let reply = self.write(self.key(key)?, Action::Remove { expect }).await?;
-        reply.previous.map(versioned).transpose()
+        Ok(reply.previous.map(versioned).transpose()?)
     }
 
     /// Replaces the value of a key by the result of `change`; `None` removes it. `change` runs again whenever another
@@ -302,6 +315,61 @@ where
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Runs `change` once, between all other writes of the key, and returns its result when the write is durable. Unlike
+    /// [`update`](Self::update) it never has to try again, so many callers may change one key.
+    ///
+    /// `change` runs in the blocking pool and delays the other writes of its partition: keep it short.
+    ///
+    /// # Errors
+    /// [`Refusal::Panicked`], and then nothing is changed; as [`put`](Self::put).
+    ///
+    /// ```
+    /// use dapple_store::{Change, Memory, Store, StoreOptions, Table, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let stock: Table<String, u32, _> = store.create("stock", TableOptions::default()).await?;
+    /// stock.put(&"pens".to_owned(), &1).await?;
+    /// let take_one = |entry: Option<dapple_store::Entry<u32>>| match entry.map_or(0, |entry| entry.value) {
+    ///     0 => (Change::Keep, false),
+    ///     left => (Change::Put { value: left - 1, expires: None }, true),
+    /// };
+    /// assert!(stock.modify(&"pens".to_owned(), take_one).await?);
+    /// assert!(!stock.modify(&"pens".to_owned(), take_one).await?);
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn modify<R: Send + 'static>(
+        &self,
+        key: &K,
+        change: impl FnOnce(Option<Entry<V>>) -> (Change<V>, R) + Send + 'static,
+    ) -> Result<R, Error> {
+        let result = Arc::new(Mutex::new(None));
+        let of_caller = result.clone();
+        let has_expiry = self.info.kept.expiry;
+        let value_len_max = self.store.inner().options.value_len_max;
+        let modification = move |record: Option<&Record>| {
+            let (change, returned) = change(record.cloned().map(entry).transpose()?);
+            let next = match change {
+                Change::Keep => Next::Keep,
+                Change::Remove => Next::Remove,
+                Change::Put { expires: Some(_), .. } if !has_expiry => {
+                    return Err(Refusal::Unsupported("the table was created without expiry".to_owned()));
+                }
+                Change::Put { value, expires } => {
+                    let value = encode_value(&value, value_len_max)?;
+                    Next::Put { value, expires_ms: expires.map_or(NEVER, ms_of) }
+                }
+            };
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned);
+            Ok(next)
+        };
+        self.write(self.key(key)?, Action::Modify(Mutex::new(Some(Box::new(modification))))).await?;
+        let returned = of_caller.lock().unwrap_or_else(PoisonError::into_inner).take();
+        returned.ok_or_else(|| Refusal::Panicked.into())
     }
 
     /// The number of keys. Reads all of a table that has expiry.
@@ -362,11 +430,7 @@ where
         expires_ms: u64,
         expect: Option<Expect<Bytes>>,
     ) -> Result<Written<V>, Error> {
-        let value = codec::encode(value)?;
-        let len_max = self.store.inner().options.value_len_max;
-        if value.len() > len_max {
-            return Err(Refusal::TooLong { part: "value", len: value.len(), len_max }.into());
-        }
+        let value = encode_value(value, self.store.inner().options.value_len_max)?;
         let reply = self.write(self.key(key)?, Action::Put { value, expires_ms, expect }).await?;
         let previous = reply.previous.map(versioned).transpose()?;
         Ok(Written { version: reply.version, previous })
@@ -474,8 +538,20 @@ impl<K: DeserializeOwned, V: DeserializeOwned, E: Engine> Iter<K, V, E> {
     }
 }
 
-fn versioned<V: DeserializeOwned>(record: Record) -> Result<Versioned<V>, Error> {
+fn versioned<V: DeserializeOwned>(record: Record) -> Result<Versioned<V>, Refusal> {
     Ok(Versioned { value: codec::decode(&record.value)?, version: Version(record.version) })
+}
+
+fn entry<V: DeserializeOwned>(record: Record) -> Result<Entry<V>, Refusal> {
+    let expires = (record.expires_ms != NEVER).then(|| UNIX_EPOCH + Duration::from_millis(record.expires_ms));
+    let Versioned { value, version } = versioned(record)?;
+    Ok(Entry { value, version, expires })
+}
+
+fn encode_value<V: Serialize>(value: &V, len_max: usize) -> Result<Bytes, Refusal> {
+    let value = codec::encode(value)?;
+    let len = value.len();
+    if len > len_max { Err(Refusal::TooLong { part: "value", len, len_max }) } else { Ok(value) }
 }
 
 fn encode_expect<V: Serialize>(expect: Expect<V>) -> Result<Expect<Bytes>, Refusal> {

@@ -1,7 +1,8 @@
 //! One batch of the write combiner: evaluated in order, then committed at once. It runs in the blocking pool.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
@@ -31,10 +32,22 @@ pub(crate) enum Action {
     Increment {
         by: i64,
     },
+    /// Runs once, between the writes before and after it.
+    Modify(Mutex<Option<Modification>>),
     /// Removes all of the table from this partition.
     Drop,
     /// Changes nothing, and so is answered when all that waited before it is.
     Nothing,
+}
+
+/// A change that depends on the value before.
+pub(crate) type Modification = Box<dyn FnOnce(Option<&Record>) -> Result<Next, Refusal> + Send>;
+
+/// The result of a [`Modification`].
+pub(crate) enum Next {
+    Keep,
+    Put { value: Bytes, expires_ms: u64 },
+    Remove,
 }
 
 /// The answer to a write that was applied.
@@ -125,6 +138,14 @@ impl<P: Partition> Batch<'_, P> {
                 let expires_ms = previous.as_ref().map_or(NEVER, |record| record.expires_ms);
                 (Some((codec::encode(&number)?, expires_ms)), number)
             }
+            Action::Modify(modification) => match modify(modification, previous.as_ref())? {
+                Next::Keep => return Ok(Reply { previous, version: Version(self.version), number: 0 }),
+                Next::Remove if kept.is_none() => {
+                    return Ok(Reply { previous, version: Version(self.version), number: 0 });
+                }
+                Next::Remove => (None, 0),
+                Next::Put { value, expires_ms } => (Some((value, expires_ms)), 0),
+            },
             Action::Drop | Action::Nothing => unreachable!("answered above"),
         };
         self.version += 1;
@@ -175,6 +196,15 @@ impl<P: Partition> Batch<'_, P> {
             Err(other) => Err(Uncommitted::Unknown(other)),
         }
     }
+}
+
+/// Runs a caller's closure. A panic in it is that write's alone.
+fn modify(modification: &Mutex<Option<Modification>>, previous: Option<&Record>) -> Result<Next, Refusal> {
+    let taken = modification.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(closure) = taken else { return Ok(Next::Keep) };
+    // Nothing of the batch is in the closure's hands, so no state can be left half changed.
+    let result = catch_unwind(AssertUnwindSafe(|| closure(previous)));
+    result.unwrap_or_else(|_| Err(Refusal::Panicked))
 }
 
 fn check(expect: &Option<Expect<Bytes>>, current: &Option<Record>) -> Result<(), Refusal> {

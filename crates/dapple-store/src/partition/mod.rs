@@ -20,7 +20,7 @@ use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
 use crate::record::Record;
 use state::{Abandoned, State, Taken};
 
-pub(crate) use batch::{Action, OWN, Reply, Write};
+pub(crate) use batch::{Action, Next, OWN, Reply, Write};
 
 pub(crate) struct PartitionHandle<P> {
     inner: Arc<Inner<P>>,

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use dapple_store::engine::Engine;
-use dapple_store::{Error, Expect, Read, Refusal, Store, StoreOptions, Table, TableOptions};
+use dapple_store::{Change, Entry, Error, Expect, Read, Refusal, Store, StoreOptions, Table, TableOptions};
 
 use crate::support::{in_memory, on_disk, options, run};
 
@@ -144,5 +144,36 @@ fn a_full_queue_refuses_at_once_and_loses_nothing() {
         }
         assert!(applied >= 2, "{applied} were applied");
         assert_eq!(table.count().await.unwrap(), applied);
+    });
+}
+
+#[test]
+fn a_closure_runs_between_all_other_writes_and_its_panic_is_its_own() {
+    run(async {
+        let store = in_memory().await;
+        let table: Table<u8, u64, _> = store.create("t", TableOptions::default()).await.unwrap();
+        let next = |entry: Option<Entry<u64>>| {
+            let value = entry.map_or(0, |entry| entry.value) + 1;
+            (Change::Put { value, expires: None }, value)
+        };
+        let tasks: Vec<_> = (0..200)
+            .map(|_| {
+                let table = table.clone();
+                dapple_sched::Color::new().spawn(async move { table.modify(&1, next).await.unwrap() })
+            })
+            .collect();
+        let mut seen = Vec::new();
+        for task in tasks {
+            seen.push(task.await.unwrap());
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=200).collect::<Vec<_>>());
+        let panicked = table.modify(&1, |_| -> (Change<u64>, ()) { panic!("a test's panic") }).await;
+        assert_eq!(panicked, Err(Refusal::Panicked.into()));
+        assert_eq!(
+            table.modify(&1, |entry| (Change::Remove, entry.map(|entry| entry.value))).await.unwrap(),
+            Some(200)
+        );
+        assert_eq!(table.modify(&1, |entry| (Change::Remove, entry.is_none())).await, Ok(true));
     });
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use dapple::store::{Entry, Error, Expect, Refusal};
+use dapple::store::{Change, Entry, Error, Expect, Refusal};
 
 use super::commands::Answer;
 use super::reply::{OK, Reply, integer};
@@ -63,23 +63,19 @@ pub(super) async fn run(table: &TextTable, name: &str, args: &[Bytes]) -> Answer
 /// A value and its expiry, to be written.
 type Next = (Bytes, Option<SystemTime>);
 
-/// Reads, changes and writes a key until no other write came between. `change` returns what to write, if anything, and the
-/// reply.
+/// Changes a key between all other writes of it. `change` returns what to write, if anything, and the reply.
 async fn modify(
     table: &TextTable,
     key: &Bytes,
-    mut change: impl FnMut(Option<&Entry<Bytes>>) -> Result<(Option<Next>, Reply), Reply>,
+    change: impl FnOnce(Option<&Entry<Bytes>>) -> Result<(Option<Next>, Reply), Reply> + Send + 'static,
 ) -> Answer {
-    loop {
-        let entry = table.entry(key).await?;
-        let (next, reply) = change(entry.as_ref())?;
-        let Some((value, expires)) = next else { return Ok(reply) };
-        let expect = entry.map_or(Expect::Absent, |entry| Expect::Version(entry.version));
-        match table.cas_until(key, expect, &value, expires).await {
-            Err(Error::NotApplied(Refusal::Conflict { .. })) => {}
-            result => return result.map(|_| reply).map_err(Reply::from),
-        }
-    }
+    table
+        .modify(key, |entry| match change(entry.as_ref()) {
+            Ok((Some((value, expires)), reply)) => (Change::Put { value, expires }, Ok(reply)),
+            Ok((None, reply)) => (Change::Keep, Ok(reply)),
+            Err(reply) => (Change::Keep, Err(reply)),
+        })
+        .await?
 }
 
 #[derive(Default)]
@@ -126,7 +122,8 @@ async fn set(table: &TextTable, args: &[Bytes]) -> Answer {
         };
         return Ok(OK);
     }
-    modify(table, key, |entry| {
+    let value = value.clone();
+    modify(table, key, move |entry| {
         let is_wanted = if entry.is_some() { !options.if_absent } else { !options.if_present };
         let old = || Reply::bulk(entry.map(|entry| entry.value.clone()));
         if !is_wanted {
@@ -134,7 +131,7 @@ async fn set(table: &TextTable, args: &[Bytes]) -> Answer {
         }
         let kept = entry.and_then(|entry| entry.expires).filter(|_| options.keeps_expiry);
         let reply = if options.returns_old { old() } else { OK };
-        Ok((Some((value.clone(), options.expires.or(kept))), reply))
+        Ok((Some((value, options.expires.or(kept))), reply))
     })
     .await
 }
@@ -162,7 +159,7 @@ async fn get_and_expire(table: &TextTable, args: &[Bytes]) -> Answer {
         [word, time] => Some(Some(expiry(&word.to_ascii_uppercase(), time, "getex")?)),
         _ => return Err(Reply::syntax()),
     };
-    modify(table, &args[0], |entry| {
+    modify(table, &args[0], move |entry| {
         let Some(entry) = entry else { return Ok((None, Reply::Null)) };
         Ok((change.map(|expires| (entry.value.clone(), expires)), Reply::Bulk(entry.value.clone())))
     })
@@ -170,9 +167,10 @@ async fn get_and_expire(table: &TextTable, args: &[Bytes]) -> Answer {
 }
 
 async fn append(table: &TextTable, key: &Bytes, more: &Bytes) -> Answer {
-    modify(table, key, |entry| {
+    let more = more.clone();
+    modify(table, key, move |entry| {
         let mut value = BytesMut::from(entry.map_or(&[][..], |entry| &entry.value));
-        value.extend_from_slice(more);
+        value.extend_from_slice(&more);
         let len = value.len() as i64;
         Ok((Some((value.freeze(), entry.and_then(|entry| entry.expires))), Reply::Number(len)))
     })
@@ -190,7 +188,7 @@ async fn get_range(table: &TextTable, args: &[Bytes]) -> Answer {
 }
 
 async fn set_range(table: &TextTable, args: &[Bytes]) -> Answer {
-    let (offset, part) = (integer(&args[1])?, &args[2]);
+    let (offset, part) = (integer(&args[1])?, args[2].clone());
     if offset < 0 {
         return Err(Reply::Error("ERR offset is out of range".to_owned()));
     }
@@ -198,14 +196,14 @@ async fn set_range(table: &TextTable, args: &[Bytes]) -> Answer {
         return Err(Reply::Error("ERR string exceeds maximum allowed size (proto-max-bulk-len)".to_owned()));
     }
     let offset = offset as usize;
-    modify(table, &args[0], |entry| {
+    modify(table, &args[0], move |entry| {
         let old = entry.map_or(&[][..], |entry| &entry.value);
         if part.is_empty() {
             return Ok((None, Reply::Number(old.len() as i64)));
         }
         let mut value = BytesMut::from(old);
         value.resize(old.len().max(offset + part.len()), 0);
-        value[offset..offset + part.len()].copy_from_slice(part);
+        value[offset..offset + part.len()].copy_from_slice(&part);
         let len = value.len() as i64;
         Ok((Some((value.freeze(), entry.and_then(|entry| entry.expires))), Reply::Number(len)))
     })
@@ -213,7 +211,7 @@ async fn set_range(table: &TextTable, args: &[Bytes]) -> Answer {
 }
 
 async fn add(table: &TextTable, key: &Bytes, by: i64) -> Answer {
-    modify(table, key, |entry| {
+    modify(table, key, move |entry| {
         let old = entry.map_or(Ok(0), |entry| integer(&entry.value))?;
         let sum = old.checked_add(by);
         let sum = sum.ok_or_else(|| Reply::Error("ERR increment or decrement would overflow".to_owned()))?;
@@ -230,7 +228,7 @@ async fn time_left(table: &TextTable, key: &Bytes, unit_ms: i64) -> Answer {
 }
 
 async fn change_expiry(table: &TextTable, key: &Bytes, expires: Option<SystemTime>) -> Answer {
-    modify(table, key, |entry| {
+    modify(table, key, move |entry| {
         let Some(entry) = entry else { return Ok((None, Reply::Number(0))) };
         if expires.is_none() && entry.expires.is_none() {
             return Ok((None, Reply::Number(0)));
