@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use dapple::net::TcpStream;
 use dapple::sync::watch;
 use dapple::time::timeout;
+use futures_util::future::join_all;
 
 use super::reply::Reply;
 use super::request::{self, Malformed};
@@ -24,17 +25,7 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, mut stopping: wa
     let (mut buf, mut replies) = (BytesMut::new(), Vec::new());
     let mut chunk = vec![0; CHUNK_LEN];
     loop {
-        while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {
-            match request::take(&mut buf) {
-                Ok(Some(words)) if words.is_empty() => {}
-                Ok(Some(words)) => session.run(&words).await.encode(&mut replies, session.is_resp3),
-                Ok(None) => break,
-                Err(Malformed(text)) => {
-                    Reply::Error(format!("ERR {text}")).encode(&mut replies, session.is_resp3);
-                    session.is_over = true;
-                }
-            }
-        }
+        answer(&mut session, &mut buf, &mut replies).await;
         let was_full = replies.len() >= REPLIES_LEN_MAX;
         if !replies.is_empty() {
             if !matches!(timeout(WRITE_LIMIT, write.write_all(&replies)).await, Ok(Ok(()))) {
@@ -54,4 +45,43 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, mut stopping: wa
             _ => return,
         }
     }
+}
+
+/// Answers the requests that have come as a whole. Writes of different keys that stand together run at the same time, so
+/// that they share commits; all others run alone.
+async fn answer(session: &mut Session<'_>, buf: &mut BytesMut, replies: &mut Vec<u8>) {
+    let mut group: Vec<Vec<Bytes>> = Vec::new();
+    while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {
+        match request::take(buf) {
+            Ok(Some(words)) if words.is_empty() => {}
+            Ok(Some(words)) if session.may_run_beside_others(&words) => {
+                if group.len() >= GROUP_LEN_MAX || group.iter().any(|other| other[1] == words[1]) {
+                    run_group(session, &mut group, replies).await;
+                }
+                group.push(words);
+            }
+            Ok(Some(words)) => {
+                run_group(session, &mut group, replies).await;
+                session.run(&words).await.encode(replies, session.is_resp3);
+            }
+            Ok(None) => break,
+            Err(Malformed(text)) => {
+                run_group(session, &mut group, replies).await;
+                Reply::Error(format!("ERR {text}")).encode(replies, session.is_resp3);
+                session.is_over = true;
+            }
+        }
+    }
+    run_group(session, &mut group, replies).await;
+}
+
+/// The most writes of one connection that run at the same time.
+const GROUP_LEN_MAX: usize = 64;
+
+async fn run_group(session: &Session<'_>, group: &mut Vec<Vec<Bytes>>, replies: &mut Vec<u8>) {
+    let answers = group.iter().map(|words| session.run_data(words));
+    for answer in join_all(answers).await {
+        answer.encode(replies, session.is_resp3);
+    }
+    group.clear();
 }

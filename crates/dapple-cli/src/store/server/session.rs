@@ -40,8 +40,21 @@ impl<'a> Session<'a> {
                 *self = Session { is_known: self.is_known, ..Session::new(self.service) };
                 Reply::Simple("RESET")
             }
-            _ => commands::run(self, &name, words).await.unwrap_or_else(|reply| reply),
+            _ => self.run_data(words).await,
         }
+    }
+
+    /// Runs a command on data, which changes nothing of the connection.
+    pub(super) async fn run_data(&self, words: &[Bytes]) -> Reply {
+        let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
+        commands::run(self, &name, words).await.unwrap_or_else(|reply| reply)
+    }
+
+    /// Whether the request is a write of one key, so that its order with writes of other keys does not matter.
+    pub(super) fn may_run_beside_others(&self, words: &[Bytes]) -> bool {
+        const WRITES: &[&[u8]] =
+            &[b"APPEND", b"DECR", b"DECRBY", b"GETSET", b"INCR", b"INCRBY", b"PSETEX", b"SET", b"SETEX", b"SETNX"];
+        self.is_known && words.len() > 1 && WRITES.iter().any(|write| words[0].eq_ignore_ascii_case(write))
     }
 
     fn auth(&mut self, args: &[Bytes]) -> Reply {

@@ -82,6 +82,24 @@ fn replies_are_those_of_redis() {
 }
 
 #[test]
+fn a_pipeline_is_answered_in_order_and_reads_see_the_writes_before_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let (mut requests, mut replies) = (String::new(), String::new());
+    for number in 0..300 {
+        requests += &format!("SET k{} {number}\nINCR all\nAPPEND k{} x\nGET k{}\n", number % 7, number % 7, number % 7);
+        replies += &format!(
+            "+OK :{} :{} ${} {number}x ",
+            number + 1,
+            number.to_string().len() + 1,
+            number.to_string().len() + 1
+        );
+    }
+    assert_eq!(server.ask(requests.trim_end()), replies);
+    server.stop();
+}
+
+#[test]
 fn what_was_acknowledged_is_there_after_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(folder.path(), &[]);
