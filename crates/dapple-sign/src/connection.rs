@@ -3,7 +3,6 @@
 //! What it holds is bounded: the tasks that are unanswered by a semaphore, whose permit an answer keeps until it is written, and so what
 //! waits to be written too; and their memory by the budget of all connections. Where one is used up nothing more is read.
 
-use std::future::pending;
 use std::io::ErrorKind;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -12,8 +11,9 @@ use std::time::Duration;
 use bytes::BytesMut;
 use dapple::net::{TcpStream, WriteHalf};
 use dapple::stage::{Reason, Refused};
-use dapple::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use dapple::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use dapple::time::timeout;
+use dapple_serve::host::Stage;
 
 use super::budget::{Budget, Share};
 use super::frame::{ErrorCode, Frame, Malformed, VERSION};
@@ -42,8 +42,8 @@ struct Place {
     _share: Share,
 }
 
-/// Serves a connection to its end, which `stopping` brings: what was accepted is answered, what still comes refused.
-pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, mut stopping: watch::Receiver<bool>) {
+/// Serves a connection to its end, which `stage` brings: what was accepted is answered, what still comes refused.
+pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, stage: &Stage) {
     let (read, write) = stream.into_split();
     let (tx, rx) = mpsc::channel(CHANNEL_LEN);
     let writer = dapple::spawn(write_all(write, rx, service.frame_timeout));
@@ -54,8 +54,8 @@ pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, mut stopping
         service,
         tx,
     };
-    let ended = match connection.greet(&mut stopping).await {
-        Ok(()) => connection.take_tasks(&mut stopping).await,
+    let ended = match connection.greet(stage).await {
+        Ok(()) => connection.take_tasks(stage).await,
         Err(ended) => Err(ended),
     };
     if let Err(malformed) = ended.or_else(told) {
@@ -80,11 +80,11 @@ struct Connection {
 
 impl Connection {
     /// The first frame of each side.
-    async fn greet(&mut self, stopping: &mut watch::Receiver<bool>) -> Result<(), End> {
+    async fn greet(&mut self, stage: &Stage) -> Result<(), End> {
         let limit = self.service.frame_timeout;
-        let first = match race(timeout(limit, self.frames.next()), stopped(stopping)).await {
+        let first = match race(timeout(limit, self.frames.next()), stage.finishing()).await {
             First::Left(first) => first.unwrap_or_else(|_| Err(late("the first frame did not come in time")))?,
-            First::Right(()) => return Err(End::Finished),
+            First::Right(_) => return Err(End::Finished),
         };
         match first {
             Frame::Hello { lowest, highest } if (lowest..=highest).contains(&VERSION) => {
@@ -100,11 +100,11 @@ impl Connection {
         }
     }
 
-    async fn take_tasks(&mut self, stopping: &mut watch::Receiver<bool>) -> Result<(), End> {
+    async fn take_tasks(&mut self, stage: &Stage) -> Result<(), End> {
         loop {
-            let (frame, share) = match race(self.next_frame(), stopped(stopping)).await {
+            let (frame, share) = match race(self.next_frame(), stage.finishing()).await {
                 First::Left(frame) => frame?,
-                First::Right(()) => return self.refuse_until_answered().await,
+                First::Right(_) => return self.refuse_until_answered().await,
             };
             let Frame::Task { id, body } = frame else { return Err(unexpected("clients send TASK only")) };
             // As many are unanswered as may be: this one waits, and all behind it in the network.
@@ -185,13 +185,6 @@ async fn write_all(write: WriteHalf<TcpStream>, mut rx: mpsc::Receiver<Outgoing>
         }
     }
     true
-}
-
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    if stopping.wait_for(|is_stopping| *is_stopping).await.is_err() {
-        // Whoever could stop it has gone without doing so.
-        pending::<()>().await;
-    }
 }
 
 /// What the client is told of an end, where it can be told.

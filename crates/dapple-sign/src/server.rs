@@ -7,11 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use dapple::net::{TcpListener, TcpStream};
-use dapple::signal::{SIGINT, SIGTERM, Signal, signal};
-use dapple::sync::{Semaphore, watch};
-use dapple::time::{sleep, timeout};
-use tracing::warn;
+use dapple::net::TcpStream;
+use dapple_serve::host::{Admission, PerAddress, Sessions, Stage, StopSignals, Wanted, listen, serve_sessions};
 
 use super::args::Args;
 use super::budget::Budget;
@@ -21,8 +18,6 @@ use super::error::SignError;
 use super::frame::{ErrorCode, Frame};
 use super::log::Log;
 use super::signer::{Backing, Parts, Signer};
-use dapple::task::{First, race};
-use dapple_serve::host::{Wanted, listen};
 
 /// Serves until SIGTERM or SIGINT; then all tasks that were accepted are answered. A second signal ends it at once.
 ///
@@ -56,10 +51,9 @@ async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignEr
     let (host, port) = args.addr.clone();
     let wanted = Wanted { host, port, reuse_port: false, redirects: false, option: "--addr HOST:PORT" };
     let listening = listen(std::slice::from_ref(&wanted), &wanted, None)?;
-    let Some((addr, socket)) = listening.into_iter().find_map(|one| Some((one.addr()?, one.socket))) else {
+    let Some((addr, listening)) = listening.into_iter().find_map(|one| Some((one.addr()?, one))) else {
         return Err(SignError::Runtime(io::Error::other("no socket listens")));
     };
-    let listener = TcpListener::from_std(socket).map_err(SignError::Runtime)?;
     let behind = describe(args, &backing);
     let signer = Signer::new(args, backing);
     let _kept = match (&args.graph, signer.graph()) {
@@ -78,68 +72,20 @@ async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignEr
         idle: args.idle_s,
     });
     announce(args, addr, &behind);
-    let places = Arc::new(Semaphore::new(args.connections as usize));
-    let (stop, stopping) = watch::channel(false);
-    let accepting = accept(listener, service, places.clone(), stopping);
-    let _ = race(accepting, signals.next()).await;
-    let _ = stop.send(true);
-    let answered = timeout(args.drain_s, places.acquire_many(args.connections));
-    match race(answered, signals.next()).await {
-        First::Left(Ok(_)) => {}
-        First::Left(Err(_)) => warn!("connections were cut: their tasks took longer than --drain-s allows"),
-        First::Right(()) => warn!("a second signal: ended at once"),
-    }
-    Ok(())
+    let admission = Arc::new(Admission::new(args.connections as usize, PerAddress::Unlimited));
+    serve_sessions(listening, service, admission, &mut signals, args.drain_s).await.map_err(SignError::Runtime)
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>, places: Arc<Semaphore>, stopping: watch::Receiver<bool>) {
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "no connection can be accepted for now");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        match places.clone().try_acquire_owned() {
-            Ok(place) => {
-                let (service, stopping) = (service.clone(), stopping.clone());
-                drop(dapple::spawn(async move {
-                    serve(stream, service, stopping).await;
-                    drop(place);
-                }));
-            }
-            Err(_) => turn_away(&stream),
-        }
-    }
-}
-
-/// The few bytes fit into the socket's buffer, or are lost: who is one too many costs no time.
-fn turn_away(stream: &TcpStream) {
-    let mut buf = BytesMut::new();
-    let text = "as many connections as may be; try again later, or use those that you have".to_owned();
-    Frame::Error { code: ErrorCode::Connections, text }.encode(&mut buf);
-    let _ = stream.try_write(&buf);
-}
-
-/// SIGTERM and SIGINT, caught from when this is made.
-pub(super) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    /// # Errors
-    ///
-    /// There is no runtime here, or the kernel allows no handler.
-    pub(super) fn watch() -> io::Result<StopSignals> {
-        Ok(StopSignals { terminate: signal(SIGTERM)?, interrupt: signal(SIGINT)? })
+impl Sessions for Service {
+    fn full(&self) -> Vec<u8> {
+        let mut buf = BytesMut::new();
+        let text = "as many connections as may be; try again later, or use those that you have".to_owned();
+        Frame::Error { code: ErrorCode::Connections, text }.encode(&mut buf);
+        buf.into()
     }
 
-    /// The next of them. Cancel safe.
-    pub(super) async fn next(&mut self) {
-        let _ = race(self.terminate.recv(), self.interrupt.recv()).await;
+    async fn serve(self: Arc<Self>, stream: TcpStream, stage: &Stage) {
+        serve(stream, self, stage).await;
     }
 }
 
@@ -167,5 +113,3 @@ fn announce(args: &Args, addr: SocketAddr, behind: &str) {
 }
 
 const GRAPH_EVERY: Duration = Duration::from_secs(1);
-
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

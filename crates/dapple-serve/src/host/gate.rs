@@ -96,6 +96,18 @@ impl Gate {
             sleep(TICK).await;
         }
     }
+
+    /// Waits until no connection is open; `false` if that takes longer than `limit`.
+    pub(super) async fn drained(&self, limit: Duration) -> bool {
+        let begin = Instant::now();
+        while self.admission.open() > 0 {
+            if begin.elapsed() >= limit {
+                return false;
+            }
+            sleep(TICK).await;
+        }
+        true
+    }
 }
 
 /// How long connections may wait for their next request, to be told in its reply that it is the last.

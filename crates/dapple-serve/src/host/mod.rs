@@ -11,6 +11,7 @@ mod listening;
 mod manager;
 mod memory;
 mod port_owner;
+mod sessions;
 mod signals;
 mod stage;
 #[cfg(feature = "self-signed")]
@@ -29,7 +30,8 @@ pub use self::handover::Predecessor;
 pub use self::listening::{Listening, Wanted, listen};
 pub use self::manager::Manager;
 pub use self::memory::{MemoryLimit, MemoryUse};
-pub use self::signals::Signals;
+pub use self::sessions::{Sessions, serve_sessions};
+pub use self::signals::{Signals, StopSignals};
 pub use self::stage::Ending;
 pub use self::stage::Stage;
 #[cfg(feature = "self-signed")]

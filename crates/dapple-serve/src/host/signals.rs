@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use dapple_io::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signal, signal};
+use dapple_sync::task::race;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,27 @@ impl Signals {
             ready.map_or(Poll::Pending, Poll::Ready)
         });
         any.await
+    }
+}
+
+/// SIGTERM and SIGINT, caught from when this is made.
+#[derive(Debug)]
+pub struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel allows no handler.
+    pub fn watch() -> io::Result<StopSignals> {
+        Ok(StopSignals { terminate: signal(SIGTERM)?, interrupt: signal(SIGINT)? })
+    }
+
+    /// The next of them. Cancel safe.
+    pub async fn next(&mut self) {
+        let _ = race(self.terminate.recv(), self.interrupt.recv()).await;
     }
 }
 

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dapple::time::{sleep, sleep_until};
+use dapple_serve::host::StopSignals;
 
 pub use self::args::ClientArgs;
 use self::connection::{Plan, connect, drive, shown};
 use self::tally::Tally;
 use super::digest::Secrets;
 use super::error::SignError;
-use super::server::StopSignals;
 use dapple::task::{First, race};
 
 /// Sends tasks for as long as was asked, or until SIGINT or SIGTERM, and prints what became of them. Exit code 1 where a digest was wrong, or nothing was signed.

@@ -239,7 +239,7 @@ async fn info(session: &Session<'_>, table: &TextTable) -> Answer {
         session.service.port,
         now * 1_000_000,
         session.service.clients(),
-        session.service.connections_max,
+        session.service.admission.max(),
         session.database,
     )))
 }

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use dapple::net::TcpStream;
-use dapple::sync::watch;
+use dapple::task::{First, race};
 use dapple::time::timeout;
+use dapple_serve::host::Stage;
 use futures_util::future::join_all;
 
+use super::Service;
 use super::reply::Reply;
 use super::request::{self, Malformed};
 use super::session::Session;
-use super::{Service, unless_stopped};
 
 /// Replies that wait to be sent are sent before they take more than this.
 const REPLIES_LEN_MAX: usize = 64 << 10;
@@ -19,7 +20,7 @@ const CHUNK_LEN: usize = 16 << 10;
 /// The time in which a client takes replies, at the least a part of them.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) async fn serve(stream: TcpStream, service: &Service, mut stopping: watch::Receiver<bool>) {
+pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &Stage) {
     let (read, write) = stream.into_split();
     let mut session = Session::new(service);
     let (mut buf, mut replies) = (BytesMut::new(), Vec::new());
@@ -40,8 +41,8 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, mut stopping: wa
         if was_full {
             continue;
         }
-        match unless_stopped(read.read(&mut chunk), &mut stopping).await {
-            Some(Ok(len)) if len > 0 => buf.extend_from_slice(&chunk[..len]),
+        match race(read.read(&mut chunk), stage.finishing()).await {
+            First::Left(Ok(len)) if len > 0 => buf.extend_from_slice(&chunk[..len]),
             _ => return,
         }
     }

@@ -9,6 +9,7 @@ mod session;
 mod strings;
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,13 +18,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dapple::Colored;
-use dapple::net::TcpListener;
-use dapple::signal::{SIGINT, SIGTERM, signal};
+use dapple::net::TcpStream;
 use dapple::store::{Error, Redb, Refusal, Store, TableOptions};
-use dapple::sync::{Semaphore, watch};
 use dapple::task::{First, race};
-use dapple::time::{sleep, timeout};
-use dapple_serve::host::{Wanted, listen};
+use dapple::time::sleep;
+use dapple_serve::host::{Admission, PerAddress, Sessions, Stage, StopSignals, Wanted, listen, serve_sessions};
 use tracing::warn;
 
 use super::args::ServeArgs;
@@ -35,8 +34,7 @@ pub(super) struct Service {
     store: Store<Redb>,
     password: Option<String>,
     port: u16,
-    places: Arc<Semaphore>,
-    connections_max: u32,
+    admission: Arc<Admission>,
     next_client: AtomicU64,
     scans: Colored<Scans>,
 }
@@ -53,41 +51,44 @@ const DATABASES: u8 = 16;
 
 /// Serves until SIGTERM or SIGINT; then requests that have come are answered.
 pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
-    let stopped = |error| CommandError::Runtime(error);
-    let (mut terminate, mut interrupt) = (signal(SIGTERM).map_err(stopped)?, signal(SIGINT).map_err(stopped)?);
+    let mut signals = StopSignals::watch().map_err(CommandError::Runtime)?;
     let store = open(&args.store, true).await?;
     let host = args.host.clone();
     let wanted = Wanted { host, port: args.port, reuse_port: false, redirects: false, option: "--host and --port" };
     let listening = listen(std::slice::from_ref(&wanted), &wanted, None)?;
-    let Some((addr, socket)) = listening.into_iter().find_map(|one| Some((one.addr()?, one.socket))) else {
+    let Some((addr, listening)) = listening.into_iter().find_map(|one| Some((one.addr()?, one))) else {
         return Err(CommandError::Runtime(io::Error::other("no socket listens")));
     };
     let password = args.password_file.as_deref().map(read_password).transpose()?;
     if !addr.ip().is_loopback() && password.is_none() {
         return Err(CommandError::OpenToAll(addr));
     }
-    let listener = TcpListener::from_std(socket).map_err(stopped)?;
+    let admission = Arc::new(Admission::new(args.connections as usize, PerAddress::Unlimited));
     let service = Arc::new(Service {
         store,
         password,
         port: addr.port(),
-        places: Arc::new(Semaphore::new(args.connections as usize)),
-        connections_max: args.connections,
+        admission: admission.clone(),
         next_client: AtomicU64::new(1),
         scans: Colored::new(Scans::default()),
     });
     // A closed stdout is no reason not to serve.
     let _ = writeln!(io::stdout(), "listening on {addr}, {}", args.store.url.directory.display());
-    let (stop, stopping) = watch::channel(false);
-    let accepting = race(accept(listener, service.clone(), stopping), expire(service.clone()));
-    let signals = race(terminate.recv(), interrupt.recv());
-    let _ = race(accepting, signals).await;
-    let _ = stop.send(true);
-    let answered = timeout(DRAIN, service.places.acquire_many(args.connections)).await;
-    if answered.is_err() {
-        warn!("connections were cut: their requests took longer than {DRAIN:?}");
+    let serving = serve_sessions(listening, service.clone(), admission, &mut signals, DRAIN);
+    match race(serving, expire(service)).await {
+        First::Left(served) => served.map_err(CommandError::Runtime),
+        First::Right(never) => match never {},
     }
-    Ok(())
+}
+
+impl Sessions for Service {
+    fn full(&self) -> Vec<u8> {
+        b"-ERR max number of clients reached\r\n".to_vec()
+    }
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, stage: &Stage) {
+        connection::serve(stream, &self, stage).await;
+    }
 }
 
 fn read_password(file: &Path) -> Result<String, CommandError> {
@@ -99,31 +100,8 @@ fn read_password(file: &Path) -> Result<String, CommandError> {
     }
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>, stopping: watch::Receiver<bool>) {
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "no connection can be accepted for now");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let Ok(place) = service.places.clone().try_acquire_owned() else {
-            // These bytes fit into the socket's buffer.
-            let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
-            continue;
-        };
-        let (service, stopping) = (service.clone(), stopping.clone());
-        drop(dapple::spawn(async move {
-            connection::serve(stream, &service, stopping).await;
-            drop(place);
-        }));
-    }
-}
-
 /// Removes values that have expired, every minute.
-async fn expire(service: Arc<Service>) {
+async fn expire(service: Arc<Service>) -> Infallible {
     loop {
         sleep(EXPIRE_EVERY).await;
         for database in 0..DATABASES {
@@ -151,7 +129,7 @@ impl Service {
     }
 
     fn clients(&self) -> usize {
-        self.connections_max as usize - self.places.available_permits()
+        self.admission.open()
     }
 
     fn client_id(&self) -> u64 {
@@ -181,23 +159,5 @@ fn name(database: u8) -> String {
     format!("redis-{database}")
 }
 
-/// Whether the watch says that the server ends; a sender that is gone says so, too.
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    while !*stopping.borrow() {
-        if stopping.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
 const DRAIN: Duration = Duration::from_secs(10);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
-
-/// `race` with the end of the server.
-async fn unless_stopped<T>(work: impl Future<Output = T>, stopping: &mut watch::Receiver<bool>) -> Option<T> {
-    match race(work, stopped(stopping)).await {
-        First::Left(done) => Some(done),
-        First::Right(()) => None,
-    }
-}

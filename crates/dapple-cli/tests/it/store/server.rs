@@ -157,3 +157,24 @@ fn a_password_is_asked_for_and_needed_beyond_loopback() {
     assert_eq!(open.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&open.stderr).contains("password"));
 }
+
+#[test]
+fn a_client_too_many_is_told_so_and_a_place_that_is_free_again_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--connections", "1"]);
+    let mut first = TcpStream::connect(&server.addr).unwrap();
+    first.write_all(b"PING\r\n").unwrap();
+    let mut pong = [0; 7];
+    first.read_exact(&mut pong).unwrap();
+    assert_eq!(server.ask_bytes(b""), "-ERR max number of clients reached ");
+    // The first one rests, and keeps its place.
+    first.write_all(b"PING\r\nQUIT\r\n").unwrap();
+    let mut rest = String::new();
+    first.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "+PONG\r\n+OK\r\n");
+    let mut answer = String::new();
+    while !answer.starts_with("+PONG") {
+        answer = server.ask("PING");
+    }
+    server.stop();
+}

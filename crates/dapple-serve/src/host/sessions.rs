@@ -1,0 +1,93 @@
+//! Servers of protocols other than HTTP, on the same listening, limits and end.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_io::net::{Peer, TcpStream};
+use dapple_sched::Color;
+use dapple_sync::task::{First, race};
+use tracing::warn;
+
+use super::admission::{Admission, Place};
+use super::gate::Gate;
+use super::listening::Listening;
+use super::signals::StopSignals;
+use super::stage::{Ending, Stage};
+use crate::accept::Host;
+use crate::connections::farewell;
+
+/// A protocol: one session for each connection.
+pub trait Sessions: Send + Sync + 'static {
+    /// The words for a client for which there is no room.
+    fn full(&self) -> Vec<u8>;
+
+    /// Serves one connection to its end, which `stage` brings, too: what was asked for is answered, and no more is read.
+    fn serve(self: Arc<Self>, stream: TcpStream, stage: &Stage) -> impl Future<Output = ()> + Send;
+}
+
+/// Serves until a signal to stop, then lets the sessions end for at most `drain`, or until a second signal.
+///
+/// Connections beyond `admission`'s limit are told so, and closed; sessions that rest are not closed for others.
+///
+/// # Errors
+///
+/// The socket cannot be used.
+pub async fn serve_sessions<S: Sessions>(
+    listening: Listening,
+    sessions: Arc<S>,
+    admission: Arc<Admission>,
+    signals: &mut StopSignals,
+    drain: Duration,
+) -> io::Result<()> {
+    let mut gate = Gate::new(admission, false);
+    let stage = gate.stage.clone();
+    gate.open(listening, Arc::new(SessionHost { sessions, stage }))?;
+    signals.next().await;
+    let ended = async {
+        gate.close(Ending::Stop).await;
+        gate.drained(drain).await
+    };
+    match race(ended, signals.next()).await {
+        First::Left(true) => {}
+        First::Left(false) => warn!("connections were cut: their requests took longer than {drain:?}"),
+        First::Right(()) => warn!("a second signal: ended at once"),
+    }
+    Ok(())
+}
+
+struct SessionHost<S> {
+    sessions: Arc<S>,
+    stage: Arc<Stage>,
+}
+
+impl<S: Sessions> Host for SessionHost<S> {
+    type Connection = TcpStream;
+
+    fn serve(&self, stream: TcpStream, _peer: Peer, place: Place) {
+        let (sessions, stage) = (self.sessions.clone(), self.stage.clone());
+        self.spawn(async move {
+            // Its clients keep connections for later: never at rest, it never makes room for others.
+            place.link().begin();
+            let serving = pin!(sessions.serve(stream, &stage));
+            let _ = place.link().unless_cut(serving).await;
+            place.finish();
+        });
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(Color::new().spawn(task));
+    }
+
+    /// The refusal is not in the words of HTTP, but it is one.
+    fn is_plain(&self) -> bool {
+        true
+    }
+
+    fn farewell(&self, stream: TcpStream, _words: &'static [u8]) -> impl Future<Output = ()> + Send + 'static {
+        let words = self.sessions.full();
+        async move { farewell(stream, &words, u64::MAX).await }
+    }
+}
