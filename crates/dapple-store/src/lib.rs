@@ -14,6 +14,7 @@ mod record;
 mod store;
 mod table;
 mod table_info;
+mod transaction;
 
 pub use codec::{decode_ordered_key, ordered_key};
 pub use engine::{Memory, Redb};
@@ -21,3 +22,4 @@ pub use error::{Error, OperationId, Outcome, Refusal};
 pub use options::{Durability, Expect, Read, StoreOptions, TableOptions, Version, Versioned};
 pub use store::{Store, TableSummary};
 pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};
+pub use transaction::{Batch, Key, Transaction, Value};

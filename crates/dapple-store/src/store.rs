@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::{Engine, Failure, Partition, Place, TableId};
 use crate::error::{Error, OperationId, Outcome, Refusal};
-use crate::partition::{Action, PartitionHandle, Reply, Write};
+use crate::partition::{Action, PartitionHandle, Reply, Write, finish_transactions};
 use crate::record::{NEVER, Record};
 use crate::table_info::{Kept, TableInfo};
 use crate::{Durability, Expect, OrderedTable, StoreOptions, Table, TableOptions, codec};
@@ -190,8 +190,7 @@ impl<E: Engine> Store<E> {
         let Some(partition) = inner.all_partitions().find(|partition| partition.index() == id.partition) else {
             return Ok(Outcome::Unknown);
         };
-        let barrier = Write { table: inner.catalog_table.clone(), key: Bytes::new(), action: Action::Nothing };
-        partition.outcome(barrier, id, inner.deadline()).await
+        partition.outcome(id, inner.deadline()).await
     }
 
     /// Reads all files and checks them: the engine's own checksums, and those of all records. No other operation runs
@@ -214,6 +213,10 @@ impl<E: Engine> Store<E> {
     #[must_use]
     pub fn partitions(&self) -> usize {
         self.inner.groups.first().map_or(0, |(_, partitions)| partitions.len())
+    }
+
+    pub(crate) fn is_same(&self, other: &Store<E>) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     pub(crate) fn inner(&self) -> &Inner<E> {
@@ -307,14 +310,23 @@ fn open<E: Engine>(engine: &E, options: StoreOptions) -> Result<Inner<E>, Refusa
     let tables = read_names(&catalog)?;
     let known: HashSet<TableId> = tables.values().map(|info| info.id).collect();
     let mut index = 1;
-    let mut groups = Vec::new();
+    let mut opened = Vec::new();
     for &durability in E::DURABILITIES {
         let mut partitions = Vec::new();
         for number in 0..layout.partitions {
-            let partition = engine.open(Place::Partition { durability, index: number })?;
+            partitions.push((index, engine.open(Place::Partition { durability, index: number })?));
+            index += 1;
+        }
+        opened.push((durability, partitions));
+    }
+    let all: Vec<_> = opened.iter().flat_map(|(_, group)| group).map(|(index, engine)| (*index, engine)).collect();
+    finish_transactions(&all)?;
+    let mut groups = Vec::new();
+    for (durability, group) in opened {
+        let mut partitions = Vec::new();
+        for (index, partition) in group {
             remove_destroyed(&partition, &known)?;
             partitions.push(PartitionHandle::new(index, partition, &options)?);
-            index += 1;
         }
         groups.push((durability, partitions));
     }

@@ -213,7 +213,7 @@ where
         self.put_if(key, value, ms_of(expires), None).await
     }
 
-    fn check_expiry(&self, is_wanted: bool) -> Result<(), Refusal> {
+    pub(crate) fn check_expiry(&self, is_wanted: bool) -> Result<(), Refusal> {
         if !is_wanted || self.info.kept.expiry {
             return Ok(());
         }
@@ -347,6 +347,17 @@ where
         key: &K,
         change: impl FnOnce(Option<Entry<V>>) -> (Change<V>, R) + Send + 'static,
     ) -> Result<R, Error> {
+        let (action, result) = self.modification(change);
+        self.write(self.key(key)?, action).await?;
+        let returned = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        returned.ok_or_else(|| Refusal::Panicked.into())
+    }
+
+    /// The action that runs `change`, and the place where its result will be.
+    pub(crate) fn modification<R: Send + 'static>(
+        &self,
+        change: impl FnOnce(Option<Entry<V>>) -> (Change<V>, R) + Send + 'static,
+    ) -> (Action, Arc<Mutex<Option<R>>>) {
         let result = Arc::new(Mutex::new(None));
         let of_caller = result.clone();
         let has_expiry = self.info.kept.expiry;
@@ -367,9 +378,15 @@ where
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned);
             Ok(next)
         };
-        self.write(self.key(key)?, Action::Modify(Mutex::new(Some(Box::new(modification))))).await?;
-        let returned = of_caller.lock().unwrap_or_else(PoisonError::into_inner).take();
-        returned.ok_or_else(|| Refusal::Panicked.into())
+        (Action::Modify(Mutex::new(Some(Box::new(modification)))), of_caller)
+    }
+
+    pub(crate) fn info(&self) -> &Arc<TableInfo> {
+        &self.info
+    }
+
+    pub(crate) fn is_of(&self, store: &Store<E>) -> bool {
+        self.store.is_same(store)
     }
 
     /// The number of keys. Reads all of a table that has expiry.
@@ -446,7 +463,7 @@ where
         Entries::new(self.partitions(), &self.info, (from, to), self.limit.unwrap_or(self.store.inner().options.limit))
     }
 
-    fn key(&self, key: &K) -> Result<Bytes, Refusal> {
+    pub(crate) fn key(&self, key: &K) -> Result<Bytes, Refusal> {
         let bytes = if self.info.kept.ordered { codec::ordered_key(key)? } else { codec::encode(key)? };
         let len_max = self.store.inner().options.key_len_max;
         if bytes.len() > len_max {
@@ -459,7 +476,7 @@ where
         self.store.inner().partitions(self.info.kept.durability)
     }
 
-    fn partition(&self, key: &[u8]) -> &PartitionHandle<E::Partition> {
+    pub(crate) fn partition(&self, key: &[u8]) -> &PartitionHandle<E::Partition> {
         let partitions = self.partitions();
         &partitions[crc32fast::hash(key) as usize % partitions.len()]
     }
@@ -548,13 +565,13 @@ fn entry<V: DeserializeOwned>(record: Record) -> Result<Entry<V>, Refusal> {
     Ok(Entry { value, version, expires })
 }
 
-fn encode_value<V: Serialize>(value: &V, len_max: usize) -> Result<Bytes, Refusal> {
+pub(crate) fn encode_value<V: Serialize>(value: &V, len_max: usize) -> Result<Bytes, Refusal> {
     let value = codec::encode(value)?;
     let len = value.len();
     if len > len_max { Err(Refusal::TooLong { part: "value", len, len_max }) } else { Ok(value) }
 }
 
-fn encode_expect<V: Serialize>(expect: Expect<V>) -> Result<Expect<Bytes>, Refusal> {
+pub(crate) fn encode_expect<V: Serialize>(expect: Expect<V>) -> Result<Expect<Bytes>, Refusal> {
     Ok(match expect {
         Expect::Absent => Expect::Absent,
         Expect::Version(version) => Expect::Version(version),

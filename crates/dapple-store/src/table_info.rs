@@ -1,11 +1,13 @@
 //! The shared facts about one table.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::TableId;
 use crate::error::Refusal;
+use crate::partition::OWN;
 use crate::{Durability, TableSummary};
 
 /// One table; all handles to it share this, so that all of them know when it is destroyed.
@@ -28,6 +30,15 @@ pub(crate) struct Kept {
 impl TableInfo {
     pub(crate) fn new(name: &str, kept: Kept) -> TableInfo {
         TableInfo { id: TableId(kept.id), name: name.to_owned(), kept, destroyed: AtomicBool::new(false) }
+    }
+
+    /// The table of the store's own data, for writes that are about no table.
+    pub(crate) fn own() -> Arc<TableInfo> {
+        static OWN_INFO: LazyLock<Arc<TableInfo>> = LazyLock::new(|| {
+            let kept = Kept { id: OWN.0, ordered: false, durability: Durability::Synced, expiry: false };
+            Arc::new(TableInfo::new("the store's own", kept))
+        });
+        OWN_INFO.clone()
     }
 
     pub(crate) fn check(&self) -> Result<(), Refusal> {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId};
+use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
 use crate::Durability;
 
 /// The engine of stores that end with the process. Its tables have [`Durability::Memory`].
 ///
 /// ```
 /// use dapple_store::Memory;
-/// use dapple_store::engine::{Change, Engine, Partition, Place, TableId};
+/// use dapple_store::engine::{Change, Engine, Partition, Place, TableId, Transactions};
 ///
 /// let partition = Memory.open(Place::Catalog)?;
 /// partition.commit(&[Change::Put(TableId(1), b"ann".to_vec(), b"42".to_vec())])?;
@@ -35,6 +35,8 @@ impl Engine for Memory {
         Ok(MemoryPartition::default())
     }
 }
+
+impl Transactions for Memory {}
 
 impl MemoryPartition {
     // A panic cannot leave a map half changed in a way that matters here: no caller's code runs under the lock.

@@ -85,6 +85,11 @@ pub trait Partition: Send + Sync + 'static {
     fn verify(&self) -> Result<(), Failure>;
 }
 
+/// An engine whose stores have batches and transactions over several keys.
+///
+/// Commits of a [`Partition`] are atomic; the store does the rest.
+pub trait Transactions: Engine {}
+
 /// The bounds of a range of keys.
 pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 

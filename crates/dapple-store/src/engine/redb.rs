@@ -9,14 +9,14 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use redb::backends::FileBackend;
 use redb::{Database, ReadableTableMetadata, StorageBackend, TableDefinition, TableError, TableHandle};
 
-use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId};
+use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
 use crate::Durability;
 
 /// The engine that keeps tables in files of one directory, by the library redb.
 ///
 /// ```
 /// use dapple_store::Redb;
-/// use dapple_store::engine::{Change, Engine, Partition, Place, TableId};
+/// use dapple_store::engine::{Change, Engine, Partition, Place, TableId, Transactions};
 ///
 /// let directory = tempfile::tempdir()?;
 /// let partition = Redb::new(directory.path()).open(Place::Catalog)?;
@@ -74,6 +74,8 @@ impl Engine for Redb {
         Ok(RedbPartition { path, synced, page_cache_bytes, database: RwLock::new(Some(database)) })
     }
 }
+
+impl Transactions for Redb {}
 
 impl RedbPartition {
     fn with<T>(&self, f: impl FnOnce(&Database) -> Result<T, RedbError>) -> Result<T, Failure> {

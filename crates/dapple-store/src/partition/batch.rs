@@ -34,6 +34,12 @@ pub(crate) enum Action {
     },
     /// Runs once, between the writes before and after it.
     Modify(Mutex<Option<Modification>>),
+    /// All of these or none; table and key of the write around them do not count.
+    All(Vec<Write>),
+    /// Changes nothing, if `expect` holds.
+    Check {
+        expect: Expect<Bytes>,
+    },
     /// Removes all of the table from this partition.
     Drop,
     /// Changes nothing, and so is answered when all that waited before it is.
@@ -57,6 +63,14 @@ pub(crate) struct Reply {
     pub(crate) version: Version,
     /// The number after an increment.
     pub(crate) number: i64,
+    /// The answers to the parts of [`Action::All`].
+    pub(crate) parts: Vec<Reply>,
+}
+
+impl Reply {
+    pub(crate) fn new(previous: Option<Record>, version: u64) -> Reply {
+        Reply { previous, version: Version(version), number: 0, parts: Vec::new() }
+    }
 }
 
 pub(super) struct Outcome {
@@ -80,22 +94,32 @@ pub(super) enum Uncommitted {
 
 impl Write {
     pub(crate) fn len(&self) -> usize {
-        let value = if let Action::Put { value, .. } = &self.action { value.len() } else { 0 };
+        let value = match &self.action {
+            Action::Put { value, .. } => value.len(),
+            Action::All(writes) => writes.iter().map(Write::len).sum(),
+            _ => 0,
+        };
         self.key.len() + value
     }
 }
 
-pub(super) fn run<P: Partition>(engine: &P, version: &mut u64, writes: &[Write], known: Records) -> Outcome {
-    let mut batch = Batch { engine, known, changes: BTreeMap::new(), dropped: Vec::new(), version: *version };
+pub(super) fn run<P: Partition>(engine: &P, progress: &mut Progress, writes: &[Write], known: Records) -> Outcome {
+    let mut batch = Batch::new(engine, progress, known);
     let replies = writes.iter().map(|write| batch.apply(write)).collect();
-    let committed = batch.commit();
-    *version = batch.version;
-    let changed = std::mem::take(&mut batch.changes);
-    let records = changed.into_iter().collect();
-    Outcome { replies, records, committed }
+    let committed = batch.commit(progress, &[]);
+    Outcome { replies, records: batch.changed(), committed }
 }
 
-struct Batch<'a, P> {
+/// What a partition's commits have come to.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The last version that was given out.
+    pub(super) version: u64,
+    /// Keys of commit records that nobody needs any more. The next commit removes them.
+    pub(super) finished: Vec<Vec<u8>>,
+}
+
+pub(super) struct Batch<'a, P> {
     engine: &'a P,
     known: Records,
     /// In the order of the keys, which is the cheapest for trees.
@@ -104,16 +128,26 @@ struct Batch<'a, P> {
     version: u64,
 }
 
-impl<P: Partition> Batch<'_, P> {
-    fn apply(&mut self, write: &Write) -> Result<Reply, Refusal> {
+impl<'a, P: Partition> Batch<'a, P> {
+    pub(super) fn new(engine: &'a P, progress: &Progress, known: Records) -> Self {
+        Batch { engine, known, changes: BTreeMap::new(), dropped: Vec::new(), version: progress.version }
+    }
+
+    /// The new records of the keys that changed.
+    pub(super) fn changed(&mut self) -> Records {
+        std::mem::take(&mut self.changes).into_iter().collect()
+    }
+
+    pub(super) fn apply(&mut self, write: &Write) -> Result<Reply, Refusal> {
         let table = write.table.id;
         match &write.action {
-            Action::Nothing => return Ok(Reply { previous: None, version: Version(self.version), number: 0 }),
+            Action::Nothing => return Ok(Reply::new(None, self.version)),
+            Action::All(writes) => return self.apply_all(writes),
             Action::Drop => {
                 self.changes.retain(|(of, _), _| *of != table);
                 self.known.retain(|(of, _), _| *of != table);
                 self.dropped.push(table);
-                return Ok(Reply { previous: None, version: Version(self.version), number: 0 });
+                return Ok(Reply::new(None, self.version));
             }
             _ => write.table.check()?,
         }
@@ -121,16 +155,20 @@ impl<P: Partition> Batch<'_, P> {
         let previous = kept.clone().filter(|record| record.is_live(now_ms()));
         let (next, number) = match &write.action {
             Action::Put { value, expires_ms, expect } => {
-                check(expect, &previous)?;
+                check(expect.as_ref(), &previous)?;
                 (Some((value.clone(), *expires_ms)), 0)
             }
             Action::Remove { expect } => {
-                check(expect, &previous)?;
+                check(expect.as_ref(), &previous)?;
                 // A value that has expired is removed as well: it takes room.
                 if kept.is_none() {
-                    return Ok(Reply { previous, version: Version(self.version), number: 0 });
+                    return Ok(Reply::new(previous, self.version));
                 }
                 (None, 0)
+            }
+            Action::Check { expect } => {
+                check(Some(expect), &previous)?;
+                return Ok(Reply::new(previous, self.version));
             }
             Action::Increment { by } => {
                 let number = previous.as_ref().map_or(Ok(0), |record| codec::decode::<i64>(&record.value))?;
@@ -139,20 +177,42 @@ impl<P: Partition> Batch<'_, P> {
                 (Some((codec::encode(&number)?, expires_ms)), number)
             }
             Action::Modify(modification) => match modify(modification, previous.as_ref())? {
-                Next::Keep => return Ok(Reply { previous, version: Version(self.version), number: 0 }),
-                Next::Remove if kept.is_none() => {
-                    return Ok(Reply { previous, version: Version(self.version), number: 0 });
-                }
+                Next::Keep => return Ok(Reply::new(previous, self.version)),
+                Next::Remove if kept.is_none() => return Ok(Reply::new(previous, self.version)),
                 Next::Remove => (None, 0),
                 Next::Put { value, expires_ms } => (Some((value, expires_ms)), 0),
             },
-            Action::Drop | Action::Nothing => unreachable!("answered above"),
+            Action::All(_) | Action::Drop | Action::Nothing => unreachable!("answered above"),
         };
         self.version += 1;
         let record = next.map(|(value, expires_ms)| Record { version: self.version, expires_ms, value });
         self.known.insert((table, write.key.clone()), record.clone());
         self.changes.insert((table, write.key.clone()), record);
-        Ok(Reply { previous, version: Version(self.version), number })
+        Ok(Reply { number, ..Reply::new(previous, self.version) })
+    }
+
+    /// Applies all writes, or undoes those before the first that is refused.
+    fn apply_all(&mut self, writes: &[Write]) -> Result<Reply, Refusal> {
+        let places = writes.iter().map(|write| (write.table.id, write.key.clone()));
+        let before: Vec<_> =
+            places.map(|place| (self.known.get(&place).cloned(), self.changes.get(&place).cloned(), place)).collect();
+        let parts: Result<Vec<Reply>, Refusal> = writes.iter().map(|write| self.apply(write)).collect();
+        match parts {
+            Ok(parts) => Ok(Reply { parts, ..Reply::new(None, self.version) }),
+            Err(refusal) => {
+                for (known, changed, place) in before {
+                    match known {
+                        Some(record) => drop(self.known.insert(place.clone(), record)),
+                        None => drop(self.known.remove(&place)),
+                    }
+                    match changed {
+                        Some(record) => drop(self.changes.insert(place, record)),
+                        None => drop(self.changes.remove(&place)),
+                    }
+                }
+                Err(refusal)
+            }
+        }
     }
 
     /// The record of a key, expired or not.
@@ -168,18 +228,33 @@ impl<P: Partition> Batch<'_, P> {
         Ok(record)
     }
 
-    fn commit(&mut self) -> Result<(), Uncommitted> {
-        if self.changes.is_empty() && self.dropped.is_empty() {
-            return Ok(());
-        }
-        // Counts also where only tables are dropped, so that the file always tells whether a commit is in it.
-        self.version += 1;
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.dropped.is_empty()
+    }
+
+    /// The changes of the tables, with the version that their commit gives to the partition.
+    pub(super) fn changes(&self) -> (Vec<Change>, u64) {
         let mut changes: Vec<Change> = self.dropped.iter().map(|table| Change::DropTable(*table)).collect();
         changes.extend(self.changes.iter().map(|((table, key), record)| match record {
             Some(record) => Change::Put(*table, key.to_vec(), record.encode(*table, key)),
             None => Change::Remove(*table, key.to_vec()),
         }));
-        changes.push(Change::Put(OWN, VERSION.to_vec(), self.version.to_le_bytes().to_vec()));
+        // Counts also where only tables are dropped, so that the file always tells whether a commit is in it.
+        (changes, self.version + 1)
+    }
+
+    /// Commits the changes and `more`.
+    pub(super) fn commit(&mut self, progress: &mut Progress, more: &[Change]) -> Result<(), Uncommitted> {
+        if self.is_empty() && more.is_empty() {
+            return Ok(());
+        }
+        let (mut changes, version) = self.changes();
+        self.version = version;
+        progress.version = version;
+        let finished = std::mem::take(&mut progress.finished);
+        changes.extend_from_slice(more);
+        changes.extend(finished.into_iter().map(|key| Change::Remove(OWN, key)));
+        changes.push(put_version(version));
         match self.engine.commit(&changes) {
             Ok(()) => Ok(()),
             Err(failure @ Failure::Full { .. }) => self.after_full(failure),
@@ -207,7 +282,7 @@ fn modify(modification: &Mutex<Option<Modification>>, previous: Option<&Record>)
     result.unwrap_or_else(|_| Err(Refusal::Panicked))
 }
 
-fn check(expect: &Option<Expect<Bytes>>, current: &Option<Record>) -> Result<(), Refusal> {
+fn check(expect: Option<&Expect<Bytes>>, current: &Option<Record>) -> Result<(), Refusal> {
     let holds = match (expect, current) {
         (None, _) | (Some(Expect::Absent), None) => true,
         (Some(Expect::Version(version)), Some(record)) => version.0 == record.version,
@@ -222,6 +297,10 @@ fn check(expect: &Option<Expect<Bytes>>, current: &Option<Record>) -> Result<(),
 pub(super) fn stored_version<P: Partition>(engine: &P) -> Result<u64, Failure> {
     let bytes = engine.get(OWN, VERSION)?.unwrap_or_default();
     Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
+}
+
+pub(super) fn put_version(version: u64) -> Change {
+    Change::Put(OWN, VERSION.to_vec(), version.to_le_bytes().to_vec())
 }
 
 /// The table of the store's own data in each partition.

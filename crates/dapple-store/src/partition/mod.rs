@@ -3,8 +3,9 @@
 mod batch;
 mod cache;
 mod state;
+mod transaction;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,9 +19,12 @@ use crate::StoreOptions;
 use crate::engine::{Failure, Partition, TableId};
 use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
 use crate::record::Record;
-use state::{Abandoned, State, Taken};
+use crate::table_info::TableInfo;
+use batch::Progress;
+use state::{Abandoned, Grant, Joined, Keys, Miss, State, Taken, Turn};
 
 pub(crate) use batch::{Action, Next, OWN, Reply, Write};
+pub(crate) use transaction::{commit_all, finish_transactions};
 
 pub(crate) struct PartitionHandle<P> {
     inner: Arc<Inner<P>>,
@@ -32,7 +36,7 @@ struct Inner<P> {
     engine: Arc<P>,
     state: Colored<State>,
     options: Arc<StoreOptions>,
-    version: std::sync::Mutex<u64>,
+    progress: Mutex<Progress>,
 }
 
 impl<P> Clone for PartitionHandle<P> {
@@ -44,9 +48,9 @@ impl<P> Clone for PartitionHandle<P> {
 impl<P: Partition> PartitionHandle<P> {
     /// Takes over an open partition. Blocks.
     pub(crate) fn new(index: u32, engine: P, options: &Arc<StoreOptions>) -> Result<Self, Failure> {
-        let version = std::sync::Mutex::new(batch::stored_version(&engine)?);
+        let progress = Mutex::new(Progress { version: batch::stored_version(&engine)?, finished: Vec::new() });
         let state = Colored::new(State::new(options.cache_bytes));
-        let inner = Inner { index, engine: Arc::new(engine), state, options: options.clone(), version };
+        let inner = Inner { index, engine: Arc::new(engine), state, options: options.clone(), progress };
         Ok(PartitionHandle { inner: Arc::new(inner) })
     }
 
@@ -61,9 +65,12 @@ impl<P: Partition> PartitionHandle<P> {
 
     /// Reads one record. A record that has expired is returned as well.
     pub(crate) async fn read(&self, table: TableId, key: &Bytes, deadline: Instant) -> Result<Option<Record>, Error> {
-        let batches = match self.inner.state.read(|state| state.lookup(table, key)).await {
-            Ok(record) => return Ok(Some(record)),
-            Err(batches) => batches,
+        let batches = loop {
+            match self.inner.state.read(|state| state.lookup(table, key)).await {
+                Ok(record) => return Ok(Some(record)),
+                Err(Miss::Absent { batches }) => break batches,
+                Err(Miss::Joined) => self.barrier(deadline).await?,
+            }
         };
         let wanted = key.clone();
         let record = self.call(deadline, move |engine| load(engine, table, &wanted)).await?;
@@ -76,7 +83,11 @@ impl<P: Partition> PartitionHandle<P> {
     /// Queues a write and waits until the commit with it is as durable as its table.
     pub(crate) async fn write(&self, write: Write, deadline: Instant) -> Result<Reply, Error> {
         let (answer, mut reply) = oneshot::channel();
-        let number = self.inner.state.with(|state| self.enqueue(state, write, answer)).await?;
+        let number = self
+            .inner
+            .state
+            .with(|state| self.enqueue(state, |state, options| state.enqueue(write, answer, options)))
+            .await?;
         let id = OperationId { partition: self.inner.index, number };
         match timeout_at(deadline, &mut reply).await {
             Ok(reply) => reply.unwrap_or_else(|_| Err(lost(id))),
@@ -88,10 +99,29 @@ impl<P: Partition> PartitionHandle<P> {
         }
     }
 
+    /// Waits until all that is queued now is done.
+    async fn barrier(&self, deadline: Instant) -> Result<(), Error> {
+        let write = Write { table: TableInfo::own(), key: Bytes::new(), action: Action::Nothing };
+        self.write(write, deadline).await.map(drop)
+    }
+
+    /// Queues a transaction that reads or changes `keys`, and waits until this partition is in its hands.
+    async fn join(&self, keys: Keys, deadline: Instant) -> Result<Grant, Error> {
+        let (granted, grant) = oneshot::channel();
+        self.inner
+            .state
+            .with(|state| self.enqueue(state, |state, options| state.enqueue_join(keys, granted, options)))
+            .await?;
+        match timeout_at(deadline, grant).await {
+            Ok(grant) => grant.map_err(|_| unavailable(Reason::Stopping, Duration::ZERO)),
+            Err(_) => Err(unavailable(Reason::Deadline, Duration::ZERO)),
+        }
+    }
+
     /// The outcome of an abandoned write, after all that was queued before the question.
-    pub(crate) async fn outcome(&self, barrier: Write, id: OperationId, deadline: Instant) -> Result<Outcome, Error> {
-        match self.write(barrier, deadline).await {
-            Ok(_) | Err(Error::Unavailable(_)) => Ok(self.inner.state.read(|state| state.outcome(id.number)).await),
+    pub(crate) async fn outcome(&self, id: OperationId, deadline: Instant) -> Result<Outcome, Error> {
+        match self.barrier(deadline).await {
+            Ok(()) | Err(Error::Unavailable(_)) => Ok(self.inner.state.read(|state| state.outcome(id.number)).await),
             Err(error) => Err(error),
         }
     }
@@ -112,8 +142,12 @@ impl<P: Partition> PartitionHandle<P> {
         }
     }
 
-    fn enqueue(&self, state: &mut State, write: Write, answer: state::Answer) -> Result<u64, Error> {
-        let number = state.enqueue(write, answer, &self.inner.options)?;
+    fn enqueue(
+        &self,
+        state: &mut State,
+        queue: impl FnOnce(&mut State, &StoreOptions) -> Result<u64, Error>,
+    ) -> Result<u64, Error> {
+        let number = queue(state, &self.inner.options)?;
         if !state.combining {
             state.combining = true;
             drop(self.inner.state.color().spawn(self.clone().combine()));
@@ -123,17 +157,21 @@ impl<P: Partition> PartitionHandle<P> {
 
     /// Commits batch after batch until nothing is queued.
     async fn combine(self) {
-        while let Some(taken) = self.inner.state.with(|state| state.take_batch()).await {
-            let Taken { writes, known, callers } = taken;
+        while let Some(turn) = self.inner.state.with(|state| state.take_turn()).await {
+            let Taken { writes, known, callers } = match turn {
+                Turn::Batch(taken) => taken,
+                Turn::Join { number, keys, end } => {
+                    // A grant that was dropped has changed nothing.
+                    let end = end.await.unwrap_or(Joined::Unchanged);
+                    self.inner.state.with(|state| state.finish_join(number, &keys, end)).await;
+                    continue;
+                }
+            };
             let inner = self.inner.clone();
             let writes = Arc::new(writes);
             let of_call = writes.clone();
-            let result = spawn_blocking(move || {
-                // A panic in the engine stops the partition, so the number that it may leave behind is never used.
-                let mut version = inner.version.lock().unwrap_or_else(|error| error.into_inner());
-                batch::run(&*inner.engine, &mut version, &of_call, known)
-            })
-            .await;
+            let result =
+                spawn_blocking(move || batch::run(&*inner.engine, &mut inner.progress(), &of_call, known)).await;
             let outcome = result.unwrap_or_else(|error| self.failed(error, writes.len()));
             let index = self.inner.index;
             self.inner.state.with(|state| state.finish(index, callers, &writes, outcome)).await;
@@ -142,7 +180,7 @@ impl<P: Partition> PartitionHandle<P> {
 
     /// The outcome of a batch whose call of the engine gave none.
     fn failed(&self, error: BlockingError, writes: usize) -> batch::Outcome {
-        let reply = Reply { previous: None, version: crate::Version(0), number: 0 };
+        let reply = Reply::new(None, 0);
         batch::Outcome {
             replies: vec![Ok(reply); writes],
             records: Default::default(),
@@ -157,6 +195,13 @@ impl<P: Partition> PartitionHandle<P> {
             BlockingError::Panicked(detail) => Failure::Corrupt { file, detail },
             other => Failure::Io { file, detail: other.to_string() },
         }
+    }
+}
+
+impl<P> Inner<P> {
+    /// A panic in the engine stops the partition, so the progress that it may leave behind is never used.
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(|error| error.into_inner())
     }
 }
 

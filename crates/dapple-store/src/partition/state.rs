@@ -15,9 +15,11 @@ use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
 use crate::record::Record;
 
 pub(super) struct State {
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<Queued>,
     queue_bytes: usize,
     pub(super) combining: bool,
+    /// A transaction has this partition: nobody else reads or writes, until it is over.
+    is_joined: bool,
     in_flight: HashSet<u64>,
     /// Writes in flight whose callers gave up.
     abandoned: HashSet<u64>,
@@ -32,10 +34,50 @@ pub(super) struct State {
     batches: u64,
 }
 
+enum Queued {
+    Write(Waiting),
+    Join(Join),
+}
+
 struct Waiting {
     number: u64,
     write: Write,
     answer: Answer,
+}
+
+/// A transaction that waits for its turn.
+struct Join {
+    number: u64,
+    keys: Keys,
+    granted: oneshot::Sender<Grant>,
+}
+
+pub(super) type Keys = Vec<(TableId, Bytes)>;
+
+/// A partition in the hands of a transaction. Dropped, it is released unchanged.
+pub(super) struct Grant {
+    pub(super) number: u64,
+    pub(super) known: Records,
+    pub(super) done: oneshot::Sender<Joined>,
+}
+
+/// The end of a transaction in one partition.
+pub(super) enum Joined {
+    Unchanged,
+    Changed(Records),
+    /// The partition takes no writes any more, and gives no reads.
+    Stopped(Failure),
+}
+
+/// What a combiner does next.
+pub(super) enum Turn {
+    Batch(Taken),
+    /// Wait for the end of a transaction.
+    Join {
+        number: u64,
+        keys: Keys,
+        end: oneshot::Receiver<Joined>,
+    },
 }
 
 pub(super) type Answer = oneshot::Sender<Result<Reply, Error>>;
@@ -64,6 +106,7 @@ impl State {
             queue: VecDeque::new(),
             queue_bytes: 0,
             combining: false,
+            is_joined: false,
             in_flight: HashSet::new(),
             abandoned: HashSet::new(),
             outcomes: VecDeque::new(),
@@ -77,33 +120,115 @@ impl State {
 
     /// Queues a write and returns its number.
     pub(super) fn enqueue(&mut self, write: Write, answer: Answer, options: &StoreOptions) -> Result<u64, Error> {
+        // A drop adds nothing that grows, and must not fail once the catalog has forgotten the table.
+        self.check_room(write.len(), matches!(write.action, Action::Drop), options)?;
+        self.queue_bytes += write.len();
+        let number = self.number();
+        self.queue.push_back(Queued::Write(Waiting { number, write, answer }));
+        Ok(number)
+    }
+
+    /// Queues a transaction.
+    pub(super) fn enqueue_join(
+        &mut self,
+        keys: Keys,
+        granted: oneshot::Sender<Grant>,
+        options: &StoreOptions,
+    ) -> Result<u64, Error> {
+        self.check_room(0, false, options)?;
+        let number = self.number();
+        self.queue.push_back(Queued::Join(Join { number, keys, granted }));
+        Ok(number)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn check_room(&self, write_len: usize, is_urgent: bool, options: &StoreOptions) -> Result<(), Error> {
         if let Some(failure) = &self.stopped {
             tracing::debug!(%failure, "a write was refused: its partition has stopped");
             return Err(unavailable(Reason::Unavailable, Duration::from_secs(60)));
         }
         let len = self.queue.len();
-        // A drop adds nothing that grows, and must not fail once the catalog has forgotten the table.
-        if !matches!(write.action, Action::Drop) {
+        if !is_urgent {
             if len >= options.queue_len_max {
                 return Err(unavailable(Reason::Full { len }, RETRY_AFTER));
             }
-            if len > 0 && self.queue_bytes + write.len() > options.queue_bytes_max {
+            if len > 0 && self.queue_bytes + write_len > options.queue_bytes_max {
                 return Err(unavailable(Reason::Memory, RETRY_AFTER));
             }
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        self.queue_bytes += write.len();
-        self.queue.push_back(Waiting { number, write, answer });
-        Ok(number)
+        Ok(())
     }
 
-    /// Takes all that is queued, or ends the combining.
-    pub(super) fn take_batch(&mut self) -> Option<Taken> {
-        let mut taken = Taken { writes: Vec::new(), known: HashMap::new(), callers: Vec::new() };
-        self.queue_bytes = 0;
+    /// Takes all that is queued before the next transaction, or that, or ends the combining.
+    pub(super) fn take_turn(&mut self) -> Option<Turn> {
+        // What was given up in the queue leaves nothing to do.
+        while !self.queue.is_empty() {
+            if let Some(turn) = self.take_join().or_else(|| self.take_batch()) {
+                return Some(turn);
+            }
+        }
+        self.combining = false;
+        None
+    }
+
+    fn take_join(&mut self) -> Option<Turn> {
+        while let Some(Queued::Join(_)) = self.queue.front() {
+            let Some(Queued::Join(Join { number, keys, granted })) = self.queue.pop_front() else { return None };
+            let (done, end) = oneshot::channel();
+            let mut known = HashMap::new();
+            if granted.is_closed() {
+                continue;
+            }
+            for (table, key) in &keys {
+                self.touched[slot(*table, key)] = FLYING;
+                if let Some(record) = self.cache.remove(*table, key) {
+                    known.insert((*table, key.clone()), Some(record));
+                }
+            }
+            self.is_joined = true;
+            self.batches += 1;
+            self.in_flight.insert(number);
+            // If the caller goes now, `done` goes with the grant, and that ends the transaction.
+            let _ = granted.send(Grant { number, known, done });
+            return Some(Turn::Join { number, keys, end });
+        }
+        None
+    }
+
+    /// Releases the partition.
+    pub(super) fn finish_join(&mut self, number: u64, keys: &Keys, end: Joined) {
         self.batches += 1;
-        for Waiting { number, write, answer } in std::mem::take(&mut self.queue) {
+        for (table, key) in keys {
+            self.touched[slot(*table, key)] = self.batches;
+        }
+        let outcome = match &end {
+            Joined::Unchanged => Outcome::NotApplied,
+            Joined::Changed(_) => Outcome::Applied,
+            Joined::Stopped(_) => Outcome::Unknown,
+        };
+        self.in_flight.remove(&number);
+        self.keep_outcome(number, outcome);
+        self.is_joined = matches!(end, Joined::Stopped(_));
+        match end {
+            Joined::Unchanged => {}
+            Joined::Changed(records) => self.cache_all(records),
+            Joined::Stopped(failure) => {
+                tracing::error!(%failure, "a transaction could not be finished; its partitions are closed until the store is reopened");
+                self.stopped = Some(failure);
+            }
+        }
+    }
+
+    fn take_batch(&mut self) -> Option<Turn> {
+        let mut taken = Taken { writes: Vec::new(), known: HashMap::new(), callers: Vec::new() };
+        self.batches += 1;
+        while let Some(Queued::Write(_)) = self.queue.front() {
+            let Some(Queued::Write(Waiting { number, write, answer })) = self.queue.pop_front() else { break };
+            self.queue_bytes -= write.len();
             // The caller dropped its future. A drop of a table has to run nevertheless.
             if answer.is_closed() && !matches!(write.action, Action::Drop) {
                 continue;
@@ -112,19 +237,23 @@ impl State {
             match write.action {
                 Action::Nothing => {}
                 Action::Drop => self.cache.drop_table(table),
-                _ => {
-                    self.touched[slot(table, &write.key)] = FLYING;
-                    if let Some(record) = self.cache.remove(table, &write.key) {
-                        taken.known.insert((table, write.key.clone()), Some(record));
-                    }
-                }
+                Action::All(ref parts) => parts.iter().for_each(|part| self.touch(part, &mut taken.known)),
+                _ => self.touch(&write, &mut taken.known),
             }
             self.in_flight.insert(number);
             taken.callers.push((number, answer));
             taken.writes.push(write);
         }
-        self.combining = !taken.writes.is_empty();
-        self.combining.then_some(taken)
+        if taken.writes.is_empty() { None } else { Some(Turn::Batch(taken)) }
+    }
+
+    /// Takes a key that is about to change out of the cache.
+    fn touch(&mut self, write: &Write, known: &mut Records) {
+        let table = write.table.id;
+        self.touched[slot(table, &write.key)] = FLYING;
+        if let Some(record) = self.cache.remove(table, &write.key) {
+            known.insert((table, write.key.clone()), Some(record));
+        }
     }
 
     /// Answers the callers of a batch.
@@ -137,14 +266,14 @@ impl State {
     ) {
         self.batches += 1;
         for write in writes {
-            self.touched[slot(write.table.id, &write.key)] = self.batches;
+            let one = std::slice::from_ref(write);
+            let parts = if let Action::All(parts) = &write.action { parts } else { one };
+            for part in parts {
+                self.touched[slot(part.table.id, &part.key)] = self.batches;
+            }
         }
         if outcome.committed.is_ok() {
-            for ((table, key), record) in outcome.records {
-                if let Some(record) = record {
-                    self.cache.insert(table, key, record);
-                }
-            }
+            self.cache_all(outcome.records);
         }
         if let Err(Uncommitted::Unknown(failure)) = &outcome.committed {
             tracing::error!(%failure, partition, "a commit failed; this partition takes no writes until the store is reopened");
@@ -164,20 +293,34 @@ impl State {
                 }
             };
             if self.abandoned.remove(&number) {
-                self.outcomes.push_back((number, known));
-                if self.outcomes.len() > OUTCOMES_MAX {
-                    self.outcomes.pop_front();
-                }
+                self.keep_outcome(number, known);
             }
             // The caller may have gone.
             let _ = answer.send(reply);
         }
     }
 
+    fn cache_all(&mut self, records: Records) {
+        for ((table, key), record) in records {
+            if let Some(record) = record {
+                self.cache.insert(table, key, record);
+            }
+        }
+    }
+
+    fn keep_outcome(&mut self, number: u64, outcome: Outcome) {
+        self.outcomes.push_back((number, outcome));
+        if self.outcomes.len() > OUTCOMES_MAX {
+            self.outcomes.pop_front();
+        }
+    }
+
     pub(super) fn abandon(&mut self, number: u64) -> Abandoned {
-        if let Some(index) = self.queue.iter().position(|waiting| waiting.number == number) {
-            let gone = self.queue.remove(index);
-            self.queue_bytes -= gone.map_or(0, |waiting| waiting.write.len());
+        let is_it = |queued: &Queued| matches!(queued, Queued::Write(waiting) if waiting.number == number);
+        if let Some(index) = self.queue.iter().position(is_it) {
+            if let Some(Queued::Write(gone)) = self.queue.remove(index) {
+                self.queue_bytes -= gone.write.len();
+            }
             Abandoned::Queue
         } else if self.in_flight.contains(&number) {
             self.abandoned.insert(number);
@@ -191,9 +334,12 @@ impl State {
         self.outcomes.iter().find(|(known, _)| *known == number).map_or(Outcome::Unknown, |(_, outcome)| *outcome)
     }
 
-    /// The cached record, or the number of batches so far, which [`fill`](Self::fill) takes.
-    pub(super) fn lookup(&self, table: TableId, key: &[u8]) -> Result<Record, u64> {
-        self.cache.lookup(table, key).ok_or(self.batches)
+    /// The cached record, or why there is none.
+    pub(super) fn lookup(&self, table: TableId, key: &[u8]) -> Result<Record, Miss> {
+        if self.is_joined {
+            return Err(Miss::Joined);
+        }
+        self.cache.lookup(table, key).ok_or(Miss::Absent { batches: self.batches })
     }
 
     /// Caches a record that was read from the engine, unless a batch with such a key has begun or ended meanwhile.
@@ -203,6 +349,14 @@ impl State {
             self.cache.insert(table, key, record);
         }
     }
+}
+
+/// Why a record is not in the cache.
+pub(super) enum Miss {
+    /// The engine has to be asked; `batches` is for [`State::fill`].
+    Absent { batches: u64 },
+    /// A transaction has the partition.
+    Joined,
 }
 
 fn slot(table: TableId, key: &[u8]) -> usize {

@@ -1,0 +1,341 @@
+//! Several keys at once: batches and transactions.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use dapple_io::time::Instant;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::{Engine, TableId, Transactions};
+use crate::error::{Error, Refusal};
+use crate::partition::{Action, PartitionHandle, Write, commit_all};
+use crate::record::{NEVER, ms_of};
+use crate::store::Store;
+use crate::table::{encode_expect, encode_value};
+use crate::table_info::TableInfo;
+use crate::{Change, Entry, Expect, Table, Version, codec};
+
+/// Writes of several keys, in any tables of one store, that are applied all or not at all.
+///
+/// A batch in one partition costs one commit, as a single write does, and shares it. One over several partitions has
+/// each of them for itself meanwhile, and costs a commit in each.
+///
+/// ```
+/// use dapple_store::{Expect, Memory, Store, StoreOptions, Table, TableOptions};
+///
+/// # let runtime = dapple_io::runtime_builder().build().unwrap();
+/// # runtime.block_on(async {
+/// let store = Store::open(Memory, StoreOptions::default()).await?;
+/// let users: Table<String, u32, _> = store.create("users", TableOptions::default()).await?;
+/// let by_age: Table<u32, String, _> = store.create("by-age", TableOptions::default()).await?;
+/// let mut batch = store.batch();
+/// batch.check(&users, &"ann".to_owned(), Expect::Absent)?;
+/// batch.put(&users, &"ann".to_owned(), &42)?;
+/// batch.put(&by_age, &42, &"ann".to_owned())?;
+/// batch.commit().await?;
+/// assert_eq!(by_age.get(&42).await?, Some("ann".to_owned()));
+/// # Ok::<(), dapple_store::Error>(())
+/// # }).unwrap();
+/// ```
+#[must_use = "a batch does nothing until it is committed"]
+pub struct Batch<E: Transactions> {
+    store: Store<E>,
+    writes: Vec<Placed<E>>,
+    bytes: usize,
+}
+
+/// A write and its partition.
+type Placed<E> = (PartitionHandle<<E as Engine>::Partition>, Write);
+
+/// Reads and writes that happen at one moment, or not at all. [`Store::transaction`] makes it. Clones are the same one.
+pub struct Transaction<E: Transactions>(Arc<Mutex<Work<E>>>);
+
+/// What a transaction has done so far.
+struct Work<E: Transactions> {
+    batch: Batch<E>,
+    reads: HashMap<(TableId, Bytes), Placed<E>>,
+    /// The values that it has written itself, as encoded.
+    own: HashMap<(TableId, Bytes), Option<Bytes>>,
+}
+
+impl<E: Transactions> Clone for Transaction<E> {
+    fn clone(&self) -> Self {
+        Transaction(self.0.clone())
+    }
+}
+
+impl<E: Transactions> fmt::Debug for Batch<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("writes", &self.writes.len()).finish_non_exhaustive()
+    }
+}
+
+impl<E: Transactions> fmt::Debug for Transaction<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
+    }
+}
+
+impl<E: Transactions> Store<E> {
+    /// An empty batch.
+    pub fn batch(&self) -> Batch<E> {
+        Batch { store: self.clone(), writes: Vec::new(), bytes: 0 }
+    }
+
+    /// Runs `body`, and applies what it wrote if nothing that it read has changed meanwhile; otherwise runs it again, until
+    /// the store's time limit has passed. So all transactions and single operations have an order in which each runs alone.
+    ///
+    /// `body` may run several times: keep other effects out of it. An error of `body` ends the transaction without a
+    /// change. **Cancel safety:** dropped before the commit begins, nothing is changed.
+    ///
+    /// # Errors
+    /// Those of `body`; as [`Batch::commit`].
+    ///
+    /// ```
+    /// use dapple_store::{Memory, Store, StoreOptions, Table, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let accounts: Table<String, u64, _> = store.create("accounts", TableOptions::default()).await?;
+    /// let (ann, ben) = ("ann".to_owned(), "ben".to_owned());
+    /// accounts.put(&ann, &100).await?;
+    /// let (accounts, ann, ben) = (&accounts, &ann, &ben);
+    /// let moved = store
+    ///     .transaction(|tx| async move {
+    ///         let from = tx.get(accounts, ann).await?.unwrap_or(0);
+    ///         let Some(rest) = from.checked_sub(30) else { return Ok(false) };
+    ///         let to = tx.get(accounts, ben).await?.unwrap_or(0);
+    ///         tx.put(accounts, ann, &rest)?;
+    ///         tx.put(accounts, ben, &(to + 30))?;
+    ///         Ok(true)
+    ///     })
+    ///     .await?;
+    /// assert!(moved);
+    /// assert_eq!(accounts.get(ben).await?, Some(30));
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn transaction<T, F>(&self, mut body: impl FnMut(Transaction<E>) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let deadline = self.inner().deadline();
+        loop {
+            let work = Work { batch: self.batch(), reads: HashMap::new(), own: HashMap::new() };
+            let transaction = Transaction(Arc::new(Mutex::new(work)));
+            let result = body(transaction.clone()).await?;
+            match transaction.take(self).commit(deadline).await {
+                Ok(()) => return Ok(result),
+                Err(Error::NotApplied(Refusal::Conflict { .. })) if Instant::now() < deadline => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl<E: Transactions> Batch<E> {
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// Key or value cannot be encoded or is too long; the table belongs to another store.
+    pub fn put<K: Key, V: Value>(&mut self, table: &Table<K, V, E>, key: &K, value: &V) -> Result<(), Error> {
+        self.put_at(table, key, value, NEVER)
+    }
+
+    /// Sets the value of a key until `expires`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); the table has no expiry.
+    pub fn put_until<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V, E>,
+        key: &K,
+        value: &V,
+        expires: SystemTime,
+    ) -> Result<(), Error> {
+        table.check_expiry(true)?;
+        self.put_at(table, key, value, ms_of(expires))
+    }
+
+    fn put_at<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V, E>,
+        key: &K,
+        value: &V,
+        expires_ms: u64,
+    ) -> Result<(), Error> {
+        let value = encode_value(value, self.store.inner().options.value_len_max)?;
+        self.add(table, key, Action::Put { value, expires_ms, expect: None })
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn remove<K: Key, V: Value>(&mut self, table: &Table<K, V, E>, key: &K) -> Result<(), Error> {
+        self.add(table, key, Action::Remove { expect: None })
+    }
+
+    /// Has the batch fail unless `expect` holds when it comes to this place.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn check<K: Key, V: Value>(&mut self, table: &Table<K, V, E>, key: &K, expect: Expect<V>) -> Result<(), Error> {
+        self.add(table, key, Action::Check { expect: encode_expect(expect)? })
+    }
+
+    /// Changes a key by a closure that runs once, as [`Table::modify`]. It sees what the batch wrote before.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn modify<K: Key, V: Value + 'static>(
+        &mut self,
+        table: &Table<K, V, E>,
+        key: &K,
+        change: impl FnOnce(Option<Entry<V>>) -> Change<V> + Send + 'static,
+    ) -> Result<(), Error> {
+        let (action, _) = table.modification(|entry| (change(entry), ()));
+        self.add(table, key, action)
+    }
+
+    /// The number of operations in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether it has no operation.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Applies all or nothing, in the order in which they were added, and returns the version of each key. One batch is
+    /// one moment: no read and no other write comes between.
+    ///
+    /// # Errors
+    /// [`Refusal::Conflict`] of the first check that does not hold; the three cases of [`Error`], for the whole batch.
+    pub async fn commit(self) -> Result<Vec<Version>, Error> {
+        let deadline = self.store.inner().deadline();
+        self.commit_until(deadline).await
+    }
+
+    async fn commit_until(self, deadline: Instant) -> Result<Vec<Version>, Error> {
+        let len_max = self.store.inner().options.queue_bytes_max;
+        if self.bytes > len_max {
+            return Err(Refusal::TooLong { part: "batch", len: self.bytes, len_max }.into());
+        }
+        let mut partitions: Vec<PartitionHandle<E::Partition>> = Vec::new();
+        for (partition, _) in &self.writes {
+            if !partitions.iter().any(|known| known.index() == partition.index()) {
+                partitions.push(partition.clone());
+            }
+        }
+        partitions.sort_by_key(PartitionHandle::index);
+        let replies = if let [partition] = &partitions[..] {
+            let parts = self.writes.into_iter().map(|(_, write)| write).collect();
+            let write = Write { table: TableInfo::own(), key: Bytes::new(), action: Action::All(parts) };
+            partition.write(write, deadline).await?.parts
+        } else {
+            let place = |of: &PartitionHandle<_>| partitions.iter().position(|known| known.index() == of.index());
+            let writes: Vec<(usize, Write)> =
+                self.writes.into_iter().filter_map(|(partition, write)| Some((place(&partition)?, write))).collect();
+            commit_all(partitions, writes, deadline).await?
+        };
+        Ok(replies.into_iter().map(|reply| reply.version).collect())
+    }
+
+    fn add<K: Key, V: Value>(&mut self, table: &Table<K, V, E>, key: &K, action: Action) -> Result<(), Error> {
+        let write = self.prepared(table, key, action)?;
+        self.bytes += write.1.len();
+        self.writes.push(write);
+        Ok(())
+    }
+
+    fn prepared<K: Key, V: Value>(&self, table: &Table<K, V, E>, key: &K, action: Action) -> Result<Placed<E>, Error> {
+        if !table.is_of(&self.store) {
+            return Err(Refusal::Unsupported("a batch takes tables of its own store only".to_owned()).into());
+        }
+        let key = table.key(key)?;
+        Ok((table.partition(&key).clone(), Write { table: table.info().clone(), key, action }))
+    }
+}
+
+impl<E: Transactions> Transaction<E> {
+    /// The value of a key: what this transaction wrote, or what the table holds.
+    ///
+    /// # Errors
+    /// As [`Table::get`]; the table belongs to another store.
+    pub async fn get<K: Key, V: Value>(&self, table: &Table<K, V, E>, key: &K) -> Result<Option<V>, Error> {
+        let place = (table.info().id, table.key(key)?);
+        if let Some(own) = self.work().own.get(&place) {
+            return Ok(own.as_ref().map(|bytes| codec::decode(bytes)).transpose()?);
+        }
+        let found = table.get_versioned(key, crate::Read::Linearizable).await?;
+        let expect = found.as_ref().map_or(Expect::Absent, |found| Expect::Version(found.version));
+        let mut work = self.work();
+        // The first version counts: if a second read finds another, the commit is refused.
+        if !work.reads.contains_key(&place) {
+            let check = work.batch.prepared(table, key, Action::Check { expect })?;
+            work.reads.insert(place, check);
+        }
+        Ok(found.map(|found| found.value))
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn put<K: Key, V: Value>(&self, table: &Table<K, V, E>, key: &K, value: &V) -> Result<(), Error> {
+        let mut work = self.work();
+        work.batch.put(table, key, value)?;
+        work.own.insert((table.info().id, table.key(key)?), Some(codec::encode(value)?));
+        Ok(())
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn remove<K: Key, V: Value>(&self, table: &Table<K, V, E>, key: &K) -> Result<(), Error> {
+        let mut work = self.work();
+        work.batch.remove(table, key)?;
+        work.own.insert((table.info().id, table.key(key)?), None);
+        Ok(())
+    }
+
+    // A panic of the caller's types while they are encoded leaves whole entries.
+    fn work(&self) -> MutexGuard<'_, Work<E>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that it has done; clones that the body kept begin anew, and are never committed.
+    fn take(self, store: &Store<E>) -> Work<E> {
+        let empty = Work { batch: store.batch(), reads: HashMap::new(), own: HashMap::new() };
+        std::mem::replace(&mut self.work(), empty)
+    }
+}
+
+impl<E: Transactions> Work<E> {
+    async fn commit(mut self, deadline: Instant) -> Result<(), Error> {
+        let mut writes: Vec<Placed<E>> = self.reads.into_values().collect();
+        writes.append(&mut self.batch.writes);
+        self.batch.writes = writes;
+        self.batch.commit_until(deadline).await.map(drop)
+    }
+}
+
+/// A type of keys.
+pub trait Key: Serialize + DeserializeOwned {}
+
+impl<T: Serialize + DeserializeOwned> Key for T {}
+
+/// A type of values.
+pub trait Value: Serialize + DeserializeOwned {}
+
+impl<T: Serialize + DeserializeOwned> Value for T {}
