@@ -4,3 +4,4 @@ mod durability;
 mod operations;
 mod support;
 mod tables;
+mod transactions;
