@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dapple_io::blocking::spawn_blocking;
 use dapple_io::time::Instant;
-use dapple_sched::Colored;
+use dapple_sched::{Color, Colored};
+use dapple_sync::sync::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -40,6 +41,8 @@ pub(crate) struct Inner<E: Engine> {
     catalog_table: Arc<TableInfo>,
     groups: Vec<(Durability, Vec<PartitionHandle<E::Partition>>)>,
     tables: Colored<HashMap<String, Arc<TableInfo>>>,
+    /// Held while the catalog changes, so that `tables` says the same to all others.
+    catalog_change: Mutex<()>,
     pub(crate) options: Arc<StoreOptions>,
 }
 
@@ -146,7 +149,13 @@ impl<E: Engine> Store<E> {
     /// [`Refusal::NoSuchTable`]; the errors of a write. Data of a table that is destroyed is removed at the next open
     /// if it could not be removed now.
     pub async fn destroy(&self, name: &str) -> Result<(), Error> {
+        let (store, name) = (self.clone(), name.to_owned());
+        to_the_end(async move { store.destroy_now(&name).await }).await
+    }
+
+    async fn destroy_now(&self, name: &str) -> Result<(), Error> {
         let inner = &self.inner;
+        let changing = inner.catalog_change.lock().await;
         let info = self.find(name).await?;
         let expect = Some(Expect::Value(codec::encode(&info.kept)?));
         match inner.catalog_write(name_key(name), Action::Remove { expect }).await {
@@ -166,6 +175,7 @@ impl<E: Engine> Store<E> {
                 }
             })
             .await;
+        drop(changing);
         for partition in inner.partitions(info.kept.durability) {
             let write = Write { table: info.clone(), key: Bytes::new(), action: Action::Drop };
             partition.write(write, inner.deadline()).await?;
@@ -238,17 +248,24 @@ impl<E: Engine> Store<E> {
     }
 
     async fn create_info(&self, name: &str, options: TableOptions, ordered: bool) -> Result<Arc<TableInfo>, Error> {
-        let inner = &self.inner;
         check_name(name)?;
         let durability = options.durability.unwrap_or(E::DURABILITIES[0]);
         if !E::DURABILITIES.contains(&durability) {
             let text = format!("the engine has no durability {durability:?}; it has {:?}", E::DURABILITIES);
             return Err(Refusal::Unsupported(text).into());
         }
+        let kept = Kept { id: 0, ordered, durability, expiry: options.expiry };
+        let (store, name) = (self.clone(), name.to_owned());
+        to_the_end(async move { store.create_now(&name, kept).await }).await
+    }
+
+    async fn create_now(&self, name: &str, kept: Kept) -> Result<Arc<TableInfo>, Error> {
+        let inner = &self.inner;
+        let _changing = inner.catalog_change.lock().await;
         // The number is durable before the table is, so no later table gets it.
         let reply = inner.catalog_write(Bytes::from_static(NEXT_ID), Action::Increment { by: 1 }).await?;
         let id = u64::try_from(reply.number).map_err(|_| Refusal::Overflow)?;
-        let kept = Kept { id: FIRST_ID + id, ordered, durability, expiry: options.expiry };
+        let kept = Kept { id: FIRST_ID + id, ..kept };
         let value = codec::encode(&kept)?;
         let put = Action::Put { value, expires_ms: NEVER, expect: Some(Expect::Absent) };
         match inner.catalog_write(name_key(name), put).await {
@@ -283,6 +300,16 @@ impl<E: Engine> Inner<E> {
 
     async fn catalog_write(&self, key: Bytes, action: Action) -> Result<Reply, Error> {
         self.catalog.write(Write { table: self.catalog_table.clone(), key, action }, self.deadline()).await
+    }
+}
+
+/// Runs a change of the catalog to its end, also if its caller goes: half of it would be seen until the next open.
+async fn to_the_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    match Color::new().spawn(change).await {
+        Ok(result) => result,
+        Err(error) => Err(Refusal::Unsupported(format!("the catalog cannot be changed: {error}")).into()),
     }
 }
 
@@ -336,6 +363,7 @@ fn open<E: Engine>(engine: &E, options: StoreOptions) -> Result<Inner<E>, Refusa
         catalog_table: Arc::new(TableInfo::new("the catalog", kept)),
         groups,
         tables: Colored::new(tables),
+        catalog_change: Mutex::new(()),
         options,
     })
 }

@@ -31,8 +31,12 @@ fn of_concurrent_creates_one_succeeds() {
             let creates: Vec<_> = (0..8)
                 .map(|_| {
                     let store = store.clone();
-                    dapple_sched::Color::new()
-                        .spawn(async move { store.create::<u8, u8>("t", TableOptions::default()).await.map(drop) })
+                    dapple_sched::Color::new().spawn(async move {
+                        let created = store.create::<u8, u8>("t", TableOptions::default()).await.map(drop);
+                        // Whoever made it: it is there now.
+                        store.table::<u8, u8>("t").await.unwrap();
+                        created
+                    })
                 })
                 .collect();
             let mut created = 0;
