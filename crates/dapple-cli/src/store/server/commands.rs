@@ -5,11 +5,10 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::glob;
+use super::plan::{Database, Plan, Value};
 use super::reply::{OK, Reply, integer};
-use super::session::{Session, wrong_number};
-use super::strings;
-use crate::store::TextTable;
+use super::session::{Context, wrong_number};
+use super::{Service, glob, hashes, keys, strings};
 
 /// The version of Redis whose commands are followed.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
@@ -37,6 +36,19 @@ const COMMANDS: &[(&str, usize, usize)] = &[
     ("GETEX", 2, 4),
     ("GETRANGE", 4, 4),
     ("GETSET", 3, 3),
+    ("HDEL", 3, MANY),
+    ("HEXISTS", 3, 3),
+    ("HGET", 3, 3),
+    ("HGETALL", 2, 2),
+    ("HINCRBY", 4, 4),
+    ("HKEYS", 2, 2),
+    ("HLEN", 2, 2),
+    ("HMGET", 3, MANY),
+    ("HMSET", 4, MANY),
+    ("HSET", 4, MANY),
+    ("HSETNX", 4, 4),
+    ("HSTRLEN", 3, 3),
+    ("HVALS", 2, 2),
     ("INCR", 2, 2),
     ("INCRBY", 3, 3),
     ("INFO", 1, MANY),
@@ -50,6 +62,8 @@ const COMMANDS: &[(&str, usize, usize)] = &[
     ("PSETEX", 4, 4),
     ("PTTL", 2, 2),
     ("RANDOMKEY", 1, 1),
+    ("RENAME", 3, 3),
+    ("RENAMENX", 3, 3),
     ("SCAN", 2, MANY),
     ("SET", 3, MANY),
     ("SETEX", 4, 4),
@@ -62,40 +76,47 @@ const COMMANDS: &[(&str, usize, usize)] = &[
 ];
 const MANY: usize = usize::MAX;
 
-pub(super) async fn run(session: &Session<'_>, name: &str, words: &[Bytes]) -> Answer {
-    let Some((_, least, most)) = COMMANDS.iter().find(|(known, ..)| *known == name) else {
-        return Err(unknown(words));
-    };
-    if !(*least..=*most).contains(&words.len()) {
-        return Err(wrong_number(name));
+/// Checks that there is such a command, and that it may have so many words.
+pub(super) fn check(name: &str, words: &[Bytes]) -> Result<(), Reply> {
+    let Ok(at) = COMMANDS.binary_search_by_key(&name, |(known, ..)| known) else { return Err(unknown(words)) };
+    let (_, least, most) = COMMANDS[at];
+    if (least..=most).contains(&words.len()) { Ok(()) } else { Err(wrong_number(name)) }
+}
+
+/// The plan of a command on keys that was checked; `None` if it is another.
+pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
+    if args.is_empty() {
+        return None;
     }
+    let hash = || name.starts_with('H').then(|| hashes::plan(name, args));
+    strings::plan(name, args).or_else(|| keys::plan(name, args)).or_else(hash)
+}
+
+/// Runs a command that was checked.
+pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> Answer {
     let args = &words[1..];
+    if let Some(plan) = plan(name, args) {
+        let plan = plan?;
+        return plan.run(&context.service.store, context.database().await?).await;
+    }
     match name {
         "PING" => Ok(args.first().map_or(Reply::Simple("PONG"), |word| Reply::Bulk(word.clone()))),
         "ECHO" => Ok(Reply::Bulk(args[0].clone())),
         "COMMAND" => Ok(about_commands(args)),
         "CONFIG" => config(args),
-        _ => {
-            let table = session.service.database(session.database).await?;
-            match name {
-                "DEL" | "UNLINK" => remove(&table, args).await,
-                "EXISTS" => exists(&table, args).await,
-                "TYPE" => Ok(Reply::Simple(if table.contains(&args[0]).await? { "string" } else { "none" })),
-                "DBSIZE" => Ok(count(table.count().await?)),
-                "KEYS" => keys(&table, &args[0]).await,
-                "SCAN" => scan(session, &table, args).await,
-                "RANDOMKEY" => random_key(&table).await,
-                "FLUSHDB" => flush(&table).await,
-                "FLUSHALL" => {
-                    for database in 0..super::DATABASES {
-                        flush(&session.service.database(database).await?).await?;
-                    }
-                    Ok(OK)
-                }
-                "INFO" => info(session, &table).await,
-                _ => strings::run(&table, name, args).await,
+        "DBSIZE" => Ok(count(context.database().await?.count().await?)),
+        "KEYS" => all_keys(context.database().await?, &args[0]).await,
+        "SCAN" => scan(context, context.database().await?, args).await,
+        "RANDOMKEY" => random_key(context.database().await?).await,
+        "FLUSHDB" => flush(context.service, context.database().await?).await,
+        "FLUSHALL" => {
+            for database in 0..super::DATABASES {
+                flush(context.service, context.service.database(database).await?).await?;
             }
+            Ok(OK)
         }
+        "INFO" => info(context).await,
+        _ => Err(unknown(words)),
     }
 }
 
@@ -128,29 +149,14 @@ fn config(args: &[Bytes]) -> Answer {
     let is_asked =
         |name: &str| args[1..].iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()));
     let found = SETTINGS.iter().filter(|(name, _)| is_asked(name));
-    Ok(Reply::Map(found.map(|(name, value)| (*name, Reply::Text((*value).to_owned()))).collect()))
-}
-
-async fn remove(table: &TextTable, keys: &[Bytes]) -> Answer {
-    let mut removed = 0;
-    for key in keys {
-        removed += u64::from(table.remove(key).await?.is_some());
-    }
-    Ok(count(removed))
-}
-
-async fn exists(table: &TextTable, keys: &[Bytes]) -> Answer {
-    let mut found = 0;
-    for key in keys {
-        found += u64::from(table.contains(key).await?);
-    }
-    Ok(count(found))
+    let text = |text: &str| Reply::Text(text.to_owned());
+    Ok(Reply::Map(found.map(|(name, value)| (text(name), text(value))).collect()))
 }
 
 /// The most keys that one reply of `KEYS` may have.
 const KEYS_MAX: usize = 1_000_000;
 
-async fn keys(table: &TextTable, pattern: &[u8]) -> Answer {
+async fn all_keys(table: &Database, pattern: &[u8]) -> Answer {
     let mut found = Vec::new();
     let mut entries = table.iter();
     while let Some((key, _)) = entries.next().await? {
@@ -164,10 +170,10 @@ async fn keys(table: &TextTable, pattern: &[u8]) -> Answer {
     Ok(Reply::List(found))
 }
 
-async fn scan(session: &Session<'_>, table: &TextTable, args: &[Bytes]) -> Answer {
+async fn scan(context: Context<'_>, table: &Database, args: &[Bytes]) -> Answer {
     let invalid = || Reply::Error("ERR invalid cursor".to_owned());
     let cursor: u64 = std::str::from_utf8(&args[0]).ok().and_then(|text| text.parse().ok()).ok_or_else(invalid)?;
-    let (mut pattern, mut wanted, mut is_right_type) = (None, 10, true);
+    let (mut pattern, mut wanted, mut kind) = (None, 10, None);
     for option in args[1..].chunks(2) {
         match option {
             [name, value] if name.eq_ignore_ascii_case(b"MATCH") => pattern = Some(value.clone()),
@@ -178,33 +184,40 @@ async fn scan(session: &Session<'_>, table: &TextTable, args: &[Bytes]) -> Answe
                 }
             }
             [name, value] if name.eq_ignore_ascii_case(b"TYPE") => {
-                is_right_type = value.eq_ignore_ascii_case(b"string");
+                kind = Some(value.to_ascii_lowercase());
             }
             _ => return Err(Reply::syntax()),
         }
     }
     let from = match cursor {
         0 => Bound::Unbounded,
-        cursor => Bound::Excluded(session.service.scan_place(cursor).await.ok_or_else(invalid)?),
+        cursor => Bound::Excluded(context.service.scan_place(cursor).await.ok_or_else(invalid)?),
     };
     let mut entries = table.range((from, Bound::Unbounded))?;
     let (mut found, mut last) = (Vec::new(), None);
     for _ in 0..wanted {
-        last = entries.next().await?.map(|(key, _)| key);
-        let Some(key) = &last else { break };
-        if is_right_type && pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key)) {
+        let Some((key, found_value)) = entries.next().await? else {
+            last = None;
+            break;
+        };
+        let is_right_type = kind.as_deref().is_none_or(|kind| match found_value.value {
+            Value::Text(_) => kind == b"string",
+            Value::Hash(_) => kind == b"hash",
+        });
+        if is_right_type && pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, &key)) {
             found.push(Reply::Bulk(key.clone()));
         }
+        last = Some(key);
     }
     let next = match last {
-        Some(key) => session.service.keep_scan(key).await,
+        Some(key) => context.service.keep_scan(key).await,
         None => 0,
     };
     Ok(Reply::List(vec![Reply::Text(next.to_string()), Reply::List(found)]))
 }
 
 /// A key near a random place in the order of keys.
-async fn random_key(table: &TextTable) -> Answer {
+async fn random_key(table: &Database) -> Answer {
     let number = u128::from(std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8));
     let total = table.count().await?;
     let skipped = if total == 0 { 0 } else { (number % u128::from(total.min(10_000))) as usize };
@@ -219,16 +232,27 @@ async fn random_key(table: &TextTable) -> Answer {
     Ok(Reply::bulk(found))
 }
 
-async fn flush(table: &TextTable) -> Answer {
-    let mut entries = table.iter();
-    while let Some((key, _)) = entries.next().await? {
-        table.remove(&key).await?;
+/// Removes the keys in batches: another client may see some of them gone.
+async fn flush(service: &Service, database: &Database) -> Answer {
+    let mut entries = database.iter();
+    loop {
+        let mut batch = service.store.batch();
+        while batch.len() < FLUSH_LEN
+            && let Some((key, _)) = entries.next().await?
+        {
+            batch.remove(database, &key)?;
+        }
+        if batch.is_empty() {
+            return Ok(OK);
+        }
+        batch.commit().await?;
     }
-    Ok(OK)
 }
 
-async fn info(session: &Session<'_>, table: &TextTable) -> Answer {
-    let keys = table.count().await?;
+const FLUSH_LEN: usize = 1000;
+
+async fn info(context: Context<'_>) -> Answer {
+    let keys = context.database().await?.count().await?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Ok(Reply::Text(format!(
         "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:dapple\r\nprocess_id:{}\r\n\
@@ -236,10 +260,10 @@ async fn info(session: &Session<'_>, table: &TextTable) -> Answer {
          # Persistence\r\nloading:0\r\naof_enabled:1\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
          # Keyspace\r\ndb{}:keys={keys}\r\n",
         std::process::id(),
-        session.service.port,
+        context.service.port,
         now * 1_000_000,
-        session.service.clients(),
-        session.service.admission.max(),
-        session.database,
+        context.service.clients(),
+        context.service.admission.max(),
+        context.index,
     )))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use dapple::net::TcpStream;
 use dapple::task::{First, race};
 use dapple::time::timeout;
@@ -10,9 +10,10 @@ use dapple_serve::host::Stage;
 use futures_util::future::join_all;
 
 use super::Service;
+use super::plan::Plan;
 use super::reply::Reply;
 use super::request::{self, Malformed};
-use super::session::Session;
+use super::session::{Context, Session};
 
 /// Replies that wait to be sent are sent before they take more than this.
 const REPLIES_LEN_MAX: usize = 64 << 10;
@@ -51,38 +52,51 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &Stage) {
 /// Answers the requests that have come as a whole. Writes of different keys that stand together run at the same time, so
 /// that they share commits; all others run alone.
 async fn answer(session: &mut Session<'_>, buf: &mut BytesMut, replies: &mut Vec<u8>) {
-    let mut group: Vec<Vec<Bytes>> = Vec::new();
+    let mut group: Vec<Plan> = Vec::new();
     while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {
         match request::take(buf) {
             Ok(Some(words)) if words.is_empty() => {}
-            Ok(Some(words)) if session.may_run_beside_others(&words) => {
-                if group.len() >= GROUP_LEN_MAX || group.iter().any(|other| other[1] == words[1]) {
-                    run_group(session, &mut group, replies).await;
+            Ok(Some(words)) => match session.single_write(&words) {
+                Some(plan) => {
+                    let is_same = |other: &Plan| other.single_write() == plan.single_write();
+                    if group.len() >= GROUP_LEN_MAX || group.iter().any(is_same) {
+                        run_group(session.context, session.is_resp3, &mut group, replies).await;
+                    }
+                    group.push(plan);
                 }
-                group.push(words);
-            }
-            Ok(Some(words)) => {
-                run_group(session, &mut group, replies).await;
-                session.run(&words).await.encode(replies, session.is_resp3);
-            }
+                None => {
+                    run_group(session.context, session.is_resp3, &mut group, replies).await;
+                    session.run(&words).await.encode(replies, session.is_resp3);
+                }
+            },
             Ok(None) => break,
             Err(Malformed(text)) => {
-                run_group(session, &mut group, replies).await;
+                run_group(session.context, session.is_resp3, &mut group, replies).await;
                 Reply::Error(format!("ERR {text}")).encode(replies, session.is_resp3);
                 session.is_over = true;
             }
         }
     }
-    run_group(session, &mut group, replies).await;
+    run_group(session.context, session.is_resp3, &mut group, replies).await;
 }
 
 /// The most writes of one connection that run at the same time.
 const GROUP_LEN_MAX: usize = 64;
 
-async fn run_group(session: &Session<'_>, group: &mut Vec<Vec<Bytes>>, replies: &mut Vec<u8>) {
-    let answers = group.iter().map(|words| session.run_data(words));
-    for answer in join_all(answers).await {
-        answer.encode(replies, session.is_resp3);
+async fn run_group(context: Context<'_>, is_resp3: bool, group: &mut Vec<Plan>, replies: &mut Vec<u8>) {
+    if group.is_empty() {
+        return;
     }
-    group.clear();
+    let database = match context.database().await {
+        Ok(database) => database,
+        Err(error) => {
+            let refused = Reply::from(error);
+            group.drain(..).for_each(|_| refused.encode(replies, is_resp3));
+            return;
+        }
+    };
+    let answers = group.drain(..).map(|plan| plan.run(&context.service.store, database));
+    for answer in join_all(answers).await {
+        answer.unwrap_or_else(|reply| reply).encode(replies, is_resp3);
+    }
 }

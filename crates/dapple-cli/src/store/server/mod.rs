@@ -3,17 +3,22 @@
 mod commands;
 mod connection;
 mod glob;
+mod hashes;
+mod keys;
+mod plan;
 mod reply;
 mod request;
 mod session;
 mod strings;
+mod time;
+mod transaction;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,11 +32,13 @@ use tracing::warn;
 
 use super::args::ServeArgs;
 use super::error::CommandError;
-use super::{TextTable, open};
+use super::open;
+use plan::{Database, Value};
 
 /// All that connections share.
 pub(super) struct Service {
     store: Store<Redb>,
+    databases: [OnceLock<Database>; DATABASES as usize],
     password: Option<String>,
     port: u16,
     admission: Arc<Admission>,
@@ -66,6 +73,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     let admission = Arc::new(Admission::new(args.connections as usize, PerAddress::Unlimited));
     let service = Arc::new(Service {
         store,
+        databases: Default::default(),
         password,
         port: addr.port(),
         admission: admission.clone(),
@@ -105,7 +113,7 @@ async fn expire(service: Arc<Service>) -> Infallible {
     loop {
         sleep(EXPIRE_EVERY).await;
         for database in 0..DATABASES {
-            let Ok(table) = service.store.ordered_table::<Bytes, Bytes>(&name(database)).await else { continue };
+            let Ok(table) = service.store.ordered_table::<Bytes, Value>(&name(database)).await else { continue };
             if let Err(error) = table.remove_expired().await {
                 warn!(%error, database, "values that have expired could not be removed");
             }
@@ -115,17 +123,18 @@ async fn expire(service: Arc<Service>) -> Infallible {
 
 impl Service {
     /// The table of a database, which is made when it is first used.
-    async fn database(&self, database: u8) -> Result<TextTable, Error> {
+    async fn database(&self, database: u8) -> Result<&Database, Error> {
+        let cell = &self.databases[usize::from(database)];
+        if let Some(table) = cell.get() {
+            return Ok(table);
+        }
         let name = name(database);
-        match self.store.ordered_table(&name).await {
-            Err(Error::NotApplied(Refusal::NoSuchTable(_))) => {}
-            opened => return opened,
-        }
         let options = TableOptions { expiry: true, ..TableOptions::default() };
-        match self.store.create_ordered(&name, options).await {
-            Err(Error::NotApplied(Refusal::TableExists(_))) => self.store.ordered_table(&name).await,
-            created => created,
-        }
+        let table = match self.store.create_ordered(&name, options).await {
+            Err(Error::NotApplied(Refusal::TableExists(_))) => self.store.ordered_table(&name).await?,
+            created => created?,
+        };
+        Ok(cell.get_or_init(|| table))
     }
 
     fn clients(&self) -> usize {

@@ -12,8 +12,10 @@ pub(super) enum Reply {
     Bulk(Bytes),
     Number(i64),
     Null,
+    /// The absence of a list, which version 2 tells from that of a string.
+    NullList,
     List(Vec<Reply>),
-    Map(Vec<(&'static str, Reply)>),
+    Map(Vec<(Reply, Reply)>),
     Error(String),
 }
 
@@ -22,6 +24,15 @@ pub(super) const OK: Reply = Reply::Simple("OK");
 impl Reply {
     pub(super) fn bulk(value: Option<Bytes>) -> Reply {
         value.map_or(Reply::Null, Reply::Bulk)
+    }
+
+    /// 1 or 0.
+    pub(super) fn yes(is_so: bool) -> Reply {
+        Reply::Number(i64::from(is_so))
+    }
+
+    pub(super) fn named<const N: usize>(entries: [(&str, Reply); N]) -> Reply {
+        Reply::Map(entries.into_iter().map(|(name, reply)| (Reply::Text(name.to_owned()), reply)).collect())
     }
 
     pub(super) fn syntax() -> Reply {
@@ -34,8 +45,9 @@ impl Reply {
             Reply::Simple(text) => write!(out, "+{text}\r\n"),
             Reply::Error(text) => write!(out, "-{}\r\n", text.replace(['\r', '\n'], " ")),
             Reply::Number(number) => write!(out, ":{number}\r\n"),
-            Reply::Null if is_resp3 => write!(out, "_\r\n"),
+            Reply::Null | Reply::NullList if is_resp3 => write!(out, "_\r\n"),
             Reply::Null => write!(out, "$-1\r\n"),
+            Reply::NullList => write!(out, "*-1\r\n"),
             Reply::Text(text) => return encode_bulk(out, text.as_bytes()),
             Reply::Bulk(bytes) => return encode_bulk(out, bytes),
             Reply::List(replies) => {
@@ -50,7 +62,7 @@ impl Reply {
                     write!(out, "*{}\r\n", entries.len() * 2)
                 };
                 for (name, reply) in entries {
-                    encode_bulk(out, name.as_bytes());
+                    name.encode(out, is_resp3);
                     reply.encode(out, is_resp3);
                 }
                 Ok(())

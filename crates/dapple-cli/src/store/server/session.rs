@@ -1,64 +1,123 @@
 //! The state of one connection, and the commands about it.
 
 use bytes::Bytes;
+use dapple::store::{Error, Expect};
+use subtle::ConstantTimeEq;
 
+use super::plan::{Database, Plan, Value};
 use super::reply::{OK, Reply};
-use super::{DATABASES, Service, commands};
+use super::transaction::{Queue, Queued};
+use super::{DATABASES, Service, commands, transaction};
+
+/// The database that a command is about.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) service: &'a Service,
+    pub(super) index: u8,
+}
 
 pub(super) struct Session<'a> {
-    pub(super) service: &'a Service,
+    pub(super) context: Context<'a>,
     pub(super) id: u64,
-    pub(super) database: u8,
     pub(super) is_resp3: bool,
     /// The connection closes after the replies.
     pub(super) is_over: bool,
     is_known: bool,
     name: Bytes,
+    /// The commands after `MULTI`.
+    pub(super) queue: Option<Queue>,
+    /// The keys that must not change before `EXEC`.
+    pub(super) watched: Vec<(Database, Bytes, Expect<Value>)>,
+}
+
+impl<'a> Context<'a> {
+    /// The table of the database.
+    pub(super) async fn database(self) -> Result<&'a Database, Error> {
+        self.service.database(self.index).await
+    }
+
+    /// Runs a command that changes nothing of the connection.
+    pub(super) async fn run(self, name: &str, words: &[Bytes]) -> Reply {
+        commands::run(self, name, words).await.unwrap_or_else(|reply| reply)
+    }
 }
 
 impl<'a> Session<'a> {
     pub(super) fn new(service: &'a Service) -> Session<'a> {
         let is_known = service.password.is_none();
-        let id = service.client_id();
-        Session { service, id, database: 0, is_resp3: false, is_over: false, is_known, name: Bytes::new() }
+        let (id, name) = (service.client_id(), Bytes::new());
+        let (queue, watched) = (None, Vec::new());
+        let context = Context { service, index: 0 };
+        Session { context, id, is_resp3: false, is_over: false, is_known, name, queue, watched }
     }
 
     pub(super) async fn run(&mut self, words: &[Bytes]) -> Reply {
         let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
         let args = &words[1..];
         match &name[..] {
-            "AUTH" => self.auth(args),
-            "HELLO" => self.hello(args),
             "QUIT" => {
                 self.is_over = true;
                 OK
             }
+            "RESET" => {
+                let (id, is_known) = (self.id, self.is_known);
+                *self = Session { id, is_known, ..Session::new(self.context.service) };
+                Reply::Simple("RESET")
+            }
+            "AUTH" | "HELLO" | "SELECT" | "CLIENT" if self.queue.is_some() => {
+                self.spoil(Reply::Error(format!("ERR {name} is not allowed in transactions")))
+            }
+            "AUTH" => self.auth(args),
+            "HELLO" => self.hello(args),
             _ if !self.is_known => Reply::Error("NOAUTH Authentication required.".to_owned()),
             "SELECT" => self.select(args),
             "CLIENT" => self.client(args),
-            "RESET" => {
-                *self = Session { is_known: self.is_known, ..Session::new(self.service) };
-                Reply::Simple("RESET")
+            "MULTI" | "EXEC" | "DISCARD" | "WATCH" | "UNWATCH" => {
+                transaction::run(self, &name, args).await.unwrap_or_else(|reply| reply)
             }
-            _ => self.run_data(words).await,
+            _ => match commands::check(&name, words) {
+                Err(reply) => self.spoil(reply),
+                Ok(()) if self.queue.is_some() => self.enqueue(&name, words),
+                Ok(()) => self.context.run(&name, words).await,
+            },
         }
     }
 
-    /// Runs a command on data, which changes nothing of the connection.
-    pub(super) async fn run_data(&self, words: &[Bytes]) -> Reply {
-        let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
-        commands::run(self, &name, words).await.unwrap_or_else(|reply| reply)
+    /// Adds a command to the transaction.
+    fn enqueue(&mut self, name: &str, words: &[Bytes]) -> Reply {
+        let queued = match commands::plan(name, &words[1..]) {
+            Some(Ok(plan)) => Queued::Plan(plan),
+            // Redis finds such errors when the transaction runs.
+            Some(Err(reply)) => Queued::Known(reply),
+            None => Queued::Other(name.to_owned(), words.to_vec()),
+        };
+        let len = words.iter().map(Bytes::len).sum();
+        match self.queue.as_mut().map(|queue| queue.push(queued, len)) {
+            Some(Err(reply)) => self.spoil(reply),
+            _ => Reply::Simple("QUEUED"),
+        }
     }
 
-    /// Whether the request is a write of one key, so that its order with writes of other keys does not matter.
-    pub(super) fn may_run_beside_others(&self, words: &[Bytes]) -> bool {
-        const WRITES: &[&[u8]] =
-            &[b"APPEND", b"DECR", b"DECRBY", b"GETSET", b"INCR", b"INCRBY", b"PSETEX", b"SET", b"SETEX", b"SETNX"];
-        self.is_known && words.len() > 1 && WRITES.iter().any(|write| words[0].eq_ignore_ascii_case(write))
+    /// An error while commands are queued ends the transaction.
+    fn spoil(&mut self, reply: Reply) -> Reply {
+        if let Some(queue) = &mut self.queue {
+            queue.is_spoiled = true;
+        }
+        reply
+    }
+
+    /// The plan of a write of one key, so that its order with writes of other keys does not matter.
+    pub(super) fn single_write(&self, words: &[Bytes]) -> Option<Plan> {
+        if !self.is_known || self.queue.is_some() || words.len() < 2 {
+            return None;
+        }
+        let name = WRITES.iter().find(|write| words[0].eq_ignore_ascii_case(write.as_bytes()))?;
+        commands::check(name, words).ok()?;
+        commands::plan(name, &words[1..])?.ok().filter(|plan| plan.single_write().is_some())
     }
 
     fn auth(&mut self, args: &[Bytes]) -> Reply {
-        let Some(password) = &self.service.password else {
+        let Some(password) = &self.context.service.password else {
             let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                         your configuration is correct?";
             return Reply::Error(text.to_owned());
@@ -69,7 +128,7 @@ impl<'a> Session<'a> {
             [_, _] => None,
             _ => return wrong_number("auth"),
         };
-        if given.is_some_and(|given| is_same(given, password.as_bytes())) {
+        if given.is_some_and(|given| bool::from(given.ct_eq(password.as_bytes()))) {
             self.is_known = true;
             return OK;
         }
@@ -110,7 +169,7 @@ impl<'a> Session<'a> {
             return Reply::Error(text.to_owned());
         }
         self.is_resp3 = is_resp3;
-        Reply::Map(vec![
+        Reply::named([
             ("server", Reply::Text("redis".to_owned())),
             ("version", Reply::Text(commands::REDIS_VERSION.to_owned())),
             ("proto", Reply::Number(if is_resp3 { 3 } else { 2 })),
@@ -125,7 +184,7 @@ impl<'a> Session<'a> {
         let [index] = args else { return wrong_number("select") };
         match std::str::from_utf8(index).ok().and_then(|index| index.parse::<i64>().ok()) {
             Some(index) if (0..i64::from(DATABASES)).contains(&index) => {
-                self.database = u8::try_from(index).unwrap_or(0);
+                self.context.index = u8::try_from(index).unwrap_or(0);
                 OK
             }
             Some(_) => Reply::Error("ERR DB index is out of range".to_owned()),
@@ -156,7 +215,8 @@ pub(super) fn wrong_number(command: &str) -> Reply {
     Reply::Error(format!("ERR wrong number of arguments for '{}' command", command.to_ascii_lowercase()))
 }
 
-/// Compares in a time that depends on the lengths only.
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
-}
+/// The commands that write one key and are frequent.
+const WRITES: &[&str] = &[
+    "SET", "INCR", "INCRBY", "DECR", "DECRBY", "APPEND", "DEL", "EXPIRE", "GETSET", "HDEL", "HINCRBY", "HSET",
+    "PEXPIRE", "PSETEX", "SETEX", "SETNX", "UNLINK",
+];

@@ -69,6 +69,26 @@ fn replies_are_those_of_redis() {
         ("SET e 1 PX 0\nEXPIRE e -1\nEXISTS e", "-ERR invalid expire time in 'set' command :1 :0 "),
         ("MSET k1 v1 k2 v2\nMGET k1 k2 k3\nDEL k1 k3", "+OK *3 $2 v1 $2 v2 $-1 :1 "),
         ("KEYS k*\nTYPE k2\nTYPE k1\nDBSIZE", "*1 $2 k2 +string +none :2 "),
+        (
+            "RENAME k2 k4\nGET k4\nRENAME k2 k4\nRENAMENX k4 k4\nRENAMENX k4 k5\nEXISTS k4 k5 k5",
+            "+OK $2 v2 -ERR no such key :0 :1 :2 ",
+        ),
+        (
+            "RENAME k5 k2\nHSET h a 1 b 2\nHSET h a 3 c 4\nHGET h a\nHGETALL h",
+            "+OK :2 :1 $1 3 *6 $1 a $1 3 $1 b $1 2 $1 c $1 4 ",
+        ),
+        (
+            "HDEL h a b nosuch\nHINCRBY h c 6\nHMGET h c x\nHLEN h\nHEXISTS h x\nTYPE h",
+            ":2 :10 *2 $2 10 $-1 :1 :0 +hash ",
+        ),
+        (
+            "GET h\nHGET k2 a\nINCR h\nMGET h k2",
+            "-WRONGTYPE Operation against a key holding the wrong kind of value -WRONGTYPE Operation against a key holding the wrong kind of value -WRONGTYPE Operation against a key holding the wrong kind of value *2 $-1 $2 v2 ",
+        ),
+        (
+            "SCAN 0 TYPE hash\nHSET h c x\nHINCRBY h c 1\nHDEL h c\nEXISTS h\nHGETALL h",
+            "*2 $1 0 *1 $1 h :0 -ERR hash value is not an integer :1 :0 *0 ",
+        ),
         ("SELECT 1\nDBSIZE\nSELECT 99", "+OK :0 -ERR DB index is out of range "),
         (
             "GET\nNOSUCH a",
@@ -176,5 +196,58 @@ fn a_client_too_many_is_told_so_and_a_place_that_is_free_again_is_given() {
     while !answer.starts_with("+PONG") {
         answer = server.ask("PING");
     }
+    server.stop();
+}
+
+#[test]
+fn commands_between_multi_and_exec_run_at_one_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    for (requests, replies) in [
+        (
+            "MULTI\nSET a 1\nINCR a\nGET a\nPING\nMGET a b\nEXEC",
+            "+OK +QUEUED +QUEUED +QUEUED +QUEUED +QUEUED *5 +OK :2 $1 2 +PONG *2 $1 2 $-1 ",
+        ),
+        (
+            "MULTI\nSET a x\nDISCARD\nGET a\nEXEC\nDISCARD",
+            "+OK +QUEUED +OK $1 2 -ERR EXEC without MULTI -ERR DISCARD without MULTI ",
+        ),
+        // An error while it is queued ends it; one while it runs is its own.
+        (
+            "MULTI\nSET a x\nNOSUCH\nEXEC\nGET a",
+            "+OK +QUEUED -ERR unknown command 'NOSUCH', with args beginning with:  -EXECABORT Transaction discarded because of previous errors. $1 2 ",
+        ),
+        (
+            "MULTI\nSET a x\nINCR a\nSET b y\nEXEC\nGET b",
+            "+OK +QUEUED +QUEUED +QUEUED *3 +OK -ERR value is not an integer or out of range +OK $1 y ",
+        ),
+        (
+            "MULTI\nMULTI\nWATCH a\nEXEC",
+            "+OK -ERR MULTI calls can not be nested -ERR WATCH inside MULTI is not allowed *0 ",
+        ),
+        ("WATCH a b\nMULTI\nSET a 9\nEXEC\nGET a", "+OK +OK +QUEUED *1 +OK $1 9 "),
+        ("WATCH a\nSET a 10\nMULTI\nSET a 11\nEXEC\nGET a", "+OK +OK +OK +QUEUED *-1 $2 10 "),
+        ("WATCH a\nSET a 12\nUNWATCH\nMULTI\nSET a 13\nEXEC", "+OK +OK +OK +OK +QUEUED *1 +OK "),
+    ] {
+        assert_eq!(server.ask(requests), replies, "{requests}");
+    }
+    server.stop();
+}
+
+#[test]
+fn no_client_sees_half_of_an_mset() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let writes: String = (0..200).map(|number| format!("MSET a {number} b {number} c {number}\n")).collect();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| server.ask(writes.trim_end()));
+        while !writer.is_finished() {
+            let replies = server.ask("MULTI\nGET a\nGET b\nGET c\nEXEC");
+            let values: Vec<&str> = replies.split_whitespace().skip(5).filter(|word| !word.starts_with('$')).collect();
+            assert!(values.windows(2).all(|pair| pair[0] == pair[1]), "{replies}");
+        }
+        assert_eq!(writer.join().unwrap(), "+OK ".repeat(200));
+    });
+    assert_eq!(server.ask("GET a\nGET b\nGET c"), "$3 199 $3 199 $3 199 ");
     server.stop();
 }

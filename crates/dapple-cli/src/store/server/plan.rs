@@ -1,0 +1,218 @@
+//! Commands on keys, as steps that run alone or in a transaction.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use dapple::store::{Batch, Change, Entry, Error, OrderedTable, Redb, Store};
+use serde::{Deserialize, Serialize};
+
+use super::commands::Answer;
+use super::reply::{OK, Reply};
+
+/// A database of the protocol: a table whose values have the protocol's types.
+pub(super) type Database = OrderedTable<Bytes, Value, Redb>;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Value {
+    Text(Bytes),
+    Hash(BTreeMap<Bytes, Bytes>),
+}
+
+/// A command on keys.
+pub(super) struct Plan {
+    steps: Vec<Step>,
+    join: Join,
+}
+
+/// What a command does with one key.
+pub(super) struct Step {
+    key: Bytes,
+    is_read: bool,
+    run: Box<Run>,
+}
+
+type Run = dyn FnOnce(Kept<'_>) -> Result<(Next, Reply), Reply> + Send;
+
+/// The value of a key before a step.
+pub(super) type Kept<'a> = Option<&'a Entry<Value>>;
+
+/// The value of a key after a step.
+pub(super) enum Next {
+    Keep,
+    Put(Value, Option<SystemTime>),
+    Remove,
+}
+
+/// How the replies of the steps become the reply of the command.
+pub(super) enum Join {
+    /// There is one step, or the first one's reply counts.
+    First,
+    /// The reply of the step at this place, unless the first one failed.
+    FirstErrorOr(usize),
+    List,
+    Sum,
+    Ok,
+}
+
+/// Values are refused before the store would refuse the whole transaction.
+const VALUE_LEN_MAX: usize = (16 << 20) - 64;
+/// The length of a field's head in a value.
+const FIELD_OVERHEAD: usize = 8;
+
+impl Value {
+    fn len(&self) -> usize {
+        match self {
+            Value::Text(text) => text.len(),
+            Value::Hash(fields) => fields.iter().map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD).sum(),
+        }
+    }
+}
+
+impl Next {
+    /// The value with the expiry that the key has.
+    pub(super) fn text(value: impl Into<Bytes>, kept: Kept<'_>) -> Next {
+        Next::Put(Value::Text(value.into()), kept.and_then(|entry| entry.expires))
+    }
+}
+
+impl Step {
+    pub(super) fn read(key: &Bytes, run: impl FnOnce(Kept<'_>) -> Answer + Send + 'static) -> Step {
+        Step { key: key.clone(), is_read: true, run: Box::new(|kept| Ok((Next::Keep, run(kept)?))) }
+    }
+
+    pub(super) fn write(
+        key: &Bytes,
+        run: impl FnOnce(Kept<'_>) -> Result<(Next, Reply), Reply> + Send + 'static,
+    ) -> Step {
+        Step { key: key.clone(), is_read: false, run: Box::new(run) }
+    }
+
+    fn apply(self, entry: Option<Entry<Value>>) -> (Change<Value>, Answer) {
+        match (self.run)(entry.as_ref()) {
+            Ok((Next::Put(value, _), _)) if value.len() > VALUE_LEN_MAX => {
+                let text = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+                (Change::Keep, Err(Reply::Error(text.to_owned())))
+            }
+            Ok((Next::Put(value, expires), reply)) => (Change::Put { value, expires }, Ok(reply)),
+            Ok((Next::Keep, reply)) => (Change::Keep, Ok(reply)),
+            Ok((Next::Remove, reply)) => (Change::Remove, Ok(reply)),
+            Err(reply) => (Change::Keep, Err(reply)),
+        }
+    }
+}
+
+impl Join {
+    fn reply(&self, replies: Vec<Answer>) -> Answer {
+        let mut replies = replies.into_iter();
+        match self {
+            Join::First => replies.next().unwrap_or(Ok(OK)),
+            Join::FirstErrorOr(place) => {
+                replies.next().unwrap_or(Ok(OK))?;
+                replies.nth(place - 1).unwrap_or(Ok(OK))
+            }
+            Join::List => Ok(Reply::List(replies.collect::<Result<_, _>>()?)),
+            Join::Ok => replies.try_fold(OK, |ok, reply| reply.map(|_| ok)),
+            Join::Sum => replies.try_fold(Reply::Number(0), |sum, reply| match (sum, reply?) {
+                (Reply::Number(sum), Reply::Number(one)) => Ok(Reply::Number(sum + one)),
+                (_, other) => Ok(other),
+            }),
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn one(step: Step) -> Result<Plan, Reply> {
+        Ok(Plan { steps: vec![step], join: Join::First })
+    }
+
+    pub(super) fn many(steps: impl IntoIterator<Item = Step>, join: Join) -> Result<Plan, Reply> {
+        Ok(Plan { steps: steps.into_iter().collect(), join })
+    }
+
+    /// The key of a write of one key, whose order with writes of other keys does not matter.
+    pub(super) fn single_write(&self) -> Option<&Bytes> {
+        match &self.steps[..] {
+            [step] if !step.is_read => Some(&step.key),
+            _ => None,
+        }
+    }
+
+    /// Runs it alone; several writes are one batch.
+    pub(super) async fn run(mut self, store: &Store<Redb>, database: &Database) -> Answer {
+        if self.steps.iter().all(|step| step.is_read) {
+            let mut replies = Vec::with_capacity(self.steps.len());
+            for step in self.steps {
+                let entry = database.entry(&step.key).await?;
+                replies.push(step.apply(entry).1);
+            }
+            return self.join.reply(replies);
+        }
+        if self.steps.len() == 1 {
+            let Some(step) = self.steps.pop() else { return Ok(OK) };
+            let key = step.key.clone();
+            return database.modify(&key, move |entry| step.apply(entry)).await?;
+        }
+        let mut batch = store.batch();
+        let planned = self.add_to(&mut batch, database)?;
+        batch.commit().await?;
+        planned.reply()
+    }
+
+    /// Adds the steps to a batch.
+    pub(super) fn add_to(self, batch: &mut Batch<Redb>, database: &Database) -> Result<Planned, Error> {
+        let mut slots = Vec::with_capacity(self.steps.len());
+        for step in self.steps {
+            let slot = Slot::default();
+            let of_step = slot.clone();
+            let key = step.key.clone();
+            batch.modify(database, &key, move |entry| {
+                let (change, answer) = step.apply(entry);
+                *of_step.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                change
+            })?;
+            slots.push(slot);
+        }
+        Ok(Planned { slots, join: self.join })
+    }
+}
+
+/// Where a step of a batch leaves its reply.
+type Slot = Arc<Mutex<Option<Answer>>>;
+
+/// A command in a batch; its reply is there after the commit.
+pub(super) struct Planned {
+    slots: Vec<Slot>,
+    join: Join,
+}
+
+impl Planned {
+    pub(super) fn reply(self) -> Answer {
+        let missing = || Err(Reply::Error("ERR the command gave no reply".to_owned()));
+        let take = |slot: Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(missing);
+        self.join.reply(self.slots.into_iter().map(take).collect())
+    }
+}
+
+pub(super) fn wrong_type() -> Reply {
+    Reply::Error("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned())
+}
+
+/// The text of a key, if there is one.
+pub(super) fn text(kept: Kept<'_>) -> Result<Option<&Bytes>, Reply> {
+    match kept.map(|entry| &entry.value) {
+        None => Ok(None),
+        Some(Value::Text(text)) => Ok(Some(text)),
+        Some(Value::Hash(_)) => Err(wrong_type()),
+    }
+}
+
+/// The fields of a hash, if there is one.
+pub(super) fn hash(kept: Kept<'_>) -> Result<Option<&BTreeMap<Bytes, Bytes>>, Reply> {
+    match kept.map(|entry| &entry.value) {
+        None => Ok(None),
+        Some(Value::Hash(fields)) => Ok(Some(fields)),
+        Some(Value::Text(_)) => Err(wrong_type()),
+    }
+}

@@ -1,0 +1,129 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`: the commands between run as one batch of the store.
+
+use bytes::Bytes;
+use dapple::store::{Error, Expect, Refusal};
+
+use super::commands::Answer;
+use super::plan::Plan;
+use super::reply::{OK, Reply};
+use super::session::{Session, wrong_number};
+
+/// The commands since `MULTI`.
+#[derive(Default)]
+pub(super) struct Queue {
+    commands: Vec<Queued>,
+    bytes: usize,
+    /// A command could not be queued, so `EXEC` runs none.
+    pub(super) is_spoiled: bool,
+}
+
+/// A command that waits for `EXEC`.
+pub(super) enum Queued {
+    Plan(Plan),
+    /// It is about no keys, or about all, and runs after the others.
+    Other(String, Vec<Bytes>),
+    /// Its reply is known already: an error.
+    Known(Reply),
+}
+
+const COMMANDS_MAX: usize = 65_536;
+const BYTES_MAX: usize = 32 << 20;
+const WATCHED_MAX: usize = 65_536;
+
+impl Queue {
+    pub(super) fn push(&mut self, command: Queued, bytes: usize) -> Result<(), Reply> {
+        if self.commands.len() >= COMMANDS_MAX || self.bytes + bytes > BYTES_MAX {
+            let text = format!("ERR a transaction has at most {COMMANDS_MAX} commands and {BYTES_MAX} bytes");
+            return Err(Reply::Error(text));
+        }
+        self.bytes += bytes;
+        self.commands.push(command);
+        Ok(())
+    }
+}
+
+pub(super) async fn run(session: &mut Session<'_>, name: &str, args: &[Bytes]) -> Answer {
+    let refused = |text: &str| Err(Reply::Error(format!("ERR {text}")));
+    match (name, session.queue.take()) {
+        ("WATCH", None) if args.is_empty() => Err(wrong_number(name)),
+        ("MULTI" | "EXEC" | "DISCARD" | "UNWATCH", queue) if !args.is_empty() => {
+            session.queue = queue;
+            Err(wrong_number(name))
+        }
+        ("MULTI", None) => {
+            session.queue = Some(Queue::default());
+            Ok(OK)
+        }
+        ("MULTI", queue) => {
+            session.queue = queue;
+            refused("MULTI calls can not be nested")
+        }
+        ("WATCH", None) => watch(session, args).await,
+        ("WATCH", queue) => {
+            session.queue = queue;
+            refused("WATCH inside MULTI is not allowed")
+        }
+        ("UNWATCH", None) | ("DISCARD", Some(_)) => {
+            session.watched.clear();
+            Ok(OK)
+        }
+        // Inside a transaction it has nothing to do: `EXEC` ends all watches.
+        ("UNWATCH", Some(mut queue)) => {
+            let pushed = queue.push(Queued::Known(OK), 0);
+            session.queue = Some(queue);
+            pushed.map(|()| Reply::Simple("QUEUED"))
+        }
+        ("EXEC", Some(queue)) => exec(session, queue).await,
+        (_, _) => refused(&format!("{name} without MULTI")),
+    }
+}
+
+async fn watch(session: &mut Session<'_>, keys: &[Bytes]) -> Answer {
+    let context = session.context;
+    let database = context.database().await?;
+    if session.watched.len() + keys.len() > WATCHED_MAX {
+        return Err(Reply::Error(format!("ERR a client watches at most {WATCHED_MAX} keys")));
+    }
+    for key in keys {
+        let entry = database.entry(key).await?;
+        let expect = entry.map_or(Expect::Absent, |entry| Expect::Version(entry.version));
+        session.watched.push((database.clone(), key.clone(), expect));
+    }
+    Ok(OK)
+}
+
+async fn exec(session: &mut Session<'_>, queue: Queue) -> Answer {
+    let watched = std::mem::take(&mut session.watched);
+    if queue.is_spoiled {
+        return Err(Reply::Error("EXECABORT Transaction discarded because of previous errors.".to_owned()));
+    }
+    let context = session.context;
+    let database = context.database().await?;
+    let mut batch = context.service.store.batch();
+    for (database, key, expect) in watched {
+        batch.check(&database, &key, expect)?;
+    }
+    let mut replies = Vec::with_capacity(queue.commands.len());
+    let (mut planned, mut others) = (Vec::new(), Vec::new());
+    for (at, command) in queue.commands.into_iter().enumerate() {
+        replies.push(Reply::Null);
+        match command {
+            Queued::Plan(plan) => planned.push((at, plan.add_to(&mut batch, database)?)),
+            Queued::Other(name, words) => others.push((at, name, words)),
+            Queued::Known(reply) => replies[at] = reply,
+        }
+    }
+    match batch.commit().await {
+        Ok(_) => {}
+        // A watched key has changed.
+        Err(Error::NotApplied(Refusal::Conflict { .. })) => return Ok(Reply::NullList),
+        Err(error) => return Err(error.into()),
+    }
+    for (at, planned) in planned {
+        replies[at] = planned.reply().unwrap_or_else(|reply| reply);
+    }
+    for (at, name, words) in others {
+        replies[at] = context.run(&name, &words).await;
+    }
+    Ok(Reply::List(replies))
+}
