@@ -17,6 +17,8 @@ mod table_info;
 mod transaction;
 
 pub use codec::{decode_ordered_key, ordered_key};
+#[cfg(feature = "fjall")]
+pub use engine::Fjall;
 pub use engine::{Memory, Redb};
 pub use error::{Error, OperationId, Outcome, Refusal};
 pub use options::{Durability, Expect, Read, StoreOptions, TableOptions, Version, Versioned};

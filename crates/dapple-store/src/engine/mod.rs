@@ -3,6 +3,8 @@
 //! An engine holds bytes. Versions, conditions, expiry, checksums, caching, queues and deadlines are the store's. All
 //! methods may block: the store calls them in the blocking pool, never on a worker.
 
+#[cfg(feature = "fjall")]
+mod fjall;
 mod memory;
 mod redb;
 
@@ -10,6 +12,8 @@ use std::ops::Bound;
 
 use crate::Durability;
 
+#[cfg(feature = "fjall")]
+pub use fjall::{Fjall, FjallPartition};
 pub use memory::{Memory, MemoryPartition};
 pub use redb::{Redb, RedbPartition};
 

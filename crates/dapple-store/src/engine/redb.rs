@@ -200,7 +200,7 @@ fn is_of(change: &Change, table: TableId) -> bool {
     matches!(change, Change::Put(of, ..) | Change::Remove(of, _) if *of == table)
 }
 
-fn is_empty((from, to): &KeyRange<'_>) -> bool {
+pub(super) fn is_empty((from, to): &KeyRange<'_>) -> bool {
     match (from, to) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(from), Bound::Included(to)) => from > to,
@@ -208,7 +208,7 @@ fn is_empty((from, to): &KeyRange<'_>) -> bool {
     }
 }
 
-fn table_name(table: TableId) -> String {
+pub(super) fn table_name(table: TableId) -> String {
     format!("t{}", table.0)
 }
 
@@ -261,7 +261,7 @@ impl StorageBackend for Backend {
 }
 
 /// Makes the names of new files survive a power failure.
-fn sync_directory(directory: &Path) -> Result<(), Failure> {
+pub(super) fn sync_directory(directory: &Path) -> Result<(), Failure> {
     let synced = File::open(directory).and_then(|directory| directory.sync_all());
     synced.map_err(|error| io_failure(directory, &error))
 }
@@ -278,7 +278,7 @@ fn failure(path: &Path, error: redb::Error) -> Failure {
     }
 }
 
-fn io_failure(path: &Path, error: &io::Error) -> Failure {
+pub(super) fn io_failure(path: &Path, error: &io::Error) -> Failure {
     let file = path.display().to_string();
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::Full { file, detail: error.to_string() },

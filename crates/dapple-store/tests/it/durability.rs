@@ -1,18 +1,25 @@
 //! Files: reopening, kills of the process, damage.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use dapple_store::engine::Failure;
+use dapple_store::engine::{Engine, Failure};
 use dapple_store::{Durability, Error, Redb, Refusal, Store, Table, TableOptions};
 
 use crate::support::{on_disk, options, run};
 
 #[test]
 fn a_store_that_is_opened_again_has_everything() {
+    reopened(|path| Redb::new(path));
+    #[cfg(feature = "fjall")]
+    reopened(|path| dapple_store::Fjall::new(path));
+}
+
+fn reopened<E: Engine>(engine: fn(&Path) -> E) {
     let directory = tempfile::tempdir().unwrap();
     let version = run(async {
-        let store = on_disk(&directory).await;
+        let store = Store::open(engine(directory.path()), options(3)).await.unwrap();
         let table: Table<u32, String, _> = store.create("kept", TableOptions::default()).await.unwrap();
         store.create::<u32, u32>("gone", TableOptions::default()).await.unwrap().put(&1, &1).await.unwrap();
         store.destroy("gone").await.unwrap();
@@ -24,7 +31,7 @@ fn a_store_that_is_opened_again_has_everything() {
     });
     run(async {
         // A store keeps its number of partitions.
-        let store = Store::open(Redb::new(directory.path()), options(5)).await.unwrap();
+        let store = Store::open(engine(directory.path()), options(5)).await.unwrap();
         assert_eq!(store.partitions(), 3);
         assert_eq!(store.list().await.len(), 1);
         let table: Table<u32, String, _> = store.table("kept").await.unwrap();
@@ -38,10 +45,16 @@ fn a_store_that_is_opened_again_has_everything() {
 
 #[test]
 fn a_directory_in_use_is_refused() {
+    in_use(|path| Redb::new(path));
+    #[cfg(feature = "fjall")]
+    in_use(|path| dapple_store::Fjall::new(path));
+}
+
+fn in_use<E: Engine>(engine: fn(&Path) -> E) {
     let directory = tempfile::tempdir().unwrap();
     run(async {
-        let _store = on_disk(&directory).await;
-        let second = Store::open(Redb::new(directory.path()), options(3)).await.map(drop);
+        let _store = Store::open(engine(directory.path()), options(3)).await.unwrap();
+        let second = Store::open(engine(directory.path()), options(3)).await.map(drop);
         assert!(matches!(second, Err(Error::NotApplied(Refusal::Engine(Failure::InUse { .. })))), "{second:?}");
     });
 }
@@ -87,14 +100,26 @@ fn flipped_bytes_are_found_and_named() {
     });
 }
 
-/// The program that is killed: it is this test's binary, told so by a variable.
+const DIRECTORY: &str = "DAPPLE_STORE_TEST_DIRECTORY";
+const ENGINE: &str = "DAPPLE_STORE_TEST_ENGINE";
+const FIRST: &str = "DAPPLE_STORE_TEST_FIRST";
+
+/// The program that is killed: it is this test's binary, told so by variables.
 #[test]
 fn writer_that_is_killed() {
-    let Some(directory) = std::env::var_os("DAPPLE_STORE_TEST_DIRECTORY") else { return };
-    let first: u64 = std::env::var("DAPPLE_STORE_TEST_FIRST").unwrap().parse().unwrap();
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    match &std::env::var(ENGINE).unwrap()[..] {
+        #[cfg(feature = "fjall")]
+        "fjall" => write_until_killed(dapple_store::Fjall::new(directory)),
+        _ => write_until_killed(Redb::new(directory)),
+    }
+}
+
+fn write_until_killed<E: Engine>(engine: E) {
+    let first: u64 = std::env::var(FIRST).unwrap().parse().unwrap();
     run(async {
-        let store = Store::open(Redb::new(directory), options(2)).await.unwrap();
-        let tables: Vec<Table<u64, u64, Redb>> =
+        let store = Store::open(engine, options(2)).await.unwrap();
+        let tables: Vec<Table<u64, u64, E>> =
             vec![store.table("synced").await.unwrap(), store.table("process").await.unwrap()];
         let writers: Vec<_> = (0..4)
             .map(|writer| {
@@ -116,9 +141,15 @@ fn writer_that_is_killed() {
 
 #[test]
 fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
+    killed("redb", |path| Redb::new(path));
+    #[cfg(feature = "fjall")]
+    killed("fjall", |path| dapple_store::Fjall::new(path));
+}
+
+fn killed<E: Engine>(name: &str, engine: fn(&Path) -> E) {
     let directory = tempfile::tempdir().unwrap();
     run(async {
-        let store = Store::open(Redb::new(directory.path()), options(2)).await.unwrap();
+        let store = Store::open(engine(directory.path()), options(2)).await.unwrap();
         for (name, durability) in [("synced", Durability::Synced), ("process", Durability::Process)] {
             let options = TableOptions { durability: Some(durability), expiry: false };
             store.create::<u64, u64>(name, options).await.unwrap();
@@ -126,29 +157,10 @@ fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
     });
     let mut acknowledged = Vec::new();
     for round in 0..10_u64 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "durability::writer_that_is_killed", "--nocapture"])
-            .env("DAPPLE_STORE_TEST_DIRECTORY", directory.path())
-            .env("DAPPLE_STORE_TEST_FIRST", (round * 1_000_000).to_string())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut count = 0;
-        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-            let line = line.unwrap();
-            if let Some(key) = line.rsplit_once("ack ").and_then(|(_, key)| key.parse::<u64>().ok()) {
-                acknowledged.push(key);
-                count += 1;
-                if count == 40 + round * 7 {
-                    child.kill().unwrap();
-                }
-            }
-        }
-        child.wait().unwrap();
-        assert!(count >= 40 + round * 7, "the writer ended after {count} writes");
+        acknowledged.extend(kill_one(name, directory.path(), round));
     }
     run(async {
-        let store = Store::open(Redb::new(directory.path()), options(2)).await.unwrap();
+        let store = Store::open(engine(directory.path()), options(2)).await.unwrap();
         let synced: Table<u64, u64, _> = store.table("synced").await.unwrap();
         let process: Table<u64, u64, _> = store.table("process").await.unwrap();
         for key in acknowledged {
@@ -157,4 +169,29 @@ fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
         }
         store.verify().await.unwrap();
     });
+}
+
+/// Starts a writer, kills it, and returns the keys that it had reported.
+fn kill_one(engine: &str, directory: &Path, round: u64) -> Vec<u64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "durability::writer_that_is_killed", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .env(ENGINE, engine)
+        .env(FIRST, (round * 1_000_000).to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keys = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if let Some(key) = line.rsplit_once("ack ").and_then(|(_, key)| key.parse::<u64>().ok()) {
+            keys.push(key);
+            if keys.len() as u64 == 40 + round * 7 {
+                child.kill().unwrap();
+            }
+        }
+    }
+    child.wait().unwrap();
+    assert!(keys.len() as u64 >= 40 + round * 7, "the writer ended after {} writes", keys.len());
+    keys
 }

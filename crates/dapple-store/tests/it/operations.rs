@@ -44,6 +44,11 @@ fn all_operations_work_in_memory() {
 fn all_operations_work_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     run(async { all_operations(on_disk(&directory).await).await });
+    #[cfg(feature = "fjall")]
+    run(async {
+        let engine = dapple_store::Fjall::new(directory.path().join("fjall"));
+        all_operations(Store::open(engine, options(3)).await.unwrap()).await;
+    });
 }
 
 #[test]

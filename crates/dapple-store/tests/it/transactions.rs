@@ -12,6 +12,12 @@ use dapple_store::{Durability, Error, Expect, Memory, Refusal, Store, StoreOptio
 
 use crate::support::{in_memory, on_disk, options, run};
 
+#[cfg(feature = "fjall")]
+async fn on_fjall(directory: &tempfile::TempDir) -> Store<dapple_store::Fjall> {
+    let engine = dapple_store::Fjall::new(directory.path().join("fjall"));
+    Store::open(engine, options(3)).await.unwrap()
+}
+
 async fn all_or_nothing<E: Transactions>(store: Store<E>) {
     let table: Table<u32, u32, E> = store.create("t", TableOptions::default()).await.unwrap();
     let mut batch = store.batch();
@@ -52,6 +58,8 @@ fn a_batch_is_applied_all_or_not_at_all() {
     run(async {
         all_or_nothing(in_memory().await).await;
         all_or_nothing(on_disk(&directory).await).await;
+        #[cfg(feature = "fjall")]
+        all_or_nothing(on_fjall(&directory).await).await;
     });
 }
 
@@ -120,6 +128,8 @@ fn concurrent_transactions_move_money_and_lose_none() {
     run(async {
         bank(in_memory().await, 30).await;
         bank(on_disk(&directory).await, 5).await;
+        #[cfg(feature = "fjall")]
+        bank(on_fjall(&directory).await, 5).await;
     });
 }
 

@@ -1,0 +1,202 @@
+//! The engine for tables that are mostly written: one fjall database, a log and sorted files, for each partition.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::redb::{io_failure, is_empty, sync_directory, table_name};
+use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
+use crate::Durability;
+
+/// The engine that appends each commit to a log, by the library fjall: faster to write than [`Redb`](super::Redb), slower
+/// to read where memory does not hold the data. Counting a table reads all of it.
+///
+/// A record that was changed on the disk is found, as in every engine. A log whose end was damaged is cut there when it is
+/// opened, so damage behind the last sync cannot be told from a crash.
+///
+/// ```
+/// use dapple_store::Fjall;
+/// use dapple_store::engine::{Change, Engine, Partition, Place, TableId};
+///
+/// let directory = tempfile::tempdir()?;
+/// let partition = Fjall::new(directory.path()).open(Place::Catalog)?;
+/// partition.commit(&[Change::Put(TableId(1), b"ann".to_vec(), b"42".to_vec())])?;
+/// assert_eq!(partition.get(TableId(1), b"ann")?.as_deref(), Some(&b"42"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fjall {
+    directory: PathBuf,
+}
+
+/// A partition of [`Fjall`]: a directory.
+pub struct FjallPartition {
+    path: PathBuf,
+    persist: PersistMode,
+    /// `None` after a failed [`recover`](Partition::recover).
+    database: RwLock<Option<Database>>,
+}
+
+/// The memory for blocks of one partition, for new data of one table, and the room for the log; bytes.
+const CACHE: u64 = 32 << 20;
+const MEMTABLE: u64 = 16 << 20;
+const LOG: u64 = 64 << 20;
+
+impl Fjall {
+    /// Keeps the files in `directory`, which is made when the first partition is opened.
+    pub fn new(directory: impl Into<PathBuf>) -> Fjall {
+        Fjall { directory: directory.into() }
+    }
+}
+
+impl Engine for Fjall {
+    type Partition = FjallPartition;
+
+    const DURABILITIES: &'static [Durability] = &[Durability::Synced, Durability::Process];
+
+    fn open(&self, place: Place) -> Result<FjallPartition, Failure> {
+        fs::create_dir_all(&self.directory).map_err(|error| io_failure(&self.directory, &error))?;
+        let (name, persist) = match place {
+            Place::Catalog => ("catalog.fjall".to_owned(), PersistMode::SyncAll),
+            Place::Partition { durability: Durability::Synced, index } => {
+                (format!("synced-{index}.fjall"), PersistMode::SyncAll)
+            }
+            Place::Partition { index, .. } => (format!("process-{index}.fjall"), PersistMode::Buffer),
+        };
+        let path = self.directory.join(name);
+        let database = RwLock::new(Some(open(&path)?));
+        sync_directory(&self.directory)?;
+        Ok(FjallPartition { path, persist, database })
+    }
+}
+
+impl Transactions for Fjall {}
+
+impl FjallPartition {
+    fn with<T>(&self, f: impl FnOnce(&Database) -> fjall::Result<T>) -> Result<T, Failure> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(database) = &*database else {
+            let detail = "the database could not be reopened after an error".to_owned();
+            return Err(Failure::Io { file: self.name(), detail });
+        };
+        f(database).map_err(|error| failure(&self.path, error))
+    }
+
+    /// Reads a table; `None` if it is not there.
+    fn of_table<T>(&self, table: TableId, f: impl FnOnce(&Keyspace) -> fjall::Result<T>) -> Result<Option<T>, Failure> {
+        let name = table_name(table);
+        self.with(|database| {
+            // Opening would make it.
+            database.keyspace_exists(&name).then(|| f(&database.keyspace(&name, options)?)).transpose()
+        })
+    }
+}
+
+impl Partition for FjallPartition {
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        let found = self.of_table(table, |keyspace| keyspace.get(key))?;
+        Ok(found.flatten().map(|bytes| bytes.to_vec()))
+    }
+
+    fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {
+        if is_empty(&range) {
+            return Ok(Vec::new());
+        }
+        let found = self.of_table(table, |keyspace| {
+            let entries = keyspace.range::<&[u8], _>(range).take(limit);
+            entries.map(|entry| entry.into_inner().map(|(key, bytes)| (key.to_vec(), bytes.to_vec()))).collect()
+        })?;
+        Ok(found.unwrap_or_default())
+    }
+
+    fn len(&self, table: TableId) -> Result<u64, Failure> {
+        Ok(self.of_table(table, Keyspace::len)?.unwrap_or(0) as u64)
+    }
+
+    fn tables(&self) -> Result<Vec<TableId>, Failure> {
+        self.with(|database| {
+            let names = database.list_keyspace_names();
+            Ok(names.iter().filter_map(|name| name.strip_prefix('t')?.parse().ok().map(TableId)).collect())
+        })
+    }
+
+    /// Tables are dropped before the rest: nobody asks for them any more, so a crash between does no harm.
+    fn commit(&self, changes: &[Change]) -> Result<(), Failure> {
+        self.with(|database| {
+            let mut batch = database.batch().durability(Some(self.persist));
+            let mut last: Option<(TableId, Keyspace)> = None;
+            for change in changes {
+                let (Change::Put(id, ..) | Change::Remove(id, _) | Change::DropTable(id)) = change;
+                let name = table_name(*id);
+                if let Change::DropTable(_) = change {
+                    if database.keyspace_exists(&name) {
+                        database.delete_keyspace(database.keyspace(&name, options)?)?;
+                    }
+                    continue;
+                }
+                let keyspace = match &last {
+                    Some((of, keyspace)) if of == id => keyspace,
+                    _ => &last.insert((*id, database.keyspace(&name, options)?)).1,
+                };
+                match change {
+                    Change::Put(_, key, bytes) => batch.insert(keyspace, &key[..], &bytes[..]),
+                    Change::Remove(_, key) => batch.remove(keyspace, &key[..]),
+                    Change::DropTable(_) => {}
+                }
+            }
+            batch.commit()
+        })
+    }
+
+    fn recover(&self) -> Result<(), Failure> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // fjall locks the directory, so the old database has to go first.
+        *database = None;
+        *database = Some(open(&self.path)?);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn verify(&self) -> Result<(), Failure> {
+        // fjall checks each block that it reads.
+        for table in self.tables()? {
+            self.of_table(table, |keyspace| keyspace.iter().try_for_each(|entry| entry.into_inner().map(drop)))?;
+        }
+        Ok(())
+    }
+}
+
+fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE)
+}
+
+fn open(path: &Path) -> Result<Database, Failure> {
+    let builder = Database::builder(path).cache_size(CACHE).max_journaling_size(LOG).worker_threads(1);
+    builder.open().map_err(|error| failure(path, error))
+}
+
+fn failure(path: &Path, error: fjall::Error) -> Failure {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(inner) = cause {
+        if let Some(error) = inner.downcast_ref::<io::Error>() {
+            return io_failure(path, error);
+        }
+        cause = inner.source();
+    }
+    let file = path.display().to_string();
+    match error {
+        fjall::Error::Locked => Failure::InUse { file },
+        fjall::Error::InvalidVersion(found) => {
+            Failure::Skew { file, found: found.map_or(0, |found| u64::from(u8::from(found))), known: 3 }
+        }
+        fjall::Error::Poisoned => io_failure(path, &io::Error::other("a write before this one failed")),
+        fjall::Error::KeyspaceDeleted => Failure::Io { file, detail: "the table was dropped".to_owned() },
+        error => Failure::Corrupt { file, detail: error.to_string() },
+    }
+}
