@@ -9,7 +9,8 @@ use crate::config::number;
 
 /// Keep tables on disk: create them, read and change them, load and dump them.
 ///
-/// URL names the store: `redb:DIR` is a directory of redb files. One process at a time has a store open. Keys are in order,
+/// URL names the store: `redb:DIR` is a directory of redb files, the choice for most tables; `fjall:DIR` is one of fjall,
+/// which is faster to write and slower to read and count. One process at a time has a store open. Keys are in order,
 /// byte by byte. Names, keys and values are text; `\xNN` in files that are loaded and in output stands for a byte that is not.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
@@ -117,7 +118,7 @@ pub(super) struct ServeArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Target {
-    /// The store: redb:DIR
+    /// The store: redb:DIR or fjall:DIR
     #[arg(value_parser = store_url)]
     pub(super) url: StoreUrl,
 

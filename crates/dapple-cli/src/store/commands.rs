@@ -4,10 +4,11 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use dapple::store::{Durability, Error, Expect, Read, Redb, Refusal, Store, TableOptions};
+use dapple::store::{Durability, Error, Expect, Read, Refusal, Store, TableOptions};
 use serde_json::json;
 
 use super::args::{Action, Survives, TableTarget, Target};
+use super::engine::FileEngine;
 use super::error::CommandError;
 use super::text::escape;
 use super::{TextTable, bulk, open};
@@ -72,7 +73,7 @@ async fn existing(table: &TableTarget) -> Result<TextTable, CommandError> {
     Ok(open(&table.store, false).await?.ordered_table(&table.table).await?)
 }
 
-async fn made_if_missing(store: &Store<Redb>, name: &str) -> Result<TextTable, CommandError> {
+async fn made_if_missing(store: &Store<FileEngine>, name: &str) -> Result<TextTable, CommandError> {
     match store.ordered_table(name).await {
         Err(Error::NotApplied(Refusal::NoSuchTable(_))) => {}
         opened => return Ok(opened?),

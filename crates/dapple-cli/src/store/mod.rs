@@ -5,19 +5,21 @@
 mod args;
 mod bulk;
 mod commands;
+mod engine;
 mod error;
 mod server;
 mod text;
 mod url;
 
 use bytes::Bytes;
-use dapple::store::{OrderedTable, Redb, Store, StoreOptions};
+use dapple::store::{OrderedTable, Store, StoreOptions};
 
 pub(crate) use args::Args;
 use args::Target;
+use engine::FileEngine;
 use error::CommandError;
 
-type TextTable = OrderedTable<Bytes, Bytes, Redb>;
+type TextTable = OrderedTable<Bytes, Bytes, FileEngine>;
 
 /// Runs one command.
 ///
@@ -38,12 +40,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
 }
 
 /// Opens the store of a command; one that reads does not make a store that is not there.
-async fn open(target: &Target, may_create: bool) -> Result<Store<Redb>, CommandError> {
+async fn open(target: &Target, may_create: bool) -> Result<Store<FileEngine>, CommandError> {
     let url = &target.url;
-    if !may_create && !url.directory.join("catalog.redb").exists() {
+    if !may_create && !url.kind.is_in(&url.directory) {
         return Err(CommandError::NoStore(url.directory.clone()));
     }
     let mut options = StoreOptions::default();
     options.partitions = target.partitions.unwrap_or(0);
-    Ok(Store::open(Redb::new(&url.directory), options).await?)
+    Ok(Store::open(url.kind.engine(&url.directory), options).await?)
 }

@@ -24,20 +24,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple::Colored;
 use dapple::net::TcpStream;
-use dapple::store::{Error, Redb, Refusal, Store, TableOptions};
+use dapple::store::{Error, Refusal, Store, TableOptions};
 use dapple::task::{First, race};
 use dapple::time::sleep;
 use dapple_serve::host::{Admission, PerAddress, Sessions, Stage, StopSignals, Wanted, listen, serve_sessions};
 use tracing::warn;
 
 use super::args::ServeArgs;
+use super::engine::FileEngine;
 use super::error::CommandError;
 use super::open;
 use plan::{Database, Value};
 
 /// All that connections share.
 pub(super) struct Service {
-    store: Store<Redb>,
+    store: Store<FileEngine>,
     databases: [OnceLock<Database>; DATABASES as usize],
     password: Option<String>,
     port: u16,

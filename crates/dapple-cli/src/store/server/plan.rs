@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use dapple::store::{Batch, Change, Entry, Error, OrderedTable, Redb, Store};
+use dapple::store::{Batch, Change, Entry, Error, OrderedTable, Store};
 use serde::{Deserialize, Serialize};
 
+use super::super::engine::FileEngine;
 use super::commands::Answer;
 use super::reply::{OK, Reply};
 
 /// A database of the protocol: a table whose values have the protocol's types.
-pub(super) type Database = OrderedTable<Bytes, Value, Redb>;
+pub(super) type Database = OrderedTable<Bytes, Value, FileEngine>;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Value {
@@ -140,7 +141,7 @@ impl Plan {
     }
 
     /// Runs it alone; several writes are one batch.
-    pub(super) async fn run(mut self, store: &Store<Redb>, database: &Database) -> Answer {
+    pub(super) async fn run(mut self, store: &Store<FileEngine>, database: &Database) -> Answer {
         if self.steps.iter().all(|step| step.is_read) {
             let mut replies = Vec::with_capacity(self.steps.len());
             for step in self.steps {
@@ -161,7 +162,7 @@ impl Plan {
     }
 
     /// Adds the steps to a batch.
-    pub(super) fn add_to(self, batch: &mut Batch<Redb>, database: &Database) -> Result<Planned, Error> {
+    pub(super) fn add_to(self, batch: &mut Batch<FileEngine>, database: &Database) -> Result<Planned, Error> {
         let mut slots = Vec::with_capacity(self.steps.len());
         for step in self.steps {
             let slot = Slot::default();
