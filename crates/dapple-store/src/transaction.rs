@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use dapple_io::time::Instant;
+use futures_util::future::join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -230,6 +231,25 @@ impl<E: Transactions> Batch<E> {
         if self.bytes > len_max {
             return Err(Refusal::TooLong { part: "batch", len: self.bytes, len_max }.into());
         }
+        let partitions = self.partitions();
+        if let [partition] = &partitions[..] {
+            let parts = self.writes.into_iter().map(|(_, write)| write).collect();
+            let reply = partition.write(group(Action::All(parts)), deadline).await?;
+            return Ok(reply
+                .parts
+                .into_iter()
+                .map(|part| part.map(|reply| reply.version))
+                .collect::<Result<_, _>>()?);
+        }
+        let place = |of: &PartitionHandle<_>| partitions.iter().position(|known| known.index() == of.index());
+        let writes: Vec<(usize, Write)> =
+            self.writes.into_iter().filter_map(|(partition, write)| Some((place(&partition)?, write))).collect();
+        let replies = commit_all(partitions, writes, deadline).await?;
+        Ok(replies.into_iter().map(|reply| reply.version).collect())
+    }
+
+    /// The partitions of its writes, each once, in the order of their indices.
+    fn partitions(&self) -> Vec<PartitionHandle<E::Partition>> {
         let mut partitions: Vec<PartitionHandle<E::Partition>> = Vec::new();
         for (partition, _) in &self.writes {
             if !partitions.iter().any(|known| known.index() == partition.index()) {
@@ -237,17 +257,55 @@ impl<E: Transactions> Batch<E> {
             }
         }
         partitions.sort_by_key(PartitionHandle::index);
-        let replies = if let [partition] = &partitions[..] {
-            let parts = self.writes.into_iter().map(|(_, write)| write).collect();
-            let write = Write { table: TableInfo::own(), key: Bytes::new(), action: Action::All(parts) };
-            partition.write(write, deadline).await?.parts
-        } else {
-            let place = |of: &PartitionHandle<_>| partitions.iter().position(|known| known.index() == of.index());
-            let writes: Vec<(usize, Write)> =
-                self.writes.into_iter().filter_map(|(partition, write)| Some((place(&partition)?, write))).collect();
-            commit_all(partitions, writes, deadline).await?
-        };
-        Ok(replies.into_iter().map(|reply| reply.version).collect())
+        partitions
+    }
+
+    /// Applies each write by itself, and returns the version or error of each: cheaper than so many single writes, and no
+    /// more than these. Writes of one key keep their order; others may be seen in any.
+    ///
+    /// ```
+    /// use dapple_store::{Expect, Memory, Store, StoreOptions, Table, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let table: Table<u32, u32, _> = store.create("t", TableOptions::default()).await?;
+    /// let mut batch = store.batch();
+    /// for key in 0..1000 {
+    ///     batch.put(&table, &key, &0)?;
+    /// }
+    /// batch.check(&table, &1, Expect::Absent)?;
+    /// let results = batch.commit_each().await;
+    /// assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1000);
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn commit_each(self) -> Vec<Result<Version, Error>> {
+        let deadline = self.store.inner().deadline();
+        let partitions = self.partitions();
+        let len = self.writes.len();
+        let mut parts: Vec<(Vec<usize>, Vec<Write>)> = partitions.iter().map(|_| Default::default()).collect();
+        for (at, (partition, write)) in self.writes.into_iter().enumerate() {
+            if let Some(place) = partitions.iter().position(|known| known.index() == partition.index()) {
+                parts[place].0.push(at);
+                parts[place].1.push(write);
+            }
+        }
+        let writes = partitions.iter().zip(parts).map(|(partition, (places, writes))| async move {
+            (places, partition.write(group(Action::Each(writes)), deadline).await)
+        });
+        let mut results = vec![Ok(Version(0)); len];
+        for (places, reply) in join_all(writes).await {
+            match reply {
+                Ok(reply) => {
+                    for (at, part) in places.into_iter().zip(reply.parts) {
+                        results[at] = part.map(|reply| reply.version).map_err(Error::from);
+                    }
+                }
+                Err(error) => places.into_iter().for_each(|at| results[at] = Err(error.clone())),
+            }
+        }
+        results
     }
 
     fn add<K: Key, V: Value>(&mut self, table: &Table<K, V, E>, key: &K, action: Action) -> Result<(), Error> {
@@ -328,6 +386,11 @@ impl<E: Transactions> Work<E> {
         self.batch.writes = writes;
         self.batch.commit_until(deadline).await.map(drop)
     }
+}
+
+/// A write that stands for several.
+fn group(action: Action) -> Write {
+    Write { table: TableInfo::own(), key: Bytes::new(), action }
 }
 
 /// A type of keys.

@@ -36,6 +36,8 @@ pub(crate) enum Action {
     Modify(Mutex<Option<Modification>>),
     /// All of these or none; table and key of the write around them do not count.
     All(Vec<Write>),
+    /// Each of these by itself: as so many writes, but with one place in the queue and one answer.
+    Each(Vec<Write>),
     /// Changes nothing, if `expect` holds.
     Check {
         expect: Expect<Bytes>,
@@ -63,8 +65,8 @@ pub(crate) struct Reply {
     pub(crate) version: Version,
     /// The number after an increment.
     pub(crate) number: i64,
-    /// The answers to the parts of [`Action::All`].
-    pub(crate) parts: Vec<Reply>,
+    /// The answers to the parts of [`Action::All`] and [`Action::Each`].
+    pub(crate) parts: Vec<Result<Reply, Refusal>>,
 }
 
 impl Reply {
@@ -96,7 +98,7 @@ impl Write {
     pub(crate) fn len(&self) -> usize {
         let value = match &self.action {
             Action::Put { value, .. } => value.len(),
-            Action::All(writes) => writes.iter().map(Write::len).sum(),
+            Action::All(writes) | Action::Each(writes) => writes.iter().map(Write::len).sum(),
             _ => 0,
         };
         self.key.len() + value
@@ -143,6 +145,10 @@ impl<'a, P: Partition> Batch<'a, P> {
         match &write.action {
             Action::Nothing => return Ok(Reply::new(None, self.version)),
             Action::All(writes) => return self.apply_all(writes),
+            Action::Each(writes) => {
+                let parts = writes.iter().map(|write| self.apply(write)).collect();
+                return Ok(Reply { parts, ..Reply::new(None, self.version) });
+            }
             Action::Drop => {
                 self.changes.retain(|(of, _), _| *of != table);
                 self.known.retain(|(of, _), _| *of != table);
@@ -182,7 +188,7 @@ impl<'a, P: Partition> Batch<'a, P> {
                 Next::Remove => (None, 0),
                 Next::Put { value, expires_ms } => (Some((value, expires_ms)), 0),
             },
-            Action::All(_) | Action::Drop | Action::Nothing => unreachable!("answered above"),
+            Action::All(_) | Action::Each(_) | Action::Drop | Action::Nothing => unreachable!("answered above"),
         };
         self.version += 1;
         let record = next.map(|(value, expires_ms)| Record { version: self.version, expires_ms, value });
@@ -198,7 +204,7 @@ impl<'a, P: Partition> Batch<'a, P> {
             places.map(|place| (self.known.get(&place).cloned(), self.changes.get(&place).cloned(), place)).collect();
         let parts: Result<Vec<Reply>, Refusal> = writes.iter().map(|write| self.apply(write)).collect();
         match parts {
-            Ok(parts) => Ok(Reply { parts, ..Reply::new(None, self.version) }),
+            Ok(parts) => Ok(Reply { parts: parts.into_iter().map(Ok).collect(), ..Reply::new(None, self.version) }),
             Err(refusal) => {
                 for (known, changed, place) in before {
                     match known {

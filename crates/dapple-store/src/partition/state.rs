@@ -237,7 +237,9 @@ impl State {
             match write.action {
                 Action::Nothing => {}
                 Action::Drop => self.cache.drop_table(table),
-                Action::All(ref parts) => parts.iter().for_each(|part| self.touch(part, &mut taken.known)),
+                Action::All(ref parts) | Action::Each(ref parts) => {
+                    parts.iter().for_each(|part| self.touch(part, &mut taken.known))
+                }
                 _ => self.touch(&write, &mut taken.known),
             }
             self.in_flight.insert(number);
@@ -267,7 +269,7 @@ impl State {
         self.batches += 1;
         for write in writes {
             let one = std::slice::from_ref(write);
-            let parts = if let Action::All(parts) = &write.action { parts } else { one };
+            let parts = if let Action::All(parts) | Action::Each(parts) = &write.action { parts } else { one };
             for part in parts {
                 self.touched[slot(part.table.id, &part.key)] = self.batches;
             }

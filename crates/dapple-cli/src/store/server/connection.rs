@@ -7,7 +7,6 @@ use dapple::net::TcpStream;
 use dapple::task::{First, race};
 use dapple::time::timeout;
 use dapple_serve::host::Stage;
-use futures_util::future::join_all;
 
 use super::Service;
 use super::plan::Plan;
@@ -95,8 +94,7 @@ async fn run_group(context: Context<'_>, is_resp3: bool, group: &mut Vec<Plan>, 
             return;
         }
     };
-    let answers = group.drain(..).map(|plan| plan.run(&context.service.store, database));
-    for answer in join_all(answers).await {
+    for answer in Plan::run_each(group.drain(..), &context.service.store, database).await {
         answer.unwrap_or_else(|reply| reply).encode(replies, is_resp3);
     }
 }

@@ -161,6 +161,23 @@ impl Plan {
         planned.reply()
     }
 
+    /// Runs plans of one write each, at the same time.
+    pub(super) async fn run_each(
+        plans: impl Iterator<Item = Plan>,
+        store: &Store<FileEngine>,
+        database: &Database,
+    ) -> Vec<Answer> {
+        let mut batch = store.batch();
+        let planned: Vec<_> = plans.map(|plan| plan.add_to(&mut batch, database)).collect();
+        let mut results = batch.commit_each().await.into_iter();
+        let reply = |planned: Result<Planned, Error>| {
+            let planned = planned?;
+            results.next().transpose()?;
+            planned.reply()
+        };
+        planned.into_iter().map(reply).collect()
+    }
+
     /// Adds the steps to a batch.
     pub(super) fn add_to(self, batch: &mut Batch<FileEngine>, database: &Database) -> Result<Planned, Error> {
         let mut slots = Vec::with_capacity(self.steps.len());
