@@ -25,6 +25,7 @@ mod settings;
 mod signserver;
 mod soak;
 mod stats;
+mod store;
 mod threads;
 mod usage;
 mod web;
@@ -71,6 +72,11 @@ enum Command {
     Threads(threads::Args),
     /// The I/O core's own figures: packets, round trips, cached and uncached reads
     Io(io::Args),
+    /// Tables on disk, beside their engines without Dapple around them
+    Store(store::Args),
+    /// One run of `store`, in a process of its own
+    #[command(hide = true)]
+    StoreTrial(store::TrialArgs),
     /// One run of `colors`, in a process of its own
     #[command(hide = true)]
     ColorsTrial(colors::TrialArgs),
@@ -141,6 +147,8 @@ fn main() -> ExitCode {
         Command::Threads(args) => threads::run(&args),
         Command::ThreadsTrial(args) => threads::run_trial(&args),
         Command::Io(args) => io::run(&args),
+        Command::Store(args) => store::run(&args),
+        Command::StoreTrial(args) => store::run_trial(&args),
         Command::IoTrial(args) => io::run_trial(&args),
         Command::SpectrumClient(args) => threads::run_client(&args),
         Command::Soak(args) => soak::run(&args),

@@ -1,0 +1,384 @@
+//! `bench store`: tables on disk, beside the same engine without Dapple around it.
+
+use crate::machine::{end_with_parent, own_command, own_cpu, run_apart};
+use crate::output::{Output, Report};
+use crate::stats::{Table, median, paired};
+use crate::words::{check_secs, checked, name, verdict};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use clap::ValueEnum;
+use dapple::store::engine::{Change, Engine, Partition, Place, TableId, Transactions};
+use dapple::store::{Durability, Fjall, Redb, Store, StoreOptions, TableOptions};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Arguments of `bench store`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    output: Output,
+    /// Who keeps the data (default: all)
+    #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
+    peer: Vec<Peer>,
+    /// What is done (default: all)
+    #[arg(long, value_delimiter = ',', value_name = "ROW,...")]
+    row: Vec<Row>,
+    /// Numbers of callers that each wait for an answer; without Dapple: the writes of one commit
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,16,100", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    callers: Vec<u16>,
+    /// Numbers of workers of Dapple
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Vec<u16>,
+    /// Repetitions; the peers take turns within each
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Seconds measured per run
+    #[arg(long, default_value_t = 2.0)]
+    secs: f64,
+    /// The directory for the files, on the disk to be measured; one in memory has no syncs to wait for
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
+/// Who keeps the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Peer {
+    /// A table of Dapple on redb
+    Redb,
+    /// A table of Dapple on fjall
+    Fjall,
+    /// redb on one thread: gets one by one, puts in commits of as many as there are callers
+    RawRedb,
+    /// redb, each put in a commit of its own
+    RawRedbSingle,
+    /// fjall on one thread, in such commits
+    RawFjall,
+}
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Row {
+    /// Random keys that are there, in memory
+    Get,
+    /// Random keys get new values, each durable before it is answered
+    Put,
+    /// The same, and the old value comes back decoded
+    Swap,
+}
+
+/// Arguments of the hidden `store-trial` command.
+#[derive(clap::Args)]
+pub(crate) struct TrialArgs {
+    #[arg(long)]
+    peer: Peer,
+    #[arg(long)]
+    row: Row,
+    #[arg(long)]
+    callers: usize,
+    #[arg(long)]
+    workers: usize,
+    #[arg(long)]
+    run: usize,
+    #[arg(long)]
+    secs: f64,
+    #[arg(long)]
+    dir: PathBuf,
+}
+
+/// What one run measured: one line of JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Measured {
+    peer: Peer,
+    row: Row,
+    /// Callers, or writes of one commit.
+    callers: usize,
+    /// Workers; 0 for one plain thread.
+    workers: usize,
+    /// Number of the repetition, from 0.
+    run: usize,
+    /// Operations a second.
+    ops_per_s: f64,
+    /// User and system time of the process, microseconds an operation.
+    cpu_us_per_op: f64,
+    /// Whether the data was right afterwards.
+    checked: bool,
+    /// What the check found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+const KEYS: u64 = 10_000;
+const VALUE_LEN: usize = 100;
+const TABLE: TableId = TableId(100);
+
+/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    check_secs(args.secs, 3_600.0)?;
+    let about = args.output.begin();
+    let all = args.output.repeat(
+        args.runs,
+        |run| trials(args, run),
+        |trial| (format!("{}/{}", name(trial.row), trial.callers), format!("{}/{}w", name(trial.peer), trial.workers)),
+        |trial| apart(trial).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
+    )?;
+    args.output.end(&about, &report(&all, args));
+    verdict(&all, |run| {
+        let problem = run.problem.as_ref()?;
+        let what = format!("{} {}/{} workers={}", name(run.peer), name(run.row), run.callers, run.workers);
+        Some(format!("{what} run={}: {problem}", run.run))
+    })
+}
+
+fn trials(args: &Args, run: usize) -> Vec<TrialArgs> {
+    let mut peers: Vec<Peer> = Peer::value_variants().to_vec();
+    peers.retain(|peer| args.peer.is_empty() || args.peer.contains(peer));
+    let first = run % peers.len();
+    peers.rotate_left(first);
+    let rows = Row::value_variants().iter().filter(|row| args.row.is_empty() || args.row.contains(row));
+    let mut trials = Vec::new();
+    for &row in rows {
+        for &callers in &args.callers {
+            for &peer in &peers {
+                let of_row = match peer {
+                    Peer::Redb | Peer::Fjall => true,
+                    Peer::RawRedb | Peer::RawFjall => row == Row::Put || row == Row::Get && callers == args.callers[0],
+                    Peer::RawRedbSingle => row == Row::Put && callers == args.callers[0],
+                };
+                let plain = [0];
+                let workers = if peer.is_raw() { &plain[..] } else { &args.workers };
+                for &workers in workers.iter().filter(|_| of_row) {
+                    let (callers, workers) = (usize::from(callers), usize::from(workers));
+                    let dir = args.dir.clone();
+                    trials.push(TrialArgs { peer, row, callers, workers, run, secs: args.secs, dir });
+                }
+            }
+        }
+    }
+    trials
+}
+
+impl Peer {
+    fn is_raw(self) -> bool {
+        matches!(self, Peer::RawRedb | Peer::RawRedbSingle | Peer::RawFjall)
+    }
+}
+
+fn apart(args: &TrialArgs) -> Result<Measured> {
+    let mut command = own_command("store-trial")?;
+    command.args(["--peer", &name(args.peer), "--row", &name(args.row), "--callers", &args.callers.to_string()]);
+    command.args(["--workers", &args.workers.to_string(), "--run", &args.run.to_string()]);
+    command.args(["--secs", &args.secs.to_string(), "--dir"]).arg(&args.dir);
+    run_apart(command, Duration::from_secs_f64(args.secs + 60.0))
+}
+
+fn failed(args: &TrialArgs, problem: String) -> Measured {
+    let TrialArgs { peer, row, callers, workers, run, .. } = *args;
+    Measured {
+        peer,
+        row,
+        callers,
+        workers,
+        run,
+        ops_per_s: 0.0,
+        cpu_us_per_op: 0.0,
+        checked: false,
+        problem: Some(problem),
+    }
+}
+
+/// Runs one trial and prints its line.
+pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
+    end_with_parent()?;
+    let directory = tempfile::tempdir_in(&args.dir).context("no directory for the files")?;
+    let path = directory.path();
+    let (ops, cpu, secs) = match args.peer {
+        Peer::Redb => layered(args, Redb::new(path))?,
+        Peer::Fjall => layered(args, Fjall::new(path))?,
+        Peer::RawRedb => raw(args, &Redb::new(path), args.callers)?,
+        Peer::RawRedbSingle => raw(args, &Redb::new(path), 1)?,
+        Peer::RawFjall => raw(args, &Fjall::new(path), args.callers)?,
+    };
+    ensure!(ops > 0, "nothing was done");
+    let measured = Measured {
+        ops_per_s: ops as f64 / secs,
+        cpu_us_per_op: cpu.as_secs_f64() * 1e6 / ops as f64,
+        checked: true,
+        problem: None,
+        ..failed(args, String::new())
+    };
+    println!("{}", serde_json::to_string(&measured)?);
+    Ok(())
+}
+
+/// The operations of a run, the processor time that they took, and the seconds.
+type Ran = (u64, Duration, f64);
+
+/// The value of a key after so many writes of it.
+fn value(key: u64, writes: u64) -> Bytes {
+    let mut value = vec![0; VALUE_LEN];
+    value[..8].copy_from_slice(&key.to_le_bytes());
+    value[8..16].copy_from_slice(&writes.to_le_bytes());
+    value.into()
+}
+
+/// Runs a table of Dapple. Each caller has keys of its own, so that it knows their values.
+fn layered<E: Transactions>(args: &TrialArgs, engine: E) -> Result<Ran> {
+    let runtime = dapple::builder().workers(args.workers).build()?;
+    let (row, callers, secs) = (args.row, args.callers as u64, args.secs);
+    runtime.block_on(async move {
+        let store = Store::open(engine, StoreOptions::default()).await?;
+        let table = store.create::<u64, Bytes>("t", TableOptions::default()).await?;
+        let keys: Vec<u64> = (0..KEYS).collect();
+        for keys in keys.chunks(1000) {
+            let mut batch = store.batch();
+            keys.iter().try_for_each(|&key| batch.put(&table, &key, &value(key, 0)))?;
+            batch.commit().await?;
+        }
+        let (stop, ops) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let tasks: Vec<_> = (0..callers)
+            .map(|caller| {
+                let (table, stop, ops) = (table.clone(), stop.clone(), ops.clone());
+                dapple::Color::new().spawn(async move {
+                    let own = KEYS / callers;
+                    let mut writes = vec![0_u64; own as usize];
+                    let mut random = caller + 1;
+                    while !stop.load(Relaxed) {
+                        let at = next(&mut random) % own;
+                        let key = at * callers + caller;
+                        match row {
+                            Row::Get => ensure!(table.get(&key).await? == Some(value(key, 0)), "key {key} differs"),
+                            Row::Put | Row::Swap => {
+                                let known = &mut writes[at as usize];
+                                let written = table.put(&key, &value(key, *known + 1)).await?;
+                                if row == Row::Swap {
+                                    let old = written.previous.map(|old| old.value);
+                                    ensure!(old == Some(value(key, *known)), "the old value of {key} differs");
+                                }
+                                *known += 1;
+                            }
+                        }
+                        ops.fetch_add(1, Relaxed);
+                    }
+                    for (at, writes) in writes.into_iter().enumerate() {
+                        let key = at as u64 * callers + caller;
+                        ensure!(table.get(&key).await? == Some(value(key, writes)), "key {key} differs at the end");
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let (ops_before, cpu, begin) = (ops.load(Relaxed), own_cpu(), Instant::now());
+        dapple::time::sleep(Duration::from_secs_f64(secs)).await;
+        let ran = (ops.load(Relaxed) - ops_before, own_cpu() - cpu, begin.elapsed().as_secs_f64());
+        stop.store(true, Relaxed);
+        for task in tasks {
+            task.await.context("a caller panicked")??;
+        }
+        Ok(ran)
+    })
+}
+
+/// Runs an engine on this thread, with commits of so many writes.
+fn raw<E: Engine>(args: &TrialArgs, engine: &E, commit_len: usize) -> Result<Ran> {
+    let partition = engine.open(Place::Partition { durability: Durability::Synced, index: 0 })?;
+    let put = |key: u64, writes: u64| Change::Put(TABLE, key.to_be_bytes().to_vec(), value(key, writes).to_vec());
+    let all: Vec<Change> = (0..KEYS).map(|key| put(key, 0)).collect();
+    partition.commit(&all)?;
+    let (mut writes, mut random, mut ops) = (vec![0_u64; KEYS as usize], 1, 0);
+    let (cpu, begin) = (own_cpu(), Instant::now());
+    while begin.elapsed().as_secs_f64() < args.secs {
+        if args.row == Row::Get {
+            let key = next(&mut random) % KEYS;
+            let found = partition.get(TABLE, &key.to_be_bytes())?;
+            ensure!(found.as_deref() == Some(&value(key, 0)[..]), "key {key} differs");
+            ops += 1;
+            continue;
+        }
+        let mut changes = Vec::with_capacity(commit_len);
+        for _ in 0..commit_len {
+            let key = next(&mut random) % KEYS;
+            writes[key as usize] += 1;
+            changes.push(put(key, writes[key as usize]));
+        }
+        partition.commit(&changes)?;
+        ops += commit_len as u64;
+    }
+    let ran = (ops, own_cpu() - cpu, begin.elapsed().as_secs_f64());
+    for (key, writes) in writes.into_iter().enumerate() {
+        let found = partition.get(TABLE, &(key as u64).to_be_bytes())?;
+        ensure!(found.as_deref() == Some(&value(key as u64, writes)[..]), "key {key} differs at the end");
+    }
+    Ok(ran)
+}
+
+/// A generator of numbers without pattern (xorshift).
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 11
+}
+
+fn report(all: &[Measured], args: &Args) -> Report {
+    let mut table = Table::new(&["row", "peer", "workers", "ops/s", "over raw", "CPU us/op", "over raw", "checked"]);
+    for trial in trials(args, 0) {
+        let runs = |peer: Peer, callers: usize, workers: usize| -> Vec<&Measured> {
+            let is_it = move |run: &&Measured| {
+                (run.peer, run.row, run.callers, run.workers) == (peer, trial.row, callers, workers)
+            };
+            all.iter().filter(is_it).collect()
+        };
+        let own = runs(trial.peer, trial.callers, trial.workers);
+        let raw = match trial.peer {
+            Peer::Redb | Peer::RawRedbSingle => Some(Peer::RawRedb),
+            Peer::Fjall => Some(Peer::RawFjall),
+            Peer::RawRedb | Peer::RawFjall => None,
+        };
+        // Gets without Dapple are the same for any number of callers.
+        let callers = if trial.row == Row::Get { usize::from(args.callers[0]) } else { trial.callers };
+        let base = raw.map(|peer| runs(peer, callers, 0)).unwrap_or_default();
+        let over = |figure: fn(&Measured) -> f64| {
+            paired(&own, &base, |run| run.run, figure).map_or(String::new(), |ratio| format!("{ratio:.2}"))
+        };
+        let of = |figure: fn(&Measured) -> f64| median(&own.iter().map(|run| figure(run)).collect::<Vec<_>>());
+        table.row(vec![
+            format!("{}, {}", name(trial.row), trial.callers),
+            name(trial.peer),
+            trial.workers.to_string(),
+            format!("{:.0}", of(|run| run.ops_per_s)),
+            over(|run| run.ops_per_s),
+            format!("{:.2}", of(|run| run.cpu_us_per_op)),
+            over(|run| run.cpu_us_per_op),
+            checked(own.iter().map(|run| run.checked)),
+        ]);
+    }
+    Report {
+        runs: format!("{} of {} s each, the peers by turns", args.runs, args.secs),
+        tables: vec![(format!("{KEYS} keys with values of {VALUE_LEN} bytes, each write durable"), table)],
+        legend: "row: what is done, and by how many callers (raw: writes of one commit); workers 0: one plain thread; over \
+                 raw: median of the ratios to the same engine without Dapple, of the same repetition",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_peer_does_each_row_and_checks_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        for row in [Row::Get, Row::Put, Row::Swap] {
+            let trial = |peer| TrialArgs { peer, row, callers: 4, workers: 2, run: 0, secs: 0.05, dir: dir.to_owned() };
+            assert!(layered(&trial(Peer::Redb), Redb::new(dir.join(format!("{row:?}")))).unwrap().0 > 0);
+            if row != Row::Swap {
+                assert!(raw(&trial(Peer::RawFjall), &Fjall::new(dir.join(format!("raw{row:?}"))), 4).unwrap().0 > 0);
+            }
+        }
+    }
+}
