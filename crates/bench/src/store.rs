@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Numbers of workers of Dapple
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
+    /// Partitions of Dapple's tables [default: one per core]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    partitions: u32,
     /// Repetitions; the peers take turns within each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -82,6 +85,8 @@ pub(crate) struct TrialArgs {
     callers: usize,
     #[arg(long)]
     workers: usize,
+    #[arg(long)]
+    partitions: u32,
     #[arg(long)]
     run: usize,
     #[arg(long)]
@@ -153,8 +158,8 @@ fn trials(args: &Args, run: usize) -> Vec<TrialArgs> {
                 let workers = if peer.is_raw() { &plain[..] } else { &args.workers };
                 for &workers in workers.iter().filter(|_| of_row) {
                     let (callers, workers) = (usize::from(callers), usize::from(workers));
-                    let dir = args.dir.clone();
-                    trials.push(TrialArgs { peer, row, callers, workers, run, secs: args.secs, dir });
+                    let (partitions, dir) = (args.partitions, args.dir.clone());
+                    trials.push(TrialArgs { peer, row, callers, workers, partitions, run, secs: args.secs, dir });
                 }
             }
         }
@@ -172,6 +177,7 @@ fn apart(args: &TrialArgs) -> Result<Measured> {
     let mut command = own_command("store-trial")?;
     command.args(["--peer", &name(args.peer), "--row", &name(args.row), "--callers", &args.callers.to_string()]);
     command.args(["--workers", &args.workers.to_string(), "--run", &args.run.to_string()]);
+    command.args(["--partitions", &args.partitions.to_string()]);
     command.args(["--secs", &args.secs.to_string(), "--dir"]).arg(&args.dir);
     run_apart(command, Duration::from_secs_f64(args.secs + 60.0))
 }
@@ -230,8 +236,10 @@ fn value(key: u64, writes: u64) -> Bytes {
 fn layered<E: Transactions>(args: &TrialArgs, engine: E) -> Result<Ran> {
     let runtime = dapple::builder().workers(args.workers).build()?;
     let (row, callers, secs) = (args.row, args.callers as u64, args.secs);
+    let mut options = StoreOptions::default();
+    options.partitions = args.partitions;
     runtime.block_on(async move {
-        let store = Store::open(engine, StoreOptions::default()).await?;
+        let store = Store::open(engine, options).await?;
         let table = store.create::<u64, Bytes>("t", TableOptions::default()).await?;
         let keys: Vec<u64> = (0..KEYS).collect();
         for keys in keys.chunks(1000) {
@@ -374,7 +382,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
         for row in [Row::Get, Row::Put, Row::Swap] {
-            let trial = |peer| TrialArgs { peer, row, callers: 4, workers: 2, run: 0, secs: 0.05, dir: dir.to_owned() };
+            let (dir, secs) = (dir.to_owned(), 0.05);
+            let trial =
+                |peer| TrialArgs { peer, row, callers: 4, workers: 2, partitions: 2, run: 0, secs, dir: dir.clone() };
             assert!(layered(&trial(Peer::Redb), Redb::new(dir.join(format!("{row:?}")))).unwrap().0 > 0);
             if row != Row::Swap {
                 assert!(raw(&trial(Peer::RawFjall), &Fjall::new(dir.join(format!("raw{row:?}"))), 4).unwrap().0 > 0);

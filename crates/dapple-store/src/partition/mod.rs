@@ -157,7 +157,9 @@ impl<P: Partition> PartitionHandle<P> {
 
     /// Commits batch after batch until nothing is queued.
     async fn combine(self) {
-        while let Some(turn) = self.inner.state.with(|state| state.take_turn()).await {
+        loop {
+            self.gather().await;
+            let Some(turn) = self.inner.state.with(|state| state.take_turn()).await else { return };
             let Taken { writes, known, callers } = match turn {
                 Turn::Batch(taken) => taken,
                 Turn::Join { number, keys, end } => {
@@ -175,6 +177,20 @@ impl<P: Partition> PartitionHandle<P> {
             let outcome = result.unwrap_or_else(|error| self.failed(error, writes.len()));
             let index = self.inner.index;
             self.inner.state.with(|state| state.finish(index, callers, &writes, outcome)).await;
+        }
+    }
+
+    /// Lets the callers that were just answered queue their next writes, for as long as more of them do: without that, the
+    /// first one would get a commit of its own, and all others would wait for it.
+    async fn gather(&self) {
+        let mut len = 0;
+        for _ in 0..GATHER_TURNS {
+            dapple_sched::yield_now().await;
+            let now = self.inner.state.read(|state| state.queue_len()).await;
+            if now > 0 && now == len {
+                return;
+            }
+            len = now;
         }
     }
 
@@ -197,6 +213,9 @@ impl<P: Partition> PartitionHandle<P> {
         }
     }
 }
+
+/// The most turns of the scheduler for which a commit waits for more writes.
+const GATHER_TURNS: usize = 8;
 
 impl<P> Inner<P> {
     /// A panic in the engine stops the partition, so the progress that it may leave behind is never used.

@@ -163,6 +163,10 @@ impl State {
         Ok(())
     }
 
+    pub(super) fn queue_len(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Takes all that is queued before the next transaction, or that, or ends the combining.
     pub(super) fn take_turn(&mut self) -> Option<Turn> {
         // What was given up in the queue leaves nothing to do.
