@@ -245,6 +245,9 @@ mod io_page {}
 #[cfg(all(doctest, feature = "remote"))]
 #[doc = include_str!("../../../docs/remote.md")]
 mod remote_page {}
+#[cfg(all(doctest, feature = "store"))]
+#[doc = include_str!("../../../docs/store.md")]
+mod store_page {}
 #[cfg(all(doctest, feature = "serve"))]
 #[doc = include_str!("../../../docs/serving.md")]
 mod serving_page {}
