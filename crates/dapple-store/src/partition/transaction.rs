@@ -108,7 +108,8 @@ fn run<P: Partition>(
         }
     }
     let mut result = Ok(replies);
-    let mut ends: Vec<Joined> = unchanged();
+    // Those that were only looked at have the outcome of all.
+    let mut ends: Vec<Joined> = inners.iter().map(|_| Joined::Changed(Records::new())).collect();
     ends[first] = Joined::Changed(batches[first].changed());
     for at in changing {
         ends[at] = match batches[at].commit(&mut progress[at], &[]) {

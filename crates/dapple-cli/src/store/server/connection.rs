@@ -1,5 +1,6 @@
 //! One connection: requests in, replies out, in order.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -11,7 +12,7 @@ use dapple_serve::host::Stage;
 use super::Service;
 use super::plan::Plan;
 use super::reply::Reply;
-use super::request::{self, Malformed};
+use super::request::{Malformed, Requests};
 use super::session::{Context, Session};
 
 /// Replies that wait to be sent are sent before they take more than this.
@@ -23,10 +24,15 @@ const WRITE_LIMIT: Duration = Duration::from_secs(60);
 pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &Stage) {
     let (read, write) = stream.into_split();
     let mut session = Session::new(service);
-    let (mut buf, mut replies) = (BytesMut::new(), Vec::new());
+    let (mut requests, mut buf, mut replies) = (Requests::default(), BytesMut::new(), Vec::new());
+    let mut held = Held { service, bytes: 0 };
     let mut chunk = vec![0; CHUNK_LEN];
     loop {
-        answer(&mut session, &mut buf, &mut replies).await;
+        answer(&mut session, &mut requests, &mut buf, &mut replies).await;
+        if !held.set(buf.len()) {
+            Reply::Error(NO_MEMORY.to_owned()).encode(&mut replies, session.is_resp3);
+            session.is_over = true;
+        }
         let was_full = replies.len() >= REPLIES_LEN_MAX;
         if !replies.is_empty() {
             if !matches!(timeout(WRITE_LIMIT, write.write_all(&replies)).await, Ok(Ok(()))) {
@@ -48,12 +54,39 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &Stage) {
     }
 }
 
+/// The bytes of an unfinished request that count against the limit of all connections.
+struct Held<'a> {
+    service: &'a Service,
+    bytes: usize,
+}
+
+impl Held<'_> {
+    /// Counts so many bytes from now on; `false` if all connections together have too many.
+    fn set(&mut self, len: usize) -> bool {
+        // Small requests are bounded by the number of connections.
+        let bytes = if len > CHUNK_LEN { len } else { 0 };
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        // Relaxed: a sum, nothing else depends on it.
+        self.service.unfinished_bytes.fetch_sub(before, Ordering::Relaxed);
+        self.service.unfinished_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= UNFINISHED_BYTES_MAX || bytes == 0
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+const UNFINISHED_BYTES_MAX: usize = 256 << 20;
+const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
 /// Answers the requests that have come as a whole. Writes of different keys that stand together run at the same time, so
 /// that they share commits; all others run alone.
-async fn answer(session: &mut Session<'_>, buf: &mut BytesMut, replies: &mut Vec<u8>) {
+async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut BytesMut, replies: &mut Vec<u8>) {
     let mut group: Vec<Plan> = Vec::new();
     while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {
-        match request::take(buf) {
+        match requests.take(buf) {
             Ok(Some(words)) if words.is_empty() => {}
             Ok(Some(words)) => match session.single_write(&words) {
                 Some(plan) => {

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub(super) struct Service {
     port: u16,
     admission: Arc<Admission>,
     next_client: AtomicU64,
+    /// Of requests that have not come as a whole, in all connections.
+    unfinished_bytes: AtomicUsize,
     scans: Colored<Scans>,
 }
 
@@ -79,6 +81,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
         port: addr.port(),
         admission: admission.clone(),
         next_client: AtomicU64::new(1),
+        unfinished_bytes: AtomicUsize::new(0),
         scans: Colored::new(Scans::default()),
     });
     // A closed stdout is no reason not to serve.

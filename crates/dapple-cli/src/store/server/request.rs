@@ -2,6 +2,8 @@
 //!
 //! A library would decode frames of any depth; requests are flat lists, so that nothing here recurses.
 
+use std::ops::Range;
+
 use bytes::{Buf, Bytes, BytesMut};
 
 /// The most words of one request, and the most bytes of one word.
@@ -16,38 +18,57 @@ const LINE_LEN_MAX: usize = 64 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
-/// Takes the next request out of `buf`; `None` if it has not come as a whole. An empty request is to be ignored.
-pub(super) fn take(buf: &mut BytesMut) -> Result<Option<Vec<Bytes>>, Malformed> {
-    if buf.first() != Some(&b'*') {
-        return take_words(buf);
-    }
-    let mut at = 0;
-    let Some(count) = number(buf, &mut at, "Protocol error: invalid multibulk length")? else { return Ok(None) };
-    let count = usize::try_from(count).unwrap_or(0);
-    if count > WORDS_MAX {
-        return Err(Malformed("Protocol error: invalid multibulk length"));
-    }
-    let mut words = Vec::new();
-    for _ in 0..count {
-        match buf.get(at) {
-            None => return Ok(None),
-            Some(b'$') => {}
-            Some(_) => return Err(Malformed("Protocol error: expected '$'")),
+/// Reads requests out of a buffer. It remembers how far it came, so that a request in many pieces is read once.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// The words that are still missing, if the head of a request has come.
+    missing: Option<usize>,
+    words: Vec<Range<usize>>,
+    at: usize,
+}
+
+impl Requests {
+    /// Takes the next request out of `buf`; `None` if it has not come as a whole. An empty request is to be ignored.
+    pub(super) fn take(&mut self, buf: &mut BytesMut) -> Result<Option<Vec<Bytes>>, Malformed> {
+        let mut missing = match self.missing {
+            Some(missing) => missing,
+            None if buf.first() != Some(&b'*') => return take_words(buf),
+            None => {
+                let problem = "Protocol error: invalid multibulk length";
+                let Some(count) = number(buf, &mut self.at, problem)? else { return Ok(None) };
+                usize::try_from(count).unwrap_or(0)
+            }
+        };
+        if missing > WORDS_MAX {
+            return Err(Malformed("Protocol error: invalid multibulk length"));
         }
-        let Some(len) = number(buf, &mut at, "Protocol error: invalid bulk length")? else { return Ok(None) };
-        let len = usize::try_from(len).ok().filter(|len| *len <= WORD_LEN_MAX);
-        let len = len.ok_or(Malformed("Protocol error: invalid bulk length"))?;
-        if at + len + 2 > REQUEST_LEN_MAX {
-            return Err(Malformed("Protocol error: too big request"));
+        while missing > 0 {
+            self.missing = Some(missing);
+            let Some(word) = word(buf, self.at)? else { return Ok(None) };
+            self.at = word.end + 2;
+            self.words.push(word);
+            missing -= 1;
         }
-        if buf.len() < at + len + 2 {
-            return Ok(None);
-        }
-        words.push(at..at + len);
-        at += len + 2;
+        let whole = buf.split_to(self.at).freeze();
+        let words = std::mem::take(self).words;
+        Ok(Some(words.into_iter().map(|word| whole.slice(word)).collect()))
     }
-    let whole = buf.split_to(at).freeze();
-    Ok(Some(words.into_iter().map(|word| whole.slice(word)).collect()))
+}
+
+/// The place of the word that begins at `at`; `None` if it has not come as a whole.
+fn word(buf: &[u8], mut at: usize) -> Result<Option<Range<usize>>, Malformed> {
+    match buf.get(at) {
+        None => return Ok(None),
+        Some(b'$') => {}
+        Some(_) => return Err(Malformed("Protocol error: expected '$'")),
+    }
+    let Some(len) = number(buf, &mut at, "Protocol error: invalid bulk length")? else { return Ok(None) };
+    let len = usize::try_from(len).ok().filter(|len| *len <= WORD_LEN_MAX);
+    let len = len.ok_or(Malformed("Protocol error: invalid bulk length"))?;
+    if at + len + 2 > REQUEST_LEN_MAX {
+        return Err(Malformed("Protocol error: too big request"));
+    }
+    Ok((buf.len() >= at + len + 2).then_some(at..at + len))
 }
 
 /// The number behind the mark at `at`, which moves behind the line.
@@ -80,9 +101,9 @@ mod tests {
 
     fn all(text: &[u8]) -> Result<Vec<Vec<Bytes>>, Malformed> {
         let mut buf = BytesMut::from(text);
-        let mut requests = Vec::new();
+        let (mut reader, mut requests) = (Requests::default(), Vec::new());
         while !buf.is_empty() {
-            let Some(request) = take(&mut buf)? else { break };
+            let Some(request) = reader.take(&mut buf)? else { break };
             requests.push(request);
         }
         Ok(requests)
@@ -95,12 +116,12 @@ mod tests {
         assert_eq!(all(text).unwrap(), expected);
         for len in 0..text.len() {
             let mut buf = BytesMut::from(&text[..len]);
-            let mut requests = Vec::new();
-            while let Some(request) = if buf.is_empty() { None } else { take(&mut buf).unwrap() } {
+            let (mut reader, mut requests) = (Requests::default(), Vec::new());
+            while let Some(request) = if buf.is_empty() { None } else { reader.take(&mut buf).unwrap() } {
                 requests.push(request);
             }
             buf.extend_from_slice(&text[len..]);
-            while let Some(request) = if buf.is_empty() { None } else { take(&mut buf).unwrap() } {
+            while let Some(request) = if buf.is_empty() { None } else { reader.take(&mut buf).unwrap() } {
                 requests.push(request);
             }
             assert_eq!(requests, expected, "cut at {len}");

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -249,5 +250,33 @@ fn no_client_sees_half_of_an_mset() {
         assert_eq!(writer.join().unwrap(), "+OK ".repeat(200));
     });
     assert_eq!(server.ask("GET a\nGET b\nGET c"), "$3 199 $3 199 $3 199 ");
+    server.stop();
+}
+
+#[test]
+fn unfinished_requests_of_all_clients_together_have_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let part = vec![b'x'; 31 << 20];
+    let mut clients = Vec::new();
+    // More than 256 MiB in all; each alone is allowed.
+    for _ in 0..9 {
+        let mut stream = TcpStream::connect(&server.addr).unwrap();
+        stream.write_all(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", 32 << 20).as_bytes()).unwrap();
+        let sent = stream.write_all(&part);
+        clients.push((stream, sent));
+    }
+    let is_refused = |stream: &mut TcpStream, sent: &std::io::Result<()>| {
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut reply = [0; 4];
+        // A client that still writes may find the connection reset before it reads the words.
+        sent.is_err() || stream.read(&mut reply).is_ok_and(|len| reply[..len] == *b"-OOM")
+    };
+    let begin = Instant::now();
+    while !clients.iter_mut().any(|(stream, sent)| is_refused(stream, sent)) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody was refused");
+    }
+    drop(clients);
+    assert_eq!(server.ask("SET a 1\nGET a"), "+OK $1 1 ");
     server.stop();
 }
