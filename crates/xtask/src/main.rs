@@ -17,6 +17,7 @@ mod fuzz;
 mod h2spec;
 mod licenses;
 mod mutants;
+mod prose;
 mod sanitize;
 mod served;
 mod soak;
@@ -37,10 +38,16 @@ fn main() -> ExitCode {
         ["ci"] => suite::ci(),
         ["test"] => suite::test(),
         ["tidy"] => tidy::run(),
+        ["tidy", "--plain", paths @ ..] => tidy::plain::run(paths),
         ["licenses"] => licenses::run(),
         ["mutants", words @ ..] => mutants::run(words),
         ["colored"] => colored::run(false),
         ["colored", "--list"] => colored::run(true),
+        ["sentences", .., "--help" | "-h"] => {
+            print!("{}", prose::sample::HELP);
+            Ok(true)
+        }
+        ["sentences", rest @ ..] => prose::sample::run(rest),
         ["browser"] => browser::run(),
         ["drawing"] => drawing::run(),
         ["h2spec"] => h2spec::run(),
@@ -89,7 +96,9 @@ cargo xtask COMMAND
 
   test      the tests that CI runs: unit, integration and doc tests, examples built, the scheduler in release mode, loom and shuttle models
   ci        everything CI checks: fmt, tidy, licenses, clippy, test, the scheduler under AddressSanitizer, docs
-  tidy      house style as a test: sizes, layers, unsafe code, spelling
+  tidy      house style as a test: sizes, layers, unsafe code, spelling, plain English;
+            `cargo xtask tidy --plain PATH…` lists what is not plain English also where `plain.rs` still exempts it
+  sentences a random sample of the sentences in comments, docs and messages; `cargo xtask sentences --help` tells how
   licenses  whether every dependency's license is on the allow list
   mutants   whether the models catch deliberate bugs in what they model; takes words that choose among them
   browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS

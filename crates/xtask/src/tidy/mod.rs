@@ -2,6 +2,7 @@
 
 mod cancel;
 mod layers;
+pub(crate) mod plain;
 mod promises;
 mod sizes;
 mod source;
@@ -9,7 +10,7 @@ mod unsafe_code;
 mod words;
 
 use crate::workspace::Workspace;
-pub(crate) use source::Source;
+pub(crate) use source::{Source, Span};
 use std::path::Path;
 use std::process::Command;
 
@@ -33,11 +34,8 @@ impl Finding {
 /// Checks the whole work tree and prints what it found; true if there was nothing.
 pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::own()?;
-    let files = files(&workspace)?;
+    let texts = texts_of(&workspace)?;
     let mut findings = layers::check(&workspace)?;
-    // A file that is listed but gone, or not text, has no style.
-    let read = |path: &String| Some((path.clone(), std::fs::read_to_string(workspace.root.join(path)).ok()?));
-    let texts: Vec<(String, String)> = files.iter().filter_map(read).collect();
     for (path, text) in &texts {
         findings.extend(check_file(path, text));
     }
@@ -46,12 +44,24 @@ pub(crate) fn run() -> Result<bool, String> {
     findings.extend(cancel::check(&sources));
     let page = texts.iter().find(|(path, _)| path == promises::PAGE).map_or("", |(_, text)| text);
     findings.extend(promises::check(&sources, page));
+    findings.extend(plain::check(&texts));
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     for Finding { file, line, what } in &findings {
         println!("{file}:{line}: {what}");
     }
-    println!("tidy: {} files, {} findings", files.len(), findings.len());
+    println!("tidy: {} files, {} findings", texts.len(), findings.len());
     Ok(findings.is_empty())
+}
+
+/// All text files, each with its path from the root, in the order in which git lists them.
+pub(crate) fn texts() -> Result<Vec<(String, String)>, String> {
+    texts_of(&Workspace::own()?)
+}
+
+fn texts_of(workspace: &Workspace) -> Result<Vec<(String, String)>, String> {
+    // A file that is listed but gone, or not text, has no style.
+    let read = |path: String| std::fs::read_to_string(workspace.root.join(&path)).ok().map(|text| (path, text));
+    Ok(files(workspace)?.into_iter().filter_map(read).collect())
 }
 
 fn check_file(path: &str, text: &str) -> Vec<Finding> {

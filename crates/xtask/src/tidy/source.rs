@@ -14,12 +14,40 @@ pub(crate) struct Source<'a> {
     tests: Vec<Range<usize>>,
 }
 
+/// One comment (of one line, or a block) or one literal, with its marks.
+pub(crate) struct Span {
+    /// The line where it begins, from 1.
+    pub(crate) line: usize,
+    /// Letters before it on that line.
+    pub(crate) column: usize,
+    pub(crate) text: String,
+}
+
 impl<'a> Source<'a> {
     /// Takes a file apart.
     pub(crate) fn new(path: &'a str, text: &'a str) -> Source<'a> {
         let code: Vec<String> = blank(text).lines().map(str::to_owned).collect();
         let tests = test_modules(&code);
         Source { path, lines: text.lines().collect(), code, tests }
+    }
+
+    /// Its comments and literals, in order.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let letters: Vec<char> = self.lines.join("\n").chars().collect();
+        let mut spans = Vec::new();
+        let (mut at, mut line, mut line_start) = (0, 1, 0);
+        while at < letters.len() {
+            let end = span_end(&letters, at).unwrap_or(at + 1);
+            if end > at + 1 {
+                spans.push(Span { line, column: at - line_start, text: letters[at..end].iter().collect() });
+            }
+            for (offset, _) in letters[at..end].iter().enumerate().filter(|(_, letter)| **letter == '\n') {
+                line += 1;
+                line_start = at + offset + 1;
+            }
+            at = end;
+        }
+        spans
     }
 
     /// Whether the file holds nothing but tests.
@@ -196,6 +224,14 @@ mod tests {
             assert_eq!(blanked.chars().count(), text.chars().count(), "{text}");
             assert_eq!(blanked.lines().count(), text.lines().count(), "{text}");
         }
+    }
+
+    #[test]
+    fn spans_say_where_they_begin() {
+        let text = "a(\"b\n c\"); // d\n  // e\n";
+        let spans = Source::new("a.rs", text).spans();
+        let spans: Vec<_> = spans.iter().map(|span| (span.line, span.column, span.text.as_str())).collect();
+        assert_eq!(spans, [(1, 2, "\"b\n c\""), (2, 6, "// d"), (3, 2, "// e")]);
     }
 
     #[test]
