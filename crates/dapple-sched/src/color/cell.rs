@@ -1,8 +1,8 @@
-//! What a color is in memory: its inbox, its fifo, its place in a run queue.
+//! A color in memory: its inbox, its fifo, its place in a run queue.
 //!
 //! # States (field `links.state`, changed only under the home worker's lock)
 //!
-//! | state | in a run queue | who owns the fifo | next |
+//! | state | in a run queue | owner of the fifo | next |
 //! |---|---|---|---|
 //! | `Idle` | no | the home worker's lock; it is empty | `Queued` (post), `Running` (a nested turn), `Held` (hold in line, or by a request for several colors), `Reading` (the same for reading) |
 //! | `Queued` | yes, exactly one | the home worker's lock | `Running` (its worker pops it); stays `Queued` under a new home (steal) |
@@ -10,18 +10,20 @@
 //! | `Held` | no | the home worker's lock | `Queued` (something came meanwhile, or a request for several colors is complete and runs in this one), `Idle` |
 //! | `Reading` | no | the home worker's lock | `Reading` (one reader more or less), `Queued` (the last reader has gone and something waits), `Idle` |
 //!
-//! **One rule:** the running worker owns the fifo; otherwise the home worker's lock does. `home` changes only under the
-//! locks of the old and of the new home, and never while the color is `Running` or `Reading`; while it is `Held`, only a
-//! request for several colors changes it (`placement::bring_together`). That of a pinned color never changes.
+//! **One rule:** the running worker owns the fifo; otherwise the home worker's lock does. `home`
+//! changes only under the locks of the old and of the new home, never while the color is `Running`
+//! or `Reading`; while it is `Held`, only a request for several colors changes it
+//! (`placement::bring_together`). The home of a pinned color never changes.
 //!
 //! # Readers (`links.readers`, under the home lock)
 //!
-//! A request to read stands in the fifo like any callback. The turn that reaches one ends, and with it all requests to
-//! read that stand directly behind it hold the color together: a chain. While the color is `Reading`, one more reader
-//! joins only if nothing waits; whatever else comes waits until the chain has gone, in the order of acceptance. So
-//! neither side starves (C5), and a turn of plain callbacks never looks for readers.
+//! A request to read waits in the fifo like any callback. A turn that reaches one ends, and the
+//! color goes to that request and to all requests to read directly after it: a chain, which holds
+//! the color together. While the color is `Reading`, another reader joins only if nothing waits.
+//! Everything else waits until the chain has ended, in the order of acceptance. So neither side
+//! starves (C5), and a turn of plain callbacks never looks for readers.
 //!
-//! What comes from other threads, and from other colors, stands in the color's inbox first (`inbox`).
+//! Nodes from other threads and from other colors arrive in the color's inbox first (`inbox`).
 
 pub(crate) mod fifo;
 mod inbox;
@@ -48,7 +50,8 @@ pub(crate) enum State {
     Reading,
 }
 
-/// Which colors exist once per runtime, which are found by value, and which are known by their handles only.
+/// The default color exists once per runtime, named ones are found by value, others are known by
+/// their handles only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Default,
@@ -58,24 +61,28 @@ pub(crate) enum Kind {
     Pinned,
 }
 
-/// One color. Reached through handles ([`crate::Color`]), through a run queue or a remote list, or as what runs.
+/// One color. It is reached through handles ([`crate::Color`]), through a run queue or a remote
+/// list, or as the running color.
 ///
-/// The first of its two cache lines has all that is asked of a color which is only held.
+/// Holding a color touches only the first of its two cache lines.
 #[repr(C, align(128))]
 pub(crate) struct ColorCell {
     /// Nodes from other threads; see the table in `inbox`.
     inbox: AtomicPtr<Node>,
-    /// The runtime, alive as long as this cell: a cell holds a count on it (the default color's handles do it instead).
+    /// The runtime, alive as long as this cell: a cell holds a count on it (for the default color,
+    /// its handles do).
     pub(crate) shared: *const Shared,
     /// State and run queue links; under the home lock.
     links: UnsafeCell<Links>,
-    /// Handles. Goes from 1 to 0 only under the home lock, so that a turn's end can tell whether to free.
+    /// Number of handles. Goes from 1 to 0 only under the home lock, so that the end of a turn can
+    /// tell whether to free the color.
     pub(crate) refs: AtomicU32,
-    /// Nodes in the fifo. Written, as the next two and `ran` are, by whoever owns the fifo; read by anybody who shows numbers.
+    /// Nodes in the fifo. The owner of the fifo writes this, the next two fields and `ran`;
+    /// statistics read them.
     len: AtomicU32,
-    /// Mean callback time, sampled; 0: not known.
+    /// Mean callback time, sampled; 0 if unknown.
     mean_ns: AtomicU16,
-    /// Of that time, what went into traffic with other workers: in 255ths.
+    /// The share of that time that went into traffic with other workers, in 255ths.
     away_share: AtomicU8,
     pub(crate) kind: Kind,
     /// Index of the home worker; changed under the locks of the old and of the new home.
@@ -88,43 +95,46 @@ pub(crate) struct ColorCell {
     fifo: UnsafeCell<Fifo>,
     /// Callbacks run.
     ran: AtomicU64,
-    /// What few colors need.
+    /// The fields that few colors need.
     pub(crate) ext: ExtPtr,
-    /// Link in a remote list; written by whoever set NOTIFIED, read by whoever takes the list.
+    /// Link in a remote list; written by the thread that set NOTIFIED, read by the thread that
+    /// takes the list.
     pub(crate) remote_next: AtomicPtr<ColorCell>,
-    /// Nodes in the inbox, so that a color that is busy for long does not hide how many wait.
+    /// Nodes in the inbox. Counted apart, so that they show while a long callback keeps the fifo's
+    /// owner from draining them.
     inbox_len: AtomicU32,
-    /// The most that waited at one time.
+    /// The most callbacks that waited at one time.
     pub(crate) len_max: AtomicU32,
-    /// Models keep the memory of a color that was freed, to see who touches it.
+    /// Models keep the memory of a freed color in order to detect a use after free.
     #[cfg(any(dapple_loom, dapple_shuttle))]
     buried: std::sync::atomic::AtomicBool,
 }
 
-// SAFETY: shared fields are atomics; `links` and `fifo` are touched under the home lock or by the running worker only
-// (the one rule), and nodes hold `Send` closures.
+// SAFETY: shared fields are atomics; `links` and `fifo` are touched under the home lock or by the
+// running worker only (the one rule), and nodes hold `Send` closures.
 unsafe impl Send for ColorCell {}
 // SAFETY: as above.
 unsafe impl Sync for ColorCell {}
 
-/// Where a color stands.
+/// The links of a color.
 pub(crate) struct Links {
     pub(crate) state: State,
     /// The [`Fifo::rank`] under which it is queued.
     pub(crate) queued_rank: u8,
-    /// How many hold the color for reading; not 0 exactly while it is `Reading`.
+    /// Number of readers; not 0 exactly while the color is `Reading`.
     pub(super) readers: u32,
-    /// The list that it stands in: that of its rank, or one of a policy's.
+    /// The list that the color is in: that of its rank, or one of a policy's.
     pub(crate) list: u8,
-    /// How often another worker has taken the color over; what does not fit is in the side record.
+    /// How often another worker has taken the color over; the overflow is in the side record.
     pub(super) stolen: u8,
-    /// While the color is `Held` these two say who holds it; see [`Links::set_held`].
+    /// While the color is `Held`, `prev` and `next` say which holder has it; see
+    /// [`Links::set_held`].
     pub(crate) prev: *mut ColorCell,
     pub(crate) next: *mut ColorCell,
 }
 
 impl Links {
-    /// Those of a color that is `Idle`.
+    /// The links of an `Idle` color.
     pub(crate) const fn idle() -> Links {
         Links {
             state: State::Idle,
@@ -137,16 +147,16 @@ impl Links {
         }
     }
 
-    /// So many more hold the color for reading. A reader that is granted and then forgotten stays, so the number is bounded
-    /// by memory only.
+    /// Adds readers. A reader that is granted the color and then leaked (`mem::forget`) stays, so
+    /// the number is bounded by memory only.
     #[inline]
     pub(crate) fn add_readers(&mut self, more: u32) {
         self.state = State::Reading;
         self.readers = self.readers.checked_add(more).unwrap_or_else(|| std::process::abort());
     }
 
-    /// Makes the color `Held`, and notes by whom, and where in the program that was asked for: in the links, which are
-    /// not used while the color stands in no queue.
+    /// Makes the color `Held`. The links, unused outside a queue, note the holder and the place in
+    /// the program that asked.
     #[inline]
     pub(crate) fn set_held(&mut self, holder: Holder, origin: Option<Origin>) {
         self.state = State::Held;
@@ -195,8 +205,8 @@ impl ColorCell {
         unsafe { &*self.shared }
     }
 
-    /// Stands for freeing in a model: whoever touches the cell later, or has touched it without being ordered before
-    /// this, is found out. The memory is never used again.
+    /// Replaces freeing in a model: an access that comes later, or is not ordered before this call,
+    /// fails the model. The memory is never used again.
     ///
     /// # Safety
     /// The caller may free the cell.
@@ -225,10 +235,10 @@ impl ColorCell {
         assert!(!self.buried.load(std::sync::atomic::Ordering::Relaxed), "a color was used after it was freed");
     }
 
-    /// Nodes in the fifo: exact for who owns it, a number to show for others.
+    /// Nodes in the fifo: exact for the fifo's owner, an estimate for others.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        // Relaxed: what hands the fifo from one owner to the next orders this as well.
+        // Relaxed: the handover of the fifo to its next owner orders this as well.
         self.len.load(Relaxed)
     }
 
@@ -259,7 +269,7 @@ impl ColorCell {
         self.ran.load(Relaxed)
     }
 
-    /// Of the callbacks run, those that the counters about the recent past are measured against; as
+    /// How many of the callbacks run count as the recent past, which the counters below cover; as
     /// [`ColorCell::len`].
     #[inline]
     pub(crate) fn ran_recently(&self) -> u32 {
@@ -275,14 +285,15 @@ impl ColorCell {
         self.mean_ns.load(Relaxed)
     }
 
-    /// Mean callback time without what went into traffic with other workers: what would be left of it if all whom it
-    /// talks to were at home on one worker. As [`ColorCell::len`].
+    /// Mean callback time without the share that went into traffic with other workers: about the
+    /// mean that the color would have if its partners were at home on one worker. As
+    /// [`ColorCell::len`].
     pub(crate) fn own_ns(&self) -> u32 {
         let own_share = u8::MAX - self.away_share.load(Relaxed);
         u32::from(self.mean_ns()) * u32::from(own_share) / u32::from(u8::MAX)
     }
 
-    /// Nodes in fifo and inbox: a number to show.
+    /// Nodes in fifo and inbox, for statistics.
     pub(crate) fn queued(&self) -> u64 {
         // Relaxed: see `push_inbox`.
         u64::from(self.len()) + u64::from(self.inbox_len.load(Relaxed))
@@ -298,7 +309,7 @@ impl ColorCell {
 
     #[inline]
     fn note_len(&self, len: u32) {
-        // Relaxed: a number to show. Nearly always the look is enough.
+        // Relaxed: for statistics. This load alone is nearly always enough.
         if len > self.len_max.load(Relaxed) {
             self.len_max.fetch_max(len, Relaxed);
         }
@@ -325,11 +336,12 @@ fn rank(priority: u8) -> u8 {
 /// No worker has posted from elsewhere yet.
 pub(crate) const NO_WORKER: u16 = u16::MAX;
 
-/// A color has shown its habits after this many callbacks.
+/// After this many callbacks the color's habits are known.
 const HABIT_CALLBACKS: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 16 };
 
-/// When a color has run twice this many callbacks, and from then on after every so many, its counters about the recent past
-/// are halved. So few that callbacks of up to five hundred posts are counted in full.
+/// The counters of the recent past are halved when a color has run twice this many callbacks, and
+/// from then on after each this many. They do not overflow as long as a callback makes up to five
+/// hundred posts.
 const HISTORY_CALLBACKS: u64 = 64;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]

@@ -1,6 +1,8 @@
-//! The part of a color that few colors need: made when it is first asked for, freed with the color.
+//! The side record of a color, for the fields that few colors need: made on demand, freed with the
+//! color.
 //!
-//! A color has two cache lines. What is not touched by every callback of most colors stands here instead.
+//! A color has two cache lines. Fields that the callbacks of most colors do not touch are here
+//! instead.
 
 use std::ptr;
 
@@ -8,23 +10,23 @@ use crate::observe::stats::Times;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use crate::task::LastSide;
 
-/// A color's side record, or none yet. The lowest bit, [`LIMITED`], says that there is one and that the color has a
-/// capacity, so that a post to a color without one is done with it after a look at the bit.
+/// A color's side record, or none yet. The lowest bit, [`LIMITED`], says that the color has a
+/// record and a capacity, so that a post to a color without capacity only looks at the bit.
 pub(crate) struct ExtPtr(AtomicPtr<Ext>);
 
-/// What a color has beyond its two cache lines.
+/// The fields of a color beyond its two cache lines.
 pub(crate) struct Ext {
     /// The most that `try_post` accepts; [`NO_CAPACITY`] for no limit.
     capacity: AtomicU32,
-    /// Accepted and not yet run, counted only while there is a capacity.
+    /// Callbacks accepted and not yet run, counted only while there is a capacity.
     counted: AtomicU32,
-    /// Of how often the color was stolen, what does not fit elsewhere.
+    /// The overflow of the color's count of steals.
     stolen: AtomicU64,
-    /// Waits that were dropped while they stood in the color, since it was last swept.
+    /// Waits dropped while queued in the color, since the last sweep.
     dropped_waits: AtomicU32,
     /// Kept while times are measured.
     pub(crate) times: Times,
-    /// What the tasks have in common that were spawned in the color.
+    /// The data that tasks spawned in the color share.
     pub(crate) last_side: LastSide,
 }
 
@@ -36,7 +38,7 @@ impl ExtPtr {
     /// Whether the color has a capacity.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
-        // Relaxed: who must see the capacity has heard of it in a way that orders.
+        // Relaxed: a thread that must see the capacity learned of it in a way that orders.
         self.0.load(Relaxed).addr() & LIMITED != 0
     }
 
@@ -49,7 +51,7 @@ impl ExtPtr {
         loop {
             let bit = if capacity == NO_CAPACITY { 0 } else { LIMITED };
             let new = old.map_addr(|addr| addr & !LIMITED | bit);
-            // Release: whoever acquires the new value sees the record, too.
+            // Release: a thread that acquires the new value also sees the record.
             match self.0.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => old = now,
@@ -57,7 +59,7 @@ impl ExtPtr {
         }
     }
 
-    /// The record, if there is one.
+    /// The record, if the color has one.
     pub(crate) fn get(&self) -> Option<&Ext> {
         // Acquire pairs with the exchanges in `get_or_make` and `set_capacity`.
         let ext = without_bit(self.0.load(Acquire));
@@ -65,18 +67,18 @@ impl ExtPtr {
         unsafe { ext.as_ref() }
     }
 
-    /// The record, which is made where there is none.
+    /// The record; made if the color has none.
     pub(crate) fn get_or_make(&self) -> &Ext {
         if let Some(ext) = self.get() {
             return ext;
         }
         let made = Box::into_raw(Box::new(Ext::new()));
-        // Release pairs with the load in `get`; so does Acquire, with the one who came first.
+        // Release pairs with the load in `get`; Acquire pairs with the thread that came first.
         match self.0.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
             // SAFETY: as in `get`.
             Ok(_) => unsafe { &*made },
             Err(first) => {
-                // SAFETY: ours, as the exchange failed; the other as in `get`.
+                // SAFETY: the exchange failed, so the box is ours; the other one as in `get`.
                 unsafe {
                     drop(Box::from_raw(made));
                     &*without_bit(first)
@@ -91,7 +93,7 @@ impl Drop for ExtPtr {
         // Relaxed: `&mut self` is ordered after all else.
         let ext = without_bit(self.0.load(Relaxed));
         if !ext.is_null() {
-            // SAFETY: from a box, and nobody else has a way to it any more.
+            // SAFETY: from a box, and no other thread can reach it any more.
             drop(unsafe { Box::from_raw(ext) });
         }
     }
@@ -109,7 +111,7 @@ impl Ext {
         }
     }
 
-    /// Counts one callback more, whatever the capacity; false where there is none.
+    /// Counts one more callback, whatever the capacity; false if there is no capacity.
     pub(crate) fn count(&self) -> bool {
         // Relaxed here and below: numbers that guard nothing.
         let limited = self.capacity.load(Relaxed) != NO_CAPACITY;
@@ -119,9 +121,10 @@ impl Ext {
         limited
     }
 
-    /// Counts one callback more if the capacity allows it; `Some(false)` where there is none, `None` if it is full.
+    /// Counts one more callback if the capacity allows it; `Some(false)` if there is no capacity,
+    /// `None` if it is full.
     pub(super) fn try_count(&self) -> Option<bool> {
-        // Relaxed: one count decides who is over the capacity; it guards nothing else.
+        // Relaxed: the one counter decides which post exceeds the capacity; it guards nothing else.
         let capacity = self.capacity.load(Relaxed);
         if capacity == NO_CAPACITY {
             return Some(false);
@@ -133,10 +136,10 @@ impl Ext {
         Some(true)
     }
 
-    /// A wait was dropped that stands in the color, where so many wait. True: there are so many such waits now that they
-    /// are to be taken out, and the count begins anew.
+    /// Counts a dropped wait in the color, in which `queued` nodes wait. True: so many are dropped
+    /// that the caller sweeps them; the count starts again.
     pub(crate) fn count_dropped_wait(&self, queued: u64) -> bool {
-        // Relaxed: it decides when to sweep, and nothing else.
+        // Relaxed: it only decides when to sweep.
         let dropped = self.dropped_waits.fetch_add(1, Relaxed) + 1;
         let due = dropped >= SWEEP_AT && u64::from(dropped) * 2 >= queued;
         if due {
@@ -169,7 +172,8 @@ fn without_bit(ext: *mut Ext) -> *mut Ext {
 /// The bit in the pointer; records are 8-aligned.
 const LIMITED: usize = 1;
 
-/// So many dropped waits may stand in a color at least. (In models few do, and they are to be swept.)
+/// The least number of dropped waits that starts a sweep. (Models have few waits, and are to sweep
+/// them.)
 const SWEEP_AT: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 2 } else { 64 };
 
 /// Says that a color has no capacity.

@@ -1,25 +1,25 @@
-//! Who has a color that is `Held`. Nothing depends on it: it is there to be shown.
+//! The holder of a `Held` color, for display; nothing depends on it.
 
 use crate::observe::dump::ColorState;
 use crate::runtime::context;
 
-/// Who has a color, in a form that fits into a word that is not used meanwhile.
+/// A holder, in a form that fits into a word that is unused meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Holder {
-    /// A closure that was called in line, on that worker or outside.
+    /// A closure called in line, on that worker or outside.
     InLine(Option<usize>),
-    /// A task that has waited.
+    /// A task that waited.
     Task,
     /// A waiter on another executor.
     Foreign,
     /// A request for several colors.
     Request,
-    /// Whoever empties it, as its worker has stopped.
+    /// The thread that empties the color after its worker stopped.
     Dropping,
 }
 
 impl Holder {
-    /// This thread, in line.
+    /// A closure called in line by this thread.
     #[inline]
     pub(crate) fn here() -> Holder {
         Holder::InLine(context::with_worker(|worker| worker.index))
@@ -66,7 +66,7 @@ mod tests {
     use super::Holder::*;
 
     #[test]
-    fn a_code_tells_who_it_is() {
+    fn a_code_restores_its_holder() {
         for holder in [InLine(None), Task, Foreign, Request, Dropping, InLine(Some(0)), InLine(Some(1_023))] {
             assert_eq!(super::Holder::from_code(holder.code()), holder);
         }

@@ -1,7 +1,9 @@
-//! Colors: the public handle (in this file), what a color is in memory (`cell`), and what its queues consist of (`node`).
+//! Colors: the public handle (this file), a color in memory (`cell`), and the nodes of its queues
+//! (`node`).
 //!
-//! Imports from below: `sync`, `memory`. The handle has functions that post, hold and spawn, and imports what they need from above.
-//! Begin with the tables in `cell`; then read `node`, and `rights`: what a thread may do with a color, as types.
+//! Imports from below: `sync`, `memory`. The handle has functions that post, hold and spawn, and
+//! imports what they need from above. Begin with the tables in `cell`; then read `node`, and
+//! `rights`, which has types for a thread's rights to a color.
 
 pub(crate) mod cell;
 pub(crate) mod ext;
@@ -31,14 +33,15 @@ use crate::sync::atomic::Ordering::*;
 use crate::sync::refs;
 use crate::task::{self, JoinHandle, Start};
 
-/// What may not overlap: callbacks of one color run one at a time and in order, callbacks of different colors in
-/// parallel (thesis, section 3.1).
+/// A value that names what may not overlap. Callbacks of one color run one at a time and in order,
+/// callbacks of different colors in parallel (thesis, section 3.1).
 ///
-/// A `Color` is a handle. Cloning it names the same color; when the last handle is gone and nothing is queued, the
-/// color is forgotten. A color belongs to the runtime in which its handle was made ([`Handle::current`]);
-/// [`Color::DEFAULT`] is that of whatever runtime is current when it is used.
+/// A `Color` is a handle, and a clone names the same color. The runtime forgets the color when its
+/// last handle is gone and nothing is queued. A color belongs to the runtime in which its handle
+/// was made ([`Handle::current`]); [`Color::DEFAULT`] belongs to the runtime that is current at
+/// each use.
 ///
-/// A callback that is queued costs a list node of 64 bytes; a color that is idle, 128 bytes at most.
+/// A queued callback costs a list node of 64 bytes; an idle color, at most 128 bytes.
 ///
 /// ```
 /// use dapple_sched::{Color, Runtime};
@@ -66,15 +69,17 @@ unsafe impl Send for Color {}
 // SAFETY: as above.
 unsafe impl Sync for Color {}
 
-/// Which runnable color goes first: a hint, never a promise (thesis, section 3.4).
+/// A hint which runnable color goes first, never a promise (thesis, section 3.4).
 ///
-/// A color ranks by the highest priority that waits in it; of equal ones the oldest goes first. Priorities order colors,
-/// never the callbacks of one color (C2), and not across workers: each worker looks at its own run queue. Every so often a
-/// lower level is served, so that none starves (C7). Nothing may depend on the order that comes of it.
+/// A color ranks by the highest priority that waits in it; among equals the oldest goes first.
+/// Priorities order colors, never the callbacks of one color (C2), and only within a worker: each
+/// worker looks at its own run queue. Workers regularly serve a lower level, so that none starves
+/// (C7). A program must not depend on the order.
 ///
-/// What it is good for: **the color that has most to do should start first**, because its callbacks cannot run beside each
-/// other. Take four callbacks of equal length on two workers, where 1 and 2 have colors of their own, and 3 and 4 have the
-/// default color, as in a program of which little has been colored yet (Figure 3-4):
+/// Use it to **start the color with the most work first**, because its callbacks cannot run in
+/// parallel with each other. Take four callbacks of equal length on two workers. Callbacks 1 and 2
+/// have colors of their own; 3 and 4 have the default color, as in a program with few colors yet
+/// (Figure 3-4):
 ///
 /// ```text
 ///   without priorities          with a higher priority for 3 and 4
@@ -108,13 +113,13 @@ unsafe impl Sync for Color {}
 pub struct Priority(u8);
 
 impl Priority {
-    /// What callbacks have when nothing is said: 0.
+    /// The priority of callbacks that name none: 0.
     pub const NORMAL: Priority = Priority(0);
 
     /// The highest: 7.
     pub const HIGHEST: Priority = Priority(7);
 
-    /// A priority from 0 to 7; what is above counts as 7.
+    /// A priority from 0 to 7; a higher level counts as 7.
     pub const fn new(level: u8) -> Priority {
         Priority(if level > 7 { 7 } else { level })
     }
@@ -125,17 +130,17 @@ impl Priority {
     }
 }
 
-/// Why a callback was not accepted; it holds the closure, which has not run.
+/// The reason why a callback was not accepted; it holds the closure, which has not run.
 #[non_exhaustive]
 pub enum PostError<F> {
-    /// As many callbacks wait as the color's capacity allows ([`Color::set_capacity`]).
+    /// The queue has as many callbacks as the color's capacity allows ([`Color::set_capacity`]).
     Full(F),
     /// The runtime has shut down.
     ShutDown(F),
 }
 
 impl<F> PostError<F> {
-    /// The closure, to be run or kept otherwise.
+    /// The closure, for the caller to run or keep.
     pub fn into_inner(self) -> F {
         match self {
             PostError::Full(closure) | PostError::ShutDown(closure) => closure,
@@ -164,10 +169,11 @@ impl<F> fmt::Display for PostError<F> {
 impl<F> std::error::Error for PostError<F> {}
 
 impl Color {
-    /// The color of callbacks that name none (C3). Each runtime has its own; this is that of the current one.
+    /// The color of callbacks that name none (C3). Each runtime has its own; this handle means the
+    /// current runtime's.
     pub const DEFAULT: Color = Color { cell: None };
 
-    /// A fresh color, equal to no other. Made on a worker it is at home there.
+    /// A fresh color, equal to no other. Made on a worker, it is at home there.
     ///
     /// # Panics
     /// If no runtime is current; see [`Handle::current`].
@@ -184,10 +190,11 @@ impl Color {
         Handle::current().new_color()
     }
 
-    /// The color of that name: any number, such as a descriptor or an address. 0 is the default color, as in the
-    /// papers. Two parts of a program that choose the same number share a color, which costs parallelism only.
+    /// The color of that name: any number, such as a descriptor or an address. 0 is the default
+    /// color, as in the papers. Two parts of a program that choose the same number share a color,
+    /// which only costs parallelism.
     ///
-    /// The look-up happens here and not when something is posted: keep the handle.
+    /// The look-up happens here, not at each post: keep the handle.
     ///
     /// # Panics
     /// If no runtime is current; see [`Handle::current`].
@@ -205,8 +212,8 @@ impl Color {
         Handle::current().named_color(name)
     }
 
-    /// The color of a key, by hash: equal keys have one color, and so have keys that happen to hash alike, which
-    /// costs speed only.
+    /// The color of a key, by hash. Equal keys have one color; keys that happen to hash alike share
+    /// one, which only costs parallelism.
     ///
     /// # Panics
     /// If no runtime is current; see [`Handle::current`].
@@ -222,15 +229,15 @@ impl Color {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn of<K: Hash + ?Sized>(key: &K) -> Color {
-        // Seeded per process: outsiders who choose keys cannot make them collide.
+        // Seeded per process: outsiders that choose keys cannot make them collide.
         static SEED: OnceLock<RandomState> = OnceLock::new();
         let hash = SEED.get_or_init(RandomState::new).hash_one(key);
         // Not 0, which is the default color.
         Color::named(hash.max(1))
     }
 
-    /// The color that the running callback holds; the innermost where it holds several. Outside of any callback, the
-    /// default color.
+    /// The color that the running callback holds; the innermost if it holds several. Outside of
+    /// callbacks, the default color.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -251,8 +258,9 @@ impl Color {
         }
     }
 
-    /// A number to show to people: the name of a named color, a serial number of a fresh one, 0 for the default. No two fresh colors
-    /// that live at the same time have the same number; that of a color that has ended may be given to a new one.
+    /// A number for display: the name of a named color, a serial number for a fresh one, 0 for the
+    /// default. No two living fresh colors have the same number; a new color may get that of one
+    /// that has ended.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -274,17 +282,20 @@ impl Color {
         self.cell.is_none_or(|cell| unsafe { cell.as_ref() }.kind == Kind::Default)
     }
 
-    /// Queues a closure to run in this color (the papers' `cpucb`): accepted at once, run later, after everything
-    /// that the color accepted before. Only the poll of a task of this color that was granted what it waited for goes first
-    /// (see [`Colored::with`](crate::Colored::with)). It runs on a worker and must not block.
+    /// Queues a closure to run in this color (the papers' `cpucb`). The color accepts it at once
+    /// and runs it later, after everything that it accepted before. One thing may go first: the
+    /// poll of a task of this color that was granted what it waited for (see
+    /// [`Colored::with`](crate::Colored::with)). The closure runs on a worker and must not block.
     ///
-    /// Never refused, whatever the capacity. After shutdown the closure is dropped instead, while the color is held.
+    /// Never refused, whatever the capacity. After shutdown the color drops the closure instead,
+    /// while it is held.
     ///
-    /// Cost: no locked instruction from the color to itself, nor to a color at home on the same worker as long as no other thread
-    /// wants what that worker has.
+    /// Cost: no locked instruction from the color to itself, nor to a color at home on the same
+    /// worker while no other thread needs that worker's queue.
     ///
     /// # Panics
-    /// [`Color::DEFAULT`] only: if no runtime is current. A panic in the closure ends that callback only (C8).
+    /// [`Color::DEFAULT`] only: if no runtime is current. A panic in the closure ends only that
+    /// callback (C8).
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -322,12 +333,13 @@ impl Color {
         self.accept_closure(Location::caller(), priority, f);
     }
 
-    /// As [`Color::post_with`], on behalf of the given line of the program.
+    /// As [`Color::post_with`], on behalf of that line of the program.
     #[inline]
     pub(crate) fn accept_closure<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
-        // First of all, so that the closure is put together where it stays. One that is copied there from elsewhere is read
-        // back before its parts have left the processor's store buffer: 7 ns. All that is seldom needed is called last: then
-        // a callback that ends with a post need not keep anything for later.
+        // First of all, so that the closure is built in its final place. A copy from elsewhere
+        // would be read back before its parts have left the processor's store buffer: 7 ns. Rare
+        // work is called last: then a callback that ends with a post need not save anything across
+        // it.
         match try_closure_node(priority, origin, f) {
             Ok(node) => accept_callback(self.alive_cell(), node, priority),
             Err(f) => self.accept_slowly(origin, priority, f),
@@ -341,15 +353,15 @@ impl Color {
         accept_callback(self.alive_cell(), node, priority);
     }
 
-    /// The cell; that of the default color is not looked up.
+    /// The cell, unless this is the default color without one, which is not looked up.
     #[inline]
     fn alive_cell(&self) -> Option<ColorRef<'_>> {
         // SAFETY: the handle keeps the cell alive.
         self.cell.map(|cell| unsafe { ColorRef::new(cell) })
     }
 
-    /// As [`Color::post`], but refuses where as many callbacks wait as the capacity allows, or where the runtime has
-    /// shut down.
+    /// As [`Color::post`], but refuses if the color's queue is at its capacity, or if the runtime
+    /// has shut down.
     ///
     /// # Errors
     /// [`PostError`], with the closure in it.
@@ -396,7 +408,7 @@ impl Color {
         })
     }
 
-    /// As [`Color::post`], with a way to take it back.
+    /// As [`Color::post`], and returns a handle that can cancel the callback.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -417,7 +429,7 @@ impl Color {
         posted
     }
 
-    /// Wraps a closure once, to be handed to code that need not know its color (the papers' `cwrap`). Each
+    /// Wraps a closure once, for code that need not know its color (the papers' `cwrap`). Each
     /// [`Callback::call`] posts a run of it to this color.
     ///
     /// ```
@@ -448,10 +460,10 @@ impl Color {
         Callback::new(self.resolved(), priority, Location::caller(), f)
     }
 
-    /// Starts a task of this color: each poll runs as a callback of it. `Color::DEFAULT.spawn` gives the papers'
-    /// behavior, a task that overlaps with nothing that named no color.
+    /// Starts a task of this color: each poll runs as a callback of it. `Color::DEFAULT.spawn`
+    /// gives the papers' behavior: a task that overlaps with nothing that named no color.
     ///
-    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -471,10 +483,10 @@ impl Color {
         task::spawn(Start::Colored(self.clone()), false, Location::caller(), future)
     }
 
-    /// As [`Color::spawn`], for a task that only serves others, such as one that passes on what a device reports: it
-    /// does not count as live, and a graceful shutdown does not wait for it.
+    /// As [`Color::spawn`], for a task that only serves others, for example by passing on a
+    /// device's reports. It does not count as live, and a graceful shutdown does not wait for it.
     ///
-    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -498,8 +510,8 @@ impl Color {
         task::spawn(Start::Colored(self.clone()), true, Location::caller(), future)
     }
 
-    /// Sets how many callbacks may wait before [`Color::try_post`] refuses; `None` for no limit. What waited before
-    /// the capacity was set does not count.
+    /// Sets how many callbacks may wait before [`Color::try_post`] refuses; `None` for no limit.
+    /// Callbacks that waited before the call do not count.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -518,8 +530,8 @@ impl Color {
         self.with_cell(|color| color.ext.set_capacity(capacity));
     }
 
-    /// The most callbacks that waited in this color at one time: in its queue, or, while one that runs for long kept its
-    /// worker from looking, on their way there.
+    /// The most callbacks that waited in this color at one time, those included that its worker,
+    /// busy with a long callback, had not yet taken into the queue.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -533,17 +545,17 @@ impl Color {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn queue_len_max(&self) -> usize {
-        // Relaxed: a number to show.
+        // Relaxed: for statistics.
         self.with_cell(|color| color.len_max.load(Relaxed)) as usize
     }
 
-    /// Calls `f` with the cell, which is alive meanwhile.
+    /// Calls `f` with the cell, which stays alive meanwhile.
     #[inline]
     pub(crate) fn with_cell<R>(&self, f: impl FnOnce(ColorRef<'_>) -> R) -> R {
         match self.cell {
             // SAFETY: the handle keeps the cell alive.
             Some(cell) => f(unsafe { ColorRef::new(cell) }),
-            // A worker keeps its runtime alive; no other thread gets away without a count.
+            // A worker keeps its runtime alive; on any other thread a counted handle does.
             None => match context::with_worker(|worker| worker.shared.default_color()) {
                 // SAFETY: as above.
                 Some(cell) => f(unsafe { ColorRef::new(cell) }),
@@ -556,7 +568,7 @@ impl Color {
         }
     }
 
-    /// The same color, no longer depending on what is current.
+    /// The same color, independent of the current runtime.
     pub(crate) fn resolved(&self) -> Color {
         match self.cell {
             Some(_) => self.clone(),
@@ -604,7 +616,7 @@ impl Color {
         let mut links = Links::idle();
         begin(&mut links);
         let cell = ColorCell::new(Arc::into_raw(shared.clone()), kind, id, home, links);
-        // Models look for a use after free, and so must not use memory again.
+        // Models detect use after free, and so must not reuse memory.
         #[cfg(any(dapple_loom, dapple_shuttle))]
         return NonNull::from(Box::leak(Box::new(cell)));
         #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -616,13 +628,13 @@ impl Color {
         Color { cell: Some(cell) }
     }
 
-    /// One handle more.
+    /// Adds one handle.
     ///
     /// # Safety
-    /// The cell is alive: there is a handle, or the color is held by this thread.
+    /// The cell is alive: it has a handle, or this thread holds the color.
     pub(crate) unsafe fn retain(cell: NonNull<ColorCell>) -> Color {
-        // SAFETY: promised by the caller. Relaxed, as in `Arc`; from 0 to 1 only while the color is held, when
-        // nobody frees it.
+        // SAFETY: promised by the caller. Relaxed, as in `Arc`; the count goes from 0 to 1 only
+        // while the color is held, when no thread frees it.
         unsafe {
             if cell.as_ref().kind == Kind::Default {
                 Arc::increment_strong_count(cell.as_ref().shared);
@@ -679,11 +691,12 @@ impl Color {
             }
         }
         if cell.shared().is_left_behind() {
-            // The lock may have been copied while a worker held it, which is not here to release it.
+            // After a fork the lock may be a copy that a worker held, and that worker is not here
+            // to release it.
             return;
         }
-        // From 1 to 0 only under the home lock, so that the end of a turn can tell whether to free the cell.
-        // SAFETY: under its home lock no color is freed.
+        // From 1 to 0 only under the home lock, so that the end of a turn can tell whether to free
+        // the cell. SAFETY: no color is freed while its home lock is held.
         let mut home = unsafe { ColorRef::new(color) }.lock_home();
         let dead = if cell.refs.fetch_sub(1, AcqRel) == 1 { home.dead() } else { None };
         drop(home);

@@ -1,8 +1,8 @@
-//! A queued callback: an intrusive list node followed by whatever it runs.
+//! A queued callback: an intrusive list node, followed by its closure.
 //!
-//! A `Node` is owned by exactly one place at a time: the poster until it is pushed, then one inbox or fifo, then the
-//! running turn, which consumes it through its [`VTable`]. Twenty-four bytes of header; closures of up to 40 bytes
-//! live in 64-byte blocks from the worker's free list (`block.rs`).
+//! Exactly one place owns a `Node` at a time: the poster until the push, then one inbox or fifo,
+//! then the running turn, which consumes the node through its [`VTable`]. The header has 24 bytes;
+//! closures of up to 40 bytes live in 64-byte blocks from the worker's free list (`block.rs`).
 
 use std::cell::Cell;
 use std::mem::{self, ManuallyDrop, MaybeUninit};
@@ -23,42 +23,45 @@ use crate::worker::Worker;
 pub(crate) struct Node {
     /// The next one in the same list; written only by the owner of the list.
     pub(crate) next: Cell<*mut Node>,
-    /// Address of the [`VTable`]; its low bits carry the priority, whether the node asks to hold the color for reading, and
-    /// whether it goes before all others.
+    /// Address of the [`VTable`]; its low bits hold the priority, whether the node asks to hold the
+    /// color for reading, and whether it goes before all others.
     tagged: Cell<*const VTable>,
-    /// Address of the [`Location`] that the callback was posted from; or, with [`TRACED`], of its [`Record`]. Another low bit,
-    /// [`COUNTED`], says that the node counts against a capacity. With [`SIDE`] the node is a task's, and this is the address
-    /// of a record that has such a word in its turn; as that may be made by any thread, the word is atomic. Otherwise it is
-    /// touched by who has the node.
+    /// Address of the [`Location`] that posted the callback; or, with [`TRACED`], of its
+    /// [`Record`]. Another low bit, [`COUNTED`], says that the node counts against a capacity. With
+    /// [`SIDE`] the node is a task's, and this is the address of a record that has such a word
+    /// itself. Any thread may make that record, so the word is atomic. In all other cases only the
+    /// node's owner touches it.
     origin: AtomicPtr<()>,
 }
 
 /// The line of the program that posted a callback or spawned a task.
 pub(crate) type Origin = &'static Location<'static>;
 
-/// What a node does. Both functions consume the node.
+/// The functions of a node. Each consumes the node.
 #[repr(align(32))]
 pub(crate) struct VTable {
     /// Runs the callback, on this worker. May unwind; the node is consumed all the same.
     pub(crate) run: unsafe fn(NonNull<Node>, &Worker),
     /// Drops the callback without running it. May unwind.
     pub(crate) drop: unsafe fn(NonNull<Node>),
-    /// For nodes that wait for the color rather than run in it.
+    /// For nodes that wait for the color instead of running in it.
     pub(crate) waits: Option<&'static Waits>,
 }
 
-/// What becomes of a node that waits for its color.
+/// The functions of a node that waits for its color.
 pub(crate) struct Waits {
-    /// `run` has asked for the turn to end, and now the color is held for the node (`Held`, or `Reading` where the node
-    /// reads). Consumes the node. Called with no lock held, by the thread that ended the turn.
+    /// `run` has asked for the turn to end, and now the color is held for the node (`Held`, or
+    /// `Reading` if the node reads). Consumes the node. The thread that ended the turn calls this,
+    /// with no lock held.
     pub(crate) grant: unsafe fn(NonNull<Node>),
     /// The holder of the color once it is held for the node.
     pub(crate) holder: unsafe fn(NonNull<Node>) -> Holder,
-    /// Where the color's worker has stopped, the node is granted the color as well, instead of being dropped.
+    /// If the color's worker has stopped: whether the node is still granted the color, instead of
+    /// being dropped.
     pub(crate) granted_when_stopped: bool,
-    /// Whether the wait was dropped, for good: the node may be removed.
+    /// Whether the wait was dropped for good, so that the node may be removed.
     pub(crate) is_dropped: unsafe fn(NonNull<Node>) -> bool,
-    /// Consumes the node of a wait that was dropped. Called with no lock held.
+    /// Consumes the node of a dropped wait. Called with no lock held.
     pub(crate) remove: unsafe fn(NonNull<Node>),
 }
 
@@ -101,12 +104,12 @@ impl Node {
         &self.origin
     }
 
-    /// The word that says where the callback was posted from: the node's, or that of a task's record.
+    /// The word with the place that posted the callback: the node's, or that of a task's record.
     fn origin_word(&self) -> &AtomicPtr<()> {
         Side::of(&self.origin).map_or(&self.origin, |side| &side.origin)
     }
 
-    /// Where the callback was posted from; `None` if there is more to do than to run it.
+    /// The place that posted the callback; `None` if running it takes more than a call.
     #[inline]
     pub(crate) fn plain_origin(&self) -> Option<Origin> {
         // Relaxed, here and below: see the field. `Side::of` acquires.
@@ -115,7 +118,7 @@ impl Node {
         (word.addr() & (TRACED | COUNTED | SIDE) == 0).then(|| unsafe { &*word.cast() })
     }
 
-    /// Where the callback was posted from, or the record that knows it.
+    /// The place that posted the callback, or the record that knows it.
     pub(crate) fn origin(&self) -> Result<Origin, NonNull<Record>> {
         let word = self.origin_word().load(Relaxed);
         let address = word.map_addr(|addr| addr & !(TRACED | COUNTED));
@@ -128,13 +131,13 @@ impl Node {
         }
     }
 
-    /// Where the callback was posted from, be it traced or not.
+    /// The place that posted the callback, traced or not.
     pub(crate) fn posted_from(&self) -> Origin {
         // SAFETY: the record is the node's.
         self.origin().unwrap_or_else(|record| unsafe { record.as_ref() }.origin())
     }
 
-    /// Traces the callback, or no longer does.
+    /// Begins or ends the tracing of the callback.
     #[inline]
     pub(crate) fn set_origin(&self, origin: Result<Origin, NonNull<Record>>) {
         let new = match origin {
@@ -156,7 +159,8 @@ impl Node {
     #[inline]
     pub(crate) fn vtable(&self) -> &'static VTable {
         let vtable = self.tagged.get().map_addr(|addr| addr & !TAGS);
-        // SAFETY: `new` stored a `&'static VTable`, which is 32-aligned, so that masking five bits restores it.
+        // SAFETY: `new` stored a `&'static VTable`, which is 32-aligned, so that masking five bits
+        // restores it.
         unsafe { &*vtable }
     }
 
@@ -182,13 +186,14 @@ impl Node {
         self.tagged.set(self.tagged.get().map_addr(|addr| addr | READS));
     }
 
-    /// Whether the node goes before all others of its color: others wait for what it is about to let go of.
+    /// Whether the node goes before all others of its color: others wait for something that it is
+    /// about to release.
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
         self.tagged.get().addr() & URGENT != 0
     }
 
-    /// Gives the node, which is in no list, another purpose, before all others of its color.
+    /// Gives a node that is in no list another purpose, before all others of its color.
     pub(crate) fn become_urgent(&self, vtable: &'static VTable) {
         let vtable: *const VTable = vtable;
         let kept = self.tagged.get().addr() & PRIORITY_MASK;
@@ -196,12 +201,12 @@ impl Node {
     }
 
     pub(crate) fn set_counted(&self) {
-        // Tasks are not counted, so it is the node's own word.
+        // Tasks are not counted, so this is the node's own word.
         self.origin.store(self.origin.load(Relaxed).map_addr(|addr| addr | COUNTED), Relaxed);
     }
 }
 
-/// A node whose closure lives inside it.
+/// A node with its closure inside.
 #[repr(C)]
 struct ClosureNode<F> {
     node: Node,
@@ -211,17 +216,19 @@ struct ClosureNode<F> {
 impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
     const VTABLE: &'static VTable = &VTable { run: Self::run, drop: Self::drop, waits: None };
 
-    /// Moves the closure out and frees its block before it is called, so that what the closure itself posts takes the same
-    /// block, and a panic leaks nothing. A color that posts to itself so keeps its blocks. Freed afterwards, for ten instructions
-    /// less, blocks went from color to color; after a theft those of two workers lay side by side, and W1 with 64 in flight
-    /// took twice the time on two workers.
+    /// Moves the closure out and frees its block before the call, so that a post by the closure
+    /// reuses the block, and a panic leaks nothing. A color that posts to itself thus keeps its
+    /// blocks. Freeing the block after the call saved ten instructions, but blocks wandered from
+    /// color to color; after a theft the blocks of two workers lay side by side, and W1 with 64 in
+    /// flight took twice the time on two workers.
     ///
     /// # Safety
-    /// The node was made by [`closure_node`] for this `F`, and is the caller's to give up.
+    /// The node was made by [`closure_node`] for this `F`, and the caller gives it up.
     #[inline]
     unsafe fn take(node: NonNull<Node>) -> F {
         let mut this = node.cast::<ClosureNode<F>>();
-        // SAFETY: `closure_node` made this node for this `F`; the caller owns it, and gives it up here.
+        // SAFETY: `closure_node` made this node for this `F`; the caller owns it, and gives it up
+        // here.
         let closure = unsafe { ManuallyDrop::take(&mut this.as_mut().closure) };
         // SAFETY: same allocation and type as in `closure_node`; the contents have been moved out.
         unsafe { block::free(this) };
@@ -249,7 +256,7 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
     }
 }
 
-/// Puts a closure into a node. Costs one block: from the worker's free list, or from the allocator.
+/// Puts a closure into a node. Costs one block, from the worker's free list or from the allocator.
 #[inline]
 pub(super) fn closure_node<F>(priority: Priority, origin: Origin, closure: F) -> OwnedNode
 where
@@ -260,7 +267,7 @@ where
     unsafe { fill(block, priority, origin, closure) }
 }
 
-/// As [`closure_node`], where that needs no call: otherwise the closure comes back.
+/// As [`closure_node`], if that needs no call; otherwise returns the closure.
 #[inline]
 pub(super) fn try_closure_node<F>(priority: Priority, origin: Origin, closure: F) -> Result<OwnedNode, F>
 where
@@ -274,7 +281,7 @@ where
 }
 
 /// # Safety
-/// The block is the caller's to give.
+/// The caller owns the block and gives it up.
 #[inline]
 unsafe fn fill<F>(
     block: NonNull<MaybeUninit<ClosureNode<F>>>,
@@ -286,8 +293,8 @@ where
     F: FnOnce() + Send + 'static,
 {
     let block = block.cast::<ClosureNode<F>>();
-    // Field by field: a closure that is put together elsewhere and then copied is read back before its parts have left the
-    // processor's store buffer, for 5 ns.
+    // Field by field: a closure built elsewhere and then copied is read back before its parts have
+    // left the processor's store buffer, which costs 5 ns.
     // SAFETY: memory for a `ClosureNode<F>`, owned by us.
     unsafe {
         (&raw mut (*block.as_ptr()).closure).write(ManuallyDrop::new(closure));
@@ -296,15 +303,15 @@ where
     OwnedNode(block.cast())
 }
 
-/// A node, and the right to do with it what a node is for: to give it to a color, or to run or drop it.
+/// A node, and the right to use it: to give it to a color, to run it, or to drop it.
 ///
-/// One that goes out of scope is leaked, with what hangs on it.
+/// A value that goes out of scope leaks the node and its contents.
 #[must_use]
 pub(crate) struct OwnedNode(NonNull<Node>);
 
 impl OwnedNode {
     /// # Safety
-    /// The node is the caller's, which gives it up; it is in no list.
+    /// The caller owns the node and gives it up; the node is in no list.
     #[inline]
     pub(crate) unsafe fn from_raw(node: NonNull<Node>) -> OwnedNode {
         OwnedNode(node)
@@ -327,23 +334,23 @@ impl OwnedNode {
     /// The node comes from the fifo of a color that this worker runs.
     #[inline]
     pub(crate) unsafe fn run(self, worker: &Worker) {
-        // SAFETY: the node is of the kind that its table is for, and the caller promises the rest.
+        // SAFETY: the node is of its table's kind, and the caller promises the rest.
         unsafe { (self.vtable().run)(self.0, worker) };
     }
 
     /// Drops the callback without running it. May unwind.
     ///
     /// # Safety
-    /// The node comes from the fifo of a color that is held by this thread, or was not accepted by any.
+    /// The node comes from the fifo of a color that this thread holds, or no color has accepted it.
     pub(crate) unsafe fn discard(self) {
         // SAFETY: as in `run`.
         unsafe { (self.vtable().drop)(self.0) };
     }
 
-    /// Tells a node that waits that its color is held for it.
+    /// Tells a waiting node that its color is held for it.
     ///
     /// # Safety
-    /// It is, and this gives up the hold. No lock is held.
+    /// The color is held for the node, and the caller gives up the hold. No lock is held.
     pub(crate) unsafe fn grant(self) {
         if let Some(waits) = self.vtable().waits {
             // SAFETY: as in `run`.
@@ -357,18 +364,18 @@ impl OwnedNode {
         self.vtable().waits.map_or(Holder::Task, |waits| unsafe { (waits.holder)(self.0) })
     }
 
-    /// Whether this is the node of a wait that was dropped, for good.
+    /// Whether the node is of a wait that was dropped for good.
     fn is_dropped(&self) -> bool {
-        // SAFETY: as in `run`; what has a node was not reached.
+        // SAFETY: as in `run`; the value owns its node.
         self.vtable().waits.is_some_and(|waits| unsafe { (waits.is_dropped)(self.0) })
     }
 
-    /// Consumes the node of a wait that was dropped. No lock is held. May unwind.
+    /// Consumes the node of a dropped wait. No lock is held. May unwind.
     pub(crate) fn remove(self) {
         if let Some(waits) = self.vtable().waits
             && self.is_dropped()
         {
-            // SAFETY: as in `run`, and as was asked.
+            // SAFETY: as in `run`, and the caller has asked `is_dropped`.
             unsafe { (waits.remove)(self.0) };
         }
     }
@@ -379,12 +386,12 @@ impl Deref for OwnedNode {
 
     #[inline]
     fn deref(&self) -> &Node {
-        // SAFETY: it is there until its owner consumes it.
+        // SAFETY: the node lives until its owner consumes it.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// Nodes in a list of their own, the last one first.
+/// Nodes in a list, the last one first.
 pub(crate) struct NodeList(*mut Node);
 
 impl NodeList {
@@ -410,7 +417,7 @@ impl NodeList {
     }
 
     /// # Safety
-    /// The nodes that hang on `top` are the caller's, which gives them up.
+    /// The caller owns the nodes from `top` on and gives them up.
     pub(super) unsafe fn from_raw(top: *mut Node) -> NodeList {
         NodeList(top)
     }
@@ -420,7 +427,7 @@ impl NodeList {
         self.0
     }
 
-    /// Takes out the nodes of waits that were dropped, and says how many they are. The order of the others stays.
+    /// Takes out the nodes of dropped waits, and returns their number. The others keep their order.
     pub(super) fn unlink_dropped(&mut self) -> (NodeList, u32) {
         let mut queue = NodeQueue::new();
         while let Some(node) = self.pop() {
@@ -432,7 +439,7 @@ impl NodeList {
     }
 }
 
-/// Nodes in a queue, which owns them.
+/// A queue of nodes, which it owns.
 pub(super) struct NodeQueue {
     head: *mut Node,
     tail: *mut Node,
@@ -456,7 +463,7 @@ impl NodeQueue {
         unsafe { self.head.as_ref() }
     }
 
-    /// Has the processor fetch the oldest node.
+    /// Prefetches the oldest node.
     #[inline]
     pub(super) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
@@ -505,7 +512,7 @@ impl NodeQueue {
         Some(node)
     }
 
-    /// Takes out the nodes of waits that were dropped, and says how many they are.
+    /// Takes out the nodes of dropped waits, and returns their number.
     pub(super) fn unlink_dropped(&mut self) -> (NodeList, u32) {
         let mut all = mem::replace(self, NodeQueue::new());
         let (mut removed, mut count) = (NodeList::new(), 0);
@@ -533,7 +540,8 @@ impl NodeQueue {
     }
 }
 
-/// Waiters for each of whom a color is held: to be told by [`crate::post::grant_all`], with no lock held.
+/// Waiters that each have a color held for them. [`crate::post::grant_all`] tells them, with no
+/// lock held.
 #[must_use]
 pub(crate) struct Granted(NodeList);
 
@@ -554,14 +562,15 @@ impl Granted {
         self.0.is_empty()
     }
 
-    /// Adds others.
+    /// Appends others.
     pub(crate) fn append(&mut self, mut others: Granted) {
         while let Some(node) = others.0.pop() {
             self.0.push(node);
         }
     }
 
-    /// Tells the waiters that their colors are held for them, and calls `reached` before. No lock is held.
+    /// Tells the waiters that their colors are held for them, and calls `reached` before each. No
+    /// lock is held.
     pub(crate) fn tell(mut self, reached: impl Fn(&OwnedNode)) {
         while let Some(node) = self.0.pop() {
             reached(&node);
@@ -571,12 +580,12 @@ impl Granted {
     }
 }
 
-/// Nodes in order, and what a fifo has to know of them.
+/// Nodes in order, and the facts about them that a fifo needs.
 pub(super) struct Chain {
     pub(super) nodes: NodeQueue,
     pub(super) len: u32,
     pub(super) priority: u8,
-    /// There is an urgent node among them.
+    /// One of them is urgent.
     pub(super) urgent: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Colors that are found by value: name to cell, sharded.
+//! Colors found by value: a sharded map from name to cell.
 //!
-//! Looked up when a handle is made, never when something is posted (C10: a look-up may share a lock, never while a
-//! callback runs). A named color leaves the registry when no handle and no callback is left.
+//! A look-up happens when a handle is made, never at a post (C10: a look-up may share a lock, never
+//! while a callback runs). A named color leaves the registry when no handle and no callback is
+//! left.
 //!
 //! Lock order: a home lock, then a shard. `find_or_insert` takes no home lock.
 
@@ -28,12 +29,13 @@ impl Registry {
         Registry { shards: (0..SHARDS).map(|_| Lock::new(HashMap::new())).collect() }
     }
 
-    /// The cell of `name`, with one handle more; made by `make` (with its first handle) where there is none yet.
+    /// The cell of `name`, with one more handle; if there is none yet, `make` makes it with its
+    /// first handle.
     pub(crate) fn find_or_insert(&self, name: u64, make: impl FnOnce() -> NonNull<ColorCell>) -> NonNull<ColorCell> {
         let mut shard = self.shard(name).lock();
         if let Some(entry) = shard.get(&name) {
-            // SAFETY: cells leave the registry, under this lock, before they are freed. Relaxed: the lock orders
-            // this 0 to 1 against `remove_unused`.
+            // SAFETY: cells leave the registry, under this lock, before they are freed. Relaxed:
+            // the lock orders this step from 0 to 1 against `remove_unused`.
             refs::add(unsafe { &entry.0.as_ref().refs });
             return entry.0;
         }
@@ -42,7 +44,7 @@ impl Registry {
         cell
     }
 
-    /// Forgets a named color unless somebody has just looked it up.
+    /// Forgets a named color, unless a thread has just looked it up.
     pub(crate) fn remove_unused(&self, cell: &ColorCell) -> bool {
         let mut shard = self.shard(cell.id).lock();
         // Acquire pairs with the decrements in `Color::drop`.

@@ -1,11 +1,11 @@
-//! What a thread may do with a color, as types: safe code that has the value has the right.
+//! A thread's rights to a color, as types: safe code that has the value has the right.
 //!
 //! | type | says | gives |
 //! |---|---|---|
-//! | [`ColorRef`] | the color is alive for `'a` | what is atomic in it |
+//! | [`ColorRef`] | the color is alive for `'a` | its atomic fields |
 //! | [`HomeGuard`] | the lock of its home worker is held | state and links; the fifo too, unless the color runs elsewhere |
 //! | [`FifoGuard`] | this thread owns its fifo | the fifo |
-//! | [`ColorTurn`] | it runs on this thread, by the turn that is this value | the color, alive; the fifo; its next state |
+//! | [`ColorTurn`] | it runs on this thread, in this turn | the color, alive; the fifo; its next state |
 //! | [`Hold`] | it is held for the owner of the value, alone or for reading | the color, alive; a place among the readers |
 //! | [`Notified`] | its bit `NOTIFIED` is set, and it is in no remote list | the color, alive; linking it |
 //! | [`Dead`] | it can be reached by this value only | freeing it |
@@ -31,11 +31,11 @@ use crate::worker::Worker;
 use crate::worker::own_queue::OwnQueue;
 use crate::worker::run_queue::{FIRST, RunQueue};
 
-/// A color that is alive for `'a`: there is a handle, or it is held, runs, or is queued meanwhile.
+/// A color that is alive for `'a`: it has a handle, or it is held, running or queued.
 pub(crate) type ColorRef<'a> = Alive<'a, ColorCell>;
 
 impl<'a> ColorRef<'a> {
-    /// The runtime of this color, alive as long as it.
+    /// The runtime of this color, alive as long as the color.
     #[inline]
     pub(crate) fn runtime(self) -> &'a Shared {
         self.get().shared()
@@ -46,13 +46,14 @@ impl<'a> ColorRef<'a> {
         self.runtime().counted()
     }
 
-    /// Pushes a node to the inbox; `outside`: of no worker's callback. What is returned is to be linked.
+    /// Pushes a node to the inbox; `outside`: from no worker's callback. The caller links the color
+    /// that this returns.
     #[inline]
     pub(crate) fn push_inbox(self, node: OwnedNode, outside: bool) -> Option<Notified> {
         self.get().push_inbox(node, outside).then_some(Notified(self.ptr()))
     }
 
-    /// Locks the home of the color, which may move while this waits for it.
+    /// Locks the home of the color, which may move while this waits for the lock.
     #[inline]
     pub(crate) fn lock_home(self) -> HomeGuard<'a, Guard<'a, RunQueue>> {
         let (_, queue) = self.runtime().lock_home(self.get());
@@ -112,13 +113,13 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         unsafe { self.color.get().links(f) }
     }
 
-    /// The rank under which the color is queued, and the list that it stands in.
+    /// The rank under which the color is queued, and its list.
     #[inline]
     pub(crate) fn place(&self) -> (u8, u8) {
         self.links(|links| (links.queued_rank, links.list))
     }
 
-    /// The holder of the color, which is `Held`, and where that was asked for.
+    /// The holder of the `Held` color, and the place in the program that asked for it.
     pub(crate) fn holder(&self) -> Option<(Holder, Option<Origin>)> {
         self.links(|links| {
             // SAFETY: the link is a location that `set_held` put there.
@@ -127,7 +128,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         })
     }
 
-    /// How many hold the color for reading.
+    /// How many readers hold the color.
     pub(crate) fn readers(&self) -> u32 {
         self.links(|links| links.readers)
     }
@@ -137,7 +138,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         u64::from(self.links(|links| links.stolen)) + self.color.ext.get().map_or(0, Ext::stolen)
     }
 
-    /// Another worker takes the color over.
+    /// Counts that another worker takes the color over.
     pub(crate) fn count_stolen(&mut self) {
         let stolen = self.links(|links| {
             links.stolen = links.stolen.wrapping_add(1);
@@ -151,16 +152,16 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     /// The fifo of a color that does not run.
     #[inline]
     pub(crate) fn fifo(&mut self) -> Option<FifoGuard<'_>> {
-        // SAFETY: the home lock owns the fifo in all states but one.
+        // SAFETY: the home lock owns the fifo in every state but `Running`.
         if self.state() != State::Running { Some(unsafe { FifoGuard::new(self.color) }) } else { None }
     }
 
-    /// The fifo of a color that does not run elsewhere, for the worker that is this thread.
+    /// The fifo of a color that runs on no worker but this thread's.
     #[inline]
     pub(crate) fn fifo_of(&mut self, worker: &Worker) -> Option<FifoGuard<'_>> {
         let free = self.state() != State::Running || self.is_of(worker);
-        // SAFETY: the home lock owns the fifo, or the turn of the color does, which is this thread's: no other thread has a
-        // `&Worker` of it.
+        // SAFETY: the home lock owns the fifo, or else the color's turn on this thread does: no
+        // other thread has a `&Worker` of it.
         if free { Some(unsafe { FifoGuard::new(self.color) }) } else { None }
     }
 
@@ -176,13 +177,14 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         worker.index == self.index() && ptr::eq(&*worker.shared, self.color.shared)
     }
 
-    /// Whether the color can be held at once: nothing waits in it, and nothing has it, but readers where one reader more asks.
+    /// Whether the color can be held at once: nothing waits in it, and it has no holder, or only
+    /// readers if the caller reads, too.
     #[inline]
     pub(crate) fn is_free(&self, reads: bool) -> bool {
         !self.color.inbox_waits() && self.is_free_but_for_inbox(reads)
     }
 
-    /// As [`HomeGuard::is_free`], where what is in the inbox by now comes later.
+    /// As [`HomeGuard::is_free`], but ignores the inbox, which counts as later.
     #[inline]
     pub(crate) fn is_free_but_for_inbox(&self, reads: bool) -> bool {
         match self.state() {
@@ -192,7 +194,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
     }
 
-    /// Holds a color that is free, as [`HomeGuard::is_free_but_for_inbox`] says.
+    /// Holds a color that [`HomeGuard::is_free_but_for_inbox`].
     #[inline]
     pub(crate) fn hold(&mut self, reads: bool, holder: Holder, origin: Option<Origin>) -> Hold {
         let color = self.color.ptr();
@@ -208,7 +210,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         Hold { color, reads }
     }
 
-    /// Takes one reader off. The last one is left with the color for itself.
+    /// Takes one reader off. Returns the hold of the last one, which then has the color alone.
     fn leave_readers(&mut self, hold: Hold) -> Option<Hold> {
         self.assert_same(&hold);
         let color = hold.color;
@@ -221,7 +223,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         })
     }
 
-    /// Lets a color that is held for one go to those who read it; the former holder becomes the only one so far.
+    /// Turns the hold of one holder into a hold for reading; that holder is the only reader so far.
     pub(crate) fn become_reader(&mut self, hold: Hold) -> Hold {
         self.assert_same(&hold);
         assert!(!hold.reads, "it was held for one");
@@ -233,7 +235,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         Hold { color, reads: true }
     }
 
-    /// Lets go of a color, unless something waits in it.
+    /// Releases a color, unless something waits in it.
     #[inline]
     pub(crate) fn end_hold(&mut self, mut hold: Hold) -> Ended {
         if hold.reads {
@@ -243,7 +245,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
             }
         }
         self.assert_same(&hold);
-        self.fifo().expect("what is held does not run").drain_inbox();
+        self.fifo().expect("a held color does not run").drain_inbox();
         if self.color.len() > 0 {
             return Ended::Waits(hold);
         }
@@ -251,7 +253,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         Ended::Idle(self.dead())
     }
 
-    /// Makes a color idle in which nothing waits, and which is not dead.
+    /// Makes a color idle that has no waiting nodes and is not dead.
     #[inline]
     pub(crate) fn make_idle(&mut self, hold: Hold) {
         self.assert_same(&hold);
@@ -259,25 +261,27 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.links(|links| links.state = State::Idle);
     }
 
-    /// Gives the color, which is not empty, its place in the run queue, instead of the hold.
+    /// Ends the hold of a color with waiting nodes, and queues it instead.
     #[inline]
     pub(crate) fn queue_held(&mut self, hold: Hold) {
         self.assert_same(&hold);
-        assert!(!hold.reads, "what is read is not queued");
+        assert!(!hold.reads, "a color that is read is not queued");
         self.push();
         self.stay_first();
     }
 
-    /// Puts the color, which was held or had a turn, in front of its list if it is queued and a task waits for it next. If it went
-    /// last, so that each wait took a round of the list, as many would wait as come during a round, for good.
+    /// Puts the color, which was held or had a turn, in front of its list if it is queued and its
+    /// next node is a task's wait. At the end of the list each wait would take a round, during
+    /// which as many new waits arrive, for ever.
     pub(crate) fn stay_first(&mut self) {
         if self.state() == State::Queued && self.fifo().is_some_and(|fifo| fifo.has_wait_next()) {
             self.queue_first();
         }
     }
 
-    /// A task waits in the middle of its poll for a color to which it has posted just now: the color goes before others. One that
-    /// runs, is held or is read does so when that ends ([`HomeGuard::stay_first`]).
+    /// A task waits, in the middle of its poll, for a color to which it has just posted: the color
+    /// goes before others. If the color runs, is held or is read, that happens at the end
+    /// ([`HomeGuard::stay_first`]).
     pub(crate) fn hasten(&mut self) {
         if self.is_closed() {
             return;
@@ -293,7 +297,8 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
     }
 
-    /// As [`HomeGuard::hasten`], where the color may move to the queue of the worker that is this thread. False: it does not.
+    /// As [`HomeGuard::hasten`]; the color may also move to the queue of this thread's worker.
+    /// False: it does not.
     pub(crate) fn hasten_to(mut self, own: &mut RunQueue) -> bool {
         let color = self.color;
         let waits = matches!(self.state(), State::Idle | State::Queued);
@@ -303,7 +308,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.drain_inbox();
         if color.len() > 0 {
             let (_, list) = self.place();
-            // Two workers are not to take it from each other for ever.
+            // Two workers must not take it from each other for ever.
             if self.state() == State::Queued && list & FIRST != 0 && !color.runtime().slots[self.index()].is_overdue() {
                 return true;
             }
@@ -318,7 +323,8 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.fifo().expect("it does not run").drain_inbox();
     }
 
-    /// Puts the color, which is not empty, in front of its express list, unless too many went there lately.
+    /// Puts the color, which is not empty, in front of its express list, unless too many went there
+    /// recently.
     fn queue_first(&mut self) {
         if self.state() != State::Queued {
             self.push();
@@ -332,15 +338,15 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
     }
 
-    /// Gives a color that has just received something its place in the run queue, which is not closed. Returns requests to
-    /// read that join those who read the color now.
+    /// Queues a color that has just received something; the queue is not closed. Returns requests
+    /// to read that join the present readers.
     #[inline]
     pub(crate) fn enqueue(&mut self) -> Granted {
         match self.state() {
             State::Idle => self.push(),
             State::Queued => self.raise(),
             State::Running | State::Held => {}
-            // By a guard of its own, so that this one stays in registers.
+            // With a guard of its own, so that this one stays in registers.
             State::Reading => return HomeGuard { queue: &mut *self.queue, color: self.color }.let_read(None),
         }
         Granted::none()
@@ -355,11 +361,11 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
             links.state = State::Queued;
             links.queued_rank = rank;
         });
-        // SAFETY: its home lock is held, and its state was none in which it is queued.
+        // SAFETY: its home lock is held, and its state was not `Queued`.
         unsafe { self.queue.append(self.color, rank) };
     }
 
-    /// Moves a queued color up if what waits in it has a higher rank than the one it is queued under.
+    /// Moves a queued color up if its nodes outrank the rank under which it is queued.
     #[inline]
     fn raise(&mut self) {
         let Some(rank) = self.fifo().map(|fifo| fifo.rank()) else { return };
@@ -370,15 +376,15 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
     }
 
-    /// Takes a queued color out of its list. Its state is to be set.
+    /// Takes a queued color out of its list. The caller sets its state.
     fn unlist(&mut self) {
         assert!(self.state() == State::Queued, "it is in the queue");
         // SAFETY: its home lock is held, and it is queued.
         unsafe { self.queue.remove(self.color) };
     }
 
-    /// Moves the home of a color that neither runs nor is read to the worker of another queue, which is not closed, with its
-    /// place in the queue if it has one.
+    /// Moves the home of a color that neither runs nor is read to the worker of another queue,
+    /// which is not closed; a queued color moves to that queue.
     pub(crate) fn move_to(mut self, queue: &mut RunQueue) {
         let state = self.state();
         assert!(!matches!(state, State::Running | State::Reading) && !self.color.is_pinned(), "it may move");
@@ -393,7 +399,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
     }
 
-    /// Begins a turn of a color that is idle or queued here, and at home on this worker, which is this thread's.
+    /// Begins a turn of a color that is idle or queued here, at home on this thread's worker.
     #[inline]
     pub(crate) fn begin_turn(&mut self, worker: &Worker) -> Option<ColorTurn> {
         if !self.is_at(worker) {
@@ -401,7 +407,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
         match self.state() {
             State::Queued => self.unlist(),
-            // There is nothing that a cut could leave as it was.
+            // An idle color has no rank that a cut turn could leave behind.
             State::Idle => self.links(|links| links.queued_rank = 0),
             State::Running | State::Held | State::Reading => return None,
         }
@@ -411,11 +417,12 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         Some(turn)
     }
 
-    /// Ends a turn of a color as most do. What is returned is one that is to be looked at further: it may be dead.
+    /// Ends a turn in the common case. Returns the turn of a color that may be dead and needs a
+    /// second look.
     #[inline]
     pub(crate) fn end_turn(&mut self, mut turn: ColorTurn) -> Option<ColorTurn> {
         turn.fifo().drain_inbox();
-        // Relaxed: its handles go down to 0 under this lock only.
+        // Relaxed: the number of handles reaches 0 only under this lock.
         if self.color.len() > 0 {
             self.queue_turn(turn);
             None
@@ -436,7 +443,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.push();
     }
 
-    /// Ends a turn of a color that is to be looked at further.
+    /// Ends a turn of a color after that second look.
     #[inline]
     pub(crate) fn make_idle_after(&mut self, mut turn: ColorTurn) {
         self.assert_ran(&turn);
@@ -453,7 +460,8 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         Hold { color: self.color.ptr(), reads: false }
     }
 
-    /// Ends a turn that has reached a node which waits: hands the color to it, and where it reads, to those behind it that do, too.
+    /// Ends a turn that has reached a waiting node, and hands it the color. If the node reads, the
+    /// readers directly after it join.
     pub(crate) fn hand_over(&mut self, turn: ColorTurn, node: OwnedNode) -> Granted {
         if node.reads() {
             self.make_idle_after(turn);
@@ -461,18 +469,18 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
         _ = self.hold_after(turn, node.holder(), Some(node.posted_from()));
         let mut granted = Granted::none();
-        // SAFETY: the hold is the node's.
+        // SAFETY: the hold belongs to the node.
         unsafe { granted.push(node) };
         granted
     }
 
-    /// Lets requests to read join those who read the color, if any do.
+    /// Lets requests to read join the present readers, if there are any.
     pub(crate) fn admit_readers(&mut self) -> Granted {
         if self.state() == State::Reading { self.let_read(None) } else { Granted::none() }
     }
 
-    /// Lets the requests to read at the front of the fifo, and `first` before them, hold the color together, which is `Reading` or
-    /// idle.
+    /// Lets `first` and the requests to read at the front of the fifo hold the color together. The
+    /// color is `Reading` or idle.
     #[cold]
     fn let_read(&mut self, first: Option<OwnedNode>) -> Granted {
         let mut granted = Granted::none();
@@ -481,7 +489,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         let mut fifo = self.fifo().expect("it does not run");
         while let Some(node) = first.take().or_else(|| fifo.pop_reader()) {
             admitted += 1;
-            // SAFETY: `add_readers` holds the color for it, before the lock is released.
+            // SAFETY: `add_readers` holds the color for it before the lock is released.
             unsafe { granted.push(node) };
         }
         if admitted > 0 {
@@ -490,18 +498,19 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         granted
     }
 
-    /// The news of this color, if its bit was just set.
+    /// The right to link this color, if its bit was just set.
     pub(super) fn notified(&self, set: bool) -> Option<Notified> {
         set.then_some(Notified(self.color.ptr()))
     }
 
-    /// Sends the color where it belongs; see [`FifoGuard::partner`].
+    /// Moves the color to the worker where it belongs; see [`FifoGuard::partner`].
     pub(crate) fn come_home(mut self, queue: &mut RunQueue) {
         self.fifo().expect("it does not run").come_home();
         self.move_to(queue);
     }
 
-    /// An idle color that nothing can reach any more; a named one has left the registry then.
+    /// The right to free an idle color that nothing can reach any more; a named color leaves the
+    /// registry first.
     pub(crate) fn dead(&mut self) -> Option<Dead> {
         let cell = self.color;
         // Acquire pairs with the decrements in `Color::drop`.
@@ -534,15 +543,18 @@ impl<'c, 'q> HomeGuard<'c, &'q mut RunQueue> {
     }
 }
 
-/// A color that is `Running` on this thread: the right to its fifo, and to give it its next state, which keeps it alive.
+/// A color that is `Running` on this thread. Keeps it alive, and is the right to its fifo and to
+/// set its next state.
 ///
-/// One that goes out of scope without one of the calls that consume it leaves the color `Running`.
+/// A value that goes out of scope, without one of the calls that consume it, leaves the color
+/// `Running`.
 #[must_use]
 pub(crate) struct ColorTurn(NonNull<ColorCell>);
 
 impl ColorTurn {
     /// # Safety
-    /// The color is `Running`, at home on the worker that is this thread, and no other value says so.
+    /// The color is `Running`, at home on this thread's worker, and no other `ColorTurn` exists for
+    /// it.
     #[inline]
     pub(crate) unsafe fn new(color: NonNull<ColorCell>) -> ColorTurn {
         ColorTurn(color)
@@ -550,7 +562,7 @@ impl ColorTurn {
 
     #[inline]
     pub(crate) fn color(&self) -> ColorRef<'_> {
-        // SAFETY: what runs is alive.
+        // SAFETY: a running color is alive.
         unsafe { ColorRef::new(self.0) }
     }
 
@@ -566,24 +578,25 @@ impl ColorTurn {
         self.0
     }
 
-    /// Calls `f` with the home of the color, which is in its worker's own queue, and the turn.
+    /// Calls `f` with the color's home, in its worker's own queue, and with the turn.
     #[inline]
     pub(crate) fn at_home<R>(
         self,
         queue: &mut OwnQueue<'_>,
         f: impl FnOnce(HomeGuard<'_, &mut RunQueue>, ColorTurn) -> R,
     ) -> R {
-        // SAFETY: a color stays at home while it runs, on the worker that is this thread, and that is the queue of this worker. No
-        // color is freed before its lock is released, and none by safe code.
+        // SAFETY: a running color stays at home, on this thread's worker, and this is that worker's
+        // queue. No color is freed before its lock is released, and safe code frees none.
         let home = unsafe { HomeGuard::new(queue, ColorRef::new(self.0)) };
         debug_assert!(home.queue.is_home_of(&home.color), "one thread is one worker");
         f(home, self)
     }
 }
 
-/// A color that is `Held`, or `Reading`, for the owner of this value, which keeps the color alive.
+/// A color that is `Held`, or `Reading`, for the owner of this value, which keeps it alive.
 ///
-/// One that goes out of scope without [`crate::hold::release`] or one of the calls that consume it leaves the color held.
+/// A value that goes out of scope, without [`crate::hold::release`] or a call that consumes it,
+/// leaves the color held.
 #[must_use]
 pub(crate) struct Hold {
     color: NonNull<ColorCell>,
@@ -592,7 +605,8 @@ pub(crate) struct Hold {
 
 impl Hold {
     /// # Safety
-    /// The color is `Held` for the caller, or `Reading` where it `reads`, and the caller gives up what it has.
+    /// The color is `Held` for the caller, or `Reading` if it `reads`, and the caller gives up that
+    /// hold.
     #[inline]
     pub(crate) unsafe fn new(color: NonNull<ColorCell>, reads: bool) -> Hold {
         Hold { color, reads }
@@ -600,7 +614,7 @@ impl Hold {
 
     #[inline]
     pub(crate) fn color(&self) -> ColorRef<'_> {
-        // SAFETY: what is held is alive.
+        // SAFETY: a held color is alive.
         unsafe { ColorRef::new(self.color) }
     }
 
@@ -609,8 +623,8 @@ impl Hold {
         self.reads
     }
 
-    /// Calls `f` with the color and the hold, which `f` may give up: no color is freed before its lock is released, and none
-    /// by safe code.
+    /// Calls `f` with the color and the hold, which `f` may give up: no color is freed before its
+    /// lock is released, and safe code frees none.
     #[inline]
     pub(crate) fn with_color<R>(self, f: impl FnOnce(ColorRef<'_>, Hold) -> R) -> R {
         // SAFETY: as in `color`, and as above.
@@ -618,7 +632,7 @@ impl Hold {
     }
 }
 
-/// The news that a color has something in its inbox, to be linked into its home's remote list; keeps the color alive.
+/// The duty to link a color with a filled inbox into its home's remote list; keeps the color alive.
 #[must_use]
 pub(crate) struct Notified(NonNull<ColorCell>);
 
@@ -627,7 +641,8 @@ impl Notified {
         self.0 == color.ptr()
     }
 
-    /// Links the color where it belongs. What is returned is left to the caller, as the worker there has stopped.
+    /// Links the color into its home's list. If the worker there has stopped, returns the duty to
+    /// the caller.
     pub(crate) fn link(self) -> Option<Notified> {
         self.with_color(|color, this| (color.runtime().link_remote(color.ptr()) == Linked::Closed).then_some(this))
     }
@@ -640,13 +655,13 @@ impl Notified {
     }
 }
 
-/// Colors of which only the owner of the list may use `remote_next`, chained by it.
+/// A list of colors, chained by `remote_next`, which only the owner of the list may use.
 pub(crate) struct ColorList<T> {
     head: *mut ColorCell,
     colors: PhantomData<T>,
 }
 
-/// A value that stands for a color whose `remote_next` goes with it.
+/// A value that stands for a color and owns its `remote_next`.
 pub(crate) trait OwnsLink {
     fn into_raw(self) -> NonNull<ColorCell>;
 
@@ -662,7 +677,8 @@ impl<T: OwnsLink> ColorList<T> {
     }
 
     /// # Safety
-    /// `head` is the first color of a list through `remote_next`, for each of which the caller has a `T` to give up.
+    /// `head` is the first color of a list through `remote_next`; the caller has a `T` for each of
+    /// them and gives it up.
     pub(crate) unsafe fn from_raw(head: *mut ColorCell) -> ColorList<T> {
         ColorList { head, colors: PhantomData }
     }
@@ -674,8 +690,8 @@ impl<T: OwnsLink> ColorList<T> {
 
     pub(crate) fn push(&mut self, color: T) {
         let color = color.into_raw();
-        // SAFETY: what owns the link keeps the cell alive.
-        // Relaxed: a list of this thread's own.
+        // SAFETY: the owner of the link keeps the cell alive. Relaxed: the list belongs to this
+        // thread.
         unsafe { color.as_ref() }.remote_next.store(self.head, Relaxed);
         self.head = color.as_ptr();
     }
@@ -691,7 +707,7 @@ impl<T: OwnsLink> ColorList<T> {
     }
 }
 
-/// A color with no handle, in no queue and in no list, to be freed with [`crate::hold::free`].
+/// A color with no handle, in no queue and in no list; [`crate::hold::free`] frees it.
 #[must_use]
 pub(crate) struct Dead(NonNull<ColorCell>);
 
@@ -713,7 +729,8 @@ impl OwnsLink for Notified {
     }
 
     /// # Safety
-    /// The caller has set `NOTIFIED`, or has taken the color off a remote list, and has not linked it since.
+    /// The caller has set `NOTIFIED`, or has taken the color off a remote list, and has not linked
+    /// it since.
     unsafe fn from_raw(color: NonNull<ColorCell>) -> Notified {
         Notified(color)
     }

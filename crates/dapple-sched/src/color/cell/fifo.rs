@@ -1,4 +1,4 @@
-//! A color's fifo: what waits in it, and what the placement rules know of the color's past.
+//! A color's fifo: its waiting nodes, and the statistics that the placement rules use.
 
 use super::{ColorCell, HABIT_CALLBACKS, HISTORY_CALLBACKS, NO_WORKER, rank};
 use crate::color::Priority;
@@ -9,22 +9,26 @@ use crate::worker::TINY_CALLBACK_NS;
 use crate::worker::clock;
 use crate::worker::run_queue::EXPRESS;
 
-/// The callbacks and waits that are queued in a color, and the counts by which the color is placed.
+/// The callbacks and waits queued in a color, and the counts that decide its placement.
 pub(super) struct Fifo {
     nodes: NodeQueue,
-    /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
+    /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and
+    /// [`EXPRESS`].
     rank: u8,
-    /// A thief took it although its traffic is with the worker that it came from: it may go back there.
+    /// A thief took the color although its traffic is with its former worker: the color may go back
+    /// there.
     rescued: bool,
-    /// Posts received from callbacks on the home worker, posts made to other colors, posts received from other threads:
-    /// halved whenever [`ColorCell::ran_recently`] is, so that they tell of the recent past.
+    /// Posts received from callbacks on the home worker, posts made to other colors, posts received
+    /// from other threads. Halved together with [`ColorCell::ran_recently`], so that they describe
+    /// the recent past.
     posts_in: u16,
     posts_out: u16,
     posts_foreign: u16,
     /// Posts made to colors at home on other workers, and the last one of those workers.
     posts_away: u16,
     away_to: u16,
-    /// The key by which a policy knows the color while it is queued; see `policed`. Here, where there is room for it.
+    /// The key under which a policy knows the color while it is queued; see `policed`. It is here
+    /// because the struct has room.
     policy_slot: u32,
 }
 
@@ -43,9 +47,9 @@ impl Fifo {
         }
     }
 
-    /// Puts back a node that goes before all others: what it waited for is complete.
+    /// Puts back a node that goes before all others: its wait has ended.
     fn push_front(&mut self, node: OwnedNode) {
-        // An urgent node waits for less, or other colors are held until it has run.
+        // An urgent node waits for a short time only, or other colors are held until it has run.
         self.rank = self.rank.max(rank(node.priority())) | EXPRESS;
         self.nodes.push_front(node);
     }
@@ -55,8 +59,8 @@ impl Fifo {
         self.away_to = worker as u16;
     }
 
-    /// The worker with which the color has most of its traffic, if that traffic costs more than its callbacks take. `run`:
-    /// how many of them it has run recently.
+    /// The worker with which the color has most of its traffic, if that traffic costs more than the
+    /// callbacks themselves. `run`: how many callbacks the color has run recently.
     fn partner(&self, last_poster: u16, run: u32, own_ns: u32) -> Option<u16> {
         let most = |crossings: u16| {
             let crossings = u32::from(crossings);
@@ -66,29 +70,30 @@ impl Fifo {
             return None;
         }
         let (from, to) = (most(self.posts_foreign), most(self.posts_away));
-        // The lower one, where both have a claim.
+        // The lower index, if both have a claim.
         let from = if from { last_poster } else { NO_WORKER };
         let to = if to { self.away_to } else { NO_WORKER };
         Some(from.min(to)).filter(|partner| *partner != NO_WORKER)
     }
 
-    /// Lets the past count for less.
+    /// Halves the weight of the past.
     #[cold]
     fn halve_history(&mut self) {
         self.posts_in /= 2;
         self.posts_out /= 2;
         if !self.rescued {
-            // What is to bring it home is not forgotten before it can go.
+            // The counters that bring the color home stay until it can go.
             self.posts_foreign /= 2;
             self.posts_away /= 2;
         }
     }
 }
 
-/// The right to a color's fifo: the home lock of a color that does not run, or the turn of one that runs on this thread.
+/// The right to a color's fifo: the home lock of a color that does not run, or the turn of one that
+/// runs on this thread.
 ///
-/// A thread may have several for one color, since each function here is through with the fifo when it returns, and calls none
-/// that could ask for it.
+/// A thread may have several guards of one color: each function here is done with the fifo when it
+/// returns, and calls none that could ask for it.
 pub(crate) struct FifoGuard<'a>(ColorRef<'a>);
 
 impl<'a> FifoGuard<'a> {
@@ -107,11 +112,11 @@ impl<'a> FifoGuard<'a> {
     #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut Fifo) -> R) -> R {
         self.0.check_alive();
-        // SAFETY: the fifo is this thread's, and no `f` of this module asks for it again.
+        // SAFETY: the fifo belongs to this thread, and no `f` of this module asks for it again.
         self.0.get().fifo.with_mut(|fifo| f(unsafe { &mut *fifo }))
     }
 
-    /// Whether something came from outside that is not in the fifo yet.
+    /// Whether nodes wait in the inbox.
     #[inline]
     pub(crate) fn inbox_waits(&self) -> bool {
         self.0.inbox_waits()
@@ -130,7 +135,7 @@ impl<'a> FifoGuard<'a> {
         let priority = priority.level();
         self.with(|fifo| {
             fifo.nodes.push(node);
-            // Seldom: most have the lowest one.
+            // Few nodes have a priority above the lowest.
             if priority > 0 {
                 fifo.rank = fifo.rank.max(rank(priority));
             }
@@ -138,7 +143,7 @@ impl<'a> FifoGuard<'a> {
         self.0.set_len(self.0.len() + 1);
     }
 
-    /// Appends what an inbox held; `outside`: a part of it came from outside.
+    /// Appends the nodes of an inbox; `outside`: some of them came from outside.
     pub(super) fn append(&mut self, stack: NodeList, outside: bool) {
         let chain = Chain::from_stack(stack);
         if chain.len == 0 {
@@ -159,13 +164,13 @@ impl<'a> FifoGuard<'a> {
         self.0.set_len(len);
     }
 
-    /// Puts back a node that goes before all others: what it waited for is complete.
+    /// Puts back a node that goes before all others: its wait has ended.
     pub(crate) fn push_front(&mut self, node: OwnedNode) {
         self.with(|fifo| fifo.push_front(node));
         self.0.set_len(self.0.len() + 1);
     }
 
-    /// Puts back a node that the color was to be handed to, behind the urgent ones.
+    /// Puts back a node to which the color was to be handed, after the urgent ones.
     pub(crate) fn put_back(&mut self, node: OwnedNode) {
         self.push_front(node);
         self.with(|fifo| fifo.nodes.sort_urgent());
@@ -180,7 +185,7 @@ impl<'a> FifoGuard<'a> {
         Some(node)
     }
 
-    /// Takes the oldest node in order to run it, as the callback with that number. Its link is not cleared.
+    /// Takes the oldest node in order to run it as callback number `ran`. Its link is not cleared.
     #[inline]
     pub(crate) fn take_for_run(&mut self, ran: u64) -> Option<OwnedNode> {
         let node = self.with(|fifo| fifo.nodes.pop())?;
@@ -190,7 +195,7 @@ impl<'a> FifoGuard<'a> {
         Some(node)
     }
 
-    /// As [`FifoGuard::take_for_run`], as the next one.
+    /// Takes the oldest node in order to run it, with the next number.
     pub(crate) fn take_next(&mut self) -> Option<OwnedNode> {
         let before = self.0.ran();
         let node = self.take_for_run(before + 1)?;
@@ -204,7 +209,7 @@ impl<'a> FifoGuard<'a> {
         if reads { self.pop() } else { None }
     }
 
-    /// Takes the nodes of waits that were dropped out of the fifo.
+    /// Takes the nodes of dropped waits out of the fifo.
     pub(crate) fn unlink_dropped(&mut self) -> NodeList {
         let (removed, count) = self.with(|fifo| {
             let dropped = fifo.nodes.unlink_dropped();
@@ -222,29 +227,31 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| fifo.nodes.first().is_some_and(|first| std::ptr::eq(first, node.as_ptr())))
     }
 
-    /// Has the processor fetch the oldest node.
+    /// Prefetches the oldest node.
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.with(|fifo| fifo.nodes.prefetch());
     }
 
-    /// Whether an urgent node goes first.
+    /// Whether the oldest node is urgent.
     pub(crate) fn is_urgent(&self) -> bool {
         self.with(|fifo| fifo.nodes.first().is_some_and(Node::is_urgent))
     }
 
-    /// Whether a wait goes first: a task wants the color in the middle of its poll.
+    /// Whether the oldest node is a wait: a task wants the color in the middle of its poll.
     pub(crate) fn has_wait_next(&self) -> bool {
         self.with(|fifo| fifo.nodes.first().is_some_and(|node| node.vtable().waits.is_some()))
     }
 
-    /// Whether a plain callback goes first: no poll of a task, and no callback that is traced or counted.
+    /// Whether the oldest node is a plain callback: neither the poll of a task, nor traced, nor
+    /// counted.
     #[inline]
     pub(crate) fn has_plain_next(&self) -> bool {
         self.with(|fifo| fifo.nodes.first().is_some_and(|node| node.plain_origin().is_some()))
     }
 
-    /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and [`EXPRESS`].
+    /// Highest priority that waits (an upper bound after a turn was cut off), doubled, and
+    /// [`EXPRESS`].
     #[inline]
     pub(crate) fn rank(&self) -> u8 {
         self.with(|fifo| fifo.rank)
@@ -255,7 +262,7 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| fifo.rank = 0);
     }
 
-    /// Something that waits came from outside, or counts as if it had.
+    /// Makes the color express: something in it came from outside, or counts so.
     pub(crate) fn make_express(&mut self) {
         self.with(|fifo| fifo.rank |= EXPRESS);
     }
@@ -264,7 +271,7 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| fifo.rank = fifo.rank.max(rank));
     }
 
-    /// Notes what was pushed: it comes from outside, or counts as so many posts of the home worker's callbacks.
+    /// Notes a push: from outside, or as `posts` posts by callbacks of the home worker.
     #[inline]
     pub(crate) fn note_arrival(&mut self, outside: bool, posts: u16) {
         self.with(|fifo| {
@@ -273,8 +280,8 @@ impl<'a> FifoGuard<'a> {
         });
     }
 
-    /// Counts what a callback of this color has done to others; it counts as so many posts. `elsewhere`: the worker
-    /// where that was, if it was not its own.
+    /// Counts posts that a callback of this color made to other colors. `elsewhere`: their worker,
+    /// if it was another one.
     #[inline]
     pub(crate) fn note_traffic(&mut self, posts: u16, elsewhere: Option<usize>) {
         self.with(|fifo| {
@@ -285,7 +292,7 @@ impl<'a> FifoGuard<'a> {
         });
     }
 
-    /// Counts that a post, which has been counted, was one to that other worker.
+    /// Notes that a post that is counted already went to that other worker.
     pub(crate) fn note_post_away(&mut self, worker: usize) {
         self.with(|fifo| fifo.note_away(1, worker));
     }
@@ -304,17 +311,17 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| fifo.away_to)
     }
 
-    /// Posts from callbacks on the home worker, and to others.
+    /// Posts from callbacks on the home worker, plus posts to other colors.
     pub(crate) fn traffic(&self) -> u32 {
         self.with(|fifo| u32::from(fifo.posts_in) + u32::from(fifo.posts_out))
     }
 
-    /// Whether the color talks to nothing on another worker.
+    /// Whether the color has no traffic with another worker.
     pub(crate) fn is_alone(&self) -> bool {
         self.with(|fifo| fifo.posts_foreign == 0 && fifo.posts_away == 0)
     }
 
-    /// Where the color belongs by its traffic, and whether it was rescued from there.
+    /// The worker where the color belongs by its traffic, and whether it was rescued from there.
     pub(crate) fn partner(&self) -> Option<(usize, bool)> {
         let color = self.0;
         // Relaxed: a hint.
@@ -325,17 +332,18 @@ impl<'a> FifoGuard<'a> {
         })
     }
 
-    /// The color goes where it belongs.
+    /// Notes that the color goes where it belongs.
     pub(in crate::color) fn come_home(&mut self) {
         // Relaxed: a hint.
         self.0.last_poster.store(NO_WORKER, Relaxed);
         self.with(|fifo| (fifo.posts_away, fifo.posts_foreign, fifo.rescued) = (0, 0, false));
     }
 
-    /// A thief is about to take the color, which is not worth moving, from a worker in a long callback: what the color had to do
-    /// with its home is traffic with another worker from here on, so that it goes back when that is through.
+    /// A thief is about to take the color from a worker in a long callback, though the color is not
+    /// worth moving. From here on its traffic with its home counts as traffic with another worker,
+    /// so that the color goes back after the long callback.
     pub(crate) fn note_rescue(&mut self) {
-        // Relaxed: this thread has the home lock, or is the home; the other one is a hint.
+        // Relaxed: this thread has the home lock, or is the home; `last_poster` is a hint.
         let home = self.0.home.load(Relaxed);
         self.0.last_poster.store(home, Relaxed);
         self.with(|fifo| {
@@ -353,8 +361,8 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| fifo.policy_slot = slot);
     }
 
-    /// Keeps the counters about the recent past: to be called after [`HISTORY_CALLBACKS`] callbacks at the latest. `before`: how
-    /// many had run when it was called last.
+    /// Ages the counters of the recent past. The caller calls this after [`HISTORY_CALLBACKS`]
+    /// callbacks at the latest. `before`: the number of callbacks run at the last call.
     #[inline]
     pub(crate) fn age_history(&mut self, before: u64) {
         let ran = self.0.ran();
@@ -363,8 +371,8 @@ impl<'a> FifoGuard<'a> {
         }
     }
 
-    /// Records a timed stretch of callbacks: their mean, and how much of the time, in 255ths, went into traffic with
-    /// other workers.
+    /// Records a timed stretch of callbacks: their mean time, and the share of it, in 255ths, that
+    /// went into traffic with other workers.
     pub(crate) fn record_time(&mut self, mean_ns: u64, away_share: u8) {
         let cell: &ColorCell = self.0.get();
         let mean = clock::smooth(u32::from(cell.mean_ns()), mean_ns.clamp(1, u64::from(u16::MAX)) as u32);

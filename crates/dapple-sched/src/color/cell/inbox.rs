@@ -1,22 +1,23 @@
-//! A color's inbox: how nodes come from other threads.
+//! A color's inbox: nodes from other threads.
 //!
-//! A stack of nodes with one bit, `NOTIFIED`. Whoever pushes and finds the bit unset has set it, and links the color
-//! into its home's remote list; only the worker that takes the color off that list clears it. So a color is linked in
-//! at most one remote list, and a color whose bit is set is not freed. A second bit, `OUTSIDE`, goes with the nodes: one
-//! of them came from no worker's callback, and the color is to go by the express list (`run_queue`).
+//! A stack of nodes with one bit, `NOTIFIED`. A thread that pushes sets the bit; the one that
+//! changes it from 0 to 1 links the color into its home's remote list. Only the worker that takes
+//! the color off that list clears the bit. So a color is in at most one remote list, and a color
+//! with the bit set is not freed. A second bit, `OUTSIDE`, says that one of the nodes came from no
+//! worker's callback, so that the color goes to the express list (`run_queue`).
 //!
 //! | inbox | meaning | next |
 //! |---|---|---|
-//! | null | nothing came from outside | push: node + bit, and link |
+//! | null | the inbox is empty | push: node + bit, and link |
 //! | node + bit | linked (or being linked) | push: node + bit; early drain: bit alone; taken off the list: null |
 //! | bit alone | linked; its nodes were already moved to the fifo | push: node + bit; taken off the list: null |
-//! | any of these, with `FROZEN` | a request for several colors is being accepted | by whoever holds the home lock: the request's node + bit, or as before without `FROZEN` |
+//! | any of these, with `FROZEN` | a request for several colors is being accepted | by the holder of the home lock: the request's node + bit, or as before without `FROZEN` |
 //!
-//! `FROZEN` is set and cleared within one section under the home lock. Whoever meets it without that lock, in order to push
-//! or to drain, waits for the lock (`request/place.rs`).
+//! `FROZEN` is set and cleared within one section under the home lock. A thread without that lock
+//! that meets the bit, in order to push or to drain, waits for the lock (`request/place.rs`).
 //!
-//! An early drain keeps order (C2): whoever appends to the fifo first moves what is in the inbox there, so that a node
-//! whose push happened before stands before.
+//! An early drain keeps order (C2): before a thread appends to the fifo it moves the inbox there,
+//! so that a node pushed earlier stays in front.
 
 use std::ops::DerefMut;
 use std::ptr;
@@ -30,11 +31,11 @@ use crate::worker::Worker;
 use crate::worker::run_queue::RunQueue;
 
 impl ColorCell {
-    /// Pushes a node from another thread; `outside`: of no worker's callback. True: the caller has set NOTIFIED and must
-    /// link the color.
+    /// Pushes a node from another thread; `outside`: from no worker's callback. True: the caller
+    /// has set NOTIFIED and must link the color.
     pub(in crate::color) fn push_inbox(&self, node: OwnedNode, outside: bool) -> bool {
         self.check_alive();
-        // Relaxed, and counted before it is there: a number to show, which may be ahead for a moment.
+        // Relaxed, and counted before the push: for statistics, which may run ahead for a moment.
         self.note_len(self.inbox_len.fetch_add(1, Relaxed) + 1);
         let bits = NOTIFIED | if outside { OUTSIDE } else { 0 };
         let mut old = self.inbox.load(Relaxed);
@@ -45,8 +46,8 @@ impl ColorCell {
             }
             node.next.set(without_bits(old));
             let new = node.as_ptr().map_addr(|addr| addr | bits | (old.addr() & OUTSIDE));
-            // Success releases the node to `drain_inbox` and `take_notified`; it acquires, from the latter, that
-            // `remote_next` has been read and may be written again.
+            // Success releases the node to `drain_inbox` and `take_notified`. It acquires, from the
+            // latter, the read of `remote_next`, which may now be written again.
             match self.inbox.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => return old.addr() & NOTIFIED == 0,
                 Err(now) => old = now,
@@ -54,37 +55,40 @@ impl ColorCell {
         }
     }
 
-    /// Whether there is more in the inbox than can be ignored: nodes, or `FROZEN`, which who has the home lock never sees.
+    /// Whether the inbox has nodes or is `FROZEN`. The holder of the home lock never sees the
+    /// latter.
     #[inline]
     pub(crate) fn inbox_waits(&self) -> bool {
-        // Relaxed: a push that happened before is seen by coherence; `drain_inbox` acquires.
+        // Relaxed: coherence shows every push that happened before; `drain_inbox` acquires.
         self.inbox.load(Relaxed).addr() & !(NOTIFIED | OUTSIDE) != 0
     }
 
-    /// Whether a request is being accepted by whoever holds the home lock.
+    /// Whether the holder of the home lock is accepting a request.
     pub(crate) fn inbox_is_frozen(&self) -> bool {
         // Relaxed: the bit changes under the home lock only.
         is_frozen(self.inbox.load(Relaxed))
     }
 
-    /// Whether nodes wait in the inbox, be it frozen or not.
+    /// Whether nodes wait in the inbox, frozen or not.
     pub(crate) fn inbox_has_nodes(&self) -> bool {
         // Relaxed: as in `inbox_waits`.
         !without_bits(self.inbox.load(Relaxed)).is_null()
     }
 
-    /// Waits until the request that is being accepted is; returns what the inbox holds then. The caller has no lock.
+    /// Waits until the request has been accepted; returns the content of the inbox after that. The
+    /// caller holds no lock.
     #[cold]
     fn await_thaw(&self) -> *mut Node {
         drop(self.shared().lock_home(self));
-        // Relaxed: as where it was looked at first.
+        // Relaxed: as at the first look.
         self.inbox.load(Relaxed)
     }
 
-    /// Neither nodes nor the bit: nobody will come for this color.
+    /// Neither nodes nor the bit: no worker will come for this color.
     #[inline]
     pub(crate) fn inbox_vacant(&self) -> bool {
-        // Acquire pairs with `take_notified` on another worker (a rescue), whose accesses end before we free.
+        // Acquire pairs with `take_notified` on another worker (a rescue), whose accesses end
+        // before we free.
         self.inbox.load(Acquire).is_null()
     }
 
@@ -93,8 +97,8 @@ impl ColorCell {
         let mut old = self.inbox.load(Relaxed);
         loop {
             let frozen = old.map_addr(|addr| addr | FROZEN);
-            // Acquires what was posted before; releases to who finds the bit, and posts after this or waits, that the
-            // colors which were frozen before are.
+            // Acquires earlier posts. Releases, to a thread that finds the bit and posts or waits,
+            // that the colors frozen before this one are frozen.
             match self.inbox.compare_exchange_weak(old, frozen, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => old = now,
@@ -102,7 +106,8 @@ impl ColorCell {
         }
     }
 
-    /// Takes the nodes out, and says whether one of them came from outside. Waits for a request that is being accepted.
+    /// Takes the nodes out, and says whether one of them came from outside. Waits while a request
+    /// is being accepted.
     #[cold]
     fn take_waiting(&self) -> Option<(NodeList, bool)> {
         let mut top = self.inbox.load(Relaxed);
@@ -121,18 +126,18 @@ impl ColorCell {
         }
     }
 
-    /// Takes the nodes out of the inbox, and leaves these bits in it, if it still is as it was. The nodes are the caller's then,
-    /// and whether one of them came from outside.
+    /// Takes the nodes out of the inbox if it still equals `old`, and leaves `bits` in it. Returns
+    /// the nodes, and whether one of them came from outside.
     fn take(&self, old: *mut Node, bits: usize) -> Result<(NodeList, bool), *mut Node> {
         // Acquire pairs with the release in `push_inbox`. Release: as in `freeze`.
         self.inbox.compare_exchange_weak(old, ptr::without_provenance_mut(bits), AcqRel, Relaxed)?;
-        // SAFETY: what hangs on the word belongs to the thread that takes it out.
+        // SAFETY: the nodes of the word belong to the thread that takes it out.
         Ok((unsafe { NodeList::from_raw(without_bits(old)) }, old.addr() & OUTSIDE != 0))
     }
 }
 
 impl FifoGuard<'_> {
-    /// Moves what came from outside to the end of the fifo; the color stays linked.
+    /// Moves the nodes of the inbox to the end of the fifo; the color stays linked.
     #[inline]
     pub(crate) fn drain_inbox(&mut self) {
         if self.inbox_waits()
@@ -144,7 +149,8 @@ impl FifoGuard<'_> {
 }
 
 impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
-    /// Clears NOTIFIED, and moves what came from outside to the end of the fifo. The color does not run.
+    /// Clears NOTIFIED, and moves the nodes of the inbox to the end of the fifo. The color does not
+    /// run.
     pub(crate) fn take_notified(&mut self, notified: Notified) {
         let color = self.color();
         assert!(notified.is_of(color) && self.state() != State::Running, "its home lock owns the fifo");
@@ -157,9 +163,9 @@ impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
         }
     }
 
-    /// Keeps all threads from posting to this color, and its turn from draining the inbox, until [`HomeGuard::thaw`] or
-    /// [`HomeGuard::thaw_with`], for which the lock stays held. `drains`: moves what is in the inbox to the fifo first, unless the
-    /// color runs on another worker than this.
+    /// Keeps all threads from posting to this color, and its turn from draining the inbox, until
+    /// [`HomeGuard::thaw`] or [`HomeGuard::thaw_with`]; the lock stays held until then. `drains`:
+    /// first moves the inbox to the fifo, unless the color runs on a worker other than `worker`.
     pub(crate) fn freeze(&mut self, drains: bool, worker: Option<&Worker>) {
         let cell = self.color();
         let fifo = match worker {
@@ -184,11 +190,11 @@ impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
         let inbox = &self.color().get().inbox;
         // Relaxed: no other thread changes it while it is frozen.
         let word = inbox.load(Relaxed).map_addr(|addr| addr & !FROZEN);
-        // AcqRel: releases that the request has been accepted to all who post from here on.
+        // AcqRel: releases, to all later posters, that the request has been accepted.
         inbox.swap(word, AcqRel);
     }
 
-    /// As [`HomeGuard::thaw`], and leaves a node in the inbox, as a post from another thread does.
+    /// As [`HomeGuard::thaw`], and pushes a node to the inbox, as a post from another thread does.
     pub(crate) fn thaw_with(&mut self, node: OwnedNode, outside: bool) -> Option<Notified> {
         assert!(self.color().inbox_is_frozen(), "it is thawed once");
         let cell = self.color().get();
@@ -202,7 +208,7 @@ impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
         self.notified(old.addr() & NOTIFIED == 0)
     }
 
-    /// Takes the nodes of waits that were dropped out of the inbox, also while the fifo is another thread's.
+    /// Takes the nodes of dropped waits out of the inbox, even while another thread owns the fifo.
     pub(crate) fn unlink_dropped_from_inbox(&mut self) -> NodeList {
         let cell = self.color().get();
         if !cell.inbox_has_nodes() {
@@ -211,12 +217,14 @@ impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
         cell.freeze_as_it_is();
         // Relaxed: no other thread changes it while it is frozen.
         let word = cell.inbox.load(Relaxed);
-        // SAFETY: until it is thawed, by this function, the inbox and its nodes are those of the home lock.
+        // SAFETY: the inbox is frozen until this function thaws it; until then it belongs to the
+        // home lock.
         let mut stack = unsafe { NodeList::from_raw(without_bits(word)) };
         let (removed, count) = stack.unlink_dropped();
-        // Relaxed: a number to show.
+        // Relaxed: for statistics.
         cell.inbox_len.fetch_sub(count, Relaxed);
-        // AcqRel: as in `thaw`. Releases the links of what stays, and acquires nothing that `freeze` has not.
+        // AcqRel: as in `thaw`. Releases the links of the nodes that stay; it has nothing to
+        // acquire after `freeze`.
         let kept = if stack.is_empty() { NOTIFIED } else { NOTIFIED | OUTSIDE };
         cell.inbox.swap(stack.into_raw().map_addr(|addr| addr | word.addr() & kept), AcqRel);
         removed
