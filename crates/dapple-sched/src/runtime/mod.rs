@@ -15,6 +15,7 @@ pub mod foreign;
 pub(crate) mod fork;
 pub(crate) mod panics;
 pub(crate) mod shared;
+mod start;
 pub(crate) mod switches;
 pub(crate) mod thread_context;
 
@@ -22,7 +23,6 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::mem;
-use std::ops::Range;
 use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -32,21 +32,19 @@ use std::time::{Duration, Instant};
 use crate::color::Color;
 use crate::color::cell::Kind;
 use crate::observe::stats::RuntimeStats;
-use crate::observe::trace::{Observer, Watch};
+use crate::observe::trace::Observer;
 use crate::runtime::closing::Closed;
-use crate::runtime::context::WorkerScope;
-use crate::runtime::cpus::Cpus;
-use crate::runtime::driver::{Driver, ThreadDriver};
+use crate::runtime::driver::Driver;
 use crate::runtime::enter::EnterGuard;
 use crate::runtime::panics::PanicInfo;
-use crate::runtime::shared::{Setup, Shared};
-use crate::runtime::thread_context::{ThreadContext, work};
+use crate::runtime::shared::Shared;
+use crate::runtime::thread_context::ThreadContext;
 use crate::sync::atomic::Ordering::*;
 use crate::task::{self, JoinHandle, Start, light};
-use crate::worker::monitor::{self, SlowCallback, SlowRule};
+use crate::worker::monitor::{SlowCallback, SlowRule};
+use crate::worker::placement;
 use crate::worker::policy::Policy;
 use crate::worker::tuning::Asked;
-use crate::worker::{Worker, placement};
 
 pub(crate) type PanicHandler = Box<dyn Fn(&PanicInfo<'_>) + Send + Sync>;
 type MakePolicy = Arc<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>;
@@ -527,74 +525,6 @@ impl Builder {
         self.system_root = root.into();
         self
     }
-
-    /// Starts the workers.
-    ///
-    /// # Errors
-    /// If a setting is out of its range, the driver cannot be made, or a thread cannot be started.
-    pub fn build(self) -> io::Result<Runtime> {
-        self.build_by(|thread, run| thread.spawn(run)).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => error,
-            kind => io::Error::new(kind, format!("{error}; {ADVICE}")),
-        })
-    }
-
-    /// As [`Builder::build`], where `start` starts threads.
-    fn build_by(
-        self,
-        start: impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>>,
-    ) -> io::Result<Runtime> {
-        let available = cpus::available(&self.system_root);
-        let asked = cpus::asked(self.workers)?;
-        let workers = asked.unwrap_or(available.min(WORKERS_MAX));
-        let tuning = self.tuning.check()?;
-        fork::watch();
-        let thread_context = self.thread_context.map(|make| make()).transpose()?;
-        let driver = match self.driver {
-            Some(make) => make(workers)?,
-            None => Arc::new(ThreadDriver::new(workers)),
-        };
-        let watch = Watch::new(self.observer, self.measure_times);
-        let follows = self.follow_cpus.unwrap_or(asked.is_none()) && workers > 1;
-        let cpus = follows.then(|| Cpus::new(available.min(workers), self.system_root));
-        let setup = Setup { tuning, cpus, policed: self.policy.is_some(), thread_context };
-        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, setup)?;
-        let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
-        for index in 0..workers {
-            let (shared, policy) = (shared.clone(), self.policy.clone());
-            let thread = thread::Builder::new().name(format!("{}-{index}", self.thread_name));
-            match start(thread, Box::new(move || work(shared, index, policy))) {
-                Ok(thread) => runtime.threads.push(thread),
-                Err(error) => return Err(runtime.undo(index..workers, error)),
-            }
-        }
-        let (weak, timer) = (Arc::downgrade(&shared), shared.alarm.timer());
-        let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
-        if let Err(error) = start(thread, Box::new(move || monitor::run(weak, timer))) {
-            return Err(runtime.undo(workers..workers, error));
-        }
-        running().push(Arc::downgrade(&shared));
-        Ok(runtime)
-    }
-}
-
-impl Runtime {
-    /// Ends a runtime of which a thread could not be started: `missing` are the workers without one.
-    fn undo(mut self, missing: Range<usize>, error: io::Error) -> io::Error {
-        let shared = &self.handle.shared;
-        shared.stop();
-        for index in missing {
-            // This thread stands in for the worker's last act: the last of all workers shuts the driver down.
-            let worker = Worker::new(shared.clone(), index);
-            let _scope = WorkerScope::enter(&worker);
-            worker.exit();
-        }
-        for thread in self.threads.drain(..) {
-            // A worker's panic was told to the panic hook.
-            let _ = thread.join();
-        }
-        io::Error::new(error.kind(), format!("a thread of the runtime cannot be started: {error}"))
-    }
 }
 
 impl Default for Builder {
@@ -785,8 +715,6 @@ fn is_quiet(shared: &Shared) -> bool {
 
 /// More would be a mistake, and homes are 16 bits.
 const WORKERS_MAX: usize = 1024;
-
-const ADVICE: &str = "a limit on threads or on open files may be too low (see `ulimit -a`)";
 
 /// How often a shutdown looks whether all is done.
 const QUIET_CHECK: Duration = Duration::from_micros(200);
