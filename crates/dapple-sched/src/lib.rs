@@ -26,6 +26,7 @@
 //! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
 
 mod color;
+pub mod environment;
 mod hold;
 mod memory;
 mod observe;
@@ -56,6 +57,8 @@ pub use runtime::enter::EnterGuard;
 #[doc(hidden)]
 pub use runtime::foreign;
 pub use runtime::panics::PanicInfo;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+pub use runtime::stepped::{Step, Stepped};
 #[cfg(feature = "switches")]
 pub use runtime::switches::Switches;
 pub use runtime::thread_context::ThreadContext;

@@ -16,6 +16,7 @@ use crate::color::Color;
 use crate::color::cell::ColorCell;
 use crate::color::node::{Node, Origin, OwnedNode};
 use crate::color::rights::ColorRef;
+use crate::environment::measured_now;
 use crate::memory::block;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
@@ -225,7 +226,7 @@ pub(crate) fn accept(cell: &ColorCell, origin: Origin) -> Option<NonNull<Record>
     // Relaxed: a number.
     let id = NEXT_ID.fetch_add(1, Relaxed);
     let record =
-        Record { id, cause, origin, accepted_at: Instant::now(), color_id: cell.id, waits: false, shared: cell.shared };
+        Record { id, cause, origin, accepted_at: measured_now(), color_id: cell.id, waits: false, shared: cell.shared };
     watch.tell(TraceKind::Accepted, &record, record.accepted_at);
     Some(block::alloc(record))
 }
@@ -250,7 +251,7 @@ pub(crate) fn dropped(node: &OwnedNode) {
 /// A wait has been reached without a turn: its color is held for it now.
 pub(crate) fn reached(node: &OwnedNode) {
     if let Some(record) = take_from(node) {
-        let now = Instant::now();
+        let now = measured_now();
         let watch = record.watch();
         watch.tell(TraceKind::Started, &record, now);
         watch.tell(TraceKind::Ended { panicked: false }, &record, now);
@@ -287,7 +288,7 @@ impl Record {
 
     /// What it stands for will not run.
     pub(crate) fn tell_dropped(self) {
-        self.watch().tell(TraceKind::Dropped, &self, Instant::now());
+        self.watch().tell(TraceKind::Dropped, &self, measured_now());
     }
 
     fn watch(&self) -> &Watch {
@@ -304,11 +305,11 @@ impl Worker {
         let color = color.map(|color| unsafe { Color::retain(color.ptr()) });
         self.slot().set_origin(record.origin);
         let watch = &self.shared.watch;
-        let started = Instant::now();
+        let started = measured_now();
         watch.tell(TraceKind::Started, record, started);
         let outer = CURRENT.with(|current| current.enter(record.id));
         let result = catch_unwind(AssertUnwindSafe(run));
-        let ended = Instant::now();
+        let ended = measured_now();
         let took_ns = (ended - started).as_nanos() as u64;
         let (panicked, nested_ns) = CURRENT.with(|current| current.leave(outer, took_ns));
         if watch.measures.load(Relaxed) {
@@ -356,7 +357,7 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
         return f();
     }
     let outer_ns = CURRENT.with(|current| current.nested_ns.replace(0));
-    let _measured = Measured { colors, started: Instant::now(), outer_ns };
+    let _measured = Measured { colors, started: measured_now(), outer_ns };
     f()
 }
 

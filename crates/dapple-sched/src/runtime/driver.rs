@@ -73,6 +73,11 @@ pub trait Driver: Any + Send + Sync {
         let _ = visit;
     }
 
+    /// Whether this is the driver of a runtime whose workers the program steps ([`Stepped`](crate::Stepped)): `park` is never called.
+    fn is_stepped(&self) -> bool {
+        false
+    }
+
     /// All workers have stopped: drops registered callbacks and wakers.
     fn shutdown(&self);
 

@@ -16,6 +16,8 @@ pub(crate) mod fork;
 pub(crate) mod panics;
 pub(crate) mod shared;
 mod start;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+pub(crate) mod stepped;
 pub(crate) mod switches;
 pub(crate) mod thread_context;
 

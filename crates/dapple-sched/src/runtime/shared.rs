@@ -26,6 +26,7 @@ use crate::color::cell::{ColorCell, Kind, Links};
 use crate::color::node::Origin;
 use crate::color::registry::Registry;
 use crate::color::rights::{ColorList, Notified};
+use crate::environment;
 use crate::observe::described::About;
 use crate::observe::named::{Names, Shown};
 use crate::observe::stats::Counters;
@@ -58,6 +59,8 @@ pub(crate) struct Setup {
     pub(crate) cpus: Option<Cpus>,
     pub(crate) policed: bool,
     pub(crate) thread_context: Option<Arc<dyn ThreadContext>>,
+    /// The workers have no threads, and there is no monitor.
+    pub(crate) is_stepped: bool,
 }
 
 /// One runtime.
@@ -360,8 +363,8 @@ impl Shared {
         watch: Watch,
         setup: Setup,
     ) -> io::Result<Arc<Shared>> {
-        let Setup { tuning, cpus, policed, thread_context } = setup;
-        let alarm = Alarm::new()?;
+        let Setup { tuning, cpus, policed, thread_context, is_stepped } = setup;
+        let alarm = Alarm::new(is_stepped)?;
         let stretch_max = if driver.barrier().is_some_and(Barrier::pass) { STRETCH_MAX } else { 1 };
         Ok(Arc::new_cyclic(|weak| Shared {
             slots: (0..workers).map(|at| Slot::new(&driver, tuning.event_share, weak.as_ptr(), at)).collect(),
@@ -381,7 +384,7 @@ impl Shared {
             policed,
             thread_context,
             stretch_max,
-            started: Instant::now(),
+            started: environment::measured_now(),
             generation: fork::generation(),
             default_color: ColorCell::new(weak.as_ptr(), Kind::Default, 0, 0, Links::idle()),
             phase: AtomicU8::new(RUNNING),

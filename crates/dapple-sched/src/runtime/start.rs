@@ -31,6 +31,29 @@ impl Builder {
         self,
         start: impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>>,
     ) -> io::Result<Runtime> {
+        let (policy, name) = (self.policy.clone(), self.thread_name.clone());
+        let shared = self.into_shared(false)?;
+        let workers = shared.slots.len();
+        let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
+        for index in 0..workers {
+            let (shared, policy) = (shared.clone(), policy.clone());
+            let thread = thread::Builder::new().name(format!("{name}-{index}"));
+            match start(thread, Box::new(move || work(shared, index, policy))) {
+                Ok(thread) => runtime.threads.push(thread),
+                Err(error) => return Err(runtime.undo(index..workers, error)),
+            }
+        }
+        let (weak, timer) = (Arc::downgrade(&shared), shared.alarm.timer());
+        let thread = thread::Builder::new().name(format!("{name}-monitor"));
+        if let Err(error) = start(thread, Box::new(move || monitor::run(weak, timer))) {
+            return Err(runtime.undo(workers..workers, error));
+        }
+        running().push(Arc::downgrade(&shared));
+        Ok(runtime)
+    }
+
+    /// What the workers share, before there are any.
+    pub(super) fn into_shared(self, is_stepped: bool) -> io::Result<Arc<Shared>> {
         let available = cpus::available(&self.system_root);
         let asked = cpus::asked(self.workers)?;
         let workers = asked.unwrap_or(available.min(WORKERS_MAX));
@@ -41,27 +64,14 @@ impl Builder {
             Some(make) => make(workers)?,
             None => Arc::new(ThreadDriver::new(workers)),
         };
+        if driver.is_stepped() && !is_stepped {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, NEEDS_STEPS));
+        }
         let watch = Watch::new(self.observer, self.measure_times);
-        let follows = self.follow_cpus.unwrap_or(asked.is_none()) && workers > 1;
+        let follows = self.follow_cpus.unwrap_or(asked.is_none()) && workers > 1 && !is_stepped;
         let cpus = follows.then(|| Cpus::new(available.min(workers), self.system_root));
-        let setup = Setup { tuning, cpus, policed: self.policy.is_some(), thread_context };
-        let shared = Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, setup)?;
-        let mut runtime = Runtime { handle: Handle { shared: shared.clone() }, threads: Vec::with_capacity(workers) };
-        for index in 0..workers {
-            let (shared, policy) = (shared.clone(), self.policy.clone());
-            let thread = thread::Builder::new().name(format!("{}-{index}", self.thread_name));
-            match start(thread, Box::new(move || work(shared, index, policy))) {
-                Ok(thread) => runtime.threads.push(thread),
-                Err(error) => return Err(runtime.undo(index..workers, error)),
-            }
-        }
-        let (weak, timer) = (Arc::downgrade(&shared), shared.alarm.timer());
-        let thread = thread::Builder::new().name(format!("{}-monitor", self.thread_name));
-        if let Err(error) = start(thread, Box::new(move || monitor::run(weak, timer))) {
-            return Err(runtime.undo(workers..workers, error));
-        }
-        running().push(Arc::downgrade(&shared));
-        Ok(runtime)
+        let setup = Setup { tuning, cpus, policed: self.policy.is_some(), thread_context, is_stepped };
+        Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, setup)
     }
 }
 
@@ -83,5 +93,7 @@ impl Runtime {
         io::Error::new(error.kind(), format!("a thread of the runtime cannot be started: {error}"))
     }
 }
+
+const NEEDS_STEPS: &str = "this driver is that of a simulation, which steps the workers itself: use `build_stepped`";
 
 const ADVICE: &str = "a limit on threads or on open files may be too low (see `ulimit -a`)";

@@ -33,6 +33,7 @@ use loom::sync::{Mutex, MutexGuard};
 #[cfg(dapple_shuttle)]
 use shuttle::sync::{Mutex, MutexGuard};
 
+use crate::environment;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
 pub(crate) use timer::Timer;
@@ -55,9 +56,10 @@ struct Changes {
 }
 
 impl Alarm {
-    pub(crate) fn new() -> io::Result<Alarm> {
+    /// `is_silent`: there is no monitor that it could call.
+    pub(crate) fn new(is_silent: bool) -> io::Result<Alarm> {
         Ok(Alarm {
-            timer: Arc::new(Timer::new()?),
+            timer: Arc::new(if is_silent { Timer::silent() } else { Timer::new()? }),
             changes: Mutex::new(Changes { is_over: false }),
             put_off_at: AtomicU64::new(0),
             wary_until: AtomicU64::new(0),
@@ -88,9 +90,13 @@ impl Alarm {
 
 impl Shared {
     /// Nanoseconds since the runtime started.
-    pub(super) fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         // A model has no clock.
-        if cfg!(any(dapple_loom, dapple_shuttle)) { 0 } else { self.started.elapsed().as_nanos() as u64 }
+        if cfg!(any(dapple_loom, dapple_shuttle)) {
+            0
+        } else {
+            (environment::measured_now() - self.started).as_nanos() as u64
+        }
     }
 
     /// A worker counts as asleep from now on.
@@ -272,26 +278,33 @@ mod timer {
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
     };
 
-    /// A timer that any thread sets, and one waits for.
-    pub(crate) struct Timer(OwnedFd);
+    /// A timer that any thread sets, and one waits for; or none.
+    pub(crate) struct Timer(Option<OwnedFd>);
 
     impl Timer {
         pub(super) fn new() -> io::Result<Timer> {
-            Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?))
+            Ok(Timer(Some(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?)))
+        }
+
+        /// One that never goes off.
+        pub(super) fn silent() -> Timer {
+            Timer(None)
         }
 
         /// Makes it go off once, so long after now; `None`: not at all. An earlier setting is void.
         pub(super) fn set(&self, after: Option<Duration>) {
+            let Some(timer) = &self.0 else { return };
             let nanos = after.map_or(0, |after| after.as_nanos() as i64);
             let value = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
             let never = Timespec { tv_sec: 0, tv_nsec: 0 };
             let time = Itimerspec { it_interval: never, it_value: value };
-            timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &time).expect("a timer of our own takes any time");
+            timerfd_settime(timer, TimerfdTimerFlags::empty(), &time).expect("a timer of our own takes any time");
         }
 
         /// Waits until it has gone off.
         pub(crate) fn wait(&self) {
-            while rustix::io::read(&self.0, &mut [0; 8]) == Err(Errno::INTR) {}
+            let timer = self.0.as_ref().expect("only a monitor waits, and it has a timer");
+            while rustix::io::read(timer, &mut [0; 8]) == Err(Errno::INTR) {}
         }
     }
 }
@@ -309,6 +322,10 @@ mod timer {
     impl Timer {
         pub(super) fn new() -> io::Result<Timer> {
             Ok(Timer(Mutex::new(false), Condvar::new()))
+        }
+
+        pub(super) fn silent() -> Timer {
+            Timer(Mutex::new(false), Condvar::new())
         }
 
         /// One that is far off never goes off by itself, so that nothing can depend on it.
@@ -340,6 +357,10 @@ mod timer {
     impl Timer {
         pub(super) fn new() -> io::Result<Timer> {
             Ok(Timer)
+        }
+
+        pub(super) fn silent() -> Timer {
+            Timer
         }
 
         pub(super) fn set(&self, _after: Option<Duration>) {}

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::time::Instant;
 
+use crate::environment::measured_now;
+
 /// Tells a turn when to make room for I/O, timers and other colors.
 pub(crate) struct Slice {
     /// Not set until the first look, where the callbacks are known to be short.
@@ -13,7 +15,7 @@ impl Slice {
     /// `timed`: from the start on, because the turn is a sample.
     #[inline]
     pub(crate) fn start(timed: bool) -> Slice {
-        Slice { started: Cell::new(timed.then(Instant::now)) }
+        Slice { started: Cell::new(timed.then(measured_now)) }
     }
 
     /// Whether the clock was started.
@@ -24,7 +26,7 @@ impl Slice {
     /// Whether it is over, to be asked after as many callbacks as [`until_look`] says.
     pub(super) fn is_over(&self, slice_ns: u64) -> bool {
         if self.started.get().is_none() {
-            self.started.set(Some(Instant::now()));
+            self.started.set(Some(measured_now()));
         }
         self.elapsed_ns() > slice_ns
     }
@@ -38,7 +40,7 @@ impl Slice {
     pub(crate) fn elapsed_ns(&self) -> u64 {
         // A model must not depend on the clock.
         let started = self.started.get().filter(|_| cfg!(not(any(dapple_loom, dapple_shuttle))));
-        started.map_or(0, |started| started.elapsed().as_nanos() as u64)
+        started.map_or(0, |started| (measured_now() - started).as_nanos() as u64)
     }
 }
 

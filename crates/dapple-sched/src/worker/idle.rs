@@ -32,19 +32,9 @@ struct Sleep<'a> {
     began_ns: u64,
 }
 
-impl Sleep<'_> {
-    fn begin(worker: &Worker, rests: bool) -> Sleep<'_> {
-        let shared = &worker.shared;
-        shared.fell_asleep(worker.wakes_seldom.get(), rests);
-        Sleep { worker, rests, began_ns: shared.now_ns() }
-    }
-}
-
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
-        self.worker.slot().wake_up();
-        self.worker.shared.woke_up(self.rests);
-        self.worker.wakes(self.began_ns);
+        self.worker.end_sleep(self.rests, self.began_ns);
     }
 }
 
@@ -80,16 +70,8 @@ impl Worker {
             // Its one sleep word cannot tell who sleeps.
             return std::thread::yield_now();
         }
-        let slot = self.slot();
-        let queue = slot.lock();
-        // Under the lock: see `rest`.
-        let rests = self.rests();
-        if queue.turns_waiting() > 0 || self.shared.is_stopping() || !slot.fall_asleep(&queue) {
-            return;
-        }
-        drop(queue);
-        let sleep = Sleep::begin(self, rests);
-        slot.counters.park();
+        let Some(rests) = self.begin_sleep() else { return };
+        let sleep = Sleep { worker: self, rests, began_ns: self.shared.now_ns() };
         self.dispatching(|| {
             if rests {
                 self.shared.driver.rest(self.index, self.shared.active());
@@ -100,6 +82,28 @@ impl Worker {
         if self.rests() {
             self.hand_over();
         }
+    }
+
+    /// Counts as asleep from now on, and says whether this worker rests; `None`: there is something to do.
+    pub(crate) fn begin_sleep(&self) -> Option<bool> {
+        let slot = self.slot();
+        let queue = slot.lock();
+        // Under the lock: see `rest`.
+        let rests = self.rests();
+        if queue.turns_waiting() > 0 || self.shared.is_stopping() || !slot.fall_asleep(&queue) {
+            return None;
+        }
+        drop(queue);
+        self.shared.fell_asleep(self.wakes_seldom.get(), rests);
+        slot.counters.park();
+        Some(rests)
+    }
+
+    /// Ends what [`Worker::begin_sleep`] began.
+    pub(crate) fn end_sleep(&self, rests: bool, slept_from_ns: u64) {
+        self.slot().wake_up();
+        self.shared.woke_up(rests);
+        self.wakes(slept_from_ns);
     }
 
     /// Takes colors from other workers. True: some were taken, or events of another worker were dispatched.

@@ -21,6 +21,8 @@ mod policed;
 pub(crate) mod policy;
 mod rest;
 pub(crate) mod run_queue;
+#[cfg(not(any(dapple_loom, dapple_shuttle)))]
+mod stepped;
 pub(crate) mod tuning;
 mod turn;
 

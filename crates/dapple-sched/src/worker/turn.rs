@@ -7,6 +7,7 @@ use super::{Cut, Ending, LONG_CALLBACK_NS, TINY_CALLBACK_NS, Worker, alarm, cloc
 use crate::color::cell::ColorCell;
 use crate::color::node::OwnedNode;
 use crate::color::rights::{ColorRef, ColorTurn, FifoGuard};
+use crate::environment::measured_now;
 use crate::observe::trace;
 use crate::sync::atomic::Ordering::*;
 use crate::worker::clock::{Slice, until_look};
@@ -75,7 +76,7 @@ impl Worker {
             self.glances.set(GLANCES);
             return;
         }
-        let passed_ns = self.passed_ns(Some(Instant::now())).unwrap_or_default();
+        let passed_ns = self.passed_ns(Some(measured_now())).unwrap_or_default();
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
         if passed_ns > LOOK_EVERY_NS.into() {
             // Longer than short callbacks take: what runs now is to be measured.

@@ -45,6 +45,7 @@ mod settings;
 mod shutdown;
 mod state;
 mod stats;
+mod stepped;
 mod support;
 mod tasks;
 mod thread_context;
