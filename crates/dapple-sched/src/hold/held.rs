@@ -1,17 +1,19 @@
-//! What says that this thread holds a color: closures get it from whatever holds, and show it to the state that they touch.
+//! The proof that this thread holds a color. Closures get it from the holder, and show it to the
+//! state that they touch.
 
 use crate::color::rights::{ColorRef, Hold};
 use crate::hold::request::Request;
 use crate::memory::alive::Alive;
 use crate::runtime::context;
 
-/// This thread holds a color, or several, for as long as `'a` lasts. Public in name only: nothing outside can reach this module.
+/// This thread holds a color, or several, during `'a`. Public in name only: code outside cannot
+/// reach this module.
 #[derive(Clone, Copy)]
 pub struct Held<'a>(What<'a>);
 
 #[derive(Clone, Copy)]
 enum What<'a> {
-    /// For itself.
+    /// For writing.
     One(ColorRef<'a>),
     Read(ColorRef<'a>),
     Many(Alive<'a, Request>),
@@ -31,25 +33,26 @@ impl<'a> Held<'a> {
     }
 
     /// # Safety
-    /// This thread has all that the request holds, for `'a`.
+    /// This thread has everything that the request holds, for `'a`.
     pub(super) unsafe fn by_request(request: Alive<'a, Request>) -> Held<'a> {
         Held(What::Many(request))
     }
 
     /// # Safety
-    /// This thread has the color, for itself unless it `reads`, for `'a`.
+    /// This thread has the color for `'a`, for writing unless it `reads`.
     #[inline]
     pub(super) unsafe fn by_turn(color: ColorRef<'a>, reads: bool) -> Held<'a> {
         Held(What::of(color, reads))
     }
 
-    /// Runs `f` if this is a callback of the color, or of one that holds it.
+    /// Runs `f` if this thread runs a callback of the color, or one that holds it.
     #[inline]
     pub(crate) fn by_callback<R>(color: ColorRef<'_>, f: impl FnOnce(Held<'_>) -> R) -> Option<R> {
         context::holds(color.ptr()).then(|| f(Held(What::One(color))))
     }
 
-    /// Runs `f` as a part of a closure or callback of this thread that holds the color, if only for reading where `f` `reads`.
+    /// Runs `f` as a part of a closure or callback of this thread that holds the color; for
+    /// `reads`, holding it for reading is enough.
     #[inline]
     pub(crate) fn in_line<F, R>(color: ColorRef<'_>, reads: bool, f: F) -> Result<R, F>
     where
@@ -66,7 +69,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Whether the color is one of them, held for writing, or at least for reading where that is enough.
+    /// Whether the color is among those held: for writing, or if it `reads`, at least for reading.
     #[inline]
     pub(crate) fn covers(self, color: ColorRef<'_>, reads: bool) -> bool {
         match self.0 {
@@ -76,7 +79,8 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Whether a closure that reads a state of the color has to be counted: the thread could write inside of it.
+    /// Whether a closure that reads a state of the color has to be counted, because the thread
+    /// could write inside of it.
     #[inline]
     pub(crate) fn may_write(self, color: ColorRef<'_>) -> bool {
         match self.0 {

@@ -1,8 +1,9 @@
-//! Holding a color in line, by any thread, and letting go of it; and the end of a color's life (in this file). Waiting for a
-//! color (`ticket`), and for several (`request`).
+//! Holding a color in line, by any thread, releasing it, and the end of a color's life (in this
+//! file); waiting for a color (`ticket`), and for several (`request`).
 //!
-//! Imports everything from below: `sync`, `memory`, `color`, `runtime`, `observe`, `post`, `worker`. From above: tasks, which wait.
-//! Begin with this file; then read the table in `ticket`, and that in `request`.
+//! Imports everything from below: `sync`, `memory`, `color`, `runtime`, `observe`, `post`,
+//! `worker`. From above: tasks, which wait. Begin with this file; then read the table in `ticket`,
+//! and that in `request`.
 
 pub(crate) mod held;
 pub(crate) mod request;
@@ -32,10 +33,11 @@ use crate::worker::placement;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
 
-/// Takes hold of a color if it is free and nothing is queued in it; asked for at `origin`. Where the hold `reads`, the color may be
-/// read by others, too.
+/// Holds a color if it is free and nothing is queued in it; `origin` is the line that asks. If the
+/// hold `reads`, others may read the color, too.
 ///
-/// A worker waits for the lock of another worker for a moment only: its holder may have been preempted.
+/// A worker waits only briefly for the lock of another worker: that lock's holder may have been
+/// preempted.
 #[inline]
 pub(crate) fn try_hold(color: ColorRef<'_>, reads: bool, origin: Origin) -> Option<Hold> {
     let here = || context::with_worker(|worker| worker.hold_idle(color, origin)).flatten();
@@ -46,11 +48,11 @@ impl Worker {
     /// Whether the color is at home here. A hint.
     #[inline]
     fn may_be_home_of(&self, cell: &ColorCell) -> bool {
-        // Relaxed: see above.
+        // Relaxed: a hint.
         usize::from(cell.home.load(Relaxed)) == self.index && ptr::eq(&*self.shared, cell.shared)
     }
 
-    /// Holds a color in line that is at home here, if it is idle: what [`try_take`] does, in most cases.
+    /// Holds an idle color in line that is at home here: the usual case of [`try_take`].
     #[inline]
     fn hold_idle(&self, color: ColorRef<'_>, origin: Origin) -> Option<Hold> {
         if !self.may_be_home_of(&color) {
@@ -65,7 +67,8 @@ impl Worker {
         Some(hold)
     }
 
-    /// Lets go of a color that is at home here, if nothing came meanwhile. What is returned is to be [`release`]d.
+    /// Ends the hold of a color that is at home here, if nothing arrived meanwhile. Otherwise the
+    /// caller [`release`]s what this returns.
     #[inline]
     fn let_go(&self, hold: Hold) -> Option<Hold> {
         hold.with_color(|color, hold| {
@@ -73,7 +76,7 @@ impl Worker {
                 return Some(hold);
             }
             let Some(mut home) = HomeGuard::of(self.slot().lock(), color) else { return Some(hold) };
-            // Relaxed: its handles go down to 0 under this lock only.
+            // Relaxed: the number of handles reaches 0 only under this lock.
             if color.inbox_waits() || color.len() > 0 || color.refs.load(Relaxed) == 0 {
                 return Some(hold);
             }
@@ -83,7 +86,8 @@ impl Worker {
     }
 }
 
-/// Lets go of a color with the lock of its home, unless nothing can reach it any more. What is returned is still held.
+/// Ends the hold of a color under the lock of its home, unless nothing can reach the color any
+/// more. A color that this returns is still held.
 #[inline]
 pub(crate) fn release_simply(mut home: HomeGuard<'_, &mut RunQueue>, hold: Hold) -> Option<Hold> {
     let color = home.color();
@@ -93,7 +97,7 @@ pub(crate) fn release_simply(mut home: HomeGuard<'_, &mut RunQueue>, hold: Hold)
     if color.len() > 0 {
         home.queue_held(hold);
     } else if color.refs.load(Relaxed) > 0 {
-        // Relaxed: its handles go down to 0 under this lock only.
+        // Relaxed: the number of handles reaches 0 only under this lock.
         home.make_idle(hold);
     } else {
         return Some(hold);
@@ -132,8 +136,8 @@ fn try_take(color: ColorRef<'_>, reads: bool, origin: Origin) -> Option<Hold> {
     held
 }
 
-/// Lets go of a color: what came meanwhile is queued (or dropped, if its worker has stopped). Of several readers, the last one
-/// to go does that.
+/// Ends a hold. Nodes that arrived meanwhile are queued, or dropped if the color's worker has
+/// stopped. Of several readers, the last one does that.
 pub(crate) fn release(hold: Hold) {
     let dead = hold.with_color(|color, hold| release_at(color.lock_home(), hold));
     if let Some(dead) = dead {
@@ -142,8 +146,8 @@ pub(crate) fn release(hold: Hold) {
     }
 }
 
-/// As [`release`]. What is returned is the caller's to [`free`]; not here, as that may be the end of the runtime, whose lock is
-/// an argument.
+/// As [`release`]. The caller [`free`]s the color that this returns: freeing may end the runtime,
+/// of which an argument here is a lock.
 fn release_at<'c>(mut home: HomeGuard<'c, Guard<'c, RunQueue>>, mut hold: Hold) -> Option<Dead> {
     let color = home.color();
     let shared = color.runtime();
@@ -167,17 +171,17 @@ fn release_at<'c>(mut home: HomeGuard<'c, Guard<'c, RunQueue>>, mut hold: Hold) 
     }
 }
 
-/// What becomes of a color that is let go of.
+/// The outcome of the end of a hold.
 pub(crate) enum Ended {
-    /// Others read it still.
+    /// Others still read the color.
     Readers,
-    /// Nothing waits in it; it may have to be freed.
+    /// Nothing waits in the color; it may have to be freed.
     Idle(Option<Dead>),
-    /// It has something to run, and is still held.
+    /// The color has something to run, and is still held.
     Waits(Hold),
 }
 
-/// Runs `f` while the color is held, and releases it, also if `f` unwinds.
+/// Runs `f` while the color is held, and releases it, even if `f` unwinds.
 #[inline]
 pub(crate) fn holding<R>(hold: Hold, f: impl FnOnce(Held<'_>) -> R) -> R {
     struct Release(Option<Hold>);
@@ -215,7 +219,7 @@ pub(crate) fn reading<R>(hold: Hold, f: impl FnOnce(Held<'_>) -> R) -> R {
     context::in_read_frame(color.ptr(), || trace::in_line(iter::once(color), || f(Held::by_hold(hold))))
 }
 
-/// Lets go of a color, which is traffic with other workers where it is at home elsewhere.
+/// Releases a color; if it is at home elsewhere, that counts as traffic with another worker.
 #[inline]
 fn at_home_or_away(hold: Hold) {
     let color = hold.color();
@@ -228,7 +232,7 @@ fn at_home_or_away(hold: Hold) {
 /// Frees a color.
 ///
 /// # Safety
-/// This thread holds no lock of its runtime, and uses the color no more.
+/// This thread holds no lock of the color's runtime, and does not use the color afterwards.
 pub(crate) unsafe fn free(dead: Dead) {
     let color = dead.into_raw();
     // SAFETY: the cell's own count on the runtime, taken in `Color::allocate`.
@@ -239,7 +243,7 @@ pub(crate) unsafe fn free(dead: Dead) {
         ColorCell::bury(color);
     }
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-    // SAFETY: put there by `Color::allocate`; nobody else can reach it.
+    // SAFETY: put there by `Color::allocate`; no other thread can reach it.
     unsafe {
         Pool::take_back(&runtime, color);
     }
@@ -248,8 +252,8 @@ pub(crate) unsafe fn free(dead: Dead) {
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 thread_local! {
-    /// Colors that wait until the drop further up this thread's stack is through, which owns the list; null where
-    /// there is none. Has no destructor, so that it can be used while a thread ends.
+    /// The colors that wait for the drop further up this thread's stack, which owns the list; null
+    /// if there is none. Has no destructor, so that a thread can use it while it ends.
     static DEFERRED: Cell<*mut Deferred> = const { Cell::new(ptr::null_mut()) };
 }
 
@@ -260,10 +264,11 @@ thread_local! {
 
 type Deferred = Vec<Hold>;
 
-/// Drops the callbacks of a held color whose worker has stopped. A destructor may reach the next color and so on, as
-/// long as a chain of tasks is: only the outermost call drops, inner ones leave their color to it. `None`: left.
+/// Drops the callbacks of a held color with a stopped worker. A destructor may reach the next
+/// color, and so on along a chain of tasks. To bound the recursion, only the outermost call drops;
+/// inner ones leave their color to it and return `None`.
 fn drop_or_defer(hold: Hold) -> Option<Hold> {
-    /// Ends the outermost call, also where it unwinds: the list must not be found once it is gone.
+    /// Ends the outermost call, even if it unwinds: no thread may find the list after its end.
     struct Outermost;
     impl Drop for Outermost {
         fn drop(&mut self) {
@@ -272,8 +277,9 @@ fn drop_or_defer(hold: Hold) -> Option<Hold> {
     }
     let outer = DEFERRED.with(Cell::get);
     if !outer.is_null() {
-        // SAFETY: the list lives further up this thread's stack, in the call that has set the pointer and takes it
-        // back before it returns or unwinds; no reference to it is kept while destructors run.
+        // SAFETY: the list lives further up this thread's stack, in the call that set the pointer
+        // and that takes it back before it returns or unwinds; no reference to the list exists
+        // while destructors run.
         unsafe { (*outer).push(hold) };
         return None;
     }
@@ -282,12 +288,12 @@ fn drop_or_defer(hold: Hold) -> Option<Hold> {
     DEFERRED.with(|outermost| outermost.set(list));
     let _outermost = Outermost;
     let ours = dispose::drop_callbacks(hold);
-    // SAFETY: as above; this is the call that owns the list.
+    // SAFETY: as above; this call owns the list.
     while let Some(next) = unsafe { (*list).pop() } {
-        // If more came meanwhile, `release` defers it again.
+        // If more arrived meanwhile, `release` defers the color again.
         let release_next = || dispose::drop_callbacks(next).into_iter().for_each(release);
-        // A panic must not leave the other colors `Held` for good. It was the destructor of a runtime that ends with its
-        // last color, so there is none to report it to.
+        // A panic must not leave the other colors `Held` for good. It came from the destructor of a
+        // runtime that ends with its last color, so there is no runtime to report it to.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(release_next)) {
             panics::discard(payload);
         }

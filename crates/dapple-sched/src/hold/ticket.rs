@@ -1,33 +1,38 @@
-//! A queued wait for a color, or for several: what `Colored::with` and its kin post when the color is not free.
+//! A queued wait for a color, or for several: `Colored::with` and its kin post one if the color is
+//! not free.
 //!
-//! The ticket's node stands in the color's fifo like any callback. When its turn comes, the waiting task is polled
-//! *right there*, inside the color's turn, if the task's own color is free; the turn is over as soon as the closure
-//! is, whatever else the task does in that poll. Otherwise the color is handed over and stays `Held` until the task has
-//! been polled. A task that is polled and does not use its grant (its `with` future
-//! sits unpolled in a `select` or a `join`) loses it: it queues again when it asks again, and nobody hangs on it.
-//! What is granted is held until the task has been polled in its own color. That must not be held by somebody who waits
-//! in his turn, or they wait in a circle. So the poll goes before all else in the task's color (urgent nodes, `cell.rs`),
-//! and a turn that would hand the color to a waiter gives way to it; and where the color is held already, the waiter is
-//! outrun: it gives back what it was granted and asks once more, for its own color together with the others. Such a
-//! request needs no poll in another color, and cannot be outrun. (Only then is a task's color held while the task waits.)
+//! The ticket's node waits in the color's fifo like any callback. When its turn comes and the
+//! task's own color is free, the turn polls the waiting task *right there*; the turn ends with the
+//! closure, whatever else the task does in that poll. Otherwise the color is handed over and stays
+//! `Held` until the task has been polled. A task that is polled and does not use its grant (its
+//! `with` future is not polled in a `select` or a `join`) loses the grant: it queues again when it
+//! asks again, and does not block others.
 //!
-//! A ticket that asks to read is always handed over: its color then is `Reading`, and others read beside it. The ticket
-//! of a request for several colors is not queued itself; the request (`request`) has a node in each color, and comes
-//! here once it holds them all.
-//! A waiter on another executor cannot be watched like that: it holds the color until it is polled or dropped.
+//! A grant is held until the task has been polled in its own color. If that color were held by a
+//! waiter in a turn of its own, the two would wait in a circle. So the poll goes before everything
+//! else in the task's color (urgent nodes, `cell.rs`), and a turn that would hand that color to a
+//! waiter gives way to the poll. If that color is already held, the waiter is *outrun*: it gives
+//! the grant back and asks once more, for its own color together with the others. Such a request
+//! needs no poll in another color, and cannot be outrun. (Only then is a task's color held while
+//! the task waits.)
+//!
+//! A ticket that asks to read is always handed over: its color is then `Reading`, and others read
+//! it at the same time. The ticket of a request for several colors is not queued; the request
+//! (`request`) has a node in each color, and comes here once it holds them all. A waiter on another
+//! executor cannot be watched like a task: it holds the color until it is polled or dropped.
 //!
 //! # States
 //!
-//! | state | meaning | who leaves it, to what |
+//! | state | meaning | left by, to |
 //! |---|---|---|
-//! | `QUEUED` | the node is in the fifo | the color's turn: `IN_TURN` or `GRANTED`; the future, dropped: `CANCELED`, or `DROPPING` where several colors are wanted |
+//! | `QUEUED` | the node is in the fifo | the color's turn: `IN_TURN` or `GRANTED`; the future, dropped: `CANCELED`, or `DROPPING` if several colors are wanted |
 //! | `IN_TURN` | the color's turn polls the task right now | the future, in that poll: `USED`; dropped: `CANCELED`; the turn, afterwards: `MISSED`; a turn for several colors that cannot poll the task: `QUEUED` |
-//! | `GRANTED` | the color is `Held` for the waiter, whose poll goes before all else in its task's color | the future: `USED`; dropped: `CANCELED` and release; the task's poll, afterwards: `MISSED` and release; whoever hands it over and finds the task's color held: `OUTRUN` and release |
-//! | `OUTRUN` | the task's own color was held by somebody else when it was granted what it waits for | the future asks anew, for its own color with the others |
+//! | `GRANTED` | the color is `Held` for the waiter; its poll goes before all else in its task's color | the future: `USED`; dropped: `CANCELED` and release; the task's poll, afterwards: `MISSED` and release; the thread that hands it over and finds the task's color held: `OUTRUN` and release |
+//! | `OUTRUN` | the task's own color had another holder at the time of the grant | the future asks anew, for its own color with the others |
 //! | `MISSED` | the chance has passed, or the runtime has stopped | the future asks anew |
-//! | `DROPPING` | the future of a wait for several colors is being dropped, and lets go of those that are held | the drop: `CANCELED`; the request, which is over meanwhile: `LEFT` |
-//! | `LEFT` | as `DROPPING`; the drop frees the request | nobody |
-//! | `USED`, `CANCELED` | over | nobody |
+//! | `DROPPING` | the future of a wait for several colors is being dropped, and releases those that are held | the drop: `CANCELED`; the request, which is over meanwhile: `LEFT` |
+//! | `LEFT` | as `DROPPING`; the drop frees the request | – |
+//! | `USED`, `CANCELED` | over | – |
 
 use std::iter;
 use std::ptr::{self, NonNull};
@@ -61,11 +66,11 @@ pub(crate) struct Ticket {
     node: Node,
     state: AtomicU8,
     waker: Lock<Option<KeptWaker>>,
-    /// The Dapple task that waits, if it is one.
+    /// The Dapple task that waits, unless another executor does.
     task: Option<TaskRef>,
-    /// What is waited for; alive at least while it is held for this ticket.
+    /// The colors that are waited for; alive at least while they are held for this ticket.
     wanted: Wanted,
-    /// The line that asked for it.
+    /// The line of the program that asked.
     origin: Origin,
     /// One color is wanted for reading. (The node says so too, until it gets another purpose.)
     node_reads: bool,
@@ -73,33 +78,34 @@ pub(crate) struct Ticket {
     pub(crate) next_granted: AtomicPtr<Ticket>,
 }
 
-// SAFETY: the node is touched by its one owner (the future before the post, then the fifo, then the turn); the rest
-// is atomic, locked or immutable.
+// SAFETY: only the node's one owner touches it (the future before the post, then the fifo, then the
+// turn); the rest is atomic, locked or immutable.
 unsafe impl Send for Ticket {}
 // SAFETY: as above.
 unsafe impl Sync for Ticket {}
 
-/// What a ticket waits for.
+/// The colors that a ticket waits for.
 #[derive(Clone, Copy)]
 enum Wanted {
     /// One color. The ticket's own node is queued in it, and says whether it is wanted for reading.
     One(NonNull<ColorCell>),
-    /// Several; the request has nodes of its own, and the ticket's is not used.
+    /// Several; the request has nodes of its own, and the ticket's node is unused.
     Many(NonNull<Request>),
 }
 
-/// What a ticket waited for, held for the owner of this value.
+/// The colors that a ticket waited for, held for the owner of this value.
 #[must_use]
 pub(crate) enum Grant {
     One(Hold),
     Many(OwnRequest),
 }
 
-/// What a ticket waited for, held by the turn that polls the task which waits; whether for reading.
+/// The colors that a ticket waited for, held by the turn that polls the waiting task; and whether
+/// for reading.
 #[must_use]
 pub(crate) struct Turn(Wanted, bool);
 
-/// What a waiter finds when it is polled.
+/// The answer to a waiter's poll.
 pub(crate) enum Chance {
     /// Not yet; the waker is stored.
     Wait,
@@ -107,14 +113,14 @@ pub(crate) enum Chance {
     InTurn(Turn),
     /// The color is `Held` for the caller; the ticket is used up.
     Granted(Grant),
-    /// Ask anew.
+    /// Ask again.
     Missed,
-    /// Ask anew, for the task's own color with the others.
+    /// Ask again, for the task's own color together with the others.
     Outrun,
 }
 
 impl Grant {
-    /// Runs `f` with what was granted, and lets go of it.
+    /// Runs `f` with the granted colors, and releases them.
     pub(crate) fn with<R>(self, f: impl FnOnce(Held<'_>) -> R) -> R {
         match self {
             Grant::One(hold) if hold.reads() => hold::reading(hold, f),
@@ -132,12 +138,13 @@ impl Grant {
 }
 
 impl Turn {
-    /// Runs `f`, and lets go of what is held: what else the task does in this poll is not to keep others from it.
+    /// Runs `f`, and releases the colors, so that the rest of the task's poll does not keep others
+    /// from them.
     pub(crate) fn with<R>(self, f: impl FnOnce(Held<'_>) -> R) -> R {
         struct Release(Wanted);
         impl Drop for Release {
             fn drop(&mut self) {
-                // SAFETY: the turn holds what was wanted, and is further down on this thread's stack.
+                // SAFETY: the turn holds the colors, and is further down on this thread's stack.
                 unsafe {
                     match self.0 {
                         Wanted::One(color) => _ = context::with_worker(|worker| worker.release_turn(color)),
@@ -147,7 +154,7 @@ impl Turn {
             }
         }
         let _release = Release(self.0);
-        // SAFETY: what was wanted is held until `_release` is dropped.
+        // SAFETY: the colors are held until `_release` is dropped.
         unsafe {
             match self.0 {
                 Wanted::One(color) => {
@@ -166,7 +173,7 @@ impl Turn {
 
 impl Ticket {
     const VTABLE: &'static VTable = &VTable {
-        // SAFETY: here and below the node is a ticket's; where the function consumes it, it is the caller's.
+        // SAFETY: here and below the node is a ticket; a function that consumes it owns it.
         run: |node, _| Ticket::run(unsafe { Ticket::from_node(node) }),
         // SAFETY: dropped with the fifo of a stopped runtime.
         drop: |node| unsafe { Ticket::from_node(node) }.miss(),
@@ -186,7 +193,8 @@ impl Ticket {
         }),
     };
 
-    /// Queues a wait for `color`, for reading or for oneself, on behalf of whoever polls, who is woken through `waker`.
+    /// Queues a wait for `color`, for reading or for writing, on behalf of the polling task;
+    /// `waker` wakes it.
     pub(crate) fn queue(color: ColorRef<'_>, reads: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::new(Wanted::One(color.ptr()), reads, color.shared, origin, waker));
         ticket.note_wait(Some(color.id));
@@ -197,7 +205,7 @@ impl Ticket {
         ticket
     }
 
-    /// The wait of whoever polls for all colors of a request.
+    /// The polling task's wait for all colors of a request.
     pub(super) fn for_request(
         request: &OwnRequest,
         shared: *const Shared,
@@ -209,14 +217,14 @@ impl Ticket {
         ticket
     }
 
-    /// The node, which carries this count.
+    /// The node, which takes over this count.
     fn into_node(self: Arc<Ticket>) -> OwnedNode {
         let node = Arc::into_raw(self).cast_mut().cast::<Node>();
         // SAFETY: not null, and in no list.
         unsafe { OwnedNode::from_raw(NonNull::new_unchecked(node)) }
     }
 
-    /// The task waits, for that color or for several.
+    /// Notes, for dumps, that the task waits for that color or for several.
     fn note_wait(&self, color_id: Option<u64>) {
         if let Some(task) = &self.task {
             task.note_wait(color_id, self.origin);
@@ -225,8 +233,8 @@ impl Ticket {
 
     fn new(wanted: Wanted, reads: bool, shared: *const Shared, origin: Origin, waker: &Waker) -> Ticket {
         let task = context::current_task().filter(|task| ptr::eq(task.shared(), shared));
-        // Who waits is polled in turns of others, and where he has been granted something before all else in his color: so
-        // he needs one.
+        // The waiter is polled in turns of others, and after a grant before everything else in its
+        // color, so it needs a color of its own.
         if let Some(task) = &task {
             task.color();
         }
@@ -246,15 +254,15 @@ impl Ticket {
         }
     }
 
-    /// The color of the Dapple task that waits, if it is one.
+    /// The color of the waiting Dapple task, unless another executor waits.
     pub(super) fn task_color(&self) -> Option<NonNull<ColorCell>> {
         self.task.as_ref().map(TaskRef::color_cell)
     }
 
     /// # Safety
-    /// The node is the caller's, and belongs to a ticket.
+    /// The caller owns the node, which belongs to a ticket.
     unsafe fn from_node(node: NonNull<Node>) -> Arc<Ticket> {
-        // SAFETY: made by `queue` from an `Arc<Ticket>`, whose first field is the node.
+        // SAFETY: made by `queue` from an `Arc<Ticket>`; the node is its first field.
         unsafe { Arc::from_raw(node.as_ptr().cast::<Ticket>()) }
     }
 
@@ -268,15 +276,15 @@ impl Ticket {
         context::with_worker(|worker| worker.hand_off_after_turn(ticket.into_node()));
     }
 
-    /// Who has the color once it is held for the ticket.
+    /// The holder of the color once it is held for the ticket.
     fn holder(&self) -> Holder {
         if self.task.is_some() { Holder::Task } else { Holder::Foreign }
     }
 
-    /// What was wanted.
+    /// The colors that the ticket wanted.
     ///
     /// # Safety
-    /// It is held for the ticket, and the caller gives that up.
+    /// They are held for the ticket, and the caller gives that up.
     unsafe fn granted(&self) -> Grant {
         // SAFETY: promised by the caller.
         unsafe {
@@ -287,19 +295,20 @@ impl Ticket {
         }
     }
 
-    /// Takes what is held for the ticket, if it was handed over and not used.
+    /// Takes the grant, if it was handed over and not used.
     fn take_grant(&self, to: u8) -> Option<Grant> {
-        // SAFETY: `hand_over` has left what is held to the thread that makes this change.
+        // SAFETY: `hand_over` left the grant to the thread that makes this change.
         self.change(GRANTED, to).then(|| unsafe { self.granted() })
     }
 
-    /// Whether the future is gone, and what it waited for is its business no longer.
+    /// Whether the future is gone or no longer waits for a grant.
     pub(crate) fn is_over(&self) -> bool {
         // Acquire pairs with `change`.
         self.state.load(Acquire) == CANCELED
     }
 
-    /// Polls the waiting task inside this turn. False: its color is not free, or it is not a task of ours.
+    /// Polls the waiting task inside this turn. False: its color is not free, or it is no Dapple
+    /// task.
     fn poll_in_turn(&self) -> bool {
         self.poll_nested(|| {
             if self.begin_turn() {
@@ -308,7 +317,7 @@ impl Ticket {
         })
     }
 
-    /// As [`Ticket::poll_in_turn`], where [`Ticket::begin_turn`] was called before.
+    /// As [`Ticket::poll_in_turn`], after a call of [`Ticket::begin_turn`].
     pub(super) fn poll_in_begun_turn(&self) -> bool {
         self.poll_nested(|| self.wake())
     }
@@ -326,20 +335,22 @@ impl Ticket {
         true
     }
 
-    /// What is wanted is held by this turn. False: the wait is over.
+    /// This turn holds the wanted colors. False: the wait is over.
     pub(crate) fn begin_turn(&self) -> bool {
         self.change(QUEUED, IN_TURN)
     }
 
-    /// The turn cannot poll the task, and hands over what is wanted instead. False: the wait was dropped meanwhile.
+    /// The turn cannot poll the task, and hands the colors over instead. False: the wait was
+    /// dropped meanwhile.
     pub(super) fn put_off(&self) -> bool {
         self.change(IN_TURN, QUEUED)
     }
 
-    /// Polls the waiting task here and now, whose own color is among those that are held for it.
+    /// Polls the waiting task here and now; its own color is among those that are held for it.
     ///
     /// # Safety
-    /// This thread holds all that was wanted, the task's color is a part of it, and [`Ticket::begin_turn`] was called.
+    /// This thread holds all wanted colors, the task's color is among them, and
+    /// [`Ticket::begin_turn`] was called.
     pub(super) unsafe fn poll_own(&self) {
         let Some(task) = &self.task else { return };
         // SAFETY: promised by the caller.
@@ -349,12 +360,12 @@ impl Ticket {
 
     fn end_of_turn(&self) {
         if self.change(IN_TURN, MISSED) {
-            // It was polled elsewhere meanwhile, and waits for news.
+            // The task was polled elsewhere meanwhile, and waits for a wake.
             self.wake();
         }
     }
 
-    /// Hands what is held for this ticket to the waiter.
+    /// Hands the colors held for this ticket to the waiter.
     pub(super) fn hand_over(self: &Arc<Ticket>, grant: Grant) {
         if !self.change(QUEUED, GRANTED) {
             // The waiter has gone.
@@ -363,17 +374,17 @@ impl Ticket {
         let Some(task) = &self.task else { return self.wake() };
         task.note_grant(self.clone());
         self.wake();
-        // Whatever its waker does: the end of this poll sees to it that the grant is used or given back. It goes before
-        // all else in the task's color, as others wait for what is held.
+        // Whatever the waker does: after the poll the grant is used or given back. The poll goes
+        // before everything else in the task's color, because others wait for the granted colors.
         self.node.become_urgent(Ticket::POLL);
         if let Some(left) = post::place_urgent(task.color().alive(), self.clone().into_node()) {
-            // SAFETY: it is a ticket's, and ours again.
+            // SAFETY: the node is a ticket, and ours again.
             unsafe { Ticket::from_node(left.into_raw()) }.be_outrun();
         }
     }
 
-    /// Somebody holds the task's color, and may wait for what is held here: a circle. The task is to ask anew, for its
-    /// own color with the others.
+    /// Another holder has the task's color, and may wait for the colors held here: a circle. The
+    /// task asks again, for its own color together with the others.
     fn be_outrun(&self) {
         if let Some(grant) = self.take_grant(OUTRUN) {
             grant.release();
@@ -381,10 +392,10 @@ impl Ticket {
         }
     }
 
-    /// What goes before all else in the task's color, after the grant. If the poll, or an earlier one, does not use that, it is
-    /// given back.
+    /// The node that goes before everything else in the task's color after a grant. It polls the
+    /// task; if neither this poll nor an earlier one uses the grant, it gives the grant back.
     const POLL: &'static VTable = &VTable {
-        // SAFETY: the node is a ticket's, and the caller's; a turn of the task's color holds it.
+        // SAFETY: the caller owns the node, which is a ticket; a turn of the task's color holds it.
         run: |node, _| unsafe {
             let ticket = Ticket::from_node(node);
             // Acquire pairs with `change`.
@@ -398,7 +409,7 @@ impl Ticket {
         waits: None,
     };
 
-    /// Takes back a grant that the task was polled for and did not use.
+    /// Takes back a grant that the task did not use in its poll.
     pub(crate) fn revoke(&self) {
         if let Some(grant) = self.take_grant(MISSED) {
             grant.release();
@@ -406,15 +417,15 @@ impl Ticket {
         }
     }
 
-    /// The runtime has stopped: a waiter is to ask anew.
+    /// The runtime has stopped: the waiter is to ask again.
     pub(super) fn miss(&self) {
         if self.change(QUEUED, MISSED) {
             self.wake();
         }
     }
 
-    /// Whether this thread holds what was wanted, which is not the case where the future is polled on another thread
-    /// than the one that polls its task in a turn.
+    /// Whether this thread holds the wanted colors. It does not if the future is polled by a thread
+    /// other than the one that polls its task in a turn.
     fn held_here(&self) -> bool {
         match self.wanted {
             Wanted::One(color) => context::holds(color),
@@ -430,13 +441,13 @@ impl Ticket {
         let new = KeptWaker::from(waker);
         let old = self.waker.lock().replace(new);
         drop(old);
-        // Whoever changes the state takes the waker under its lock afterwards: either he finds this one, or his
-        // section came first and the change is visible here.
+        // A thread that changes the state takes the waker under its lock afterwards. So it finds
+        // this waker, or its section came first and the change is visible here.
         self.try_use().unwrap_or(Chance::Wait)
     }
 
     fn try_use(&self) -> Option<Chance> {
-        // Acquire pairs with `change`: that the color is held, before it is used.
+        // Acquire pairs with `change`: the color is held before it is used.
         let chance = match self.state.load(Acquire) {
             GRANTED => self.take_grant(USED).map(Chance::Granted),
             IN_TURN if self.held_here() && self.change(IN_TURN, USED) => {
@@ -452,14 +463,14 @@ impl Ticket {
         chance
     }
 
-    /// The task does not wait for this any more, as a dump shows it.
+    /// Notes, for dumps, that the task no longer waits for this.
     fn end_wait(&self) {
         if let Some(task) = &self.task {
             task.end_wait(self.origin);
         }
     }
 
-    /// The future is dropped. What is held for it is let go of.
+    /// The future is dropped; releases everything that is held for it.
     pub(crate) fn give_up(&self) {
         self.end_wait();
         // Acquire, here and below, pairs with `change`.
@@ -476,8 +487,9 @@ impl Ticket {
                 Err(now) => state = now,
             }
         }
-        // SAFETY: what was granted was held for the ticket, and now is for us; the future keeps a color that it waits for;
-        // while the state is `DROPPING` only this thread frees the request.
+        // SAFETY: a grant was held for the ticket, and now is for this thread; the future keeps a
+        // color that it waits for alive; while the state is `DROPPING` only this thread frees the
+        // request.
         unsafe {
             match (state, self.wanted) {
                 (GRANTED, _) => self.granted().release(),
@@ -497,26 +509,29 @@ impl Ticket {
         }
     }
 
-    /// Whether the wait was dropped. Called when one of several colors is held for it: either this call sees that, or the
-    /// thread that drops the wait sees that the color is held.
+    /// Whether the wait was dropped. Called when one of several colors is held for it: either this
+    /// call sees the drop, or the dropping thread sees the hold.
     pub(crate) fn is_dropped(&self) -> bool {
-        // A read-modify-write, so that it and `cancel` have an order. AcqRel: releases that the color is held to `cancel`.
+        // A read-modify-write, so that it and `cancel` have an order. AcqRel: releases to `cancel`
+        // that the color is held.
         matches!(self.state.fetch_or(0, AcqRel), DROPPING | CANCELED)
     }
 
-    /// Whether the wait may be dropped at this moment, by this thread or another one, which lets go of what is held then.
+    /// Whether a thread may be dropping the wait at this moment, and releasing the colors that are
+    /// held for it.
     pub(super) fn may_be_dropping(&self) -> bool {
-        // Acquire pairs with `change`: what the drop has let go of, if it is through.
+        // Acquire pairs with `change`: the releases of a drop that has ended.
         matches!(self.state.load(Acquire), QUEUED | DROPPING)
     }
 
-    /// Whether the caller, which has a request that is over, frees it; otherwise the thread does that drops the wait.
+    /// Whether the caller, with a request that is over, frees it; otherwise the thread that drops
+    /// the wait does.
     pub(super) fn is_last(&self) -> bool {
         !self.change(DROPPING, LEFT)
     }
 
     fn change(&self, from: u8, to: u8) -> bool {
-        // AcqRel: what one side did before it changed the state, the other sees after it has changed it further.
+        // AcqRel: each side sees what the other did before it changed the state.
         self.state.compare_exchange(from, to, AcqRel, Acquire).is_ok()
     }
 
@@ -538,5 +553,5 @@ const OUTRUN: u8 = 6;
 const DROPPING: u8 = 7;
 const LEFT: u8 = 8;
 
-/// Turns inside turns: past this depth the color is handed over instead.
+/// Limit of turns inside turns: beyond this depth the color is handed over instead.
 const NESTING_MAX: usize = 4;

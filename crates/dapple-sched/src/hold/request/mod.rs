@@ -1,29 +1,32 @@
-//! Requests: callbacks and waits that hold several colors at once (C4), or that read and are posted (C5).
+//! Requests: callbacks and waits that hold several colors at once (C4), or that read and are posted
+//! (C5).
 //!
-//! A request has a node, its *member*, for each of its colors. All colors accept it in one step: the locks of all their
-//! homes are taken, in the order of the workers; each color that is free is held for the request at once, each that is
-//! not gets the member in its fifo (or, while another worker runs it, in its inbox). Two requests with colors in common
-//! have the locks of the homes of those in common, so all colors that they share accept them in the same order. The
-//! order of acceptance is thus one without cycles, and nobody waits for somebody who was accepted later: no deadlock,
-//! whatever the order in which colors are named, and no color has to be given back.
+//! A request has a node, its *member*, for each of its colors. All colors accept it in one step.
+//! The poster takes the locks of all their homes, in the order of the workers. It holds each free
+//! color for the request at once; each other color gets the member in its fifo (or, while another
+//! worker runs the color, in its inbox). Two requests with colors in common have the locks of those
+//! colors' homes in common, so all shared colors accept them in the same order. Acceptance is thus
+//! one order without cycles, and no request waits for one that was accepted later. So there is no
+//! deadlock, whatever the order in which colors are named, and no color has to be given back.
 //!
 //! # States
 //!
-//! | state | `pending` | who leaves it, to what |
+//! | state | `pending` | left by, to |
 //! |---|---|---|
-//! | new | – | `submit`: waiting, or complete where all colors are free and none is to be run in |
+//! | new | – | `submit`: waiting, or complete if all colors are free and none has to run it |
 //! | waiting | members that wait in fifos | the turn that reaches a member while others wait: the color is `Held` or `Reading`, one less (`grant`); the turn that reaches the last one, for writing: running |
 //! | complete | 0 | `complete`: the runner (a color held for writing) is queued again, the member in front: running; a request that only reads gets a color of its own to run in: running; a waiter on several colors: handed over (`ticket.rs`) |
-//! | running | 0 | the end of the closure: ending, where the turn has nothing more to run and one other color is held, at home on this worker; otherwise all colors but that of the turn are released, and the memory is freed |
+//! | running | 0 | the end of the closure: ending, if the turn has nothing more to run and holds one other color, at home on this worker; otherwise all colors but that of the turn are released, and the memory is freed |
 //! | ending | – | the memory is freed, and the end of the turn releases the other color with its own (`Worker::lets_go_after_turn`) |
 //! | stopped | 0 | its runner's worker has stopped: the closure is dropped while all colors are held, then they are released |
 //!
-//! Where all colors are free, as is usual, the one that is to run it (the *runner*) is queued and the others are held, so
-//! that a request costs one lock, one node in one fifo and one turn, the end of which releases the other color.
+//! Usually all colors are free. Then the one that is to run the request (the *runner*) is queued
+//! and the others are held, so that a request costs one lock, one node in one fifo and one turn, at
+//! the end of which the other color is released.
 //!
-//! `pending` is written under the locks before any member can be reached. After that, `grant` counts down once a color is
-//! held (AcqRel, so that who sees 1 or 0 also sees the other colors held), and only the turn that finds itself last
-//! leaves the countdown out.
+//! The poster writes `pending` under the locks, before any thread can reach a member. After that,
+//! `grant` counts down when a color is held (AcqRel, so that a thread that sees 1 or 0 also sees
+//! the other colors held). Only a turn that finds itself last skips the countdown.
 
 mod place;
 mod posted;
@@ -57,60 +60,64 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
 
-/// What several colors are to be held for.
+/// A set of colors to be held, and the closure or waiter that wants them.
 pub(crate) struct Request {
-    /// Members whose color is not held yet; see the table.
+    /// Number of members that have no hold of their color yet; see the table.
     pending: AtomicU32,
-    /// One per color, each color once; in the same allocation, or owned by it.
+    /// One member for each color, each color once; in the same allocation, or owned by it.
     members: Cell<*const [Member]>,
     shared: *const Shared,
-    /// Who waits, if it is not a closure that was posted.
+    /// The waiter, unless the request is a posted closure.
     ticket: Cell<*const Ticket>,
-    /// The color in whose turn the waiter is polled.
+    /// The color with the turn in which the waiter is polled.
     turn: Cell<Option<NonNull<ColorCell>>>,
     work: &'static Work,
     origin: Origin,
     /// One of the colors is pinned.
     pinned: bool,
-    /// What traces the closure that was posted, or null.
+    /// The trace record of the posted closure, or null.
     record: Cell<*mut Record>,
-    /// Models keep the memory of a request that was freed, to see who touches it.
+    /// Models keep the memory of a freed request in order to detect a use after free.
     #[cfg(any(dapple_loom, dapple_shuttle))]
     buried: std::sync::atomic::AtomicBool,
 }
 
-/// What to do with the closure of a request, and with its memory.
+/// The functions for the closure of a request and for its memory.
 struct Work {
     /// Calls the closure.
     run: unsafe fn(NonNull<Request>),
     /// Drops the closure.
     drop: unsafe fn(NonNull<Request>),
-    /// Frees the request, whose closure is gone.
+    /// Frees the request after its closure is gone.
     free: unsafe fn(NonNull<Request>),
 }
 
-/// With what priority, and by which line of the program, colors are asked for. Public in name only, as [`Member`].
+/// The priority and the line of the program with which colors are asked for. Public in name only,
+/// as [`Member`].
 #[derive(Clone, Copy)]
 pub struct Ask {
     pub(crate) priority: Priority,
     pub(crate) origin: Origin,
 }
 
-/// One color of a request. Public in name only: [`crate::Set`] is made of them, and nobody outside can reach this module.
+/// One color of a request. Public in name only: [`crate::Set`] is made of them, and code outside
+/// cannot reach this module.
 #[repr(C)]
 pub struct Member {
     /// At offset zero, so that a node is a member.
     node: Node,
     request: Cell<*const Request>,
     color: NonNull<ColorCell>,
-    /// Whether the color is `Held` (or `Reading`) for the member, and is to be let go of by the thread that ends this.
+    /// Whether the color is `Held` (or `Reading`) for the member; the thread that ends this
+    /// releases the color.
     held: AtomicBool,
 }
 
 impl Member {
     const VTABLE: &'static VTable = &VTable {
         run: Member::run,
-        // Never called: a member is granted its color even then, so that the closure is dropped while all are held.
+        // Never called: even then a member is granted its color, so that the closure is dropped
+        // while all are held.
         drop: Member::grant,
         waits: Some(&Waits {
             grant: Member::grant,
@@ -132,8 +139,8 @@ impl Member {
 
     #[inline]
     pub(crate) fn color(&self) -> ColorRef<'_> {
-        // SAFETY: alive until the member has been submitted (the caller has handles), and then as long as the color is
-        // held for the request or has the member in its fifo.
+        // SAFETY: the color is alive until the member has been submitted (the caller has handles),
+        // and then while the color is held for the request or has the member in its fifo.
         let color = unsafe { ColorRef::new(self.color) };
         color.check_alive();
         color
@@ -153,21 +160,22 @@ impl Member {
     /// Whether the color is held for the member.
     #[inline]
     fn is_held(&self) -> bool {
-        // Relaxed: the thread that uses the answer has come to the request after those that held its colors, or takes
-        // the hold by an exchange.
+        // Relaxed: the thread that uses the answer came to the request after the threads that held
+        // its colors, or takes the hold by an exchange.
         self.held.load(Relaxed)
     }
 
-    /// Keeps the hold of the color, for the request.
+    /// Stores the hold of the color in the request.
     #[inline]
     fn keep(&self, hold: Hold) {
         assert!(hold.color().ptr() == self.color, "the hold is one of this color");
-        // Release pairs with `take_hold` of a wait that is being dropped. Otherwise counting down `pending`, or the lock of the
-        // color's home, passes it on.
+        // Release pairs with `take_hold` of a wait that is being dropped. In all other cases the
+        // countdown of `pending`, or the lock of the color's home, passes the hold on.
         self.held.store(true, Release);
     }
 
-    /// Before the request is accepted: the color is free, and will be held for the member.
+    /// Notes, before the request is accepted, whether the color is free and will be held for the
+    /// member.
     fn mark_free(&self, free: bool) {
         // Relaxed: the request is new.
         self.held.store(free, Relaxed);
@@ -175,12 +183,12 @@ impl Member {
 
     /// Takes the hold of the color, unless another thread has done so.
     fn take_hold(&self) -> Option<Hold> {
-        // AcqRel pairs with `keep`: that the color is held, before it is let go of.
-        // SAFETY: `keep` was given the hold, and the exchange gives it to one thread.
+        // AcqRel pairs with `keep`: the color is held before it is released. SAFETY: `keep` was
+        // given the hold, and the exchange gives it to one thread.
         self.held.swap(false, AcqRel).then(|| unsafe { self.hold() })
     }
 
-    /// As [`Member::take_hold`], where no other thread does that.
+    /// As [`Member::take_hold`], when no other thread can take it.
     #[inline]
     fn take_hold_alone(&self, _: Sole<'_>) -> Option<Hold> {
         let held = self.is_held();
@@ -191,7 +199,7 @@ impl Member {
     }
 
     /// # Safety
-    /// The color is held for the member, and that is given up.
+    /// The color is held for the member, and the caller gives that up.
     #[inline]
     unsafe fn hold(&self) -> Hold {
         // SAFETY: promised by the caller.
@@ -201,14 +209,16 @@ impl Member {
     /// The node, to be queued.
     ///
     /// # Safety
-    /// It is in no list, and the caller's request is alive until it has been reached.
+    /// The node is in no list, and the caller's request stays alive until the node has been
+    /// reached.
     #[inline]
     unsafe fn queued(&self) -> OwnedNode {
         // SAFETY: promised by the caller.
         unsafe { OwnedNode::from_raw(NonNull::from(self).cast()) }
     }
 
-    /// Lets go of a color whose home is the worker with this lock, unless it has stopped. False: it is at home elsewhere.
+    /// Releases the color if its home is the worker with this lock, and that worker has not
+    /// stopped. False: it is at home elsewhere.
     #[inline]
     fn release_at_home(&self, sole: Sole<'_>, queue: &mut RunQueue, afterwards: &mut Afterwards) -> bool {
         let Some(mut home) = HomeGuard::of(queue, self.color()).filter(|home| !home.is_closed()) else { return false };
@@ -221,15 +231,15 @@ impl Member {
         true
     }
 
-    /// The request, which is alive as long as its members.
+    /// The request, which lives as long as its members.
     fn request(&self) -> Alive<'_, Request> {
         let request = NonNull::new(self.request.get().cast_mut());
-        // SAFETY: members stay in the request's memory, or beside it, until it is freed.
+        // SAFETY: members stay in the request's memory, or next to it, until it is freed.
         unsafe { Alive::new(request.expect("a member that is queued belongs to a request")) }
     }
 
     /// # Safety
-    /// The node is a member's, and alive for `'a`.
+    /// The node is a member, and alive for `'a`.
     unsafe fn of_node<'a>(node: NonNull<Node>) -> Alive<'a, Member> {
         // SAFETY: promised by the caller; a member begins with its node.
         unsafe { Alive::new(node.cast()) }
@@ -238,10 +248,11 @@ impl Member {
     /// The color's turn has reached the member.
     ///
     /// # Safety
-    /// The node is a member's, and the caller's to give; called by a turn of its color (or, for a request that only
-    /// reads, of the color that it runs in).
+    /// The node is a member and the caller gives it up. The caller is a turn of the member's color
+    /// (or, for a request that only reads, of the color that runs it).
     unsafe fn run(node: NonNull<Node>, worker: &Worker) {
-        // SAFETY: promised by the caller; the request is alive while it has a member that was not reached.
+        // SAFETY: promised by the caller; the request is alive while one of its members has not
+        // been reached.
         let (member, node) = unsafe { (Member::of_node(node), OwnedNode::from_raw(node)) };
         let request = member.get().request();
         // Acquire pairs with `grant`: the other colors are held.
@@ -265,9 +276,10 @@ impl Member {
     /// The color is held for the request.
     ///
     /// # Safety
-    /// It is, the node is a member's and the caller's to give, and he holds no lock.
+    /// The color is held, the node is a member, the caller gives both up and holds no lock.
     unsafe fn grant(node: NonNull<Node>) {
-        // SAFETY: promised by the caller; the request is alive while one of its members has not been counted.
+        // SAFETY: promised by the caller; the request is alive while one of its members has not
+        // been counted.
         let (member, hold) = unsafe {
             let member = Member::of_node(node);
             (member.get(), member.hold())
@@ -275,53 +287,55 @@ impl Member {
         let request = member.request();
         member.keep(hold);
         if request.ticket().is_some_and(Ticket::is_dropped) {
-            // The thread that dropped the wait may not have seen that this color is held.
+            // The thread that dropped the wait may have missed that this color is held.
             member.take_hold().into_iter().for_each(hold::release);
         }
-        // Relaxed: 0 was written by the turn that has just ended on this very worker, or under the lock of the
-        // runner's home, from which the node was taken.
+        // Relaxed: 0 was written by the turn that has just ended on this very worker, or under the
+        // lock of the runner's home, from which the node was taken.
         let complete = request.pending().load(Relaxed) == 0;
-        // AcqRel: releases this color to whoever completes the request, acquires the others if that is us.
+        // AcqRel: releases this color to the thread that completes the request, and acquires the
+        // others if that is this thread.
         if complete || request.pending().fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: no member is left to be reached.
+            // SAFETY: all members have been reached.
             let request = unsafe { OwnRequest::new(request) };
             if complete { request.hand_over() } else { request.complete() }
         }
     }
 
-    /// Whether the wait is gone that the member belongs to.
+    /// Whether the member's wait is gone.
     ///
     /// # Safety
-    /// The node is a member's that has not been reached.
+    /// The node is a member that has not been reached.
     unsafe fn is_dropped(node: NonNull<Node>) -> bool {
         // SAFETY: promised by the caller.
         unsafe { Member::of_node(node) }.request().ticket().is_some_and(Ticket::is_over)
     }
 
-    /// The wait is gone: nothing has to be held for this member any more.
+    /// The wait is gone: this member needs no color any more.
     ///
     /// # Safety
-    /// The node is a member's that has not been reached, and the caller's to give; no lock is held.
+    /// The node is a member that has not been reached, and the caller gives it up; no lock is held.
     unsafe fn remove(node: NonNull<Node>) {
         // SAFETY: promised by the caller.
         let member = unsafe { Member::of_node(node) };
         let request = member.get().request();
-        // Relaxed: as in `grant`; 0 means that only this member was to be reached. AcqRel: as there.
+        // Relaxed: as in `grant`; 0 means that this was the only member left. AcqRel: as there.
         if request.pending().load(Relaxed) == 0 || request.pending().fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: no member is left to be reached.
+            // SAFETY: all members have been reached.
             unsafe { OwnRequest::new(request) }.finish();
         }
     }
 }
 
-/// A request with no member in a fifo any more: it is the owner's alone, with all colors that are held for it.
+/// A request without members in fifos: it belongs to this owner alone, with all colors that are
+/// held for it.
 ///
-/// Those are all its colors, unless it is a wait that is being dropped. One that goes out of scope is leaked; a method that gives it
-/// up consumes it.
+/// Those are all its colors, unless its wait is being dropped. A value that goes out of scope is
+/// leaked; a method that gives it up consumes it.
 #[must_use]
 pub(crate) struct OwnRequest(NonNull<Request>);
 
-/// A request from which only this thread takes holds: the owner's, unless its wait can be dropped.
+/// The right to take holds from a request alone: its owner's, unless its wait can be dropped.
 #[derive(Clone, Copy)]
 struct Sole<'r>(PhantomData<&'r OwnRequest>);
 
@@ -352,7 +366,7 @@ impl Request {
         }
     }
 
-    /// Stands for freeing in a model, as [`ColorCell::bury`] does for a color.
+    /// Replaces freeing in a model, as [`ColorCell::bury`] does for a color.
     ///
     /// # Safety
     /// The caller may free the request.
@@ -384,37 +398,37 @@ impl Request {
     fn members(&self) -> &[Member] {
         self.check_alive();
         let members = self.members.get();
-        // SAFETY: set to members that live as long as the request, or left empty.
+        // SAFETY: set to members that live as long as the request, or left null.
         if members.is_null() { &[] } else { unsafe { &*members } }
     }
 
-    /// What it is about.
+    /// The colors of the request.
     pub(crate) fn colors(&self) -> impl Iterator<Item = ColorRef<'_>> + Clone {
         self.members().iter().map(Member::color)
     }
 
     fn shared(&self) -> &Shared {
         self.check_alive();
-        // SAFETY: the colors' runtime: they keep it alive while they are held or have something queued, and whoever
-        // submits has a handle.
+        // SAFETY: the colors' runtime. They keep it alive while they are held or have nodes, and a
+        // submitter has handles.
         unsafe { &*self.shared }
     }
 
-    /// Whether `color` is one of those that are held, for oneself or, if that is enough, for reading.
+    /// Whether the request holds `color`: for writing, or if it `reads`, at least for reading.
     pub(crate) fn holds(&self, color: NonNull<ColorCell>, reads: bool) -> bool {
         self.members().iter().any(|member| member.color == color && (reads || !member.reads()))
     }
 
-    /// Gives each member its request, by `this`, the pointer through which that is freed. The caller keeps both where they
-    /// are until the request is over.
+    /// Gives each member its request, by `this`, the pointer that will free it. The caller moves
+    /// neither until the request is over.
     #[inline]
     fn adopt_members(&self, this: NonNull<Request>, members: *const [Member]) {
         self.members.set(members);
         self.members().iter().for_each(|member| member.request.set(this.as_ptr()));
     }
 
-    /// The member whose worker must run this, because its color is pinned: that of the task which waits, if it is held
-    /// with the others, or for a closure any.
+    /// The member with a pinned color, on the worker that must run this: for a wait, the task's color if
+    /// it is among those held; for a closure, any.
     #[inline]
     fn pin(&self) -> Option<&Member> {
         if self.pinned { self.find_pin() } else { None }
@@ -424,11 +438,12 @@ impl Request {
     fn find_pin(&self) -> Option<&Member> {
         let own = self.ticket().map(Ticket::task_color);
         let runs = |member: &&Member| own.is_none_or(|own| own == Some(member.color));
-        // The color of the task is looked at last, and no other: of a wait that was dropped, the others may be gone.
+        // The task's color is looked at last, and no other: of a dropped wait, the others may be
+        // gone.
         self.members().iter().find(|member| runs(member) && !member.reads() && member.color().is_pinned())
     }
 
-    /// Whether no color is pinned to another worker than this.
+    /// Whether no color is pinned to a worker other than this thread's.
     #[inline]
     fn may_run_here(&self) -> bool {
         let Some(pin) = self.pin() else { return true };
@@ -436,23 +451,24 @@ impl Request {
         context::with_worker(|worker| worker.index) == Some(usize::from(pin.color().home.load(Relaxed)))
     }
 
-    /// The member whose color is that of the task which waits: then that can be polled only in a turn of it.
+    /// The member with the color of the waiting task: then the task can be polled only in a turn of
+    /// that color.
     fn member_of(&self, ticket: &Ticket) -> Option<&Member> {
         let own = ticket.task_color()?;
         self.members().iter().find(|member| member.color == own && !member.reads())
     }
 
-    /// Lets go of the colors that are held for the request by now, as the wait for it was dropped. Those that other requests
-    /// wait for before this one reach their member later, and are let go of then.
+    /// Releases the colors that are held for the request so far, because its wait was dropped.
+    /// Colors that first serve other requests reach their member later, and are released then.
     pub(crate) fn give_back(&self) {
         let held = self.members().iter().filter(|member| member.is_held());
         worker::away(|| held.filter_map(Member::take_hold).for_each(hold::release));
     }
 
-    /// The colors that the request still waits for and that have as many dropped waits now that they should be swept.
+    /// The colors that the request still waits for and that have enough dropped waits for a sweep.
     ///
     /// # Safety
-    /// The colors are alive for `'a`: the future that is dropped has handles to them.
+    /// The colors are alive for `'a`: the dropped future has handles to them.
     pub(crate) unsafe fn crowded<'a>(&self) -> Vec<ColorRef<'a>> {
         let waits = self.members().iter().filter(|member| !member.is_held());
         // SAFETY: promised by the caller.
@@ -461,7 +477,7 @@ impl Request {
 
     /// Traces the closure that is about to be posted.
     fn trace(&self) {
-        // With no color at all, nothing is accepted.
+        // A request without colors has no member, and nothing accepts it.
         if let Some(member) = self.members().first()
             && let Some(record) = trace::accept(&member.color(), self.origin)
         {
@@ -471,21 +487,21 @@ impl Request {
 
     fn take_record(&self) -> Option<Record> {
         let record = NonNull::new(self.record.replace(ptr::null_mut()))?;
-        // SAFETY: `trace` put it there, and nobody has it any more.
+        // SAFETY: `trace` put it there, and no other thread has it any more.
         Some(unsafe { trace::take(record) })
     }
 
     fn ticket(&self) -> Option<&Ticket> {
         self.check_alive();
-        // SAFETY: counted, until the request is freed.
+        // SAFETY: the request has a count on it until it is freed.
         unsafe { self.ticket.get().as_ref() }
     }
 }
 
 impl OwnRequest {
     /// # Safety
-    /// No fifo has a member of the request, and the caller gives up what it has of it: the colors that are held for it, and
-    /// the right to free it.
+    /// No fifo has a member of the request, and the caller gives up its part of it: the held
+    /// colors, and the right to free it.
     #[inline]
     pub(crate) unsafe fn new(request: Alive<'_, Request>) -> OwnRequest {
         OwnRequest(request.ptr())
@@ -493,19 +509,20 @@ impl OwnRequest {
 
     #[inline]
     pub(crate) fn alive(&self) -> Alive<'_, Request> {
-        // SAFETY: only its owner frees it.
+        // SAFETY: only the owner frees the request.
         unsafe { Alive::new(self.0) }
     }
 
-    /// While its wait is dropped, each side may let go of a color that the other one sees as held, and a color that was let
-    /// go of may be gone: so the hold is taken before the color is looked at. Otherwise the owner alone lets go of colors.
+    /// While a wait is being dropped, each side may release a color that the other one sees as
+    /// held, and a released color may be gone. So each side takes the hold before it looks at the
+    /// color. In all other cases the owner alone releases colors.
     #[inline]
     fn sole(&self) -> Option<Sole<'_>> {
         let shared = self.ticket().is_some_and(Ticket::may_be_dropping);
         (!shared).then_some(Sole(PhantomData))
     }
 
-    /// All colors are held, by nobody's turn, and no lock is.
+    /// All colors are held, none by a turn, and no lock is held.
     #[cold]
     fn complete(self) {
         // Relaxed: see `Member::grant`.
@@ -524,10 +541,11 @@ impl OwnRequest {
         self.run_in(at.unwrap_or_default());
     }
 
-    /// Queues a color that is held for the request, so that its turn runs the request before anything else.
+    /// Queues a color that is held for the request, so that its turn runs the request before
+    /// anything else.
     fn run_in(self, at: usize) {
         let runner = &self.members()[at];
-        // A count for the time after the colors are let go.
+        // Keeps the runtime alive after the colors are released.
         let shared = runner.color().counted_runtime();
         let mut home = runner.color().lock_home();
         if home.is_closed() {
@@ -543,8 +561,8 @@ impl OwnRequest {
             // The wait was dropped, and the color is no longer held.
             return self.finish();
         };
-        let mut fifo = home.fifo().expect("what is held does not run");
-        // SAFETY: it was reached, or never queued; the request is given up.
+        let mut fifo = home.fifo().expect("a held color does not run");
+        // SAFETY: the node was reached, or never queued; the request is given up.
         fifo.push_front(unsafe { runner.queued() });
         fifo.drain_inbox();
         home.queue_held(hold);
@@ -553,10 +571,11 @@ impl OwnRequest {
         shared.kick(index);
     }
 
-    /// A request that only reads, so that no color is its own to run in.
+    /// Runs a request that only reads, for which no color has a turn, in a color of its own.
     fn run_in_own_color(self) {
         struct Reads(Option<OwnRequest>);
-        // SAFETY: closures are `Send` (bounds of `post`), and a request is touched by one thread at a time.
+        // SAFETY: closures are `Send` (bounds of `post`), and one thread at a time touches a
+        // request.
         unsafe impl Send for Reads {}
         impl Drop for Reads {
             fn drop(&mut self) {
@@ -564,7 +583,7 @@ impl OwnRequest {
             }
         }
         let origin = self.origin;
-        // SAFETY: the pointer is that of an `Arc`, which the colors that are held keep alive, or what submits.
+        // SAFETY: the pointer is from an `Arc`, which the held colors or the submitter keep alive.
         let shared = unsafe {
             Arc::increment_strong_count(self.shared);
             Arc::from_raw(self.shared)
@@ -580,12 +599,12 @@ impl OwnRequest {
         trace::untraced(|| color.accept_closure(origin, Priority::NORMAL, run));
     }
 
-    /// Runs the closure, releases the colors but that of the turn, and frees the request.
+    /// Runs the closure, releases all colors but that of the turn, and frees the request.
     ///
-    /// All colors are held for the request, `turn` by the turn that the caller is in.
+    /// All colors are held for the request, `turn` by the turn of the caller.
     #[inline]
     fn run_closure(self, turn: Option<(ColorRef<'_>, &Worker)>) {
-        /// The closure is gone, also if it unwound, and the colors are still held.
+        /// The closure is gone, perhaps by unwinding, and the colors are still held.
         struct Finish(Option<OwnRequest>);
         impl Drop for Finish {
             #[inline]
@@ -595,9 +614,9 @@ impl OwnRequest {
         }
         let finish = Finish(Some(self));
         let Some(request) = &finish.0 else { unreachable!("it was just put there") };
-        // Before the closure runs, so that the processor has fetched the color when it is let go of.
+        // Before the closure runs, so that the processor has fetched the color when it is released.
         let other = turn.and_then(|(turn, worker)| request.other_here(turn, worker));
-        // SAFETY: the request was posted with a closure, which is run once.
+        // SAFETY: the request was posted with a closure, which runs once.
         let run = || context::in_request_frame(request.0, |_| unsafe { (request.work.run)(request.0) });
         match request.take_record() {
             None => run(),
@@ -609,14 +628,15 @@ impl OwnRequest {
         {
             // The turn has nothing more to run.
             worker.lets_go_after_turn(hold);
-            // SAFETY: the closure is gone, the request holds nothing any more, and what has a closure has no ticket.
+            // SAFETY: the closure is gone, the request holds nothing any more, and a request with a
+            // closure has no ticket.
             unsafe { (request.work.free)(request.0) };
             mem::forget(finish);
         }
     }
 
-    /// The one color that is held besides that of this turn, if the end of the turn can let go of it with the lock that it takes
-    /// anyway: it is at home on this worker.
+    /// The only color held besides that of this turn, if it is at home on this worker: the end of
+    /// the turn can release it under the lock that it takes anyway.
     #[inline]
     fn other_here(&self, turn: ColorRef<'_>, worker: &Worker) -> Option<&Member> {
         let [one, two] = self.members() else { return None };
@@ -625,10 +645,11 @@ impl OwnRequest {
         here.then_some(other)
     }
 
-    /// Polls the waiting task inside the turn of a color, whose node has been reached, or has the colors handed over to it.
+    /// Polls the waiting task inside the turn of a color that reached its node, or hands the
+    /// colors over to it.
     fn poll_waiter(self, turn: NonNull<ColorCell>, node: OwnedNode) {
         let Some(ticket) = self.counted_ticket() else { return };
-        // From here on, dropping the wait leaves the colors to this turn.
+        // From here on, a dropped wait leaves the colors to this turn.
         if !ticket.begin_turn() {
             return self.finish();
         }
@@ -645,23 +666,23 @@ impl OwnRequest {
             context::with_worker(|worker| worker.hand_off_after_turn(node));
             return;
         }
-        // What the waiter has not let go of is still held.
+        // Colors that the waiter has not released are still held.
         self.finish();
     }
 
-    /// The waiter has used what it was polled in a turn for: lets go of all colors but that of its own task, also of the
-    /// turn, so that what else the task does in this poll does not keep others from them.
+    /// The waiter has used its chance in this turn. Releases all colors but that of its own task,
+    /// even the turn's, so that the rest of the task's poll does not keep others from them.
     ///
     /// # Safety
-    /// Called by the waiter's future while it is polled by [`OwnRequest::poll_waiter`].
+    /// The waiter's future calls this while [`OwnRequest::poll_waiter`] polls it.
     pub(crate) unsafe fn release_in_turn(request: Alive<'_, Request>) {
-        // SAFETY: the poll further out has the request, and lets go of nothing meanwhile.
+        // SAFETY: the poll further out has the request, and releases nothing meanwhile.
         let this = &*ManuallyDrop::new(unsafe { OwnRequest::new(request) });
         let own = this.ticket().and_then(Ticket::task_color).filter(|color| this.holds(*color, false));
         let turn = this.turn.get();
         let ends = |frame: &Frame| {
             if this.members().iter().any(|member| context::relies_on(frame, member.color)) {
-                // They are let go of when the poll ends.
+                // They are released when the poll ends.
                 return false;
             }
             this.release_held(own);
@@ -681,18 +702,19 @@ impl OwnRequest {
     fn hand_over(self) {
         match self.counted_ticket() {
             Some(ticket) => ticket.hand_over(Grant::Many(self)),
-            // A closure that was complete, and whose runner's worker has stopped before its turn came.
+            // A complete closure, but the runner's worker stopped before its turn came.
             None => self.stop(),
         }
     }
 
-    /// It can no longer run: its closure is dropped while all colors are held, or its waiter told to ask anew.
+    /// The request can no longer run: its closure is dropped while all colors are held, or its
+    /// waiter is told to ask again.
     fn stop(self) {
         match self.ticket() {
             Some(ticket) => ticket.miss(),
             None => {
                 let shared = self.shared();
-                // Relaxed: a number to show.
+                // Relaxed: for statistics.
                 shared.callbacks_dropped.fetch_add(1, Relaxed);
                 self.take_record().into_iter().for_each(Record::tell_dropped);
                 // SAFETY: the closure has not run, and is dropped once.
@@ -705,16 +727,17 @@ impl OwnRequest {
         self.finish();
     }
 
-    /// Lets go of all colors that are held for the request, and frees it, unless a thread does that is dropping the wait.
+    /// Releases all colors that are held for the request, and frees it, unless a thread that drops
+    /// the wait does so.
     pub(crate) fn finish(self) {
         self.release_held(None);
         if self.ticket().is_none_or(Ticket::is_last) {
-            // SAFETY: it is this thread's alone.
+            // SAFETY: it belongs to this thread alone.
             unsafe { Request::free(self.0) };
         }
     }
 
-    /// Lets go of all colors that are held for the request, but this one.
+    /// Releases all colors that are held for the request, except `kept`.
     fn release_held(&self, kept: Option<NonNull<ColorCell>>) {
         let goes = |member: &&Member| member.is_held() && Some(member.color) != kept;
         if !self.members().iter().any(|member| goes(&member)) {
@@ -744,7 +767,7 @@ impl OwnRequest {
 
     fn counted_ticket(&self) -> Option<Arc<Ticket>> {
         self.ticket().map(|ticket| {
-            // SAFETY: it came from an `Arc`, of which the request has a count.
+            // SAFETY: it came from an `Arc`, and the request has a count on it.
             unsafe {
                 Arc::increment_strong_count(ticket);
                 Arc::from_raw(ticket)
@@ -755,9 +778,9 @@ impl OwnRequest {
 
 impl Request {
     /// # Safety
-    /// Nobody uses the request any more.
+    /// No thread uses the request any more.
     pub(crate) unsafe fn free(this: NonNull<Request>) {
-        // SAFETY: promised by the caller; the count that `wait` put there.
+        // SAFETY: promised by the caller; `wait` took the count.
         unsafe {
             let ticket = this.as_ref().ticket.get();
             (this.as_ref().work.free)(this);

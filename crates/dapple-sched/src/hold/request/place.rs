@@ -1,4 +1,4 @@
-//! How the colors of a request accept it: in one step, under the locks of all their homes.
+//! How all colors of a request accept it in one step, under the locks of all their homes.
 
 use super::{Member, OwnRequest};
 use crate::color::cell::State;
@@ -18,23 +18,23 @@ use crate::worker::{self, Worker};
 /// The lock of one worker.
 pub(super) type Home<'a> = Guard<'a, RunQueue>;
 
-/// A color of a request, with its lock among those that are held.
+/// A color of a request, with the lock of its home out of those that are held.
 type MemberHome<'h, 'c> = HomeGuard<'c, &'h mut RunQueue>;
 
-/// What is left to do once the locks are released.
+/// The work that is left after the locks are released.
 struct Placed {
-    /// Requests to read, of whomever, that were let in.
+    /// Requests to read that were let in, of any poster.
     granted: Granted,
-    /// Colors whose notification is ours.
+    /// Colors that this thread must link.
     notify: Vec<Notified>,
-    /// The request, where all colors are held.
+    /// The request, if all colors are held.
     complete: Option<OwnRequest>,
 }
 
 impl Placed {
     const NOTHING_LEFT: Placed = Placed { granted: Granted::none(), notify: Vec::new(), complete: None };
 
-    /// What is left to do, with no lock held.
+    /// Does the work that is left, with no lock held.
     #[inline]
     fn settle(self) {
         self.notify.into_iter().for_each(afterwards::pass_on);
@@ -43,10 +43,10 @@ impl Placed {
     }
 }
 
-/// By what a request is posted.
+/// The thread that posts a request.
 #[derive(Clone, Copy)]
 struct Poster<'w> {
-    /// The worker that this thread is, if it is one of the request's runtime.
+    /// This thread's worker, if it is one of the request's runtime.
     worker: Option<&'w Worker>,
     from_callback: bool,
     outside: bool,
@@ -61,8 +61,8 @@ impl<'w> Poster<'w> {
         }
     }
 
-    /// The fifo of a color. `None`: only the inbox of the color is left to us, as another worker runs it, or its worker has
-    /// stopped.
+    /// The fifo of a color. `None`: this thread may use only the inbox, because another worker runs
+    /// the color, or because its worker has stopped.
     fn reaches<'f>(self, home: &'f mut MemberHome<'_, '_>) -> Option<FifoGuard<'f>> {
         if home.is_closed() {
             return None;
@@ -75,7 +75,8 @@ impl<'w> Poster<'w> {
 }
 
 impl OwnRequest {
-    /// Has all colors accept the request, in one step. They are of one runtime, and named once each.
+    /// Makes all colors accept the request in one step. They are of one runtime, and each is named
+    /// once.
     pub(super) fn submit(self) {
         context::with_worker_of(self.shared, |worker| {
             let Some(worker) = worker else { return self.place_anywhere(None).settle() };
@@ -90,7 +91,7 @@ impl OwnRequest {
     #[inline(never)]
     fn place_otherwise(self, queue: Home<'_>, worker: &Worker) {
         if self.members().iter().all(|member| queue.is_home_of(&member.color())) {
-            // The lock is released before the rest is done.
+            // The lock is released before the rest of the work.
             let placed = self.place(&mut [queue], Poster::new(Some(worker)));
             return placed.settle();
         }
@@ -98,9 +99,9 @@ impl OwnRequest {
         worker::away(|| self.place_anywhere(Some(worker)).settle());
     }
 
-    /// Places the request wherever its colors are at home.
+    /// Places the request with homes on any workers.
     fn place_anywhere(self, worker: Option<&Worker>) -> Placed {
-        // SAFETY: what submits keeps the runtime, by handles to the colors.
+        // SAFETY: the submitter has handles to the colors, which keep the runtime.
         let shared = unsafe { &*self.shared };
         let mut homes = lock_homes(shared, self.members(), worker.map(|worker| worker.index));
         let placed = self.place(&mut homes, Poster::new(worker));
@@ -109,16 +110,17 @@ impl OwnRequest {
         placed
     }
 
-    /// The usual case: all colors are at home here and to be written, and nothing is in their inboxes. Those that are free are
-    /// held, and the others get their member; of colors that are all free, the last one, which will run the request. False:
-    /// it is another case, and nothing has changed.
+    /// Places a request in the usual case: all colors are at home here and wanted for writing, and
+    /// their inboxes are empty. Free colors are held; the others get their member. If all are free,
+    /// the last one gets its member, too, and will run the request. False: it is another case, and
+    /// nothing has changed.
     #[inline]
     fn place_simply(&self, queue: &mut RunQueue, worker: &Worker) -> bool {
         if queue.closed || self.pinned {
             return false;
         }
         match self.members() {
-            // Of a length that the compiler knows.
+            // A length that the compiler knows.
             [one, two] => self.place_few([one, two], queue, worker),
             [one, two, three] => self.place_few([one, two, three], queue, worker),
             _ => false,
@@ -131,13 +133,14 @@ impl OwnRequest {
         for member in members {
             let Some(home) = HomeGuard::of(&mut *queue, member.color()) else { return false };
             let state = home.state();
-            // Who has posted to one inbox and later to another is behind the request in both: all are empty, in one look.
+            // One look must find all inboxes empty: then a thread that posts to one inbox and later
+            // to another comes after the request in both.
             if member.reads() || member.color().inbox_waits() || state == State::Reading {
                 return false;
             }
             waiting += u32::from(state != State::Idle);
         }
-        // Relaxed: whoever reaches a member comes through the lock.
+        // Relaxed: a thread that reaches a member comes through the lock.
         self.pending().store(waiting.max(1), Relaxed);
         let from_callback = worker.frame.color().is_some();
         if waiting > 0 {
@@ -155,7 +158,7 @@ impl OwnRequest {
         true
     }
 
-    /// As [`OwnRequest::place_few`], where some of the colors are not free.
+    /// As [`OwnRequest::place_few`], if some colors are not free.
     #[inline(never)]
     fn place_waiting(&self, queue: &mut RunQueue, worker: &Worker) {
         for member in self.members() {
@@ -168,17 +171,18 @@ impl OwnRequest {
         }
     }
 
-    /// Drains the inboxes such that the moment at which the last one was is one for all colors: who posts to one of them
-    /// and later to another does not come behind the request in the one and before it in the other. True: the inboxes are
-    /// frozen until each member has been placed.
+    /// Drains the inboxes so that all colors share one moment of their last drain: a thread that
+    /// posts to one of them and later to another must not come after the request in the first and
+    /// before it in the second. True: the inboxes are frozen until each member has been placed.
     ///
-    /// The home locks do not suffice for that. Pushing to an inbox takes none, and a color that runs elsewhere drains its
-    /// inbox and posts to itself without any.
+    /// The home locks do not suffice for that. A push to an inbox takes none, and a color that runs
+    /// elsewhere drains its inbox and posts to itself without any.
     ///
-    /// If none runs elsewhere, only we drain, and it is enough to go round until nothing has come for a whole round. Had
-    /// something been posted to a color before something else that we have drained, the next look at that color would have
-    /// seen it. What is posted from then on is behind the request, which goes to the fifo, or has the color at once.
-    /// Otherwise all inboxes are frozen before any of them has the request: who posts waits for us.
+    /// If none runs elsewhere, only this thread drains, and it is enough to go round until nothing
+    /// has arrived for a whole round. A post to one color before a post that this thread has
+    /// drained would have been seen at the next look at that color. Later posts come after the
+    /// request, which goes to the fifo, or has the color at once. Otherwise all inboxes are frozen
+    /// before any of them gets the request, and posters wait for this thread.
     fn meet(&self, homes: &mut [Home<'_>], poster: Poster<'_>) -> bool {
         let members = self.members();
         if let [member] = members {
@@ -206,7 +210,7 @@ impl OwnRequest {
         true
     }
 
-    /// Holds what is free and queues the rest, with all home locks held.
+    /// Holds the free colors and queues the member of the others, with all home locks held.
     fn place(self, homes: &mut [Home<'_>], poster: Poster<'_>) -> Placed {
         let frozen = self.meet(homes, poster);
         let mut free = 0;
@@ -215,7 +219,7 @@ impl OwnRequest {
         for member in self.members() {
             let mut home = home_of(homes, member.color());
             closed |= home.is_closed();
-            // An inbox that was left alone may have what is before us.
+            // An inbox that was not drained may have nodes from before this request.
             let waits = poster.reaches(&mut home).is_none() && member.color().inbox_has_nodes();
             let is_free = !waits && home.is_free_but_for_inbox(member.reads());
             member.mark_free(is_free);
@@ -227,14 +231,14 @@ impl OwnRequest {
             }
         }
         if free == self.members().len() && !closed {
-            // It runs in a turn of this one.
+            // The request runs in a turn of this color.
             runner.inspect(|runner| runner.mark_free(false));
         }
         if homes.len() > 1 {
             placement::bring_together(self.shared(), homes, self.colors());
         }
         let pending = self.members().iter().filter(|member| !member.is_held()).count();
-        // Relaxed: whoever reaches a member comes through one of the locks, or an inbox.
+        // Relaxed: a thread that reaches a member comes through one of the locks, or an inbox.
         self.pending().store(pending as u32, Relaxed);
         let mut placed = Placed::NOTHING_LEFT;
         for member in self.members() {
@@ -250,7 +254,7 @@ impl OwnRequest {
 }
 
 impl Member {
-    /// One color of a request that is being placed.
+    /// Places one color of a request.
     #[inline]
     fn place(&self, mut home: MemberHome<'_, '_>, frozen: bool, poster: Poster<'_>, placed: &mut Placed) {
         if self.is_held() {
@@ -259,7 +263,8 @@ impl Member {
             self.push_counted(fifo, poster);
             placed.granted.append(home.enqueue());
         } else {
-            // SAFETY: the request is new, and given up once all its members are queued or hold their colors.
+            // SAFETY: the request is new, and is given up once all its members are queued or hold
+            // their colors.
             let node = unsafe { self.queued() };
             let outside = poster.outside;
             let notified = if frozen { home.thaw_with(node, outside) } else { self.color().push_inbox(node, outside) };
@@ -271,7 +276,8 @@ impl Member {
         }
     }
 
-    /// Puts the node of the member, which is new, into its color, which is at home here, runs nowhere else and is not read.
+    /// Puts the new member's node into its color, which is at home here, runs nowhere else and has
+    /// no readers.
     #[inline]
     fn queue_here(&self, mut home: MemberHome<'_, '_>, worker: &Worker) {
         let outside = worker.dispatches.get();
@@ -284,7 +290,7 @@ impl Member {
         let _none = home.enqueue();
     }
 
-    /// Puts the node of the member, which is new, into its color, and counts it.
+    /// Puts the new member's node into its color, and counts it.
     #[inline]
     fn push_counted(&self, mut fifo: FifoGuard<'_>, poster: Poster<'_>) {
         // SAFETY: as in `place`.
@@ -293,8 +299,8 @@ impl Member {
     }
 }
 
-/// Takes the locks of all homes, in the order of the workers, so that two who do so cannot wait for each other (whoever
-/// else holds one lock only tries the next).
+/// Takes the locks of all homes, in the order of the workers, so that two threads that do so cannot
+/// wait for each other. (Any other thread that holds one lock only tries the next.)
 ///
 /// `besides`: the worker that posts, to which the colors may move.
 pub(super) fn lock_homes<'a>(shared: &'a Shared, members: &[Member], besides: Option<usize>) -> Vec<Home<'a>> {
@@ -312,7 +318,7 @@ pub(super) fn lock_homes<'a>(shared: &'a Shared, members: &[Member], besides: Op
     }
 }
 
-/// The lock of a color's home, which is among these.
+/// The lock of a color's home, out of these.
 pub(super) fn home_of<'h, 'c>(homes: &'h mut [Home<'_>], color: ColorRef<'c>) -> MemberHome<'h, 'c> {
     HomeGuard::among(homes, color).expect("the locks of all homes are held")
 }
@@ -322,8 +328,8 @@ fn home_in<'h, 'c>(queue: &'h mut RunQueue, color: ColorRef<'c>) -> MemberHome<'
     HomeGuard::of(queue, color).expect("its home lock is held")
 }
 
-/// Leaves each color once in a set of members: what is wanted of it twice is wanted for writing if either is. Returns how
-/// many are left, at the front.
+/// Leaves each color once in a set of members; a color named twice is wanted for writing if one of
+/// the two is. Returns how many are left, at the front.
 #[inline]
 pub(super) fn merge_duplicates(members: &mut [Member]) -> usize {
     match members {
@@ -341,7 +347,7 @@ fn merge_many(members: &mut [Member]) -> usize {
     let mut kept = 0;
     for at in 0..members.len() {
         let color = members[at].color;
-        // In a sorted set the same color can only stand directly before.
+        // In a sorted set the same color can only be the one before.
         let first = if sorted { kept.max(1) - 1 } else { 0 };
         match (first..kept).find(|&other| members[other].color == color) {
             Some(same) => {
@@ -357,7 +363,7 @@ fn merge_many(members: &mut [Member]) -> usize {
     kept
 }
 
-/// So often the inboxes are looked at before they are frozen: somebody may post all the time.
+/// The number of looks at the inboxes before they are frozen, as some thread may post all the time.
 const ROUNDS_MAX: usize = 3;
 
 /// Sets up to this size are compared each with each.

@@ -1,4 +1,4 @@
-//! Requests with their members and their closure in one block of memory, and those that wait.
+//! Requests with their members and their closure in one block of memory, and requests that wait.
 
 use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
@@ -30,7 +30,7 @@ struct Posted<M, F> {
 
 impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
     #[cfg(any(dapple_loom, dapple_shuttle))]
-    // SAFETY: nobody uses the request any more; its memory is never used again.
+    // SAFETY: no thread uses the request any more; its memory is never used again.
     const FREE: unsafe fn(NonNull<Request>) = |request| unsafe { Request::bury(request) };
 
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -43,8 +43,8 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
         }
     };
 
-    /// Makes a request in the place where it stays. `check` may still change its members, tells whose they are, and may
-    /// panic.
+    /// Makes a request in its final place. `check` returns the members' runtime; it may change the
+    /// members, and may panic.
     #[inline]
     fn allocate(
         work: &'static Work,
@@ -57,7 +57,7 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
         struct Undo<M, F>(NonNull<Posted<M, F>>);
         impl<M, F> Drop for Undo<M, F> {
             fn drop(&mut self) {
-                // SAFETY: the members have been written, and nothing else.
+                // SAFETY: only the members have been written.
                 unsafe {
                     std::ptr::drop_in_place(&raw mut (*self.0.as_ptr()).members);
                     block::free(self.0);
@@ -66,7 +66,7 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
         }
         let posted = block::alloc_uninit::<Posted<M, F>>().cast::<Posted<M, F>>();
         let place = posted.as_ptr();
-        // SAFETY: ours, and each field is written before it is read.
+        // SAFETY: the block is ours, and each field is written before it is read.
         unsafe {
             (&raw mut (*place).members).write(members);
             let undo = Undo(posted);
@@ -93,7 +93,8 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
 
 impl<M: AsMut<[Member]> + AsRef<[Member]>, F: FnOnce(Held<'_>)> Posted<M, F> {
     const WORK: &'static Work = &Work {
-        // SAFETY: called once, with the request that this is the work of, while this thread has its colors.
+        // SAFETY: called once, with the request that this belongs to, while this thread has its
+        // colors.
         run: |request| unsafe { Self::take(request)(Held::by_request(Alive::new(request))) },
         // SAFETY: as above.
         drop: |request| unsafe { drop(Self::take(request)) },
@@ -108,11 +109,11 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>> Waits<M> {
     const WORK: &'static Work = &Work { run: |_| (), drop: |_| (), free: Posted::<M, ()>::FREE };
 }
 
-/// Posts a closure that holds all these colors while it runs. `check` may still change the members, and tells their
-/// runtime.
+/// Posts a closure that holds all these colors while it runs. `check` returns the members' runtime,
+/// and may change the members.
 ///
 /// # Safety
-/// The colors are alive for the call, and of one runtime.
+/// The colors are alive during the call, and of one runtime.
 #[inline]
 pub(crate) unsafe fn submit_closure<M, F>(
     members: M,
@@ -130,7 +131,7 @@ pub(crate) unsafe fn submit_closure<M, F>(
     request.submit();
 }
 
-/// Queues a wait for all these colors, on behalf of whoever polls.
+/// Queues a wait for all these colors, on behalf of the task that polls.
 ///
 /// # Safety
 /// As [`submit_closure`].
@@ -147,8 +148,9 @@ where
     ticket
 }
 
-/// Runs `f` while all these colors are held, if the first so many (`wanted`) are free. This thread has the others already; they
-/// take part so that the frame of `f` names every color on which that relies.
+/// Runs `f` while all these colors are held, if the first `wanted` ones are free. This thread has
+/// the others already; they take part so that the frame of `f` names every color on which that
+/// relies.
 ///
 /// # Safety
 /// As [`submit_closure`].
@@ -164,7 +166,8 @@ where
 {
     let len = merge_duplicates(&mut members[..wanted]);
     let all: &[Member] = members;
-    // The others are not ours to let go of: they are named twice, or this thread had them before.
+    // The others are not for this call to release: they are named twice, or this thread had them
+    // before.
     let members = &all[..len];
     // SAFETY: promised by the caller.
     let shared_ref = unsafe { &*shared };
@@ -183,14 +186,14 @@ where
     drop(homes);
     let request = Request::new(shared, NO_WORK, origin);
     request.adopt_members(NonNull::from(&request), all);
-    // SAFETY: it is this call's, and stays where it is.
+    // SAFETY: the request belongs to this call, and does not move.
     Ok(unsafe { OwnRequest::new(Alive::new(NonNull::from(&request))) }.holding(f))
 }
 
 const NO_WORK: &Work = &Work { run: |_| (), drop: |_| (), free: |_| () };
 
 impl OwnRequest {
-    /// Runs `f` while this thread has all colors of the request, and lets go of them.
+    /// Runs `f` while this thread has all colors of the request, and releases them.
     pub(crate) fn holding<R>(self, f: impl FnOnce(Held<'_>) -> R) -> R {
         struct Release(Option<OwnRequest>);
         impl Drop for Release {
