@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A pointer to something that is alive for `'a`.
+/// A pointer to a value that is alive for `'a`.
 ///
-/// Unlike a reference it may still be what the thing is freed through: it is a copy of the pointer that came from where the
-/// thing was allocated.
+/// Unlike a reference, it may still be used to free the value: it is a copy of the pointer that the
+/// allocation returned.
 pub(crate) struct Alive<'a, T> {
     at: NonNull<T>,
     alive: PhantomData<&'a T>,
@@ -15,7 +15,7 @@ pub(crate) struct Alive<'a, T> {
 
 impl<'a, T> Alive<'a, T> {
     /// # Safety
-    /// What is there is alive for `'a`, and nothing has a `&mut` to it meanwhile.
+    /// The value is alive for `'a`, and no `&mut` to it exists meanwhile.
     #[inline]
     pub(crate) unsafe fn new(at: NonNull<T>) -> Alive<'a, T> {
         Alive { at, alive: PhantomData }
@@ -26,7 +26,7 @@ impl<'a, T> Alive<'a, T> {
         self.at
     }
 
-    /// The same for as long as the value itself is there.
+    /// A reference for as long as the value lives.
     #[inline]
     pub(crate) fn get(self) -> &'a T {
         // SAFETY: promised to `new`.

@@ -1,17 +1,18 @@
 //! Memory for queued callbacks: blocks of 64 and of 256 bytes from per-worker free lists.
 //!
-//! An allocator call per callback costs a third of the scheduler's speed, so a worker keeps the blocks that it frees
-//! and hands them out again. Where one worker frees what another allocates, chains of 64 blocks travel through a store
-//! (`slab`), which gives memory back that nothing uses. The allocator needs 80 to 192 bytes for 64 that start on a cache line of
-//! their own; a slab, 65.
+//! An allocator call per callback costs a third of the scheduler's speed, so a worker keeps the
+//! blocks that it frees and reuses them. If one worker frees the blocks that another allocates,
+//! chains of 64 blocks travel through a store (`slab`), which gives unused memory back. For 64
+//! bytes that start on a cache line of their own the allocator needs 80 to 192 bytes; a slab needs
+//! 65.
 //!
-//! What is kept is bounded in number, but any block keeps its slab: after a burst that was freed in another order than it was
-//! made in, the few blocks that are kept could keep all of its memory. So a worker that has passed 4,096 blocks on gives all that
-//! it and the store keep back to the slabs when it next runs out of work, before it sleeps. A worker that never does keeps what it
-//! has.
+//! The number of kept blocks is bounded, but any block keeps its slab: after a burst of blocks that
+//! were freed in another order than made, a few kept blocks could hold all of its memory. So a
+//! worker that has passed 4,096 blocks on gives its own and the store's blocks back to the slabs
+//! when it next runs out of work, before it sleeps. A worker that always has work keeps its blocks.
 //!
-//! The small size holds a node and 40 bytes of closure, the large one a request for two or three colors. What is larger
-//! has an allocation of its own, and so has everything in a model.
+//! The small size holds a node and 40 bytes of closure, the large one a request for two or three
+//! colors. Anything larger has an allocation of its own; in models, everything has.
 
 use std::mem::{self, MaybeUninit};
 use std::ptr::NonNull;
@@ -51,12 +52,13 @@ impl Kind for Callbacks {
 
     const SLAB_SIZE: usize = 256 << 10;
 
-    /// That of a page, so that a fresh chain of small blocks is a page of its own.
+    /// The size of a page, so that a fresh chain of small blocks fills one page.
     const ALIGN: usize = 4096;
 
-    /// Not in the order of their addresses. A color's callbacks go round through its blocks, and where that is in equal steps the
-    /// processor fetches what is behind the last one, which may be what another worker is writing: of 64 runs of W1 with 64 in
-    /// flight on two workers nine took 18 to 25 ns of CPU instead of 14; of 40 in this order none.
+    /// Not in the order of addresses. A color's callbacks cycle through its blocks; at equal steps
+    /// the processor prefetches past the last block, perhaps a line that another worker is writing.
+    /// In address order, nine of 64 runs of W1 with 64 in flight on two workers took 18 to 25 ns of
+    /// CPU instead of 14; in this order, none of 40.
     const ORDER: [u8; slab::GROUP] = slab::in_steps(37);
 
     const CHAINS_MAX: usize = 64;
@@ -90,19 +92,20 @@ impl Blocks {
         self.lists[class].take().unwrap_or_else(|| self.lists[class].refill(heap(), class))
     }
 
-    /// After callbacks have run: passes on what is too much.
+    /// Called after callbacks have run: passes surplus blocks on.
     #[inline]
     pub(crate) fn trim(&self) {
         self.lists[SMALL].trim(|len| len >= CHAIN_LEN);
     }
 
-    /// For a worker without work: after a burst, gives memory back, a chain of blocks at a time. True: there may be more.
+    /// For a worker without work: after a burst, gives memory back, one chain of blocks at a time.
+    /// True: there may be more.
     pub(crate) fn give_back_some(&self) -> bool {
         self.lists.iter().enumerate().any(|(class, list)| list.saw_burst() && list.give_back_some(heap(), class))
     }
 }
 
-/// The size of block into which a `T` fits; `None` if it fits into none.
+/// The class of the smallest block that holds a `T`; `None` if none does.
 const fn class_of<T>() -> Option<usize> {
     let mut class = 0;
     // Models keep track of each atomic, and have no static ones.
@@ -115,7 +118,7 @@ const fn class_of<T>() -> Option<usize> {
     None
 }
 
-/// Moves `value` into a block, or into an allocation of its own where it is larger than one.
+/// Moves `value` into a block, or into an allocation of its own if it is too large.
 #[inline]
 pub(crate) fn alloc<T>(value: T) -> NonNull<T> {
     let block = alloc_uninit::<T>().cast();
@@ -124,7 +127,7 @@ pub(crate) fn alloc<T>(value: T) -> NonNull<T> {
     block
 }
 
-/// A block for a `T`, or an allocation of its own where that is larger than one.
+/// A block for a `T`, or an allocation of its own if it is too large.
 #[inline]
 pub(crate) fn alloc_uninit<T>() -> NonNull<MaybeUninit<T>> {
     match const { class_of::<T>() } {
@@ -136,7 +139,7 @@ pub(crate) fn alloc_uninit<T>() -> NonNull<MaybeUninit<T>> {
     }
 }
 
-/// As [`alloc_uninit`], where that needs nothing but a block from this worker's list.
+/// As [`alloc_uninit`], if this worker's list has a block.
 #[inline]
 pub(crate) fn try_alloc_uninit<T>() -> Option<NonNull<MaybeUninit<T>>> {
     match const { class_of::<T>() } {
@@ -148,10 +151,11 @@ pub(crate) fn try_alloc_uninit<T>() -> Option<NonNull<MaybeUninit<T>>> {
     }
 }
 
-/// Frees what [`alloc`] returned, without dropping the contents.
+/// Frees the memory of a value from [`alloc`], without dropping the contents.
 ///
 /// # Safety
-/// `value` must come from [`alloc`] for the same `T`, and its contents must have been moved out or dropped.
+/// `value` must come from [`alloc`] for the same `T`, and its contents must have been moved out or
+/// dropped.
 #[inline]
 pub(crate) unsafe fn free<T>(value: NonNull<T>) {
     match const { class_of::<T>() } {
@@ -159,7 +163,7 @@ pub(crate) unsafe fn free<T>(value: NonNull<T>) {
             // SAFETY: promised by the caller: a block of that class.
             let block = unsafe { Block::from_raw(value.cast()) };
             let left = context::offer_worker(block, |worker, block| {
-                // Room is made before, so that the list is not empty for what takes one next.
+                // Makes room first, so that the list is not empty when the next block is taken.
                 worker.blocks.lists[class].trim(|len| len >= CHAIN_LEN);
                 worker.blocks.lists[class].keep(block);
                 None
@@ -168,7 +172,8 @@ pub(crate) unsafe fn free<T>(value: NonNull<T>) {
                 slab::give_one(block);
             }
         }
-        // SAFETY: promised by the caller: a box. `MaybeUninit` keeps the contents from being dropped again.
+        // SAFETY: promised by the caller: a box. `MaybeUninit` keeps the contents from being
+        // dropped again.
         _ => drop(unsafe { Box::from_raw(value.cast::<MaybeUninit<T>>().as_ptr()) }),
     }
 }
@@ -189,14 +194,14 @@ pub(crate) unsafe fn free_at<T>(worker: &Worker, value: NonNull<T>) {
     }
 }
 
-/// The sizes of block, each a multiple of a cache line, on which they begin: blocks that two workers use may be
-/// neighbors, and both write to theirs for every callback.
+/// The block sizes. Each is a multiple of a cache line, and blocks begin on a line: neighbors may
+/// belong to two workers, which write to them for every callback.
 const CLASSES: [usize; 2] = [64, 256];
 
 /// The class of most callbacks.
 const SMALL: usize = 0;
 
-/// Blocks that move between workers at a time, at least.
+/// The least number of blocks that move between workers at a time.
 const CHAIN_LEN: usize = 64;
 
 /// Bytes of slabs at present, used or not.
@@ -213,11 +218,11 @@ mod tests {
     use super::bytes;
     use crate::{Color, Runtime};
 
-    /// What the slabs have is asked by one test at a time.
+    /// One test at a time measures the slabs.
     static SLABS: Mutex<()> = Mutex::new(());
 
-    /// Callbacks of many colors lie in memory as they were posted, and are freed color by color: the last ones that a
-    /// worker keeps are from all over the place.
+    /// Callbacks of many colors lie in memory in the order of their posts, and are freed color by
+    /// color, so the last blocks that a worker keeps come from many slabs.
     #[test]
     fn a_burst_gives_its_memory_back() {
         let _alone = SLABS.lock();
@@ -234,7 +239,7 @@ mod tests {
         }
         assert!(bytes() >= before + 3_000_000, "51,200 blocks of 64 bytes");
         drop(open);
-        // Not a limit on how long it takes, but on how long this test hangs if it fails.
+        // Does not limit how long the work may take, only how long this test hangs if it fails.
         let begin = Instant::now();
         while bytes() > before + 1_000_000 && begin.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));
@@ -242,7 +247,7 @@ mod tests {
         assert!(bytes() <= before + 1_000_000, "{} bytes are kept", bytes());
     }
 
-    /// Turns that end early also give to the store what their callbacks leave.
+    /// Turns that end early also give the blocks of their callbacks to the store.
     #[test]
     fn callbacks_from_outside_leave_no_blocks_behind_however_their_turns_end() {
         let _alone = SLABS.lock();

@@ -4,14 +4,14 @@ use std::cell::Cell;
 
 use super::slab::{self, Block, Chain, Kind};
 
-/// Up to two chains, so that a worker which frees and takes around a chain's length needs the slabs for neither (the magazines
-/// of Bonwick's slab allocator). Where blocks of a chain are fresh they are a stretch of memory of the worker's own: two workers
-/// would write to the same lines all the time whose blocks lie between each other's, or fetch ahead what the other one is
-/// writing.
+/// It has up to two chains, so that a worker that frees and takes about a chain's length needs no
+/// slabs (the magazines of Bonwick's slab allocator). Fresh blocks of a chain are one stretch of
+/// memory for one worker. If the blocks of two workers alternated, the workers would write to the
+/// same lines, or prefetch lines that the other one is writing.
 pub(crate) struct FreeList<K: Kind> {
-    /// Blocks are taken from here, and put here.
+    /// Blocks are taken from here and put here.
     freed: Chain<K>,
-    /// A whole chain, or nothing.
+    /// A whole chain, or empty.
     spare: Chain<K>,
     /// Blocks passed on since memory was last given back.
     spilled: Cell<usize>,
@@ -22,13 +22,14 @@ impl<K: Kind> FreeList<K> {
         FreeList { freed: Chain::new(), spare: Chain::new(), spilled: Cell::new(0) }
     }
 
-    /// A block that is here.
+    /// A block from this list, if it has one.
     #[inline]
     pub(crate) fn take(&self) -> Option<Block<K>> {
         self.freed.pop()
     }
 
-    /// Goes on with a whole chain, the spare one or one of the owner's; returns the first block of it. For a list that is empty.
+    /// For an empty list: goes on with a whole chain, the spare one or one of the owner's. Returns
+    /// its first block.
     #[cold]
     pub(crate) fn refill(&self, owner: &K::Owner, class: usize) -> Block<K> {
         let spare = self.spare.take();
@@ -40,19 +41,20 @@ impl<K: Kind> FreeList<K> {
         block
     }
 
-    /// Puts a block on the list, which may grow longer than it should: [`FreeList::trim`] is called soon.
+    /// Puts a block on the list, which may grow too long until the caller calls [`FreeList::trim`].
     #[inline]
     pub(crate) fn keep(&self, block: Block<K>) {
         self.freed.push(block);
     }
 
-    /// Makes room where the list, of such a length, is a whole chain. True: that was, by now, a burst.
+    /// Makes room if the list's length is a whole chain. True: the blocks passed on so far are a
+    /// burst.
     #[inline]
     pub(crate) fn trim(&self, is_chain: impl FnOnce(usize) -> bool) -> bool {
         is_chain(self.freed.len()) && self.spill()
     }
 
-    /// What is in the list becomes the spare chain, and what that was is passed on.
+    /// The list becomes the spare chain, and the former spare chain is passed on.
     #[cold]
     fn spill(&self) -> bool {
         let passed_on = self.spare.replace(self.freed.take());
@@ -61,12 +63,13 @@ impl<K: Kind> FreeList<K> {
         self.saw_burst()
     }
 
-    /// Whether much was passed on.
+    /// Whether the blocks passed on are a burst.
     pub(crate) fn saw_burst(&self) -> bool {
         self.spilled.get() >= BURST
     }
 
-    /// After a burst, gives some of what is kept here or in the store back to its slabs. False: nothing is left.
+    /// After a burst, gives some blocks kept here or in the store back to their slabs. False: none
+    /// is left.
     pub(crate) fn give_back_some(&self, owner: &K::Owner, class: usize) -> bool {
         let kept = if self.freed.len() > 0 { &self.freed } else { &self.spare };
         if kept.len() > 0 {
@@ -88,5 +91,6 @@ impl<K: Kind> Drop for FreeList<K> {
     }
 }
 
-/// A worker that has passed on so many blocks, as many as the store keeps small ones, has seen a burst.
+/// A worker that has passed on this many blocks, as many small ones as the store keeps, has seen a
+/// burst.
 const BURST: usize = 4_096;

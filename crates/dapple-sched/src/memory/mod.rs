@@ -1,8 +1,9 @@
-//! Where the memory of colors, tasks and queued callbacks comes from, and where it goes back to.
+//! The memory of colors, tasks and queued callbacks.
 //!
-//! Imports from below: `sync`. From above: the cell of a color, for `pool`, and which worker this thread is. Begin with `slab`, the
-//! one allocator, and its table of what it is used for; then read `free_list`, what a worker keeps. `block` is that of callbacks,
-//! `pool` that of colors, `task/memory` that of tasks.
+//! Imports from below: `sync`. From above: the cell of a color, for `pool`, and the current worker.
+//! Begin with `slab`, the one allocator, and the table of its uses; then read `free_list`, the
+//! blocks that a worker keeps. `block` is for callbacks, `pool` for colors, `task/memory` for
+//! tasks.
 
 pub(crate) mod alive;
 pub(crate) mod block;

@@ -22,7 +22,7 @@ struct Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // Release: a thread that sees it sees that the owner is gone. No part of the model.
+        // Release: a thread that sees it sees that the owner is gone. Not a part of the model.
         self.gone.store(true, Release);
     }
 }
@@ -55,22 +55,23 @@ impl Kind for Model {
 
     fn prepare(block: &slab::Block<Model>) {
         let content = Content { link: 0, count: AtomicU32::new(0), value: UnsafeCell::new(FREE) };
-        // SAFETY: the caller's, and large enough.
+        // SAFETY: the block is ours, and large enough.
         unsafe { block.pointer().cast::<Content>().write(content) };
     }
 }
 
-/// As a task's header.
+/// Laid out like a task's header.
 #[repr(C)]
 struct Content {
-    /// That of a free block.
+    /// The link of a free block.
     link: usize,
     count: AtomicU32,
-    /// The future, so to speak.
+    /// Stands for the future.
     value: UnsafeCell<u32>,
 }
 
-/// A counted reference to a block in use. The last one gives the block back, as a thread does that is no worker.
+/// A counted reference to a block in use. The last one gives the block back, as a thread does that
+/// is not a worker.
 pub struct Block(NonNull<Content>);
 
 // SAFETY: the count is atomic; loom checks the accesses to the value.
@@ -83,17 +84,17 @@ pub struct Keeper {
 }
 
 impl Blocks {
-    /// None yet. `gone` is set when nothing has or uses them any more.
+    /// No blocks yet. `gone` is set when nothing has or uses them any more.
     pub fn new(gone: Arc<std::sync::atomic::AtomicBool>) -> Blocks {
         Blocks(Arc::new_cyclic(|this| Own { class: Lock::new(Class::new()), this: this.clone(), gone }))
     }
 
-    /// What a worker has.
+    /// A new worker's list.
     pub fn keeper(&self) -> Keeper {
         Keeper { owner: self.0.clone(), kept: FreeList::new() }
     }
 
-    /// Takes a block as a thread does that is no worker.
+    /// Takes a block, as a thread does that is not a worker.
     pub fn take(&self, value: u32) -> Block {
         Block::start(slab::take_one(&*self.0, 0), value)
     }
@@ -102,13 +103,14 @@ impl Blocks {
     pub fn walk(&self, visit: impl FnMut(Block)) {
         let look = |block: NonNull<u8>| {
             let block = block.cast::<Content>();
-            // SAFETY: prepared, and under the lock its slab stays. Acquire pairs with `start`.
+            // SAFETY: the block is prepared, and the lock keeps its slab. Acquire pairs with
+            // `start`.
             refs::add_if_any(unsafe { &(*block.as_ptr()).count }, Acquire).then(|| Block(block))
         };
         slab::walk(&self.0.class, look, visit);
     }
 
-    /// How many slabs there are.
+    /// Number of slabs.
     pub fn slabs(&self) -> usize {
         self.0.class.lock().slabs()
     }
@@ -120,7 +122,7 @@ impl Keeper {
         Block::start(self.kept.take().unwrap_or_else(|| self.kept.refill(&self.owner, 0)), value)
     }
 
-    /// Drops a reference; the last one leaves the block here.
+    /// Drops a reference; the last one puts the block on this list.
     pub fn give(&self, block: Block) {
         if block.end() {
             self.kept.keep(block.memory());
@@ -134,7 +136,7 @@ impl Block {
     fn start(block: slab::Block<Model>, value: u32) -> Block {
         let block = Block(block.into_raw().cast());
         block.content().value.with_mut(|content| {
-            // SAFETY: free, and the caller's; loom checks it.
+            // SAFETY: free, and ours; loom checks it.
             let old = unsafe { content.replace(value) };
             assert_eq!(old, FREE, "a block that is in use was handed out");
         });
@@ -144,25 +146,25 @@ impl Block {
     }
 
     fn content(&self) -> &Content {
-        // SAFETY: counted, or free and the caller's.
+        // SAFETY: counted, or free and ours.
         unsafe { self.0.as_ref() }
     }
 
-    /// After the last reference.
+    /// The block, after the last reference.
     fn memory(&self) -> slab::Block<Model> {
-        // SAFETY: what `start` was given, and given up by the last reference.
+        // SAFETY: the block that `start` was given; the last reference gives it up.
         unsafe { slab::Block::from_raw(self.0.cast()) }
     }
 
-    /// What it was taken for.
+    /// The value that it was taken for.
     pub fn value(&self) -> u32 {
-        // SAFETY: counted: only `start` and `end` write it, before and after; loom checks it.
+        // SAFETY: counted; only `start` and `end` write it, before and after. Loom checks it.
         self.content().value.with(|value| unsafe { *value })
     }
 
-    /// Takes a reference away; true if that was the last one.
+    /// Takes a reference away; true if it was the last one.
     fn end(&self) -> bool {
-        // AcqRel: the last one sees what all others did.
+        // AcqRel: the last one sees the accesses of all others.
         let last = self.content().count.fetch_sub(1, AcqRel) == 1;
         if last {
             // SAFETY: the last reference; loom checks it.

@@ -1,7 +1,8 @@
 //! Memory for colors: each in two cache lines of its own.
 //!
-//! The allocator's 128 bytes do not start on a line, so neighboring colors would share one, and two workers that run
-//! them would write to the same line all the time. Slabs cost 128.5 bytes a color, no more.
+//! The allocator's 128 bytes do not start on a line, so neighboring colors would share one, and two
+//! workers that run them would write to the same line all the time. Slabs cost only 128.5 bytes a
+//! color.
 
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -14,20 +15,20 @@ use crate::sync::lock::Lock;
 /// The colors of one runtime, in use and free.
 pub(crate) struct Pool(Lock<Class<Colors>>);
 
-/// The place of the color's runtime is null in a free block.
+/// In a free block, the pointer to the color's runtime is null.
 struct Colors;
 
 impl Kind for Colors {
     type Owner = Shared;
 
-    /// Large, as the allocator loses a page for each.
+    /// Large, because the allocator loses a page for each slab.
     const SLAB_SIZE: usize = 1 << 20;
 
     const ALIGN: usize = 128;
 
-    /// The even ones first, the odd ones after that, both in steps of 5. Colors made one after another often run one after
-    /// another, and in neighboring places, or in steps that are all alike, the processor would fetch ahead what another worker
-    /// is writing.
+    /// The even ones first, then the odd ones, both in steps of 5. Colors made in a row often run
+    /// in a row. In neighboring places, or at equal steps, the processor would prefetch lines that
+    /// another worker is writing.
     const ORDER: [u8; slab::GROUP] = {
         let (steps, mut order) = (slab::in_steps(5), [0; slab::GROUP]);
         let mut at = 0;
@@ -59,7 +60,7 @@ impl Kind for Colors {
     }
 }
 
-/// There is no color in the block.
+/// Marks the block as free of a color.
 fn clear(block: &Block<Colors>) {
     // SAFETY: the block is ours, and has room for a color.
     unsafe { (&raw mut (*block.pointer().cast::<ColorCell>().as_ptr()).shared).write(ptr::null()) };
@@ -76,7 +77,8 @@ impl Pool {
             let mut class = shared.pool.0.lock();
             if let Some(block) = class.take_one(shared) {
                 let slot = block.into_raw().cast();
-                // SAFETY: a block has the size and alignment of a color, and is ours. Under the lock: see `each`.
+                // SAFETY: a block has the size and alignment of a color, and is ours. Under the
+                // lock: see `each`.
                 unsafe { slot.write(cell) };
                 return slot;
             }
@@ -86,15 +88,16 @@ impl Pool {
         }
     }
 
-    /// Visits colors from a place on, until `visit` returns false: the next call goes on with that one. False at the end. Colors
-    /// are not freed while they are visited; `visit` must not wait for a home lock. A few at a time, so that those who make colors
-    /// can come in between.
+    /// Visits colors from a place on, until `visit` returns false: the next call goes on with that
+    /// color. False at the end. No color is freed during the visit; `visit` must not wait for a
+    /// home lock. Callers visit a few at a time, so that threads that make colors can come in
+    /// between.
     pub(crate) fn each(&self, place: &mut Place, mut visit: impl FnMut(&ColorCell) -> bool) -> bool {
         let mut left = slab::GROUP;
         self.0.lock().visit(place, |block| {
             let slot = block.cast::<ColorCell>();
-            // SAFETY: a block that was handed out once. Its runtime says whether there is a color, which cannot change under the
-            // lock.
+            // SAFETY: a block that was handed out once. Its runtime pointer says whether it has a
+            // color, which cannot change under the lock.
             let color = unsafe { if (*slot.as_ptr()).shared.is_null() { None } else { Some(slot.as_ref()) } };
             left -= 1;
             left > 0 && color.is_none_or(&mut visit)
@@ -107,7 +110,8 @@ impl Pool {
     /// It came from [`Pool::put`] of this runtime, and nothing can reach it any more.
     pub(crate) unsafe fn take_back(shared: &Shared, slot: NonNull<ColorCell>) {
         let mut class = shared.pool.0.lock();
-        // SAFETY: promised by the caller; dropped once, here. Under the lock, see `each`; it frees the side record at most.
+        // SAFETY: promised by the caller; dropped once, here. Under the lock, see `each`; dropping
+        // frees at most the side record.
         let block = unsafe {
             slot.drop_in_place();
             Block::from_raw(slot.cast())
@@ -119,5 +123,5 @@ impl Pool {
     }
 }
 
-// The link of a free block leaves that field alone.
+// The link of a free block must not overlap that field.
 const _: () = assert!(mem::offset_of!(ColorCell, shared) >= size_of::<usize>());

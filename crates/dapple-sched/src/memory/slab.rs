@@ -1,4 +1,4 @@
-//! Slabs of blocks of one size, and what is free of them: where the memory of callbacks, colors and tasks comes from.
+//! Slabs of blocks of one size, and their free blocks: the memory of callbacks, colors and tasks.
 //!
 //! | kind | sizes of block | a slab | belongs to | freed by | workers keep |
 //! |---|---|---|---|---|---|
@@ -6,17 +6,17 @@
 //! | tasks (`task/memory`) | 40 to 2,048 in steps of 8 | 1 MiB | a runtime | any thread | two chains of each size |
 //! | colors (`pool`) | 128 | 1 MiB | a runtime | any thread | none |
 //!
-//! A slab begins at a multiple of its size with what never changes about it, [`About`], which is found by the address of a
-//! block. The rest about it stands in its [`Class`], under that one's lock. Pages of a slab become resident when they are first
-//! written, so what was never handed out costs nothing.
+//! A slab begins at a multiple of its size, with its constant data, [`About`], which is found from
+//! the address of a block. Its variable data is in its [`Class`], under that class's lock. Pages of
+//! a slab become resident at the first write, so blocks that were never handed out cost nothing.
 //!
 //! | | in `partial` of its class | next |
 //! |---|---|---|
-//! | some blocks free | yes | the last one taken: out of the list; the last one given back: freed, or kept as the only one |
-//! | none free | no | one given back: into the list |
+//! | some blocks free | yes | the last one is taken: out of the list; the last one is given back: freed, or kept as the only one |
+//! | none free | no | one is given back: into the list |
 //!
-//! A slab of which a block is in use, or kept by a worker or by the store, counts on its owner. So whatever has a block may use
-//! the owner and the slab.
+//! A slab counts on its owner while one of its blocks is in use, or kept by a worker or by the
+//! store. So the user of a block may use the owner and the slab.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
@@ -29,9 +29,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::sync::lock::Lock;
 
-/// What blocks are for.
+/// The use of blocks.
 pub(crate) trait Kind: Sized + 'static {
-    /// What they belong to.
+    /// The owner of the blocks.
     type Owner: Send + Sync;
 
     /// A power of two.
@@ -40,38 +40,39 @@ pub(crate) trait Kind: Sized + 'static {
     /// The first block begins at a multiple of it.
     const ALIGN: usize;
 
-    /// Of 64 neighbors, in which order they are handed out first.
+    /// The order in which 64 neighbors are handed out first.
     const ORDER: [u8; GROUP] = in_steps(1);
 
     /// Chains that the store keeps for workers.
     const CHAINS_MAX: usize = 0;
 
-    /// Whether slabs are to come from the kernel, and go back there. Glibc takes from it what is at least as large as what was given
-    /// back so far, and has an address range of its own for the rest, of which it gives back the end only. An area that makes
-    /// up whole pages with what glibc adds is large enough once others were given back; one of round size is not.
+    /// Whether the kernel is to provide the slabs, and take them back. Glibc maps an allocation if
+    /// it is at least as large as the largest freed so far; the rest comes from one address range,
+    /// of which only the end can go back. An area that fills whole pages together with glibc's
+    /// header is large enough after others were freed; one of round size is not.
     const MAPPED: bool = false;
 
     fn size_of_class(class: usize) -> usize;
 
-    /// Blocks of a chain.
+    /// Number of blocks in a chain.
     fn chain_len(class: usize) -> usize;
 
     fn class(owner: &Self::Owner, class: usize) -> &Lock<Class<Self>>;
 
-    /// What keeps it there.
+    /// A count that keeps the owner.
     fn counted(owner: &Self::Owner) -> Count<Self::Owner>;
 
-    /// The first of so many numbers that nothing else of the owner has.
+    /// The first of `count` numbers that nothing else of the owner has.
     fn fresh_ids(_owner: &Self::Owner, _count: u64) -> u64 {
         0
     }
 
-    /// Makes a block that was never handed out one that [`Class::visit`] may visit. Its first word is not the kind's to use
-    /// while the block is free.
+    /// Prepares a block that was never handed out for [`Class::visit`]. While a block is free, its
+    /// kind must not use its first word.
     fn prepare(_block: &Block<Self>) {}
 }
 
-/// What keeps an owner there.
+/// A count that keeps an owner.
 pub(crate) enum Count<T: 'static> {
     #[cfg_attr(dapple_loom, allow(dead_code, reason = "models have no statics"))]
     Static(&'static T),
@@ -87,19 +88,19 @@ impl<T> Count<T> {
     }
 }
 
-/// A block that has one owner, who keeps its slab by it, and what this belongs to.
+/// A block, its one owner's. It keeps its slab, and by that the slab's owner.
 #[repr(transparent)]
 pub(crate) struct Block<K: Kind>(NonNull<About<K>>);
 
-/// What never changes about a slab.
+/// The constant data of a slab.
 #[repr(C, align(64))]
 pub(crate) struct About<K: Kind> {
     owner: *const K::Owner,
     class: usize,
     block_size: usize,
-    /// The first of the numbers that its blocks have.
+    /// The first of the numbers of its blocks.
     first_id: u64,
-    /// The allocation that it stands in.
+    /// The allocation that contains it.
     area: NonNull<u8>,
     /// The slab's place in its class: read and written under the class's lock.
     at: AtomicUsize,
@@ -112,7 +113,8 @@ pub(crate) struct Chain<K: Kind> {
     of: PhantomData<Block<K>>,
 }
 
-// SAFETY: memory that nothing else uses; the owner of its slabs may be shared between threads, as the trait asks.
+// SAFETY: memory that nothing else uses; threads may share the owner of its slabs, as the trait
+// asks.
 unsafe impl<K: Kind> Send for Chain<K> {}
 
 /// The first word of a free block.
@@ -123,11 +125,11 @@ struct Link {
 /// Slabs of one size of block.
 pub(crate) struct Class<K: Kind> {
     slabs: Vec<Option<Slab<K>>>,
-    /// Slabs in all: there may be holes.
+    /// Slabs in all; the vector may have holes.
     len: usize,
-    /// Where those stand that have free blocks.
+    /// Indices of the slabs with free blocks.
     partial: Vec<usize>,
-    /// The store: what workers had too much of. These blocks count as used.
+    /// The store: surplus chains of workers. These blocks count as used.
     chains: Vec<Chain<K>>,
 }
 
@@ -137,17 +139,19 @@ pub(crate) struct Slab<K: Kind> {
     /// Blocks that were handed out at least once.
     fresh: usize,
     blocks: usize,
-    /// A count, for as long as a block is in use.
+    /// A count, while a block is in use.
     owner: Option<Count<K::Owner>>,
 }
 
-// SAFETY: a slab owns its memory, but for the blocks in use; its owner may be shared between threads, as the trait asks.
+// SAFETY: a slab owns its memory except for the blocks in use; threads may share its owner, as the
+// trait asks.
 unsafe impl<K: Kind> Send for Slab<K> {}
 
-/// What a class lets go of: to be dropped without its lock, as it may be the last that keeps the owner.
+/// Parts that a class gives up. The caller drops them without the class's lock, as they may be the
+/// last that keeps the owner.
 pub(crate) type Unused<K> = (Option<Slab<K>>, Option<Count<<K as Kind>::Owner>>);
 
-/// Where a walk through the blocks of a class is: what comes next.
+/// The position of a walk through the blocks of a class.
 #[derive(Default)]
 pub(crate) struct Place {
     slab: usize,
@@ -156,7 +160,7 @@ pub(crate) struct Place {
 
 impl<K: Kind> Block<K> {
     /// # Safety
-    /// From [`Block::into_raw`], and the caller's to give.
+    /// From [`Block::into_raw`], and the caller gives it up.
     #[inline]
     pub(crate) unsafe fn from_raw(block: NonNull<u8>) -> Block<K> {
         Block(block.cast())
@@ -174,7 +178,7 @@ impl<K: Kind> Block<K> {
 
     #[inline]
     pub(crate) fn about(&self) -> &About<K> {
-        // SAFETY: in use for as long as this is.
+        // SAFETY: in use as long as this value.
         unsafe { About::of(self.pointer()) }
     }
 }
@@ -185,14 +189,14 @@ impl<K: Kind> About<K> {
     #[inline]
     pub(crate) unsafe fn of<'a>(block: NonNull<u8>) -> &'a About<K> {
         let head = block.cast::<About<K>>().map_addr(|addr| {
-            // The header is in front of the first block, so the address is not null.
+            // The header is before the first block, so the address is not null.
             NonZero::new(addr.get() & !(K::SLAB_SIZE - 1)).expect("a slab does not begin at address 0")
         });
         // SAFETY: promised by the caller; a slab is aligned to its size, and begins with this.
         unsafe { head.as_ref() }
     }
 
-    /// The owner, which the block that this was asked of keeps.
+    /// The owner, which the caller's block keeps.
     #[inline]
     pub(crate) fn owner(&self) -> &K::Owner {
         // SAFETY: while a block is in use, its slab has a count.
@@ -234,7 +238,7 @@ impl<K: Kind> Chain<K> {
     #[inline]
     pub(crate) fn pop(&self) -> Option<Block<K>> {
         let link = NonNull::new(self.head.get())?;
-        // SAFETY: what is in the chain is its own, and was linked by `push`.
+        // SAFETY: the blocks of a chain are its own, and `push` linked them.
         self.head.set(unsafe { link.as_ref() }.next);
         self.len.set(self.len.get() - 1);
         Some(Block(link.cast()))
@@ -245,7 +249,7 @@ impl<K: Kind> Chain<K> {
         self.replace(Chain::new())
     }
 
-    /// Takes other blocks in the place of these, which it returns.
+    /// Replaces the blocks with others; returns the former ones.
     pub(crate) fn replace(&self, by: Chain<K>) -> Chain<K> {
         self.head.swap(&by.head);
         self.len.swap(&by.len);
@@ -276,7 +280,7 @@ impl<K: Kind> Class<K> {
         self.partial.push(at);
     }
 
-    /// A free block; none where no slab has any.
+    /// A free block, if any slab has one.
     pub(crate) fn take_one(&mut self, owner: &K::Owner) -> Option<Block<K>> {
         let slab = self.slabs[*self.partial.last()?].as_mut()?;
         slab.keep(owner);
@@ -287,12 +291,12 @@ impl<K: Kind> Class<K> {
         block
     }
 
-    /// As many free blocks as a chain has, or as one slab has: what was freed before, and else what is fresh.
+    /// As many free blocks as a chain has, or as one slab has: freed ones first, else fresh ones.
     fn take_chain(&mut self, owner: &K::Owner, class: usize) -> Chain<K> {
         let chain = Chain::new();
         let Some(slab) = self.partial.last().and_then(|&at| self.slabs[at].as_mut()) else { return chain };
         slab.keep(owner);
-        // What was freed is not in the cache, and the lock is held meanwhile.
+        // Freed blocks are not in the cache, and the lock is held meanwhile.
         let freed = cmp::min(K::chain_len(class), FREED_MAX);
         while chain.len() < freed
             && let Some(block) = slab.free.pop()
@@ -306,7 +310,7 @@ impl<K: Kind> Class<K> {
         chain
     }
 
-    /// Takes a block back. Returns what is unused from here on.
+    /// Takes a block back. Returns the parts that are unused from here on.
     #[inline]
     pub(crate) fn give(&mut self, block: Block<K>) -> Option<Unused<K>> {
         let at = block.about().at.load(Relaxed);
@@ -319,7 +323,7 @@ impl<K: Kind> Class<K> {
         (slab.used() == 0).then(|| self.let_go(at))
     }
 
-    /// Gives up an unused slab, if it is not the only one, and its count on the owner.
+    /// Gives up an unused slab, unless it is the only one, and its count on the owner.
     #[cold]
     fn let_go(&mut self, at: usize) -> Unused<K> {
         let owner = self.slabs[at].as_mut().and_then(|slab| slab.owner.take());
@@ -331,11 +335,11 @@ impl<K: Kind> Class<K> {
         (self.slabs[at].take(), owner)
     }
 
-    /// Visits blocks that were handed out once, some of which are free, until `visit` returns false: the next call goes on with
-    /// that one. False at the end.
+    /// Visits blocks that were handed out once, some of which are free, until `visit` returns
+    /// false: the next call goes on with that block. False at the end.
     pub(crate) fn visit(&self, place: &mut Place, mut visit: impl FnMut(NonNull<u8>) -> bool) -> bool {
         while let Some(slab) = self.slabs.get(place.slab) {
-            // If there is another one by now, what it has is new, and need not be visited.
+            // If another slab has taken its place by now, its blocks are new, and need no visit.
             while let Some(slab) = slab.as_ref().filter(|slab| place.block < slab.fresh) {
                 if !visit(slab.block_at(place.block)) {
                     return true;
@@ -357,9 +361,10 @@ impl<K: Kind> Slab<K> {
     /// Bytes in front of the first block.
     const HEADER: usize = size_of::<About<K>>().next_multiple_of(K::ALIGN);
 
-    /// What the allocator is asked for, so that a slab can begin at a multiple of its size. What is in front of it and behind is
-    /// never touched. Asked for the alignment itself, glibc does not find what it was given back, once it has stopped mapping
-    /// such sizes one by one: 250,000 tasks that came and went grew a process by 10 MB each time.
+    /// The size of allocation that lets a slab begin at a multiple of its size. The parts before
+    /// and after the slab are never touched. With the alignment itself as the request, glibc does
+    /// not find freed memory again once it has stopped mapping such sizes one by one: 250,000 tasks
+    /// that came and went grew a process by 10 MB each time.
     const AREA: Layout = {
         let (more, align) = if K::MAPPED { (PAGE - 160, 64) } else { (0, 16) };
         match Layout::from_size_align(2 * K::SLAB_SIZE + more, align) {
@@ -374,7 +379,8 @@ impl<K: Kind> Slab<K> {
         assert!(block_size >= size_of::<Link>() && block_size.is_multiple_of(align_of::<Link>()));
         let blocks = (K::SLAB_SIZE - Self::HEADER) / block_size;
         let first_id = K::fresh_ids(owner, blocks as u64);
-        // SAFETY: an area has a size. It has room for a slab that begins at a multiple of its size, and this for its header.
+        // SAFETY: an area has a size. It has room for a slab at a multiple of its size, and the
+        // slab for its header.
         let about = unsafe {
             let area = NonNull::new(alloc(Self::AREA)).unwrap_or_else(|| handle_alloc_error(Self::AREA));
             let about = area.add(area.addr().get().wrapping_neg() & (K::SLAB_SIZE - 1)).cast();
@@ -384,7 +390,7 @@ impl<K: Kind> Slab<K> {
         Slab { about, free: Chain::new(), fresh: 0, blocks, owner: None }
     }
 
-    /// Blocks in use, those that workers and the store keep among them.
+    /// Blocks in use, including those that workers and the store keep.
     fn used(&self) -> usize {
         self.fresh - self.free.len()
     }
@@ -402,8 +408,8 @@ impl<K: Kind> Slab<K> {
         }
     }
 
-    /// Up to so many blocks that were never handed out: in their order, so that what goes through tasks in the order of their
-    /// making goes through memory.
+    /// Up to `wanted` blocks that were never handed out, in their order, so that a walk through
+    /// tasks in the order of their making is a walk through memory.
     fn carve(&mut self, wanted: usize) -> Chain<K> {
         let (from, chain) = (self.fresh, Chain::new());
         self.fresh = cmp::min(from + wanted, self.blocks);
@@ -420,7 +426,7 @@ impl<K: Kind> Slab<K> {
         unsafe { self.about.as_ref() }
     }
 
-    /// The block that is handed out first after so many others.
+    /// The block that is handed out first after `order` others.
     fn block_at(&self, order: usize) -> NonNull<u8> {
         assert!(order < self.blocks);
         let group = order - order % GROUP;
@@ -432,8 +438,8 @@ impl<K: Kind> Slab<K> {
 
 impl<K: Kind> Drop for Slab<K> {
     fn drop(&mut self) {
-        // SAFETY: made by `new`. A class gives up a slab only where nothing of it is in use: one of which something is keeps the
-        // owner, and this its classes.
+        // SAFETY: made by `new`. A class gives up a slab only when no block of it is in use: a slab
+        // in use keeps the owner, and so its classes.
         unsafe { dealloc(self.about().area.as_ptr(), Self::AREA) };
     }
 }
@@ -447,7 +453,7 @@ pub(crate) fn take_one<K: Kind>(owner: &K::Owner, class: usize) -> Block<K> {
         if let Some(block) = state.take_one(owner) {
             return block;
         }
-        // Before there are more slabs, what workers have freed is used again.
+        // Blocks that workers have freed are used before there are more slabs.
         let chain = state.chains.pop();
         drop(state);
         match chain {
@@ -457,7 +463,7 @@ pub(crate) fn take_one<K: Kind>(owner: &K::Owner, class: usize) -> Block<K> {
     }
 }
 
-/// A block, and those behind it.
+/// A block, and the rest of its chain.
 #[inline(never)]
 pub(super) fn take_chain<K: Kind>(owner: &K::Owner, class: usize) -> (Block<K>, Chain<K>) {
     let slabs = K::class(owner, class);
@@ -478,10 +484,11 @@ fn grow<K: Kind>(owner: &K::Owner, class: usize) {
     K::class(owner, class).lock().add(slab);
 }
 
-/// Gives a chain to the store, or blocks back where that is full.
+/// Gives a chain to the store, or its blocks back if the store is full.
 pub(super) fn give_chain<K: Kind>(chain: Chain<K>) {
     let Some(block) = chain.pop() else { return };
-    // SAFETY: the block keeps the owner. It is in the chain again, and that in the store, before the lock is let go of.
+    // SAFETY: the block keeps the owner. Before the lock is released it is back in the chain, and
+    // the chain in the store.
     let slabs = K::class(unsafe { NonNull::from(block.about().owner()).as_ref() }, block.about().class);
     chain.push(block);
     let mut state = slabs.lock();
@@ -497,7 +504,7 @@ pub(crate) fn give<K: Kind>(chain: Chain<K>) {
     let mut next = chain.pop();
     while let Some(block) = next {
         let (owner, class) = (NonNull::from(block.about().owner()), block.about().class);
-        // SAFETY: the block keeps the owner, and then what its slab lets go of does.
+        // SAFETY: the block keeps the owner, and after that the parts that its slab gives up do.
         let mut slabs = K::class(unsafe { owner.as_ref() }, class).lock();
         let mut unused = slabs.give(block);
         let mut given = 1;
@@ -511,7 +518,7 @@ pub(crate) fn give<K: Kind>(chain: Chain<K>) {
             next = chain.pop();
         }
         drop(slabs);
-        // Perhaps the end of the owner, so that nothing here borrows it.
+        // Perhaps the end of the owner, so nothing here may borrow it.
         drop(unused);
     }
 }
@@ -523,22 +530,22 @@ pub(crate) fn give_one<K: Kind>(block: Block<K>) {
     give(chain);
 }
 
-/// Gives a chain of the store back to the slabs; false where it has none.
+/// Gives a chain of the store back to the slabs; false if the store has none.
 pub(super) fn give_back_stored<K: Kind>(owner: &K::Owner, class: usize) -> bool {
     let chain = K::class(owner, class).lock().chains.pop();
     chain.map(give).is_some()
 }
 
-/// Visits what `look` finds in the blocks of a class that were handed out once, some of which are free; those that are handed
-/// out meanwhile perhaps. `look` runs under a lock, and keeps its block from being given back as long as what it returns is
-/// there; `visit` does not.
+/// Visits the results of `look` for all blocks of a class that were handed out once. Some of them
+/// are free, and blocks handed out meanwhile may be missing. `look` runs under a lock; its result
+/// keeps the block from being given back. `visit` runs without the lock.
 pub(crate) fn walk<K: Kind, T: Clone>(
     class: &Lock<Class<K>>,
     mut look: impl FnMut(NonNull<u8>) -> Option<T>,
     mut visit: impl FnMut(T),
 ) {
     let mut place = Place::default();
-    // Kept until the next stretch was taken, so that the slab is still there.
+    // Kept until the next stretch was taken, so that the slab still exists.
     let mut last: Option<T> = None;
     loop {
         let mut found = Vec::with_capacity(STRETCH);
@@ -557,7 +564,7 @@ pub(crate) fn walk<K: Kind, T: Clone>(
     }
 }
 
-/// The order that goes through a group in steps of that many blocks, which is odd.
+/// An order that goes through a group in steps of `step` blocks; `step` is odd.
 pub(crate) const fn in_steps(step: usize) -> [u8; GROUP] {
     let mut order = [0; GROUP];
     let mut at = 0;
@@ -577,15 +584,15 @@ const fn each_once(order: &[u8; GROUP]) -> bool {
     seen == u64::MAX
 }
 
-/// Neighbors that are handed out in an order of their own.
+/// The number of neighbors that are handed out in an order of their own.
 pub(crate) const GROUP: usize = 64;
 
 const PAGE: usize = 4096;
 
-/// Blocks that are looked for, or given back, under a lock at once.
+/// The most blocks that are looked for, or given back, under one lock.
 const FREED_MAX: usize = 64;
 
-/// What a walk takes at once.
+/// The number of blocks that a walk takes at once.
 const STRETCH: usize = 64;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
@@ -639,12 +646,14 @@ mod tests {
         assert_eq!(slabs, 1_000usize.div_ceil(((16 << 10) - 128) / 192));
         assert_eq!(Arc::strong_count(&own), 1 + slabs, "a slab that is used counts on its owner");
         for block in blocks {
-            // SAFETY: written whole, so that an overlap would destroy a neighbor's link or a header.
+            // SAFETY: written as a whole, so that an overlap would destroy a neighbor's link or a
+            // header.
             unsafe { block.pointer().write_bytes(0xff, 192) };
             give_one(block);
         }
         assert_eq!((own.0.lock().slabs(), Arc::strong_count(&own)), (1, 1));
-        // A chain that is stored is taken first, and single blocks come from it before there is another slab.
+        // A stored chain is taken first, and single blocks come from it before there is another
+        // slab.
         let (first, rest) = take_chain::<Bytes>(&own, 0);
         let (at, len) = (first.pointer(), rest.len() + 1);
         assert_eq!(len, 64);

@@ -1,4 +1,4 @@
-//! What a poll is about, in the words of its program, for the report of a slow callback.
+//! A description of a poll, in the words of its program, for the report of a slow callback.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -10,11 +10,12 @@ use std::task::{Context, Poll};
 
 use crate::runtime::context;
 
-/// The same future, and what it is about: should a poll of it take too long, the report says that
+/// The same future, with a description: if a poll of it takes too long, the report shows it
 /// ([`SlowCallback::about`](crate::SlowCallback::about)).
 ///
-/// For code that polls what others wrote, as a server does with handlers: the line that spawned the task is its own, and tells
-/// the user nothing. The text is made when it is needed. Cost: two uncontended locks a poll.
+/// For code that polls futures of others, as a server polls handlers: the line that spawned the
+/// task is the server's, and tells the user nothing. The text is made only for a report. Cost: two
+/// uncontended locks a poll.
 ///
 /// Cancel safety: as the future inside.
 ///
@@ -51,7 +52,8 @@ impl<D: Display + Sync, F: Future> Future for Described<D, F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the future is structurally pinned: never moved out, and there is no `Drop`. The rest is only read.
+        // SAFETY: the future is structurally pinned: never moved out, and there is no `Drop`. The
+        // rest is only read.
         let (about, future) = unsafe {
             let this = self.get_unchecked_mut();
             (&this.about, Pin::new_unchecked(&mut this.future))
@@ -60,7 +62,7 @@ impl<D: Display + Sync, F: Future> Future for Described<D, F> {
     }
 }
 
-/// Runs `poll` while this worker shows what it is about.
+/// Runs `poll` while this worker shows the description.
 fn showing<R>(about: &(dyn Display + Sync), poll: impl FnOnce() -> R) -> R {
     struct Restore(Option<Shown>);
     impl Drop for Restore {
@@ -68,8 +70,8 @@ fn showing<R>(about: &(dyn Display + Sync), poll: impl FnOnce() -> R) -> R {
             context::with_worker(|worker| worker.slot().about.replace(self.0.take()));
         }
     }
-    // SAFETY: only the lifetime changes. It is taken back before this function ends, also by a panic, and is read under the
-    // lock that this takes.
+    // SAFETY: only the lifetime changes. This function takes the reference back before it ends,
+    // even by a panic, and readers hold the lock that it takes for that.
     let about =
         unsafe { mem::transmute::<*const (dyn Display + Sync + '_), *const (dyn Display + Sync + 'static)>(about) };
     let before = context::with_worker(|worker| worker.slot().about.replace(Some(Shown(about))));
@@ -77,14 +79,14 @@ fn showing<R>(about: &(dyn Display + Sync), poll: impl FnOnce() -> R) -> R {
     poll()
 }
 
-/// What a worker's poll is about, if it says so.
+/// The description of a worker's poll, if it has one.
 #[derive(Default)]
 pub(crate) struct About(Mutex<Option<Shown>>);
 
-/// Lives as long as it stands in an [`About`].
+/// Lives as long as it is in an [`About`].
 struct Shown(*const (dyn Display + Sync));
 
-// SAFETY: it is a shared reference to what is `Sync`.
+// SAFETY: it is a shared reference to a `Sync` value.
 unsafe impl Send for Shown {}
 
 impl About {
@@ -92,7 +94,8 @@ impl About {
     pub(crate) fn text(&self) -> Option<String> {
         let shown = self.lock();
         let shown = shown.as_ref()?;
-        // SAFETY: it lives as long as it stands here, and no thread takes it out while we have the lock.
+        // SAFETY: it lives as long as it is here, and no thread takes it out while this one has the
+        // lock.
         let about = unsafe { &*shown.0 };
         catch_unwind(AssertUnwindSafe(|| about.to_string())).ok()
     }
@@ -101,7 +104,7 @@ impl About {
         mem::replace(&mut *self.lock(), shown)
     }
 
-    /// A panic in code of others is caught under it: poison means nothing.
+    /// A panic in foreign code is caught under this lock, so poison means nothing.
     fn lock(&self) -> MutexGuard<'_, Option<Shown>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

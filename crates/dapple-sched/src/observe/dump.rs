@@ -1,4 +1,4 @@
-//! A picture of the runtime for people who look for what hangs.
+//! A picture of the runtime, to find the cause of a hang.
 
 use std::fmt;
 use std::panic::Location;
@@ -8,75 +8,77 @@ use std::time::Duration;
 use crate::color::cell::Kind;
 use crate::runtime::Handle;
 
-/// What a runtime is doing at one moment; see [`Handle::dump`]. Print it, or look into it.
+/// The state of a runtime at one moment; see [`Handle::dump`]. Print it, or read its fields.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Dump {
     /// One entry per worker.
     pub workers: Vec<WorkerDump>,
-    /// Colors that run or are held, or in which callbacks wait: at most 1,000 of either kind, those with most waiting first.
+    /// Colors that run or are held, or that have waiting callbacks: at most 1,000 of either kind,
+    /// those with the most callbacks first.
     pub colors: Vec<ColorDump>,
-    /// Such colors that have no entry, as there are too many.
+    /// Number of such colors beyond the limit.
     pub colors_left_out: usize,
-    /// Colors that exist, idle ones included.
+    /// Number of colors, idle ones included.
     pub colors_alive: usize,
     /// Tasks that have started and not ended.
     pub tasks_live: usize,
-    /// Tasks that were started by [`crate::named`] and have not ended, be they running or waiting: at most 1,000, the oldest
-    /// first.
+    /// Tasks started by [`crate::named`] that have not ended, running or waiting: at most 1,000,
+    /// the oldest first.
     pub named: Vec<NamedDump>,
-    /// Such tasks that have no entry, as there are too many.
+    /// Number of such tasks beyond the limit.
     pub named_left_out: usize,
-    /// All tasks that have not ended, by the line that spawned them and what they wait for: at most 200 entries, those of most
-    /// tasks first.
+    /// All tasks that have not ended, by the line that spawned them and by their wait: at most 200
+    /// entries, those with the most tasks first.
     pub tasks: Vec<TasksDump>,
-    /// Tasks that are in none of these entries.
+    /// Number of tasks that are in none of these entries.
     pub tasks_left_out: usize,
 }
 
-/// Tasks that one line spawned and that wait for the same.
+/// Tasks that one line spawned and that wait for the same thing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TasksDump {
     /// The line that spawned them.
     pub spawned_from: &'static Location<'static>,
-    /// How many there are.
+    /// Number of tasks.
     pub count: usize,
-    /// What each of them waits for.
+    /// The wait of each of them.
     pub wait: TaskWait,
 }
 
-/// What a task waits for, as far as the runtime knows. Where it waits for several things at once, one of them.
+/// The wait of a task, as far as the runtime knows. If the task waits for several things at once,
+/// one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum TaskWait {
-    /// Nothing: it is polled, or about to be.
+    /// None: it is polled, or about to be.
     Runs,
-    /// A color, as in [`crate::Colored::with`].
+    /// Waits for a color, as in [`crate::Colored::with`].
     Color {
         /// As [`crate::Color::id`].
         color_id: u64,
-        /// The line that asked for it.
+        /// The line that asked for the color.
         asked_at: &'static Location<'static>,
     },
-    /// Several colors at once, as in [`crate::When::with`].
+    /// Waits for several colors at once, as in [`crate::When::with`].
     Colors {
-        /// The line that asked for them.
+        /// The line that asked for the colors.
         asked_at: &'static Location<'static>,
     },
-    /// The end of a task.
+    /// Waits for the end of a task.
     Join {
-        /// The line that spawned that one.
+        /// The line that spawned that task.
         spawned_from: &'static Location<'static>,
     },
-    /// A timer.
+    /// Waits for a timer.
     Timer,
-    /// Something to read from a descriptor.
+    /// Waits to read from a descriptor.
     Readable,
-    /// Room to write to a descriptor.
+    /// Waits for room to write to a descriptor.
     Writable,
-    /// Something that the runtime does not know: a channel, a lock, a function in the blocking pool, or a future of the
-    /// program's own.
+    /// Waits for something that the runtime does not know: a channel, a lock, a function in the
+    /// blocking pool, or a future of the program's own.
     Unknown,
 }
 
@@ -94,23 +96,24 @@ pub struct NamedDump {
     pub worker: Option<usize>,
 }
 
-/// What one worker is doing.
+/// The state of one worker.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WorkerDump {
-    /// What it runs.
+    /// The callback that it runs.
     pub running: Option<RunningDump>,
-    /// It sleeps until something comes.
+    /// It sleeps until work arrives.
     pub asleep: bool,
     /// It has stopped for good.
     pub stopped: bool,
-    /// Callbacks that wait in the colors that are at home on it, as [`crate::WorkerStats::queued`].
+    /// Callbacks that wait in the colors at home on it, as [`crate::WorkerStats::queued`].
     pub callbacks: u64,
     /// Runnable colors in its run queue.
     pub queue_len: usize,
-    /// Tasks that wait to be polled here and whose color nobody has asked for; they stand in no color.
+    /// Tasks that wait to be polled here in colors that do not exist, because nothing has asked for
+    /// them.
     pub tasks: usize,
-    /// The first of them, at most 32: lowest priority and oldest first.
+    /// The first colors of the queue, at most 32: lowest priority and oldest first.
     pub queue: Vec<QueuedDump>,
 }
 
@@ -120,13 +123,15 @@ pub struct WorkerDump {
 pub struct RunningDump {
     /// Its color, as [`crate::Color::id`] tells it.
     pub color_id: u64,
-    /// It is the poll of a task whose color does not exist, as nothing has asked for it; `color_id` would be its number.
+    /// It is the poll of a task with a color that does not exist, because nothing has asked for it;
+    /// `color_id` would be its number.
     pub colorless: bool,
-    /// The line that posted it; of a task, the line that spawned it.
+    /// The line that posted it, or that spawned the task.
     pub posted_from: Option<&'static Location<'static>>,
-    /// The name of the task, where it is one that was started by [`crate::named`].
+    /// The name of the task, if [`crate::named`] started it.
     pub name: Option<Arc<str>>,
-    /// For how long it has kept the worker at least, as far as the monitor has noticed, which takes up to 10 ms.
+    /// The least time for which it has kept the worker, as far as the monitor has noticed, which
+    /// takes up to 10 ms.
     pub running_for: Option<Duration>,
 }
 
@@ -136,81 +141,84 @@ pub struct RunningDump {
 pub struct QueuedDump {
     /// As [`crate::Color::id`].
     pub color_id: u64,
-    /// The level in which it stands.
+    /// Its level in the queue.
     pub priority: u8,
-    /// Callbacks that wait in it.
+    /// Number of callbacks that wait in it.
     pub callbacks: u64,
 }
 
-/// A color that is held, or in which callbacks wait.
+/// A color that is held, or that has waiting callbacks.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ColorDump {
     /// As [`crate::Color::id`].
     pub color_id: u64,
-    /// Which of the colors with this number it is.
+    /// Tells apart colors with the same number.
     pub kind: ColorKind,
-    /// What it waits for, or who has it.
+    /// Its state, and its holder.
     pub state: ColorState,
-    /// The worker that it is at home on.
+    /// Its home worker.
     pub home: usize,
-    /// It stays there; see [`crate::Color::pinned`].
+    /// Whether it stays there; see [`crate::Color::pinned`].
     pub pinned: bool,
-    /// Callbacks that wait in it. The one that runs does not count.
+    /// Number of callbacks that wait in it. A running one does not count.
     pub callbacks: u64,
-    /// The line that asked to hold it, if it is held by other than a turn.
+    /// The line that asked to hold it, unless a turn holds it.
     pub held_from: Option<&'static Location<'static>>,
 }
 
-/// How a color is found.
+/// The way in which a color is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ColorKind {
     /// [`crate::Color::DEFAULT`] of the runtime.
     Default,
-    /// By a name, which is its number.
+    /// By its name, which is its number.
     Named,
     /// By its handles only; its number is a serial number.
     Fresh,
 }
 
-/// Where a color stands, and who has it.
+/// The state of a color, and its holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ColorState {
-    /// Its home has not taken notice yet of what has come from elsewhere: it is in a callback, or about to look.
+    /// Its home has not yet noticed new callbacks from elsewhere: the home is in a callback, or
+    /// about to look.
     Posted,
-    /// It stands in the run queue of its home.
+    /// It is in the run queue of its home.
     Queued,
     /// A turn of it runs on its home.
     Running,
-    /// A closure runs that was called in line, by [`crate::Colored::with`] for example, on that worker, or on a thread that
-    /// is none.
+    /// A closure that was called in line holds it, for example by [`crate::Colored::with`], on that
+    /// worker or on another thread.
     InLine {
-        /// The worker.
+        /// The worker; `None` on a thread that is not a worker.
         worker: Option<usize>,
     },
-    /// It was handed to a task that has waited for it, and which is polled or about to be.
+    /// It was handed to a waiting task, which is polled or about to be.
     HandedToTask,
     /// It was handed to a waiter on another executor, which has not been polled since.
     HandedToForeign,
-    /// A request for several colors has it, and waits for the others or runs.
+    /// A request for several colors holds it, and waits for the others or runs.
     HeldForRequest,
-    /// So many read it.
+    /// Readers hold it.
     Read {
-        /// How many.
+        /// Number of readers.
         readers: u32,
     },
-    /// Its worker has stopped, and what waits in it is being dropped.
+    /// Its worker has stopped, and its waiting callbacks are being dropped.
     Dropping,
 }
 
 impl Handle {
-    /// Looks at all workers and colors: what runs, what waits, and who holds what it waits for. For a hung or slow program;
-    /// works from any thread, at any time, also while workers are stuck.
+    /// Looks at all workers and colors: which callbacks run or wait, and which holders they wait
+    /// for. For a hung or slow program; works from any thread, at any time, even while workers are
+    /// stuck.
     ///
-    /// Cost: some microseconds, and about a millisecond for 100,000 colors, some ten for 100,000 tasks. The lock of each worker is taken for a few
-    /// instructions at a time and never two at once, so the parts of the picture may be of slightly different moments.
+    /// Cost: some microseconds, about a millisecond for 100,000 colors, about ten for 100,000
+    /// tasks. It takes the lock of each worker for a few instructions at a time, and never two at
+    /// once, so the parts of the picture may be of slightly different moments.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

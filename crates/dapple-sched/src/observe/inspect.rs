@@ -1,8 +1,8 @@
-//! Gathers a [`Dump`]: workers one after the other, then colors slab by slab.
+//! Gathers a [`Dump`]: worker by worker, then color by color.
 //!
-//! Lock order: the pool's lock, then a home lock, which is only tried. (Elsewhere a home lock comes before a shard of the
-//! registry, and that before the pool's: waiting here would close the circle.) While the pool's lock is held and a slot is
-//! in use, its color is not freed.
+//! Lock order: the pool's lock, then a home lock, which is only tried. (Elsewhere a home lock comes
+//! before a shard of the registry, and that before the pool's: waiting here would close the
+//! circle.) While the pool's lock is held, no color in use is freed.
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock::Guard;
 use crate::worker::run_queue::RunQueue;
 
-/// Looks at everything.
+/// Makes the dump.
 pub(crate) fn dump(shared: &Shared) -> Dump {
     let mut workers: Vec<WorkerDump> = shared.slots.iter().map(|slot| worker(shared, slot)).collect();
     let mut look = Look::new(shared);
@@ -46,13 +46,14 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
         colors_alive: alive,
         named,
         named_left_out,
-        // Relaxed: a number to show.
+        // Relaxed: for statistics.
         tasks_live: shared.tasks_live.load(Relaxed),
     }
 }
 
-/// Takes back what a worker was seen to run, where its color was seen later and did not run any more, or not yet: of a picture
-/// that was not taken at one moment, the colors decide. What the monitor has seen for long is left in any case.
+/// Removes the callback that a worker was seen to run, if its color was seen later and was not
+/// running. The picture was not taken at one moment, so the colors decide. A callback that the
+/// monitor reports as long stays in any case.
 fn agree(worker: &mut WorkerDump, colors: &[ColorDump], left_out: usize) {
     let idle = |color: &ColorDump| matches!(color.state, ColorState::Queued | ColorState::Posted);
     let agrees = |running: &RunningDump| {
@@ -64,11 +65,11 @@ fn agree(worker: &mut WorkerDump, colors: &[ColorDump], left_out: usize) {
     worker.running = worker.running.take().filter(agrees);
 }
 
-/// How many callbacks wait in the colors of each worker. No home lock is taken.
+/// Number of callbacks that wait in the colors of each worker. Takes no home lock.
 pub(crate) fn queued_by_home(shared: &Shared) -> Vec<u64> {
     let mut queued: Vec<u64> = shared.slots.iter().map(|slot| slot.lock().light.len() as u64).collect();
     let mut add = |cell: &ColorCell| {
-        // Relaxed: numbers to show; of a color that moves, of one home or the other.
+        // Relaxed: for statistics; a moving color counts for one home or the other.
         queued[usize::from(cell.home.load(Relaxed))] += cell.queued();
         true
     };
@@ -82,7 +83,7 @@ pub(crate) fn queued_by_home(shared: &Shared) -> Vec<u64> {
 }
 
 fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
-    // Before the lock is taken, which is a spin lock.
+    // Before the lock, which is a spin lock.
     let mut queue = Vec::with_capacity(QUEUED_MAX);
     let mut run_queue = slot.lock();
     let (queue_len, tasks, stopped) = (run_queue.len(), run_queue.light.len(), run_queue.closed);
@@ -92,7 +93,7 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
         queue.len() < QUEUED_MAX
     });
     drop(run_queue);
-    // Relaxed: what stays for long enough to be looked at is seen.
+    // Relaxed: a callback that runs long enough to matter is seen.
     let running = shared.running_id(slot).map(|color_id| RunningDump {
         color_id,
         colorless: slot.running.now() == Running::LightTasks,
@@ -105,19 +106,19 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
 
 /// For how long the monitor has seen no turn end.
 fn stuck_for(shared: &Shared, slot: &Slot) -> Option<Duration> {
-    // Relaxed: a number to show.
+    // Relaxed: for statistics.
     let since_ns = slot.stuck_since_ns.load(Relaxed);
     (since_ns != 0).then(|| shared.started.elapsed().saturating_sub(Duration::from_nanos(since_ns)))
 }
 
-/// A look at the colors.
+/// One walk through the colors.
 struct Look<'a> {
     shared: &'a Shared,
-    /// The home lock that is held, for one color after the other of the same home.
+    /// The home lock that is held, for consecutive colors with the same home.
     home: Option<Guard<'a, RunQueue>>,
     held: Vec<ColorDump>,
     queued: Vec<ColorDump>,
-    /// Callbacks that wait in the colors of each worker.
+    /// Number of callbacks that wait in the colors of each worker.
     by_home: Vec<u64>,
     left_out: usize,
     alive: usize,
@@ -131,7 +132,7 @@ impl<'a> Look<'a> {
         Look { shared, home: None, held, queued, by_home, left_out: 0, alive: 0 }
     }
 
-    /// Looks at one color; false if its home's lock was not to be had.
+    /// Looks at one color; false if its home's lock was taken.
     fn color(&mut self, cell: &ColorCell) -> bool {
         // SAFETY: it is alive for the call, and is not freed through this.
         let color = unsafe { ColorRef::new(NonNull::from(cell)) };
@@ -194,14 +195,14 @@ impl<'a> Look<'a> {
         self.home = None;
     }
 
-    /// Whoever has the lock was preempted, or the color has moved.
+    /// Pauses: the lock's holder was preempted, or the color has moved.
     fn pause(&mut self) {
         self.home = None;
         crate::sync::yield_now();
     }
 }
 
-/// What a color's state is to others, and where it was asked for.
+/// A color's state as a dump shows it, and the line that asked to hold it.
 fn told(home: &HomeGuard<'_, &mut RunQueue>) -> (ColorState, Option<Origin>) {
     let state = match home.state() {
         State::Idle => ColorState::Posted,
@@ -215,11 +216,11 @@ fn told(home: &HomeGuard<'_, &mut RunQueue>) -> (ColorState, Option<Origin>) {
     (state, None)
 }
 
-/// Colors that a dump shows of those that are held, and of those that wait.
+/// The most colors that a dump shows, held and waiting ones each.
 const COLORS_MAX: usize = 1_000;
 
-/// Colors of one run queue that a dump shows.
+/// The most colors of one run queue that a dump shows.
 const QUEUED_MAX: usize = 32;
 
-/// Named tasks that a dump shows.
+/// The most named tasks that a dump shows.
 const NAMED_MAX: usize = 1_000;

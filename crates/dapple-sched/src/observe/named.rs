@@ -1,7 +1,8 @@
-//! Names of tasks, for those who look at a program that hangs or is slow.
+//! Names of tasks, to find the cause of a hang or a slow program.
 //!
-//! Names are kept apart from tasks, so that a task without one is as small as ever and its poll does not look for one. A
-//! named task is in a list of its runtime as long as it lives, and the worker that polls it says so.
+//! Names are kept apart from tasks, so that a task without one is as small as ever and its poll
+//! does not look for one. A named task is in a list of its runtime as long as it lives, and the
+//! worker that polls it shows it.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -17,10 +18,11 @@ use crate::runtime::context;
 use crate::sync::atomic::{AtomicUsize, Ordering::*};
 use crate::task::{self, JoinHandle, Start};
 
-/// Gives a name to the task that is started next.
+/// A name for the task that is started next.
 ///
-/// [`Handle::dump`] shows all tasks that have a name, be they running or waiting, and the report of a slow callback says the
-/// name. Cost: an allocation for each named task, and two uncontended locks for each of its polls; nothing for others.
+/// [`Handle::dump`] shows all named tasks, running or waiting, and the report of a slow callback
+/// has the name. Cost: an allocation for each named task, and two uncontended locks for each of its
+/// polls; nothing for others.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -46,7 +48,7 @@ pub struct Named {
 impl Named {
     /// Starts a task of this name with a color of its own; see [`crate::spawn`].
     ///
-    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     ///
     /// # Panics
     /// If no runtime is current; see [`Handle::current`].
@@ -67,9 +69,9 @@ impl Named {
         self.spawn_in(&Handle::current().new_color(), future)
     }
 
-    /// Starts a task of this name and the given color; see [`Color::spawn`].
+    /// Starts a task with this name and the given color; see [`Color::spawn`].
     ///
-    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -99,7 +101,7 @@ impl Named {
     }
 }
 
-/// A task that has a name, as others see it.
+/// A named task, as dumps see it.
 pub(crate) struct NamedTask {
     pub(crate) name: Arc<str>,
     color_id: u64,
@@ -118,12 +120,12 @@ struct List {
     tasks: BTreeMap<u64, Arc<NamedTask>>,
 }
 
-/// What a worker polls, if that has a name.
+/// The task that a worker polls, if it has a name.
 #[derive(Default)]
 pub(crate) struct Shown(Mutex<Option<Arc<NamedTask>>>);
 
 impl Names {
-    /// At most so many, and how many more there are.
+    /// At most `max` of them, and how many more there are.
     pub(crate) fn dump(&self, max: usize) -> (Vec<NamedDump>, usize) {
         let list = lock(&self.0);
         let shown: Vec<NamedDump> = list.tasks.values().take(max).map(|task| task.dump()).collect();
@@ -145,7 +147,7 @@ impl Shown {
 
 impl NamedTask {
     fn dump(&self) -> NamedDump {
-        // Relaxed: a number to show.
+        // Relaxed: for statistics.
         let worker = self.worker.load(Relaxed);
         NamedDump {
             name: self.name.clone(),
@@ -176,10 +178,10 @@ impl Listing {
         Listing { names, key, task }
     }
 
-    /// Called where a poll begins. It shows nothing where the thread is no worker.
+    /// Called at the start of a poll. Does nothing on a thread that is not a worker.
     fn show(&self) -> Polled<'_> {
         let before = context::with_worker(|worker| {
-            // Relaxed: a number to show.
+            // Relaxed: for statistics.
             self.task.worker.store(worker.index, Relaxed);
             worker.slot().shown.replace(Some(self.task.clone()))
         });
@@ -197,7 +199,7 @@ impl Drop for Listing {
 /// The worker shows the task until this is dropped.
 struct Polled<'a> {
     task: &'a NamedTask,
-    /// The task in whose poll this one is polled, if it has a name.
+    /// The named task that polls this one in its poll, if any.
     before: Option<Arc<NamedTask>>,
 }
 
@@ -206,12 +208,12 @@ impl Drop for Polled<'_> {
         let before = self.before.take();
         let shown = context::with_worker(|worker| worker.slot().shown.replace(before));
         drop(shown);
-        // Relaxed: a number to show.
+        // Relaxed: for statistics.
         self.task.worker.store(NO_WORKER, Relaxed);
     }
 }
 
-/// No code of others runs under these locks: poison means nothing.
+/// No foreign code runs under these locks, so poison means nothing.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,13 @@
-//! Counters of workers and colors. Nearly all have one writer at a time, and all are read by anybody. All are `Relaxed`:
-//! numbers to show, which order nothing. (What a shutdown reads of them is ordered by `Slot::is_asleep`.)
+//! Counters of workers and colors. Nearly all have one writer at a time, and any thread may read
+//! them. All are `Relaxed`: they order nothing. (`Slot::is_asleep` orders the counters that a
+//! shutdown reads.)
 
 use crate::color::Color;
 use crate::color::rights::ColorRef;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The counters of one worker. Written by its own thread, with plain loads and stores, unless it is said otherwise.
+/// The counters of one worker. Its own thread writes them, with plain loads and stores, except
+/// where noted.
 #[derive(Default)]
 pub(crate) struct Counters {
     callbacks: AtomicU64,
@@ -19,7 +21,7 @@ pub(crate) struct Counters {
     times: Times,
 }
 
-/// Callbacks that were measured, and for how long they have waited and run.
+/// Number of measured callbacks, and the times that they waited and ran.
 #[derive(Default)]
 pub(crate) struct Times {
     measured: AtomicU64,
@@ -29,7 +31,8 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn add(&self, count: u64, wait_ns: u64, run_ns: u64) {
-        // Added with locked instructions: a turn may be over before its last callback is, and readers overlap.
+        // With locked instructions: a turn may be over before its last callback is, and readers
+        // overlap.
         self.measured.fetch_add(count, Relaxed);
         self.wait_ns.fetch_add(wait_ns, Relaxed);
         self.run_ns.fetch_add(run_ns, Relaxed);
@@ -75,7 +78,7 @@ impl Counters {
     }
 
     pub(crate) fn panic(&self) {
-        // Rare, and not always on the worker's own thread.
+        // Rare, and sometimes on another thread.
         self.panics.fetch_add(1, Relaxed);
     }
 
@@ -102,27 +105,28 @@ impl Counters {
     }
 }
 
-/// What a runtime has done since it started; see [`crate::Handle::stats`].
+/// The activity of a runtime since its start; see [`crate::Handle::stats`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RuntimeStats {
     /// One entry per worker.
     pub workers: Vec<WorkerStats>,
-    /// The workers that work, the first ones; the others rest. See [`crate::Builder::follow_cpus`].
+    /// The number of workers in use, the first ones; the others rest. See
+    /// [`crate::Builder::follow_cpus`].
     pub workers_active: usize,
     /// Tasks that have started and not ended.
     pub tasks_live: u64,
-    /// Callbacks that threads other than workers have posted, wakes of tasks included.
+    /// Callbacks posted by threads that are not workers, including wakes of tasks.
     pub posts_outside: u64,
 }
 
-/// What one worker has done since it started.
+/// The activity of one worker since its start.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct WorkerStats {
     /// Callbacks run, polls of tasks included.
     pub callbacks: u64,
-    /// Turns: how often it took up a color.
+    /// Turns: how often it ran callbacks of a color.
     pub turns: u64,
     /// How often it took colors from another worker.
     pub steals: u64,
@@ -136,54 +140,59 @@ pub struct WorkerStats {
     pub panics: u64,
     /// Runnable colors in its run queue, as last seen.
     pub queue_len: u64,
-    /// Callbacks that wait in the colors that are at home on it, whether these stand in its run queue, run or are held by
-    /// somebody; what it has not taken notice of yet is among them. Those that run do not count.
+    /// Callbacks that wait in the colors at home on it, whether these are in its run queue, run or
+    /// are held, and even if it has not noticed them yet. Running ones do not count.
     pub queued: u64,
-    /// Callbacks that it has run while times were measured, and closures in line; see [`crate::Handle::measure_times`].
+    /// Callbacks run while times were measured, and closures in line; see
+    /// [`crate::Handle::measure_times`].
     pub measured: u64,
-    /// For how long these have waited, in nanoseconds, all together.
+    /// The total time that these waited, in nanoseconds.
     pub wait_ns: u64,
-    /// For how long these have run, in nanoseconds, all together. A callback that runs inside another, such as the poll of a
-    /// task whose turn with a state has come, counts for itself only; so does a closure that runs in line.
+    /// The total time that these ran, in nanoseconds. A callback that runs inside another, such as
+    /// the poll of a task that got its turn with a state, counts for itself only; so does a closure
+    /// in line.
     pub run_ns: u64,
 }
 
-/// What one color has done since it was made, and what waits in it; see [`Color::stats`].
+/// The activity of one color since it was made, and its queue; see [`Color::stats`].
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct ColorStats {
-    /// Callbacks run, polls of tasks included, as well as waits for the color that were queued. Exact. Closures that ran in
-    /// line because the color was free do not count: see `measured`.
+    /// Callbacks run, including polls of tasks and queued waits for the color. Exact. Closures that
+    /// ran in line because the color was free do not count: see `measured`.
     pub callbacks: u64,
-    /// Callbacks that wait now. The one that runs does not count.
+    /// Callbacks that wait now. A running one does not count.
     pub queued: u64,
     /// The most that waited at one time; see [`Color::queue_len_max`].
     pub queued_max: u64,
     /// How often another worker has taken the color over.
     pub stolen: u64,
-    /// The worker that it is at home on.
+    /// Its home worker.
     pub home: usize,
-    /// Mean time of a callback in nanoseconds: sampled, weighted towards the recent past, and at most 65,535; 0 until
-    /// one was timed. Closures in line are no part of it, and neither is a state that is used by them alone: for those turn on
-    /// [`crate::Handle::measure_times`], and look at `run_ns`.
+    /// Mean time of a callback in nanoseconds: sampled, weighted towards the recent past, at most
+    /// 65,535, and 0 until one was timed. Closures in line are not included, so it stays 0 for a
+    /// state that only they use: for those turn on [`crate::Handle::measure_times`], and see
+    /// `run_ns`.
     pub mean_ns: u64,
-    /// Callbacks run while times were measured, and closures run in line that held the color, such as those of
-    /// [`crate::Colored::with`], [`crate::Colored::read`] and [`crate::When::with`]; see [`crate::Handle::measure_times`].
-    /// Exact. A closure that runs in a callback that holds the color already is a part of that callback.
+    /// Callbacks run while times were measured, and closures that held the color in line, such as
+    /// those of [`crate::Colored::with`], [`crate::Colored::read`] and [`crate::When::with`]; see
+    /// [`crate::Handle::measure_times`]. Exact. A closure inside a callback that holds the color
+    /// already is a part of that callback.
     pub measured: u64,
-    /// For how long these have waited, in nanoseconds, all together. The wait of a request to read counts only if no other
-    /// reader was let in before it.
+    /// The total time that these waited, in nanoseconds. The wait of a request to read counts only
+    /// if no other reader was let in before it.
     pub wait_ns: u64,
-    /// For how long these have run, in nanoseconds, all together; as [`WorkerStats::run_ns`]. A closure that holds several
-    /// colors counts for each of them.
+    /// The total time that these ran, in nanoseconds; as [`WorkerStats::run_ns`]. A closure that
+    /// holds several colors counts for each of them.
     pub run_ns: u64,
 }
 
 impl Color {
-    /// Counters of this color. They are kept in any case and cost next to nothing: look as often as you like.
+    /// Counters of this color. They are always kept and cost next to nothing, so call this as often
+    /// as you like.
     ///
-    /// Cost: the lock of the color's home worker for a few instructions, and some loads. While callbacks run elsewhere,
-    /// the numbers may be of slightly different moments.
+    /// Cost: the lock of the color's home worker for a few instructions, and some loads. While
+    /// callbacks run elsewhere, the numbers may be of slightly different moments.
     ///
     /// # Panics
     /// [`Color::DEFAULT`] only: if no runtime is current.

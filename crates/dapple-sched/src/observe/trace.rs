@@ -1,9 +1,9 @@
-//! Watching callbacks one by one: events for an [`Observer`], and exact times.
+//! Tracing of single callbacks: events for an [`Observer`], and exact times.
 //!
-//! Nobody watches as a rule, and then a post pays for one branch, and the run of a callback for another, on the word of
-//! the node that says where it was posted from. While somebody watches, a post makes a [`Record`], and that word holds
-//! its address with the lowest bit set, until the callback is run or dropped. So what a watched callback costs is paid
-//! by it alone, and nothing has to be cleared when watching ends.
+//! Without a trace, a post pays for one branch, and the run of a callback for another, on the
+//! node's word with the place that posted it. During a trace, a post makes a [`Record`], and that
+//! word holds the record's address with the lowest bit set, until the callback is run or dropped.
+//! So only a traced callback pays for its trace, and nothing has to be cleared when tracing ends.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
@@ -23,11 +23,12 @@ use crate::runtime::shared::Shared;
 use crate::sync::thread_local;
 use crate::worker::Worker;
 
-/// Is told of every callback of a runtime; see [`crate::Builder::observer`].
+/// Receives every event of a runtime's callbacks; see [`crate::Builder::observer`].
 ///
-/// It is called right where things happen: on workers in the middle of their work, and on every thread that posts. So
-/// it must not block, and should do no more than count, or write to a buffer. What it posts itself is not traced. A panic
-/// in it is swallowed. It belongs to the runtime: a color or a handle that it keeps would keep the runtime for ever.
+/// The runtime calls it in place: on workers in the middle of their work, and on every thread that
+/// posts. So it must not block, and should only count, or write to a buffer. Its own posts are not
+/// traced. A panic in it is swallowed. It belongs to the runtime: a color or a handle that it keeps
+/// would keep the runtime for ever.
 ///
 /// ```
 /// use dapple_sched::{Color, Observer, Runtime, TraceEvent, TraceKind};
@@ -51,28 +52,28 @@ use crate::worker::Worker;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Observer: Send + Sync {
-    /// Something has happened to a callback.
+    /// Reports an event.
     fn event(&self, event: &TraceEvent);
 }
 
-/// What has happened to a callback. A poll of a task is a callback; so is the turn of one who waits for a state.
+/// An event of a callback. A poll of a task is a callback; so is the turn of a waiter for a state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TraceEvent {
-    /// What it is.
+    /// The kind of event.
     pub kind: TraceKind,
     /// A number for this one run of a callback, unique in the process.
     pub callback: u64,
-    /// The callback that posted it, or that woke the task; `None` if an event of the kernel did, a timer, a thread that is
-    /// no worker, or a color that was handed to the task.
+    /// The callback that posted it, or that woke the task. `None` if the cause was an event of the
+    /// kernel, a timer, a thread that is not a worker, or the handover of a color to the task.
     pub cause: Option<u64>,
     /// Its color, as [`Color::id`] tells it.
     pub color_id: u64,
-    /// The worker on whose thread it happened; `None` on other threads.
+    /// The worker that it happened on; `None` on other threads.
     pub worker: Option<usize>,
-    /// The line that posted it; of a task, the line that spawned it.
+    /// The line that posted it, or that spawned the task.
     pub posted_from: &'static Location<'static>,
-    /// When it happened.
+    /// The time of the event.
     pub at: Instant,
 }
 
@@ -80,22 +81,22 @@ pub struct TraceEvent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TraceKind {
-    /// It is about to be queued. When several threads post to one color at once, they may report in another order than
-    /// the color accepts.
+    /// It is about to be queued. Threads that post to one color at the same time may report in
+    /// another order than the color accepts.
     Accepted,
     /// It is about to run.
     Started,
     /// It has run.
     Ended {
-        /// It ended by a panic, or the task did.
+        /// It, or the task, ended by a panic.
         panicked: bool,
     },
-    /// It will not run: the runtime has shut down, or, where a task is to be polled because its wait is over, somebody else
-    /// holds its color, and it waits once more.
+    /// It will not run: the runtime has shut down; or the task, polled because its wait was over,
+    /// must wait once more because its color has another holder.
     Dropped,
 }
 
-/// What is known of a traced callback.
+/// The data of a traced callback.
 pub(crate) struct Record {
     id: u64,
     /// 0 for none.
@@ -103,27 +104,27 @@ pub(crate) struct Record {
     origin: Origin,
     accepted_at: Instant,
     color_id: u64,
-    /// It is a wait: what runs in the end is a closure in line, which counts instead.
+    /// It is a wait: in the end a closure runs in line, which counts instead.
     waits: bool,
-    /// Alive while a color is: of a node, that in which it is queued or which is held for it.
+    /// Alive while its color is: the color in which the node is queued, or which is held for it.
     shared: *const Shared,
 }
 
-/// Who watches a runtime.
+/// The observers of a runtime.
 pub(crate) struct Watch {
     observer: Option<Arc<dyn Observer>>,
     measures: AtomicBool,
 }
 
-/// What the current thread is in, as far as it is traced.
+/// The traced callback of the current thread.
 struct Current {
     /// 0 for none.
     callback: Cell<u64>,
-    /// The task whose poll it is has panicked.
+    /// The task that it polls has panicked.
     panicked: Cell<bool>,
-    /// Time that callbacks nested in it have taken.
+    /// The time that nested callbacks have taken.
     nested_ns: Cell<u64>,
-    /// What is posted is not traced: an observer is being called, for one.
+    /// Posts are not traced, for example because an observer is being called.
     silent: Cell<bool>,
 }
 
@@ -148,7 +149,8 @@ thread_local! {
     static CURRENT: Current = Current::new();
 }
 
-/// Reasons to watch, in all runtimes of the process: a post looks here first, as this needs no way to its runtime.
+/// The number of reasons to trace, in all runtimes of the process: a post looks here first, because
+/// this needs no access to its runtime.
 static WATCHES: AtomicUsize = AtomicUsize::new(0);
 
 /// The number of the next traced callback. Not per runtime: a callback of one may post to another.
@@ -156,7 +158,8 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Watch {
     pub(crate) fn new(observer: Option<Arc<dyn Observer>>, measures: bool) -> Watch {
-        // Relaxed here and below: whoever posts has heard of the runtime in a way that orders, or may as well be late.
+        // Relaxed here and below: a poster has learned of the runtime in a way that orders, or may
+        // miss the change.
         WATCHES.fetch_add(usize::from(observer.is_some()) + usize::from(measures), Relaxed);
         Watch { observer, measures: AtomicBool::new(measures) }
     }
@@ -199,7 +202,7 @@ impl Drop for Watch {
     }
 }
 
-/// Whether somebody may want to know of a post.
+/// Whether a post may have to be traced.
 #[inline]
 pub(crate) fn is_on() -> bool {
     WATCHES.load(Relaxed) != 0
@@ -215,7 +218,7 @@ pub(crate) fn accepted(cell: &ColorCell, node: &Node) {
     }
 }
 
-/// The record of something that is about to be queued, if somebody wants to know of it.
+/// The record of a node that is about to be queued, if it has to be traced.
 #[cold]
 pub(crate) fn accept(cell: &ColorCell, origin: Origin) -> Option<NonNull<Record>> {
     let watch = &cell.shared().watch;
@@ -231,7 +234,7 @@ pub(crate) fn accept(cell: &ColorCell, origin: Origin) -> Option<NonNull<Record>
     Some(block::alloc(record))
 }
 
-/// Posts made in `f` are not traced.
+/// Runs `f`; its posts are not traced.
 pub(crate) fn untraced<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -261,8 +264,8 @@ pub(crate) fn reached(node: &OwnedNode) {
 /// Takes a node's record, if it is traced.
 pub(crate) fn take_from(node: &OwnedNode) -> Option<Record> {
     let record = node.origin().err()?;
-    // SAFETY: the node is its owner's; a record was put there by `accepted`, and is taken out once, as the origin that it
-    // held replaces it.
+    // SAFETY: the node is its owner's. `accepted` put the record there, and it is taken out once,
+    // because the origin that it held replaces it.
     let record = unsafe { take(record) };
     node.set_origin(Ok(record.origin));
     Some(Record { waits: node.vtable().waits.is_some(), ..record })
@@ -286,22 +289,23 @@ impl Record {
         self.origin
     }
 
-    /// What it stands for will not run.
+    /// Reports that the callback will not run.
     pub(crate) fn tell_dropped(self) {
         self.watch().tell(TraceKind::Dropped, &self, measured_now());
     }
 
     fn watch(&self) -> &Watch {
-        // SAFETY: what was accepted keeps its color until it has run or was dropped, and that the runtime.
+        // SAFETY: an accepted callback keeps its color until it has run or was dropped, and the
+        // color keeps the runtime.
         unsafe { &(*self.shared).watch }
     }
 }
 
 impl Worker {
-    /// Runs what is traced, in a color that this worker runs.
+    /// Runs a traced callback, in a color that this worker runs.
     pub(crate) fn run_traced(&self, color: Option<ColorRef<'_>>, record: &Record, run: impl FnOnce()) {
-        // The turn may be over before the callback is, and the color forgotten.
-        // SAFETY: the turn keeps the cell alive so far.
+        // The turn may be over before the callback is, and the color forgotten. SAFETY: the turn
+        // keeps the cell alive so far.
         let color = color.map(|color| unsafe { Color::retain(color.ptr()) });
         self.slot().set_origin(record.origin);
         let watch = &self.shared.watch;
@@ -327,8 +331,8 @@ impl Worker {
     }
 }
 
-/// Runs a closure in line. While times are measured, what it takes counts for each color that it holds, and not for the
-/// callback that it is called in.
+/// Runs a closure in line. While times are measured, its time counts for each color that it holds,
+/// and not for the callback that calls it.
 #[inline]
 pub(crate) fn in_line<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f: impl FnOnce() -> R) -> R {
     if is_on() { in_line_watched(colors, f) } else { f() }
@@ -339,7 +343,7 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
     struct Measured<'c, I: Iterator<Item = ColorRef<'c>> + Clone> {
         colors: I,
         started: Instant,
-        /// What has been nested in the callback further out before.
+        /// The nested time of the outer callback so far.
         outer_ns: u64,
     }
     impl<'c, I: Iterator<Item = ColorRef<'c>> + Clone> Drop for Measured<'c, I> {
@@ -361,18 +365,19 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
     f()
 }
 
-/// A task has panicked in its poll, which goes on as if nothing had happened.
+/// Notes that a task has panicked in its poll; the poll itself goes on normally.
 pub(crate) fn note_panic() {
     CURRENT.with(|current| current.panicked.set(true));
 }
 
 impl Current {
-    /// A callback begins; returns what the thread was in.
+    /// Begins a callback; returns the former state of the thread.
     fn enter(&self, callback: u64) -> (u64, bool, u64) {
         (self.callback.replace(callback), self.panicked.replace(false), self.nested_ns.replace(0))
     }
 
-    /// It has ended: whether a task has panicked in it, and how much of its time was that of others.
+    /// Ends it: whether a task has panicked in it, and how much of its time went to nested
+    /// callbacks.
     fn leave(&self, outer: (u64, bool, u64), took_ns: u64) -> (bool, u64) {
         let (callback, panicked, nested_ns) = outer;
         self.callback.set(callback);

@@ -1,5 +1,5 @@
-//! What tasks wait for, gathered for a dump. Tasks that wait keep no note of it, but for colors: what they wait for has their
-//! wakers, and tells.
+//! The waits of tasks, gathered for a dump. A waiting task notes its wait only if that is for a
+//! color. For other waits, the object that has the task's waker is asked.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use crate::observe::dump::{TaskWait, TasksDump, WorkerDump};
 use crate::runtime::shared::Shared;
 use crate::task::{self, TaskLook};
 
-/// All tasks that have not ended, by the line that spawned them and what they wait for; and how many are not among these.
+/// All tasks that have not ended, by the line that spawned them and by their wait; and the number
+/// of tasks left out.
 pub(super) fn by_line(shared: &Shared, workers: &[WorkerDump]) -> (Vec<TasksDump>, usize) {
     let waits = known(shared);
     let running: Vec<u64> = workers.iter().filter_map(|worker| Some(worker.running.as_ref()?.color_id)).collect();
@@ -34,7 +35,7 @@ pub(super) fn by_line(shared: &Shared, workers: &[WorkerDump]) -> (Vec<TasksDump
     (groups, left_out)
 }
 
-/// What wakers of tasks wait in: other tasks that are joined, and the driver. By the address of the task.
+/// The objects that have wakers of tasks: joined tasks, and the driver. By the address of the task.
 fn known(shared: &Shared) -> HashMap<usize, TaskWait> {
     let mut waits = HashMap::new();
     shared.driver.each_waiter(&mut |table, data, wait| {
@@ -57,16 +58,16 @@ fn wait_of(look: &TaskLook, waits: &HashMap<usize, TaskWait>, running: &[u64]) -
         return TaskWait::Runs;
     }
     let known = look.wait.or_else(|| waits.get(&look.address).copied());
-    // A task whose color runs is perhaps what runs there.
+    // If its color runs, this task is perhaps the one that runs there.
     let runs = look.color_id.is_some_and(|id| running.contains(&id));
     known.unwrap_or(if runs { TaskWait::Runs } else { TaskWait::Unknown })
 }
 
-/// Lines of a dump.
+/// The most entries of a dump.
 const SHOWN_MAX: usize = 200;
 
-/// Different lines and waits that are counted.
+/// The most different pairs of line and wait that are counted.
 const GATHERED_MAX: usize = 10_000;
 
-/// Wakers that are remembered.
+/// The most wakers that are remembered.
 const WAITS_MAX: usize = 100_000;
