@@ -1,5 +1,5 @@
-//! What follows from a section under a worker's lock, to be done once that is released: others' code runs in it, and other
-//! locks are taken.
+//! Work that follows from a section under a worker's lock, for the time after its release: foreign
+//! code runs in it, and it takes other locks.
 
 use crate::color::node::Granted;
 use crate::color::rights::{ColorList, Dead, Hold, Notified};
@@ -8,16 +8,16 @@ use crate::post;
 use crate::post::dispose;
 use crate::runtime::shared::Shared;
 
-/// What is to be done once the worker's lock is released.
+/// Work for the time after the release of the worker's lock.
 pub(crate) struct Afterwards {
     pub(crate) dead: ColorList<Dead>,
-    /// Waiters for whom a color is held now.
+    /// Waiters that have a color held for them now.
     pub(crate) granted: Granted,
-    /// Colors that were taken off our list and whose home is another worker.
+    /// Colors that were taken off this worker's list, but are at home on another worker.
     pub(crate) strays: ColorList<Notified>,
-    /// What is held no longer, of a color whose home is another worker.
+    /// A hold that has ended, of a color at home on another worker.
     pub(crate) held: Option<Hold>,
-    /// A worker to whose queue a color was moved.
+    /// A worker that got a color in its queue.
     pub(crate) kick: usize,
 }
 
@@ -56,7 +56,7 @@ impl Afterwards {
     }
 }
 
-/// Links a color where it belongs, or sees to what is in it if its worker has stopped.
+/// Links a color where it belongs, or drops its callbacks if its worker has stopped.
 pub(crate) fn pass_on(color: Notified) {
     if let Some(left) = color.link() {
         dispose::notified(left);

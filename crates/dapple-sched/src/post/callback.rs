@@ -1,4 +1,4 @@
-//! Callbacks that outlive one posting: wrapped ones, and ones that can be taken back.
+//! Callbacks that outlive one posting: wrapped ones, and cancelable ones.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -11,11 +11,11 @@ use crate::color::{Color, Priority};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, Ordering::*};
 
-/// A closure with a color, callable many times from anywhere, by code that need not know the color (the papers'
-/// `cwrap`; thesis, Table 3.1).
+/// A closure with a color, for any number of calls from anywhere, by code that need not know the
+/// color (the papers' `cwrap`; thesis, Table 3.1).
 ///
-/// Cloning it is cheap. It is freed by itself when the last clone is gone and no call is queued; its closure is then
-/// dropped while the color is held.
+/// Clones are cheap. When the last clone is gone and no call is queued, the closure is dropped
+/// while its color is held.
 ///
 /// ```
 /// use dapple_sched::{Callback, Color, Runtime};
@@ -50,9 +50,9 @@ trait Run<A>: Send + Sync {
 struct Wrapped<F: Send + 'static> {
     color: Color,
     priority: Priority,
-    /// Where it was wrapped.
+    /// The line that wrapped it.
     origin: Origin,
-    /// Called and dropped by callbacks of the color only.
+    /// Only callbacks of the color call and drop it.
     closure: UnsafeCell<ManuallyDrop<F>>,
 }
 
@@ -65,12 +65,13 @@ impl<A: Send + 'static, F: FnMut(A) + Send + 'static> Run<A> for Wrapped<F> {
     fn call(self: Arc<Self>, origin: Option<Origin>, arg: A, canceled: Option<Arc<AtomicBool>>) {
         let this = self.clone();
         self.color.accept_closure(origin.unwrap_or(self.origin), self.priority, move || {
-            // Acquire pairs with the release of the event source that sets it: what came before the cancel is visible to
-            // what follows in this color.
+            // Acquire pairs with the release of the event source that sets it: everything before
+            // the cancel is visible to this color afterwards.
             if canceled.is_some_and(|canceled| canceled.load(Acquire)) {
                 return;
             }
-            // SAFETY: this is a callback of the color, and never nested in another: `call` always posts.
+            // SAFETY: this is a callback of the color, and never nested in another: `call` always
+            // posts.
             this.closure.with_mut(|closure| unsafe { (*closure)(arg) });
         });
     }
@@ -106,10 +107,11 @@ impl<A: Send + 'static> Callback<A> {
         self.inner.clone().call(Some(Location::caller()), arg, None);
     }
 
-    /// As [`Callback::call`], but the run is skipped (and `arg` dropped, in the color) if `canceled` is set when its turn
-    /// comes. Whoever sets it in the callback's own color knows that no run comes after that.
+    /// As [`Callback::call`], but skips the run (and drops `arg`, in the color) if `canceled` is
+    /// set when its turn comes. Set it in a callback of this color, and no run comes after that.
     ///
-    /// Made for sources of events: the run counts as posted from where the closure was wrapped, not from here.
+    /// For sources of events: the run counts as posted from the line that wrapped the closure, not
+    /// from here.
     pub fn call_unless(&self, canceled: &Arc<AtomicBool>, arg: A) {
         self.inner.clone().call(None, arg, Some(canceled.clone()));
     }
@@ -132,7 +134,7 @@ impl<A: Send + 'static> fmt::Debug for Callback<A> {
     }
 }
 
-/// A posted callback that can be taken back. Dropping this leaves the callback queued.
+/// A handle to a posted callback that can cancel it. Dropping it leaves the callback queued.
 #[derive(Clone, Debug)]
 pub struct Posted {
     state: Arc<AtomicU8>,
@@ -143,7 +145,8 @@ impl Posted {
         let state = Arc::new(AtomicU8::new(QUEUED));
         let posted = Posted { state: state.clone() };
         let closure = move || {
-            // AcqRel pairs with the exchange in `cancel`: one of the two wins. Failure is Relaxed: then nothing is read.
+            // AcqRel pairs with the exchange in `cancel`: one of the two wins. Failure is Relaxed:
+            // then nothing is read.
             if state.compare_exchange(QUEUED, STARTED, AcqRel, Relaxed).is_ok() {
                 f();
             }
@@ -151,10 +154,11 @@ impl Posted {
         (posted, closure)
     }
 
-    /// Takes the callback back. True: it will not run; its closure is dropped when its turn comes. False: it has
-    /// started, or was canceled before.
+    /// Cancels the callback. True: it will not run; its closure is dropped when its turn comes.
+    /// False: it has started, or was canceled before.
     pub fn cancel(&self) -> bool {
-        // AcqRel pairs with the exchange in `new`. Failure is Relaxed: whether it has run is not known by that.
+        // AcqRel pairs with the exchange in `new`. Failure is Relaxed: it does not tell whether the
+        // callback has run.
         self.state.compare_exchange(QUEUED, CANCELED, AcqRel, Relaxed).is_ok()
     }
 }

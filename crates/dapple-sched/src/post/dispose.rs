@@ -1,7 +1,8 @@
-//! Dropping what can no longer run: after a worker has stopped, callbacks are dropped by whoever holds their color.
+//! Dropping callbacks that can no longer run: after a worker has stopped, the holder of a color
+//! drops its callbacks.
 //!
-//! Dropping a closure counts as running it (C1), so it happens while the color is held. No worker is needed for that:
-//! the home lock of a stopped worker still works.
+//! Dropping a closure counts as running it (C1), so it happens while the color is held. It needs no
+//! worker: the home lock of a stopped worker still works.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,7 +17,7 @@ use crate::runtime::panics;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::Ordering::*;
 
-/// Takes over the news of a color whose home has stopped.
+/// Takes over the notification of a color with a stopped home.
 pub(super) fn notified(news: Notified) {
     let hold = news.with_color(|color, mut news| {
         let mut home = loop {
@@ -24,7 +25,8 @@ pub(super) fn notified(news: Notified) {
             if home.is_closed() {
                 break home;
             }
-            // Stolen from the stopped worker since we looked, and perhaps running: its new home takes the news.
+            // Stolen from the stopped worker since the look, and perhaps running: its new home
+            // takes the notification.
             drop(home);
             news = news.link()?;
         };
@@ -35,16 +37,17 @@ pub(super) fn notified(news: Notified) {
     hold.into_iter().for_each(hold::release);
 }
 
-/// Drops every callback of a color that is `Held`, until none is left. `None`: a request for several colors was reached; it
-/// has the hold now, and will see to the rest.
+/// Drops every callback of a color that is `Held`. `None`: it reached a request for several colors,
+/// which now has the hold and continues.
 ///
-/// Does not unwind: a panic is reported, and ends with the callback, or the waker, that it comes from.
+/// Does not unwind: a panic is reported, and ends only the callback, or the waker, that it comes
+/// from.
 pub(crate) fn drop_callbacks(hold: Hold) -> Option<Hold> {
     hold.with_color(|color, hold| {
-        // A count, as the color is gone once it was granted.
+        // A count on the runtime, because the color may be gone after the grant.
         let shared = color.counted_runtime();
         let waits = loop {
-            // What was popped before a panic is not met again.
+            // A node popped before a panic is not met again.
             match catch_unwind(AssertUnwindSafe(|| drop_until_request(&shared, &hold))) {
                 Ok(waits) => break waits,
                 Err(payload) => panics::report(&shared, Some(color.ptr()), payload),
@@ -52,11 +55,11 @@ pub(crate) fn drop_callbacks(hold: Hold) -> Option<Hold> {
         };
         let Some(node) = waits else { return Some(hold) };
         if node.reads() {
-            // Alone for the moment; what stands behind it is reached when it has gone.
+            // The only reader for the moment; the nodes after it are reached when it has ended.
             _ = color.lock_home().become_reader(hold);
         }
-        // The color is the request's from here on, also where a waker panics.
-        // SAFETY: it is held for the node, which this consumes; no lock is held.
+        // From here on the request has the color, even if a waker panics. SAFETY: the color is held
+        // for the node, which this consumes; no lock is held.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { node.grant() })) {
             panics::report(&shared, None, payload);
         }
@@ -64,13 +67,14 @@ pub(crate) fn drop_callbacks(hold: Hold) -> Option<Hold> {
     })
 }
 
-/// Drops callbacks until none is left, or returns the node of a request for several colors.
+/// Drops callbacks until none is left, or until it reaches the node of a request for several
+/// colors, which it returns.
 fn drop_until_request(shared: &Shared, hold: &Hold) -> Option<OwnedNode> {
     let color = hold.color();
     context::in_frame(color.ptr(), |_| {
         loop {
             let mut home = color.lock_home();
-            let mut fifo = home.fifo().expect("what is held does not run");
+            let mut fifo = home.fifo().expect("a held color does not run");
             fifo.drain_inbox();
             let node = fifo.pop();
             drop(home);
@@ -83,15 +87,16 @@ fn drop_until_request(shared: &Shared, hold: &Hold) -> Option<OwnedNode> {
     })
 }
 
-/// Drops one callback of a color that is held, without running it.
+/// Drops one callback of a held color, without running it.
 fn drop_node(shared: &Shared, color: ColorRef<'_>, node: OwnedNode) {
     if node.counted() {
         color.count_off();
     }
-    // Relaxed: a number to show.
+    // Relaxed: for statistics.
     shared.callbacks_dropped.fetch_add(1, Relaxed);
     trace::dropped(&node);
-    // SAFETY: this consumes the node, whose color is held. A panic in a destructor ends with that callback (C8).
+    // SAFETY: this consumes the node, and its color is held. A panic in a destructor ends only that
+    // callback (C8).
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { node.discard() })) {
         panics::report(shared, Some(color.ptr()), payload);
     }

@@ -1,18 +1,18 @@
-//! Posting: how a node reaches its color (in this file), what is left to do once the lock is released (`afterwards`), and how nodes are
-//! dropped that can no longer run (`dispose`, `sweep`).
+//! Posting: how a node reaches its color (this file), the work after the release of the lock
+//! (`afterwards`), and dropping nodes that can no longer run (`dispose`, `sweep`).
 //!
-//! Imports from below: `sync`, `color`, `runtime`, `observe`. From above: the run queue, and `hold`, which frees a color.
-//! Begin with the table:
+//! Imports from below: `sync`, `color`, `runtime`, `observe`. From above: the run queue, and
+//! `hold`, which frees a color. Begin with the table:
 //!
-//! | who posts | path | locked instructions |
+//! | poster | path | locked instructions |
 //! |---|---|---|
 //! | a callback to its own color | appends to the fifo, which its turn owns | none |
 //! | a worker to a color at home there | appends under its own lock | none, or one (`lock/owned.rs`) |
-//! | a worker to an idle color elsewhere whose home sleeps, or from an I/O event | takes the color home, then as above | one or two |
-//! | anybody else | inbox, and the home's remote list the first time | one or two |
+//! | a worker to an idle color on a sleeping worker, or from an I/O event | takes the color home, then as above | one or two |
+//! | any other poster | inbox, and the home's remote list the first time | one or two |
 //!
-//! What no callback of the runtime posts (other threads, I/O events, timers) comes from outside: its color goes by the
-//! express list of its run queue.
+//! Posts that no callback of the runtime makes (from other threads, I/O events, timers) come from
+//! outside: their color goes to the express list of its run queue.
 
 pub(crate) mod afterwards;
 pub(crate) mod callback;
@@ -31,7 +31,7 @@ use crate::sync::atomic::Ordering::*;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
 
-/// Accepts a callback, whose node is fresh and has that priority, into a color; `None` is the default color.
+/// Accepts a fresh callback node with this priority into a color; `None` is the default color.
 ///
 /// # Panics
 /// As [`accept_in_default`].
@@ -42,7 +42,7 @@ pub(crate) fn accept_callback(color: Option<ColorRef<'_>>, node: OwnedNode, prio
     }
 }
 
-/// As [`accept_callback`], with all that there may be to see to.
+/// As [`accept_callback`], for the cases that it leaves out.
 #[inline(never)]
 fn accept_any(color: Option<ColorRef<'_>>, node: OwnedNode) {
     match color {
@@ -52,13 +52,13 @@ fn accept_any(color: Option<ColorRef<'_>>, node: OwnedNode) {
     }
 }
 
-/// As [`accept`], where the callback may be traced or counted.
+/// As [`accept`], for a callback that may be traced or counted.
 #[cold]
 fn accept_watched(color: ColorRef<'_>, node: OwnedNode) {
     accept(color, node);
 }
 
-/// Accepts a node into a color, and counts it where the color has a capacity.
+/// Accepts a node into a color, and counts it if the color has a capacity.
 #[inline]
 pub(crate) fn accept(color: ColorRef<'_>, node: OwnedNode) {
     if color.ext.is_limited() {
@@ -76,7 +76,7 @@ pub(crate) fn accept_in_default(node: OwnedNode) {
     impl Drop for Unplaced {
         fn drop(&mut self) {
             if let Some(node) = self.0.take() {
-                // SAFETY: it was not accepted.
+                // SAFETY: no color has accepted it.
                 unsafe { node.discard() };
             }
         }
@@ -101,7 +101,7 @@ pub(crate) fn place(color: ColorRef<'_>, node: OwnedNode) {
     place_unwatched(color, node);
 }
 
-/// As [`place`], for what nothing traces.
+/// As [`place`], for an untraced node.
 #[inline]
 fn place_unwatched(color: ColorRef<'_>, node: OwnedNode) {
     if let Err(node) = context::push_in_turn(color, node) {
@@ -109,7 +109,7 @@ fn place_unwatched(color: ColorRef<'_>, node: OwnedNode) {
     }
 }
 
-/// Posts to a color that is not the one that runs here.
+/// Posts to a color that does not run here.
 #[inline]
 fn place_in_other(color: ColorRef<'_>, node: OwnedNode) {
     let left = context::with_own_worker(|worker| match worker {
@@ -122,7 +122,8 @@ fn place_in_other(color: ColorRef<'_>, node: OwnedNode) {
 }
 
 impl Worker {
-    /// Posts as this worker, if the color is at home here or can be brought here. Otherwise returns the node.
+    /// Posts as this worker, if the color is at home here or can move here. Otherwise returns the
+    /// node.
     #[inline]
     fn place_here(&self, color: ColorRef<'_>, node: OwnedNode) -> Option<OwnedNode> {
         let from_turn = context::note_post();
@@ -152,7 +153,7 @@ impl Worker {
         None
     }
 
-    /// As [`Worker::place_here`], where the color was at home elsewhere.
+    /// As [`Worker::place_here`], for a color that was at home elsewhere.
     fn adopt_and_place(&self, color: ColorRef<'_>, node: OwnedNode, home: usize) -> Option<OwnedNode> {
         if !std::ptr::eq(&*self.shared, color.shared) {
             return Some(node);
@@ -165,12 +166,12 @@ impl Worker {
             {
                 fifo.push(node);
                 fifo.note_arrival(self.dispatches.get(), 0);
-                // It was idle, so nothing reads it.
+                // It was idle, so it has no readers.
                 let _none = own.enqueue();
                 return None;
             }
         }
-        // Relaxed: a hint for home moves. Written only where it changes, to leave the line alone.
+        // Relaxed: a hint for home moves. Written only on a change, to keep the cache line shared.
         if color.last_poster.load(Relaxed) != self.index as u16 {
             // Relaxed: a hint for home moves.
             color.last_poster.store(self.index as u16, Relaxed);
@@ -179,8 +180,8 @@ impl Worker {
         Some(node)
     }
 
-    /// Moves the home of an idle color to this queue, which is the worker's own. The other lock is only tried, so that
-    /// two workers cannot wait for each other.
+    /// Moves the home of an idle color to this worker's queue. The other lock is only tried, so
+    /// that two workers cannot wait for each other.
     pub(crate) fn adopt(&self, queue: &mut RunQueue, color: ColorRef<'_>, home: usize) -> bool {
         let Some(theirs) = self.shared.slots[home].try_lock() else { return false };
         // The home is checked, and its lock held, before the state is read.
@@ -194,8 +195,9 @@ impl Worker {
     }
 }
 
-/// Puts an urgent node before all others of a color, from whatever thread. What is returned was not placed: the color is
-/// held or read by a thread that may have to wait for others before it lets go of it, or the color's worker has stopped.
+/// Puts an urgent node before all others of a color, from any thread. Returns a node that it did
+/// not place: a thread that may wait for others holds or reads the color, or the color's worker has
+/// stopped.
 pub(crate) fn place_urgent(color: ColorRef<'_>, node: OwnedNode) -> Option<OwnedNode> {
     if trace::is_on() {
         trace::accepted(&color, &node);
@@ -216,7 +218,8 @@ fn push_urgent(color: ColorRef<'_>, node: OwnedNode, worker: Option<&Worker>) ->
         None => home.fifo(),
     };
     let Some(mut fifo) = fifo else {
-        // Under the lock: the end of the turn, which takes it, is not to hand the color over in between.
+        // Under the lock: the end of the turn, which takes it, must not hand the color over in
+        // between.
         let notified = color.push_inbox(node, true);
         drop(home);
         notified.into_iter().for_each(afterwards::pass_on);
@@ -242,7 +245,7 @@ fn place_in_inbox(color: ColorRef<'_>, node: OwnedNode) {
     let shared = color.runtime();
     if !context::on_worker() {
         shared.check_process();
-        // Relaxed: a number to show.
+        // Relaxed: for statistics.
         shared.posts_outside.fetch_add(1, Relaxed);
     }
     let outside = context::with_worker_of(shared, |worker| worker.is_none_or(|worker| worker.dispatches.get()));

@@ -1,13 +1,15 @@
-//! Sweeping: waits that were dropped are taken out of the color that they stand in.
+//! Sweeping: takes dropped waits out of their color.
 //!
-//! A wait that is dropped leaves its node where it is, since a node in the middle of a list cannot be found. The color
-//! passes over it when it gets there. A color that is busy for long would collect such nodes, as one does whose callers
-//! time out again and again. So each color counts them, and when they are half of what waits, and at least 64, the thread that
-//! dropped the last one takes them out: constant work for each wait, on average.
+//! A dropped wait leaves its node in place, because a node in the middle of a list cannot be found.
+//! The color skips the node when it gets there. A color that is busy for long would collect such
+//! nodes, for example if its callers time out again and again. So each color counts them. When they
+//! are half of the waiting nodes, and at least 64, the thread that dropped the last one takes them
+//! out: constant work for each wait, on average.
 //!
-//! The inbox is swept always: the home lock and `FROZEN` keep others from it. The fifo is swept while the color is `Held` or
-//! `Reading`, when the home lock owns it. While the color is `Running`, its turn owns the fifo, and drains the inbox into
-//! it only when the callback posts to its own color. While it is `Queued`, it gets there soon.
+//! The inbox is always swept: the home lock and `FROZEN` keep others from it. The fifo is swept
+//! while the color is `Held` or `Reading`, when the home lock owns it. While the color is
+//! `Running`, its turn owns the fifo, and drains the inbox into it only when the callback posts to
+//! its own color. While it is `Queued`, its turn comes soon.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,14 +21,14 @@ use crate::post;
 use crate::runtime::panics;
 use crate::runtime::shared::Shared;
 
-/// A wait in this color was dropped. No lock is held.
+/// Counts a dropped wait in this color, and sweeps if due. No lock is held.
 pub(crate) fn one(color: ColorRef<'_>) {
     if is_due(color) {
         sweep(color);
     }
 }
 
-/// Counts a wait that was dropped. Whether so many were by now that the color is to be swept.
+/// Counts a dropped wait. True: the color is due for a sweep.
 pub(crate) fn is_due(color: ColorRef<'_>) -> bool {
     color.ext.get_or_make().count_dropped_wait(color.queued())
 }
@@ -40,7 +42,7 @@ pub(crate) fn sweep(color: ColorRef<'_>) {
     if matches!(home.state(), State::Held | State::Reading) {
         from_fifo = home.fifo().expect("it does not run").unlink_dropped();
     }
-    // A writer that was dropped may have stood before them.
+    // A dropped writer may have been in front of them.
     let admitted = home.admit_readers();
     let from_inbox = home.unlink_dropped_from_inbox();
     drop(home);
@@ -49,11 +51,11 @@ pub(crate) fn sweep(color: ColorRef<'_>) {
     post::grant_all(admitted);
 }
 
-/// Drops nodes of waits that were dropped.
+/// Drops the nodes of dropped waits.
 fn remove_all(shared: &Shared, mut list: NodeList) {
     while let Some(node) = list.pop() {
         trace::dropped(&node);
-        // The last handle to a waker goes with it, which may be anybody's code.
+        // This drops the last handle to a waker, which may be foreign code.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| node.remove())) {
             panics::report(shared, None, payload);
         }
